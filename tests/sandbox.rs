@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_guest::codec::{self, Frame as Framed};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::wire::{Ask, Hello, Say, Settle};
-use coracle_runtime::link::{Dial, Dialled, LinkSettings, Transport};
+use coracle_runtime::link::protocol::{EnsureUser, GuestMessage, Hello, Request};
+use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
 use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkOn, Secret};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
@@ -87,7 +87,7 @@ async fn with_sandbox(network: fn() -> NetworkOn, check: impl AsyncFn(&Bench<'_>
         let dir = SandboxDir::open(state.path(), &SandboxKey::of(&profile, &domain, "here")).unwrap();
         let running = container(case, &dir.sockets(), network()).await;
         let workdir = "/workspace".to_owned();
-        running.link().settle(Settle { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] }).await.unwrap();
+        running.link().settle(EnsureUser { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] }).await.unwrap();
         let (link, id) = (running.link().clone(), running.id.to_string());
         let containers = Arc::new(One { link, id, discarded: AtomicU32::new(0), stays: AtomicU32::new(0) });
         let model = ModelServer::start().await;
@@ -352,18 +352,20 @@ struct Stuck;
 
 #[async_trait]
 impl Dial for Stuck {
-    async fn dial(&self) -> coracle_runtime::Result<Dialled> {
+    async fn dial(&self) -> coracle_runtime::Result<GuestStream> {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let (mut from, mut to) = tokio::io::split(theirs);
-            let Ok(Some(Framed { head: Ask::Hello(hello), .. })) = codec::read::<Ask>(&mut from).await else { return };
+            let Ok(Some(Framed { head: Request::Hello(hello), .. })) = codec::read::<Request>(&mut from).await else {
+                return;
+            };
             let mut bytes = Vec::new();
-            Framed::new(0, Say::Hello(Hello { run: "a run".into(), ..hello })).write_to(&mut bytes);
+            Framed::new(0, GuestMessage::Hello(Hello { run: "a run".into(), ..hello })).write_to(&mut bytes);
             to.write_all(&bytes).await.unwrap();
             std::future::pending::<()>().await;
         });
         let (reader, writer) = tokio::io::split(ours);
-        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+        Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{Error, Exec, Exit, Input};
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -35,7 +35,7 @@ async fn a_megabyte_of_words_arrives_and_a_word_that_no_kernel_takes_is_refused(
         if running.case.is_real() {
             let refused = running.exec(argv(&["true", &"x".repeat(200 << 10)])).await;
             let Err(Error::Refused(fault)) = refused else { panic!("{refused:?}") };
-            assert_eq!(fault.code, FaultCode::TooLong);
+            assert_eq!(fault.code, ErrorCode::TooLong);
             assert!(fault.message.contains("204800 bytes"), "{fault}");
         }
         // A script of that length is no word: it comes from a descriptor.

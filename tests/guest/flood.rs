@@ -1,6 +1,6 @@
 //! Much output: bounded everywhere, counted, and kept to be read (containers.md 9.3, 9.4, 10.6).
 
-use coracle_runtime::link::wire::{From, Keep, Part, Read, Search};
+use coracle_runtime::link::protocol::{Position, ReadRequest, Retention, SearchRequest, StreamSelector};
 use coracle_runtime::{Exec, ExecOutput, Exit};
 
 use super::{MIB, argv, memory_grows, perl, sh, with_perl};
@@ -29,17 +29,17 @@ fn check(it: &ExecOutput, mib: u64) {
 async fn check_kept(running: &Running<'_>, it: &ExecOutput) {
     let (link, total) = (running.link(), it.stdout.total_bytes());
     let job = it.job.clone().expect("what was cut is kept").to_string();
-    let (part, limit) = (Part::Stdout, MIB);
-    let mut read = Read { job: job.clone(), part, from: From::Offset(0), limit };
+    let (part, limit) = (StreamSelector::Stdout, MIB);
+    let mut read = ReadRequest { job: job.clone(), part, from: Position::Offset(0), limit };
     let (page, bytes) = link.read(read.clone()).await.unwrap();
     assert_eq!((page.offset, page.total, bytes.len() as u64), (page.first, total, MIB));
-    let kept = Keep::default().bytes;
+    let kept = Retention::default().bytes;
     assert!(total - page.first <= kept && total - page.first > kept / 2, "{page:?}");
     // From there to the end, page by page.
     let (mut at, mut seen) = (page.next, bytes.len() as u64);
     let mut end = bytes;
     while at < total {
-        read.from = From::Offset(at.cast_signed());
+        read.from = Position::Offset(at.cast_signed());
         let (page, bytes) = link.read(read.clone()).await.unwrap();
         assert_eq!((page.offset, page.next), (at, at + bytes.len() as u64));
         assert!(!bytes.is_empty());
@@ -50,10 +50,10 @@ async fn check_kept(running: &Running<'_>, it: &ExecOutput) {
     let tail = [&b"\0\nthe marker\n"[..], &[0; 100_000], b"end"].concat();
     assert!(end.ends_with(&tail), "the last of {} bytes is not what was printed", end.len());
 
-    let search = Search {
+    let search = SearchRequest {
         job,
         part,
-        from: From::Offset(0),
+        from: Position::Offset(0),
         pattern: "^the m.rker$".into(),
         ignore_case: false,
         context: 0,

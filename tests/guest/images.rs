@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::link::Transport;
-use coracle_runtime::link::wire::{Kind, Settle, Settled};
+use coracle_runtime::link::protocol::{EnsureUser, FileKind, UserInfo};
 use coracle_runtime::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
 
 use super::{AGENT, argv, at, sh, total, until};
@@ -63,13 +63,13 @@ async fn home_is_that_of_the_passwd_file() {
 }
 
 /// The user is there, its home is its own, and it starts where it was told to.
-async fn check_settled(running: &Running<'_>, settled: &Settled) {
+async fn check_settled(running: &Running<'_>, settled: &UserInfo) {
     let env = as_user(AGENT, argv(&["/busybox", "env"]));
     let env = running.printed(Exec { workdir: ContainerPath::parse("/work/deep").unwrap(), ..env }).await;
     assert_eq!((variable(&env, "HOME"), variable(&env, "USER")), (Some(&*settled.home), Some(&*settled.name)));
     for path in [&*settled.home, "/work/deep"] {
         let entry = running.link().stat(at(Ids::ROOT, path)).await.unwrap();
-        assert_eq!((entry.kind, entry.uid, entry.gid), (Kind::Dir, 1000, 1000), "{path}");
+        assert_eq!((entry.kind, entry.uid, entry.gid), (FileKind::Dir, 1000, 1000), "{path}");
     }
     let touched = as_user(AGENT, argv(&["/busybox", "touch", "/work/deep/file"]));
     assert_eq!(running.printed(touched).await, "");
@@ -79,7 +79,7 @@ async fn check_settled(running: &Running<'_>, settled: &Settled) {
 async fn a_user_a_home_and_a_directory_are_made_where_there_is_nothing() {
     with_real_engines(async |case| {
         let running = from_scratch(case).await;
-        let settle = Settle { uid: 1000, gid: 1000, workdir: "/work/deep".into(), bound: vec![] };
+        let settle = EnsureUser { uid: 1000, gid: 1000, workdir: "/work/deep".into(), bound: vec![] };
         let settled = running.link().settle(settle.clone()).await.unwrap();
         assert_eq!((settled.uid, settled.gid, settled.readable, settled.writable), (1000, 1000, true, true));
         check_settled(&running, &settled).await;
@@ -94,7 +94,7 @@ async fn a_user_a_home_and_a_directory_are_made_where_there_is_nothing() {
 #[tokio::test]
 async fn a_user_that_the_image_has_keeps_its_name_and_home() {
     with_a_guest(async |running| {
-        let settle = Settle { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] };
+        let settle = EnsureUser { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] };
         let settled = running.link().settle(settle).await.unwrap();
         assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("agent", "/home/agent", "/bin/sh"));
         assert!(settled.readable && settled.writable);

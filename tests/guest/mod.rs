@@ -22,7 +22,7 @@ mod walk;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, Ids};
 use tokio::time::{Instant, sleep};
 
@@ -46,8 +46,8 @@ fn total(ms: u64) -> ExecLimits {
     ExecLimits { total: Some(Duration::from_millis(ms)), ..ExecLimits::default() }
 }
 
-fn at(user: Ids, path: &str) -> At {
-    At { user: Who::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.into(), follow: true }
+fn at(user: Ids, path: &str) -> FileRef {
+    FileRef { user: UserSpec::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.into(), follow: true }
 }
 
 /// Where a container has the host's Perl.

@@ -8,8 +8,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coracle_runtime::link::wire::relay::{API_PORT, EGRESS_PORT, Probe};
-use coracle_runtime::link::{LinkSettings, SocketAt, Way as By};
+use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress};
+use coracle_runtime::link::{LinkSettings, SocketAt, Upstream as By};
 use coracle_runtime::{ContainerId, Error, Exec, Ids, Inside, ProcessId, Secret};
 use coracle_sandbox::proxy::{
     EgressPolicy, FixedKey, Grants, Listening, ProviderConfig, ProviderKind, Proxy, ProxySettings, Tokens, self_test,
@@ -243,7 +243,7 @@ async fn x60_x08_without_a_network_only_the_proxy_answers_and_with_one_that_is_f
             "[2606:4700:4700::1111]:53",
         ];
         let texts = |it: &[&str]| it.iter().copied().map(str::to_owned).collect();
-        let probe = Probe { tcp: texts(&tcp), udp: texts(&udp), name: "x.invalid:443".into(), within_ms: 1000 };
+        let probe = ProbeEgress { tcp: texts(&tcp), udp: texts(&udp), name: "x.invalid:443".into(), within_ms: 1000 };
         let probed = room.running.link().probe(probe).await.unwrap();
         assert_eq!((probed.reached, probed.egress, probed.api), (vec![], Some(403), Some(200)));
         let ping = sh("ping -c 1 -w 1 1.1.1.1 >/dev/null 2>&1 && echo reached; ls /sys/class/net");

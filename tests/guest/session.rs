@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::wire::{FaultCode, Kind, Settle};
-use coracle_runtime::link::{Put, SecretFile};
+use coracle_runtime::link::protocol::{EnsureUser, ErrorCode, FileKind};
+use coracle_runtime::link::{SecretFile, WriteFile};
 use coracle_runtime::{Error, Exec, Exit, Ids, Input, JobId, Link, Result, Secret, random_hex};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ async fn seen(running: &Running<'_>, exec: Exec) -> Variables {
     pairs.collect()
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T>) -> FaultCode {
+fn refusal<T: std::fmt::Debug>(result: Result<T>) -> ErrorCode {
     match result {
         Err(Error::Refused(fault)) => fault.code,
         other => panic!("{other:?}"),
@@ -80,11 +80,11 @@ async fn a_session_is_replaced_whole_and_a_fault_leaves_the_old_one() {
         assert!(seen(running, argv(&ENV)).await == old, "a value as long as the kernel takes one");
         let full: Variables = (0..9).map(|it| (format!("V{it}"), "x".repeat(120_000).into())).collect();
         for (refused, code) in [
-            (one("V", format!("{long}x")), FaultCode::TooLong),
-            (one("V=", "x"), FaultCode::Invalid),
-            (one("", "x"), FaultCode::Invalid),
-            (one("V", "x\0"), FaultCode::Invalid),
-            (full, FaultCode::TooLong),
+            (one("V", format!("{long}x")), ErrorCode::TooLong),
+            (one("V=", "x"), ErrorCode::Invalid),
+            (one("", "x"), ErrorCode::Invalid),
+            (one("V", "x\0"), ErrorCode::Invalid),
+            (full, ErrorCode::TooLong),
         ] {
             assert_eq!(refusal(set(link, &refused).await), code);
             assert!(seen(running, argv(&ENV)).await == old, "{code:?}");
@@ -125,7 +125,7 @@ async fn the_session_is_above_the_image_and_every_link_and_job_has_it() {
 async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
     with_a_real_guest(async |running| {
         let link = running.link();
-        link.settle(Settle { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] }).await.unwrap();
+        link.settle(EnsureUser { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] }).await.unwrap();
         running.printed(argv(&["busybox", "chown", "1000:1000", "/home/agent"])).await;
         for (mode, text) in [(0o600, "first"), (0o400, "second")] {
             let path = link.put_secret(secret("ssh/id", AGENT, mode, text)).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
             assert_eq!(shown, format!("1000:1000 700 directory\n1000:1000 {mode:o} regular file\n"));
             let to = "/.coracle/run/ssh";
             let made = link.make_link(at(AGENT, "/home/agent/.ssh"), to, true).await.unwrap();
-            assert_eq!((made.kind, made.link.as_deref(), made.uid), (Kind::Link, Some(to), 1000));
+            assert_eq!((made.kind, made.link.as_deref(), made.uid), (FileKind::Link, Some(to), 1000));
             assert_eq!(running.printed(Exec { user: AGENT, ..sh("cat ~/.ssh/id") }).await, text);
             let other = running.ran(Exec { user: Ids { uid: 1001, gid: 1001 }, ..argv(&["cat", path.as_str()]) }).await;
             assert!(other.exit != Exit::Code(0) && other.stdout.total_bytes() == 0, "{other:?}");
@@ -143,9 +143,9 @@ async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
             refusal(link.get(at(AGENT, path), 0, 10).await);
             refusal(link.remove(at(Ids::ROOT, path), false).await);
         }
-        assert_eq!(refusal(link.put_secret(secret("ssh/id", Ids::ROOT, 0o600, "")).await), FaultCode::Denied);
+        assert_eq!(refusal(link.put_secret(secret("ssh/id", Ids::ROOT, 0o600, "")).await), ErrorCode::Denied);
         for name in ["sock", "shell", "a/../b", "/etc/passwd", "worker.sock", ".hidden"] {
-            assert_eq!(refusal(link.put_secret(secret(name, AGENT, 0o600, "")).await), FaultCode::Invalid, "{name}");
+            assert_eq!(refusal(link.put_secret(secret(name, AGENT, 0o600, "")).await), ErrorCode::Invalid, "{name}");
         }
         running.case.runtime.stop(&running.id, Duration::ZERO).await.unwrap();
         running.case.runtime.start(&running.id).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_secret_file_is_whole_and_at_most_a_mebibyte() {
         let large = "x".repeat(1 << 20);
         running.link().put_secret(secret("large", user, 0o600, &large)).await.unwrap();
         let too_large = secret("large", user, 0o600, &format!("{large}x"));
-        assert_eq!(refusal(running.link().put_secret(too_large).await), FaultCode::TooLong);
+        assert_eq!(refusal(running.link().put_secret(too_large).await), ErrorCode::TooLong);
         if running.case.is_real() {
             assert_eq!(
                 running.printed(argv(&["wc", "-c", "/.coracle/run/large"])).await,
@@ -240,15 +240,15 @@ async fn a_name_changes_and_a_mode_is_exact() {
         for (mode, exact, expected) in [(0o755, false, 0o755), (0o600, true, 0o600), (0o644, false, 0o600)] {
             let content = Input::Bytes(b"x".to_vec());
             let at = at(user, "/tmp/d/old");
-            let put = Put { at, mode: Some(mode), exact, parents: false, replace: true, content };
+            let put = WriteFile { at, mode: Some(mode), exact, parents: false, replace: true, content };
             assert_eq!(link.put(put).await.unwrap().mode & 0o7777, expected);
         }
         let renamed = link.rename(at(user, "/tmp/d/old"), "new").await.unwrap();
-        assert_eq!((&*renamed.name, renamed.kind), ("new", Kind::File));
+        assert_eq!((&*renamed.name, renamed.kind), ("new", FileKind::File));
         link.make_link(at(user, "/tmp/d/old"), "new", false).await.unwrap();
-        assert_eq!(refusal(link.rename(at(user, "/tmp/d/old"), "new").await), FaultCode::Exists);
-        assert_eq!(refusal(link.make_link(at(user, "/tmp/d/new"), "x", false).await), FaultCode::Exists);
-        assert_eq!(refusal(link.make_link(at(user, "/tmp/d"), "x", true).await), FaultCode::WrongKind);
+        assert_eq!(refusal(link.rename(at(user, "/tmp/d/old"), "new").await), ErrorCode::Exists);
+        assert_eq!(refusal(link.make_link(at(user, "/tmp/d/new"), "x", false).await), ErrorCode::Exists);
+        assert_eq!(refusal(link.make_link(at(user, "/tmp/d"), "x", true).await), ErrorCode::WrongKind);
     })
     .await;
 }

@@ -1,13 +1,15 @@
 //! The files of a workspace, by the link: as the session's user, and never outside of it (workspace.md 2).
 
-use coracle_runtime::link::wire::space::{Act, Bounds, Done, How, ItemKind, Text, TroubleCode, Written};
+use coracle_runtime::link::protocol::workspace::{
+    EntryKind, OpenMode, SearchLimits, TextRange, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply, WriteReport,
+};
 use coracle_runtime::{ContainerPath, Ids};
 use tokio::time::{Duration, Instant};
 
 use super::{AGENT, argv, at, perl, sh, with_perl};
 use crate::engines::{Running, with_a_guest, with_a_real_guest, with_real_engines};
 
-const ALL: Bounds = Bounds { most: 1000, entries: 200_000, within_ms: 10_000 };
+const ALL: SearchLimits = SearchLimits { most: 1000, entries: 200_000, within_ms: 10_000 };
 
 /// A workspace of a user.
 struct Space<'a> {
@@ -16,56 +18,58 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    async fn act(&self, act: Act, content: &[u8]) -> Done {
+    async fn act(&self, act: WorkspaceOp, content: &[u8]) -> WorkspaceReply {
         let root = ContainerPath::parse("/workspace").unwrap();
         self.running.link().space(self.user, &root, act, content).await.unwrap()
     }
 
-    async fn write(&self, path: &str, how: How, content: &[u8]) -> Result<Written, TroubleCode> {
-        let act = Act::Write { path: path.into(), how, executable: None, seen: true, tool: "write_file".into() };
+    async fn write(&self, path: &str, how: OpenMode, content: &[u8]) -> Result<WriteReport, WorkspaceErrorCode> {
+        let act =
+            WorkspaceOp::Write { path: path.into(), how, executable: None, seen: true, tool: "write_file".into() };
         match self.act(act, content).await {
-            Done::Written(it) => Ok(it),
-            Done::Not(it) => Err(it.code),
+            WorkspaceReply::Written(it) => Ok(it),
+            WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
         }
     }
 
-    async fn edit(&self, path: &str, old: &str, new: &str) -> Result<Written, TroubleCode> {
+    async fn edit(&self, path: &str, old: &str, new: &str) -> Result<WriteReport, WorkspaceErrorCode> {
         let length = u32::try_from(old.len()).unwrap();
-        let act = Act::Edit { path: path.into(), old: length, all: false, seen: true, tool: "edit_file".into() };
+        let act =
+            WorkspaceOp::Edit { path: path.into(), old: length, all: false, seen: true, tool: "edit_file".into() };
         match self.act(act, format!("{old}{new}").as_bytes()).await {
-            Done::Written(it) => Ok(it),
-            Done::Not(it) => Err(it.code),
+            WorkspaceReply::Written(it) => Ok(it),
+            WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
         }
     }
 
-    async fn read(&self, path: &str) -> Result<Text, TroubleCode> {
-        match self.act(Act::Lines { path: path.into(), offset: 0, limit: 2000, most: 256 << 10 }, b"").await {
-            Done::Text(it) => Ok(it),
-            Done::Not(it) => Err(it.code),
+    async fn read(&self, path: &str) -> Result<TextRange, WorkspaceErrorCode> {
+        match self.act(WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 2000, most: 256 << 10 }, b"").await {
+            WorkspaceReply::Text(it) => Ok(it),
+            WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
         }
     }
 
-    async fn remove(&self, path: &str) -> Result<u64, TroubleCode> {
-        match self.act(Act::Remove { path: path.into(), within_ms: 10_000, tool: "rm".into() }, b"").await {
-            Done::Removed { files, complete: true, .. } => Ok(files),
-            Done::Not(it) => Err(it.code),
+    async fn remove(&self, path: &str) -> Result<u64, WorkspaceErrorCode> {
+        match self.act(WorkspaceOp::Remove { path: path.into(), within_ms: 10_000, tool: "rm".into() }, b"").await {
+            WorkspaceReply::Removed { files, complete: true, .. } => Ok(files),
+            WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
         }
     }
 
     async fn glob(&self, pattern: &str) -> Vec<String> {
-        let act = Act::Glob { path: String::new(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        let act = WorkspaceOp::Glob { path: String::new(), pattern: pattern.into(), gitignore: false, bounds: ALL };
         match self.act(act, b"").await {
-            Done::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
+            WorkspaceReply::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
             other => panic!("{other:?}"),
         }
     }
 
     async fn grep(&self, pattern: &str) -> Vec<String> {
-        let act = Act::Grep {
+        let act = WorkspaceOp::Grep {
             path: String::new(),
             pattern: pattern.into(),
             glob: None,
@@ -75,7 +79,7 @@ impl Space<'_> {
             bounds: ALL,
         };
         match self.act(act, b"").await {
-            Done::Grepped { matches, complete: true, .. } => {
+            WorkspaceReply::Grepped { matches, complete: true, .. } => {
                 matches.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
             }
             other => panic!("{other:?}"),
@@ -98,12 +102,12 @@ async fn files_of_a_workspace_are_written_read_found_and_removed() {
     with_a_guest(async |running| {
         let space = workspace(running).await;
         let large: Vec<u8> = b"a line of text\n".iter().copied().cycle().take(3 << 20).collect();
-        let made = space.write("src/deep/a.py", How::Create, &large).await.unwrap();
+        let made = space.write("src/deep/a.py", OpenMode::Create, &large).await.unwrap();
         assert!(made.created && made.more && made.file.size == 3 << 20);
-        assert_eq!(space.write("src/deep/a.py", How::Create, b"").await, Err(TroubleCode::Exists));
+        assert_eq!(space.write("src/deep/a.py", OpenMode::Create, b"").await, Err(WorkspaceErrorCode::Exists));
         let text = space.read("src/deep/a.py").await.unwrap();
         assert_eq!((text.lines.len(), text.size), (2000, 3 << 20));
-        space.write("b.txt", How::Create, b"one\ntwo\n").await.unwrap();
+        space.write("b.txt", OpenMode::Create, b"one\ntwo\n").await.unwrap();
         let edited = space.edit("b.txt", "two", "three").await.unwrap();
         assert_eq!((edited.file.version, edited.replaced, edited.begin.as_str()), (2, 1, "one\nthree\n"));
         assert_eq!(space.glob("**/*.py").await, ["src/deep/a.py"]);
@@ -113,7 +117,7 @@ async fn files_of_a_workspace_are_written_read_found_and_removed() {
         }
         assert_eq!(space.remove("src").await, Ok(1));
         assert_eq!(space.glob("**").await, ["b.txt"]);
-        assert_eq!(space.read("src/deep/a.py").await, Err(TroubleCode::NotFound));
+        assert_eq!(space.read("src/deep/a.py").await, Err(WorkspaceErrorCode::NotFound));
     })
     .await;
 }
@@ -127,12 +131,12 @@ async fn the_kernel_decides_who_may() {
                 "cd /workspace; umask 077; echo mine > mine; mkdir theirs; echo x > theirs/x; umask 022; echo r > readable",
             ))
             .await;
-        assert_eq!(space.read("mine").await, Err(TroubleCode::Denied));
-        assert_eq!(space.read("theirs/x").await, Err(TroubleCode::Denied));
-        assert_eq!(space.write("theirs/y", How::Create, b"").await, Err(TroubleCode::Denied));
+        assert_eq!(space.read("mine").await, Err(WorkspaceErrorCode::Denied));
+        assert_eq!(space.read("theirs/x").await, Err(WorkspaceErrorCode::Denied));
+        assert_eq!(space.write("theirs/y", OpenMode::Create, b"").await, Err(WorkspaceErrorCode::Denied));
         space.read("readable").await.unwrap();
-        assert_eq!(space.write("readable", How::Overwrite, b"").await, Err(TroubleCode::Denied));
-        assert_eq!(space.remove("theirs").await, Err(TroubleCode::Denied));
+        assert_eq!(space.write("readable", OpenMode::Overwrite, b"").await, Err(WorkspaceErrorCode::Denied));
+        assert_eq!(space.remove("theirs").await, Err(WorkspaceErrorCode::Denied));
         assert_eq!(space.grep(".").await, ["readable:1:r"]);
     })
     .await;
@@ -171,17 +175,21 @@ async fn w18_links_lead_nowhere_outside() {
         let before = running.printed(sh("busybox ls -lR /etc /tmp /.coracle | busybox md5sum")).await;
         for at in (0..outside.len()).map(|it| format!("l{it}")).chain(["twice".to_owned()]) {
             for path in [at.clone(), format!("{at}/secret")] {
-                assert_eq!(space.read(&path).await, Err(TroubleCode::Escape), "{path}");
-                assert_eq!(space.write(&path, How::Overwrite, b"x").await, Err(TroubleCode::Escape), "{path}");
-                assert_eq!(space.write(&path, How::Create, b"x").await, Err(TroubleCode::Escape), "{path}");
-                assert_eq!(space.edit(&path, "a", "b").await, Err(TroubleCode::Escape), "{path}");
+                assert_eq!(space.read(&path).await, Err(WorkspaceErrorCode::Escape), "{path}");
+                assert_eq!(
+                    space.write(&path, OpenMode::Overwrite, b"x").await,
+                    Err(WorkspaceErrorCode::Escape),
+                    "{path}"
+                );
+                assert_eq!(space.write(&path, OpenMode::Create, b"x").await, Err(WorkspaceErrorCode::Escape), "{path}");
+                assert_eq!(space.edit(&path, "a", "b").await, Err(WorkspaceErrorCode::Escape), "{path}");
             }
-            assert_eq!(space.remove(&format!("{at}/secret")).await, Err(TroubleCode::Escape));
+            assert_eq!(space.remove(&format!("{at}/secret")).await, Err(WorkspaceErrorCode::Escape));
         }
-        match space.act(Act::List { path: String::new(), most: 2000 }, b"").await {
-            Done::Listed { entries, .. } => {
+        match space.act(WorkspaceOp::List { path: String::new(), most: 2000 }, b"").await {
+            WorkspaceReply::Listed { entries, .. } => {
                 assert_eq!(entries.len(), outside.len() + 1);
-                assert!(entries.iter().all(|it| it.kind == ItemKind::Symlink && it.target.is_some()));
+                assert!(entries.iter().all(|it| it.kind == EntryKind::Symlink && it.target.is_some()));
             }
             other => panic!("{other:?}"),
         }
@@ -199,9 +207,9 @@ async fn w17_a_pipe_that_nobody_writes_holds_nothing_up() {
         let space = workspace(running).await;
         running.printed(sh("cd /workspace; busybox mkfifo p; ln -s p to-p; echo x > f; ln -s self self")).await;
         let begun = Instant::now();
-        assert_eq!(space.read("p").await, Err(TroubleCode::NotRegular));
-        assert_eq!(space.read("to-p").await, Err(TroubleCode::NotRegular));
-        assert_eq!(space.read("self").await, Err(TroubleCode::Escape));
+        assert_eq!(space.read("p").await, Err(WorkspaceErrorCode::NotRegular));
+        assert_eq!(space.read("to-p").await, Err(WorkspaceErrorCode::NotRegular));
+        assert_eq!(space.read("self").await, Err(WorkspaceErrorCode::Escape));
         assert_eq!(space.grep(".").await, ["f:1:x"]);
         assert_eq!(space.glob("**/*").await, ["f"]);
         assert!(begun.elapsed() < Duration::from_secs(5));
@@ -253,12 +261,17 @@ async fn look_while_swapped(space: &Space<'_>, reads: &mut usize) {
                 assert_eq!(text.lines, ["inside"], "{path}");
                 *reads += 1;
             }
-            Err(code) => assert_eq!(code, TroubleCode::Escape, "{path}"),
+            Err(code) => assert_eq!(code, WorkspaceErrorCode::Escape, "{path}"),
         }
     }
     for path in ["d/f", "d/new"] {
         let (path, tool) = (path.to_owned(), "write_file".to_owned());
-        space.act(Act::Write { path, how: How::Overwrite, executable: None, seen: false, tool }, b"inside\n").await;
+        space
+            .act(
+                WorkspaceOp::Write { path, how: OpenMode::Overwrite, executable: None, seen: false, tool },
+                b"inside\n",
+            )
+            .await;
     }
     assert_eq!(space.grep("secret").await, Vec::<String>::new());
 }
@@ -287,7 +300,7 @@ async fn w24_what_a_guest_left_half_written_is_not_seen() {
         running.printed(sh(&format!("echo half > {left}; busybox touch -d @1 {left}; echo x > /workspace/f"))).await;
         assert_eq!(space.glob("**/*").await, ["f"]);
         let name = left.rsplit('/').next().unwrap();
-        assert_eq!(space.read(name).await, Err(TroubleCode::NotFound));
+        assert_eq!(space.read(name).await, Err(WorkspaceErrorCode::NotFound));
     })
     .await;
 }
@@ -302,12 +315,12 @@ async fn w39_many_files_cost_less_than_a_second() {
                 "(cd d$d; busybox seq 1000 | busybox xargs busybox touch); d=$((d+1)); done",
             )))
             .await;
-        let bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };
+        let bounds = SearchLimits { most: 50, entries: 50_000, within_ms: 500 };
         for _ in 0..2 {
             let begun = Instant::now();
-            let act = Act::Changed { hints: Vec::new(), exclude: Vec::new(), bounds, tool: "shell".into() };
+            let act = WorkspaceOp::Changed { hints: Vec::new(), exclude: Vec::new(), bounds, tool: "shell".into() };
             match space.act(act, b"").await {
-                Done::Changed(it) => assert_eq!((it.total, it.complete), (0, false)),
+                WorkspaceReply::Changed(it) => assert_eq!((it.total, it.complete), (0, false)),
                 other => panic!("{other:?}"),
             }
             assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use coracle_runtime::link::wire::{FaultCode, Settle};
+use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerPath, CreateSpec, Error, Exec, Handle, Ids, ImageAct, ImageId, Secret, Tmpfs,
 };
@@ -37,8 +37,8 @@ async fn with_user<'a>(case: &'a Case, name: &str, line: &str, there: Option<(En
     case.run(Way::Socket, case.spec(name), &image.id).await
 }
 
-async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::wire::Settled, Error> {
-    running.link().settle(Settle { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
+async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::protocol::UserInfo, Error> {
+    running.link().settle(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
 }
 
 /// What a command of the agent sees of itself.
@@ -85,7 +85,8 @@ async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stay
         let running = case.run(Way::Socket, spec, &case.image).await;
         for user in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4242, gid: 4243 }] {
             let Ids { uid, gid } = user;
-            let told = running.link().settle(Settle { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
+            let told =
+                running.link().settle(EnsureUser { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
             // The first has taken it over by then, as a stranger finds it.
             assert_eq!((told.uid, told.gid, told.writable), (uid, gid, uid == 1000));
         }
@@ -108,7 +109,7 @@ async fn a_home_that_is_a_file_is_told_and_the_file_stays() {
         let line = "node:x:1000:1000::/etc/file:/bin/sh";
         let running = with_user(case, "file", line, Some((EntryType::Regular, "etc/file", 0))).await;
         let Err(Error::Refused(fault)) = settled(&running).await else { panic!("it is no home") };
-        assert_eq!((fault.code, fault.message.contains("`/etc/file`")), (FaultCode::NoDirectory, true), "{fault}");
+        assert_eq!((fault.code, fault.message.contains("`/etc/file`")), (ErrorCode::NoDirectory, true), "{fault}");
         assert_eq!(running.printed(argv(&["stat", "-c", "%F", "/etc/file"])).await, "regular empty file\n");
     })
     .await;

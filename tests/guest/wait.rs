@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_guest::codec::{Frame, read};
-use coracle_guest::wire::{Answer, Ask, End, Hello, Job, Page, Reason, Say, State, VERSION, Waited};
+use coracle_guest::protocol::{
+    CallReply, ExecState, ExecStatus, GuestMessage, Hello, JobInfo, OutputPage, Request, VERSION, WaitOutcome,
+    WaitResult,
+};
 use coracle_jobs::{Wait, wait};
-use coracle_runtime::link::{Dial, Dialled, Transport};
+use coracle_runtime::link::{Dial, GuestStream, Transport};
 use coracle_runtime::{JobId, Link, LinkSettings, Result};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 
@@ -22,11 +25,11 @@ struct Counting {
 
 #[async_trait]
 impl Dial for Counting {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         let (ours, theirs) = duplex(64 << 10);
         tokio::spawn(answer(theirs, Arc::clone(&self.asked), self.is_old));
         let (reader, writer) = split(ours);
-        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+        Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
 }
 
@@ -34,24 +37,30 @@ const PRINTED: &[u8] = b"one\ntwo\n";
 
 async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>, is_old: bool) {
     let (mut from, mut to) = split(stream);
-    while let Ok(Some(Frame { channel, head, .. })) = read::<Ask>(&mut from).await {
+    while let Ok(Some(Frame { channel, head, .. })) = read::<Request>(&mut from).await {
         let bytes = PRINTED.len() as u64;
-        let page = Page { offset: 0, next: bytes, first: 0, total: bytes, running: true };
+        let page = OutputPage { offset: 0, next: bytes, first: 0, total: bytes, running: true };
         let (head, payload) = match head {
-            Ask::Hello(it) => {
-                (Say::Hello(Hello { version: VERSION, nonce: it.nonce, run: "a run".into(), keep: None }), vec![])
-            }
-            Ask::Wait(it) => {
+            Request::Hello(it) => (
+                GuestMessage::Hello(Hello { version: VERSION, nonce: it.nonce, run: "a run".into(), keep: None }),
+                vec![],
+            ),
+            Request::Wait(it) => {
                 asked.fetch_add(1, Ordering::Relaxed);
                 let wanted = it.tail.filter(|_| !is_old);
                 assert!(is_old || wanted.is_some_and(|it| it.lines == 2), "{wanted:?}");
-                let waited =
-                    Waited { reason: Reason::Limit, found: None, job: job(it.job), ms: 1, tail: wanted.map(|_| page) };
-                (Say::Answer(Answer::Waited(waited)), wanted.map(|_| PRINTED.to_vec()).unwrap_or_default())
+                let waited = WaitResult {
+                    reason: WaitOutcome::Limit,
+                    found: None,
+                    job: job(it.job),
+                    ms: 1,
+                    tail: wanted.map(|_| page),
+                };
+                (GuestMessage::Answer(CallReply::Waited(waited)), wanted.map(|_| PRINTED.to_vec()).unwrap_or_default())
             }
-            Ask::Tail { .. } => {
+            Request::Tail { .. } => {
                 asked.fetch_add(1, Ordering::Relaxed);
-                (Say::Answer(Answer::Page(page)), PRINTED.to_vec())
+                (GuestMessage::Answer(CallReply::Page(page)), PRINTED.to_vec())
             }
             _ => continue,
         };
@@ -61,9 +70,9 @@ async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>, is_old: bool) {
     }
 }
 
-fn job(id: String) -> Job {
-    let end = End {
-        state: State::Running,
+fn job(id: String) -> JobInfo {
+    let end = ExecStatus {
+        state: ExecState::Running,
         code: None,
         signal: None,
         stdout: PRINTED.len() as u64,
@@ -76,7 +85,7 @@ fn job(id: String) -> Job {
         kept: true,
     };
     let command = "print".into();
-    Job { job: id, pid: 2, command, root: false, foreground: false, began_ms: 0, ended_ms: None, end }
+    JobInfo { job: id, pid: 2, command, root: false, foreground: false, began_ms: 0, ended_ms: None, end }
 }
 
 #[tokio::test]

@@ -1,18 +1,18 @@
 //! Going through files inside: what was written, and what holds a secret.
 
-use coracle_runtime::link::Walk;
-use coracle_runtime::link::wire::{FaultCode, Kind};
+use coracle_runtime::link::ScanOptions;
+use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 use coracle_runtime::{ContainerPath, Error, Link, Secret};
 use jiff::Timestamp;
 
 use super::sh;
 use crate::engines::{with_a_guest, with_a_real_guest};
 
-fn below(root: &str) -> Walk {
-    Walk::all(ContainerPath::parse(root).unwrap())
+fn below(root: &str) -> ScanOptions {
+    ScanOptions::all(ContainerPath::parse(root).unwrap())
 }
 
-async fn paths(link: &Link, walk: Walk, needles: &[Secret]) -> Vec<String> {
+async fn paths(link: &Link, walk: ScanOptions, needles: &[Secret]) -> Vec<String> {
     let walked = link.walk(walk, needles).await.unwrap();
     assert!(!walked.more);
     let mut paths: Vec<_> = walked.entries.into_iter().map(|it| it.path).collect();
@@ -38,20 +38,29 @@ async fn files_that_were_written_are_found_by_time_name_and_content() {
         ] {
             let at = super::at(coracle_runtime::Ids::ROOT, path);
             let content = coracle_runtime::Input::Bytes(content.into());
-            let put =
-                coracle_runtime::link::Put { at, mode: None, exact: false, parents: true, replace: true, content };
+            let put = coracle_runtime::link::WriteFile {
+                at,
+                mode: None,
+                exact: false,
+                parents: true,
+                replace: true,
+                content,
+            };
             link.put(put).await.unwrap();
         }
         let all = ["/root/w/.git/config", "/root/w/encoded", "/root/w/key", "/root/w/other", "/root/w/plain"];
         assert_eq!(paths(link, below("/root/w"), &[]).await, all);
         let earlier = since.checked_sub(jiff::SignedDuration::from_secs(5)).unwrap();
         let later = since.checked_add(jiff::SignedDuration::from_secs(600)).unwrap();
-        assert_eq!(paths(link, Walk { since: Some(earlier), ..below("/root/w") }, &[]).await, all);
-        assert_eq!(paths(link, Walk { since: Some(later), ..below("/root/w") }, &[]).await, Vec::<String>::new());
-        let named = Walk { names: Some(vec![".git".into()]), ..below("/root") };
+        assert_eq!(paths(link, ScanOptions { since: Some(earlier), ..below("/root/w") }, &[]).await, all);
+        assert_eq!(
+            paths(link, ScanOptions { since: Some(later), ..below("/root/w") }, &[]).await,
+            Vec::<String>::new()
+        );
+        let named = ScanOptions { names: Some(vec![".git".into()]), ..below("/root") };
         let found = link.walk(named, &[]).await.unwrap();
-        assert_eq!((found.entries[0].path.as_str(), found.entries[0].kind), ("/root/w/.git", Kind::Dir));
-        let session = Walk { session: vec!["TOKEN".into(), "MISSING".into()], ..below("/") };
+        assert_eq!((found.entries[0].path.as_str(), found.entries[0].kind), ("/root/w/.git", FileKind::Dir));
+        let session = ScanOptions { session: vec!["TOKEN".into(), "MISSING".into()], ..below("/") };
         assert_eq!(paths(link, session, &[]).await, ["/root/w/encoded", "/root/w/key"]);
         let needles = [Secret::from("another value"), Secret::from("short")];
         assert_eq!(paths(link, below("/"), &needles).await, ["/root/w/other"]);
@@ -84,13 +93,13 @@ async fn more_than_a_window_of_entries_and_more_than_a_frame_of_values_travel() 
             .unwrap();
         let walked = link.walk(below(&dir), &[]).await.unwrap();
         assert_eq!((walked.entries.len(), walked.more), (4000, false));
-        let walked = link.walk(Walk { max_entries: 10, ..below(&dir) }, &[]).await.unwrap();
+        let walked = link.walk(ScanOptions { max_entries: 10, ..below(&dir) }, &[]).await.unwrap();
         assert_eq!((walked.entries.len(), walked.more), (10, true));
         let needles: Vec<Secret> = (0..300).map(|it| Secret::from(format!("{it:01000}"))).collect();
         assert_eq!(paths(link, below(&dir), &needles).await, Vec::<String>::new());
         let needles: Vec<Secret> = (0..1100).map(|it| Secret::from(format!("{it:01000}"))).collect();
         let refused = link.walk(below(&dir), &needles).await;
-        assert!(matches!(&refused, Err(Error::Refused(it)) if it.code == FaultCode::TooLong), "{refused:?}");
+        assert!(matches!(&refused, Err(Error::Refused(it)) if it.code == ErrorCode::TooLong), "{refused:?}");
     })
     .await;
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_provision::certs::{Additions, VARIABLES, skipped, trust};
 use coracle_provision::{Place, Status};
-use coracle_runtime::link::Put;
+use coracle_runtime::link::WriteFile;
 use coracle_runtime::{Command, Exit, Input};
 
 use super::{items, path, place, root};
@@ -33,7 +33,11 @@ fn additions(seeds: &[u8]) -> Additions {
 
 async fn put(place: &Place, file: &str, text: &str) {
     let (at, content) = (place.at_as_root(&path(file)), Input::Bytes(text.as_bytes().to_vec()));
-    place.link.put(Put { at, mode: Some(0o644), exact: true, parents: true, replace: true, content }).await.unwrap();
+    place
+        .link
+        .put(WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content })
+        .await
+        .unwrap();
 }
 
 async fn text(place: &Place, file: &str) -> String {

@@ -65,7 +65,8 @@ async fn content(place: &Place, file: &str) -> Vec<u8> {
 async fn put(place: &Place, file: &str, text: &str) {
     let content = coracle_runtime::Input::Bytes(text.as_bytes().to_vec());
     let at = place.at(&path(file));
-    let put = coracle_runtime::link::Put { at, mode: Some(0o644), exact: true, parents: true, replace: true, content };
+    let put =
+        coracle_runtime::link::WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content };
     place.link.put(put).await.unwrap();
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::link::wire::Settle;
+use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{ContainerPath, Ids, ImageId, Link, Secret};
 use coracle_sandbox::driver::{AgenticRequest, Event, LinkOnce, LinkWorker, SandboxDriver, WorkerStart};
 use coracle_sandbox::protocol::{Lines, ResponseFrame, WorkerRequest, encode};
@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
         let link = running.link().clone();
         let agent = if case.is_real() { AGENT } else { myself() };
         let workdir = "/workspace".to_owned();
-        link.settle(Settle { uid: agent.uid, gid: agent.gid, workdir, bound: vec![] }).await.unwrap();
+        link.settle(EnsureUser { uid: agent.uid, gid: agent.gid, workdir, bound: vec![] }).await.unwrap();
         if case.is_real() {
             link.let_worker_in(WORKER, AGENT, &root()).await.unwrap();
         }

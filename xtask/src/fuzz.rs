@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::sh::{root, sh, target, which};
 
 /// Both directions, as `fuzz/src` calls them.
-const TARGETS: &[&str] = &["ask", "say"];
+const TARGETS: &[&str] = &["request", "response"];
 
 /// How long each is tried when nobody says.
 const SECONDS: u32 = 60;
@@ -40,7 +40,7 @@ fn resolve(words: &[String]) -> Result<(Vec<&'static str>, u32)> {
         [word] if word.parse::<u32>().is_ok() => (None, Some(word)),
         [name] => (Some(name), None),
         [name, seconds] => (Some(name), Some(seconds)),
-        _ => bail!("usage: cargo xtask fuzz [ask|say] [SECONDS]"),
+        _ => bail!("usage: cargo xtask fuzz [request|response] [SECONDS]"),
     };
     let names: Vec<_> = TARGETS.iter().copied().filter(|it| name.is_none_or(|name| name == it)).collect();
     ensure!(!names.is_empty(), "no target `{}`: there are {}", name.map_or("", String::as_str), TARGETS.join(", "));
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn targets_and_time_may_each_be_left_out() {
         for (words, expected) in [
-            (&[][..], Some((&["ask", "say"][..], 60))),
-            (&["5"], Some((&["ask", "say"], 5))),
-            (&["say"], Some((&["say"], 60))),
-            (&["ask", "600"], Some((&["ask"], 600))),
+            (&[][..], Some((&["request", "response"][..], 60))),
+            (&["5"], Some((&["request", "response"], 5))),
+            (&["response"], Some((&["response"], 60))),
+            (&["request", "600"], Some((&["request"], 600))),
             (&["hum"], None),
-            (&["ask", "long"], None),
-            (&["ask", "5", "more"], None),
+            (&["request", "long"], None),
+            (&["request", "5", "more"], None),
         ] {
             let words: Vec<String> = words.iter().map(|it| (*it).to_owned()).collect();
             let resolved = resolve(&words).ok();

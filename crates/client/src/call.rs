@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use coracle_protocol::{Answer, Ask, Fault, FaultCode, MAX_HEADER, Say};
+use coracle_protocol::{CallReply, ErrorCode, GuestMessage, MAX_HEADER, Request, RpcError};
 use coracle_types::{Error, Result};
 use tokio::time::timeout;
 
-use crate::channels::Talk;
-use crate::connection::{Broken, Channel};
+use crate::channels::ReplyShape;
+use crate::connection::{Channel, ConnectionLost};
 use crate::link::Link;
 
 impl Link {
     /// Asks something that has one answer.
-    pub(crate) async fn ask<T>(&self, request: Request<T>, ask: impl Fn() -> Ask) -> Result<(T, Vec<u8>)> {
-        let Request { verb, kind, payload, patience, again } = request;
+    pub(crate) async fn ask<T>(&self, request: CallOptions<T>, ask: impl Fn() -> Request) -> Result<(T, Vec<u8>)> {
+        let CallOptions { verb, kind, payload, patience, again } = request;
         let asking = async {
             let mut first = true;
             loop {
                 let ask = sendable(ask())?;
                 let connection = self.connection().await?;
                 // Lists are parsed whole, so only some may come at once.
-                let _place = if again == Again::List { Some(connection.list_place().await?) } else { None };
-                let talk = Talk::Answer { fits: kind.fits, payload };
+                let _place = if again == Retry::List { Some(connection.list_place().await?) } else { None };
+                let talk = ReplyShape::Answer { fits: kind.fits, payload };
                 let heard = match connection.open(ask, Vec::new(), talk).await {
                     Ok(mut channel) => answer(&mut channel).await,
                     Err(broken) => Err(broken),
                 };
                 match heard {
-                    Err(broken) if first && !broken.full && (again != Again::Never || !broken.sent) => first = false,
+                    Err(broken) if first && !broken.full && (again != Retry::Never || !broken.sent) => first = false,
                     Err(broken) => return Err(broken.of(verb)),
                     Ok(heard) => return understand(heard, kind.take),
                 }
@@ -38,18 +38,18 @@ impl Link {
 }
 
 /// What is asked.
-pub(crate) struct Request<T> {
+pub(crate) struct CallOptions<T> {
     pub(crate) verb: &'static str,
-    pub(crate) kind: Kind<T>,
+    pub(crate) kind: ReplyKind<T>,
     /// Bytes that may come with the answer.
     pub(crate) payload: u64,
     pub(crate) patience: Duration,
-    pub(crate) again: Again,
+    pub(crate) again: Retry,
 }
 
 /// Whether something is asked again when the connection broke before its answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Retry {
     /// It changes nothing, or nothing more.
     Once,
     /// As [`Once`](Self::Once), and its answer is parsed whole.
@@ -59,43 +59,46 @@ pub(crate) enum Again {
 }
 
 /// A kind of answer.
-pub(crate) struct Kind<T> {
-    pub(crate) fits: fn(&Answer) -> bool,
-    pub(crate) take: fn(Answer) -> Option<T>,
+pub(crate) struct ReplyKind<T> {
+    pub(crate) fits: fn(&CallReply) -> bool,
+    pub(crate) take: fn(CallReply) -> Option<T>,
 }
 
 /// A guest that runs answers at once, whatever else it does. A disk may be slow.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-impl<T> Request<T> {
-    pub(crate) fn new(verb: &'static str, kind: Kind<T>) -> Self {
-        Self { verb, kind, payload: 0, patience: SOON, again: Again::Once }
+impl<T> CallOptions<T> {
+    pub(crate) fn new(verb: &'static str, kind: ReplyKind<T>) -> Self {
+        Self { verb, kind, payload: 0, patience: SOON, again: Retry::Once }
     }
 }
 
 /// A path or a pattern may be longer than a header can be.
-pub(crate) fn sendable(ask: Ask) -> Result<Ask> {
+pub(crate) fn sendable(ask: Request) -> Result<Request> {
     let bytes = serde_json::to_vec(&ask).map_or(usize::MAX, |it| it.len());
     if bytes > MAX_HEADER {
         let message = format!("what is asked has {bytes} bytes, above {MAX_HEADER}");
-        return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
+        return Err(Error::Refused(RpcError::new(ErrorCode::TooLong, message)));
     }
     Ok(ask)
 }
 
-pub(crate) async fn answer(channel: &mut Channel) -> Result<(Say, Vec<u8>), Broken> {
+pub(crate) async fn answer(channel: &mut Channel) -> Result<(GuestMessage, Vec<u8>), ConnectionLost> {
     loop {
         let (say, payload) = channel.next().await?;
-        if !matches!(say, Say::Credit(_)) {
+        if !matches!(say, GuestMessage::Credit(_)) {
             return Ok((say, payload));
         }
     }
 }
 
-pub(crate) fn understand<T>((say, payload): (Say, Vec<u8>), take: fn(Answer) -> Option<T>) -> Result<(T, Vec<u8>)> {
+pub(crate) fn understand<T>(
+    (say, payload): (GuestMessage, Vec<u8>),
+    take: fn(CallReply) -> Option<T>,
+) -> Result<(T, Vec<u8>)> {
     match say {
-        Say::Answer(answer) => take(answer).map(|it| (it, payload)).ok_or_else(not_understood),
-        Say::Failed(fault) => Err(refused(fault)),
+        GuestMessage::Answer(answer) => take(answer).map(|it| (it, payload)).ok_or_else(not_understood),
+        GuestMessage::Failed(fault) => Err(refused(fault)),
         _ => Err(not_understood()),
     }
 }
@@ -105,9 +108,9 @@ pub(crate) fn not_understood() -> Error {
     Error::GuestLost { reason: "the guest said something that this version does not know".into(), output: None }
 }
 
-pub(crate) fn refused(fault: Fault) -> Error {
+pub(crate) fn refused(fault: RpcError) -> Error {
     match fault.code {
-        FaultCode::FilesRemoved => Error::FilesRemoved { missing: fault.message },
+        ErrorCode::FilesRemoved => Error::FilesRemoved { missing: fault.message },
         _ => Error::Refused(fault),
     }
 }

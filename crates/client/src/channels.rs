@@ -1,7 +1,7 @@
 //! What is under way on one connection, and what the guest may say next. Pure: bytes come and go elsewhere.
 //!
 //! Everything from the guest is held against what was asked for and against the room it was given. Whatever does not fit
-//! is a [`Breach`] and ends the connection, so memory is bounded by our own numbers.
+//! is a [`ProtocolViolation`] and ends the connection, so memory is bounded by our own numbers.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_protocol::codec::Frame;
-use coracle_protocol::{Answer, Ask, MAX_UNKNOWN, Say, Stream, WINDOW};
+use coracle_protocol::{CallReply, GuestMessage, MAX_UNKNOWN, Request, Stream, WINDOW};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::inbox::{Inbox, Tell, inbox};
+use crate::incoming::{IncomingReceiver, IncomingSender, inbox};
 
 /// Room is given back in pieces of at least that size, so that a flood of single bytes is not answered byte by byte.
 const GIVE_BACK: u64 = WINDOW / 4;
@@ -22,7 +22,7 @@ const BATCH: usize = 256 << 10;
 
 /// Why a guest is not listened to any longer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Breach {
+pub(crate) enum ProtocolViolation {
     #[error("the guest spoke on channel {0}, which is not open")]
     NoChannel(u32),
     #[error("the guest said something on channel {0} that nobody asked for")]
@@ -43,18 +43,18 @@ pub(crate) enum Breach {
 
 /// What the guest may say on a channel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Talk {
-    /// [`Say::Begun`] and output, from these offsets on, then [`Say::End`].
+pub(crate) enum ReplyShape {
+    /// [`GuestMessage::Begun`] and output, from these offsets on, then [`GuestMessage::End`].
     Command([u64; 2]),
     /// One answer of a kind.
     Answer {
-        fits: fn(&Answer) -> bool,
+        fits: fn(&CallReply) -> bool,
         /// Bytes that may come with it.
         payload: u64,
     },
     /// One answer of a kind, then so many bytes at most.
-    Content { fits: fn(&Answer) -> bool, most: u64 },
-    /// [`Answer::Done`] when there is a connection, then its bytes to their end, then [`Answer::Done`] again.
+    Content { fits: fn(&CallReply) -> bool, most: u64 },
+    /// [`CallReply::Done`] when there is a connection, then its bytes to their end, then [`CallReply::Done`] again.
     Outlet {
         /// Its bytes came to their end.
         heard: bool,
@@ -65,7 +65,7 @@ pub(crate) enum Talk {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) number: u32,
-    pub(crate) heard: Inbox,
+    pub(crate) heard: IncomingReceiver,
     /// Bytes that may be sent.
     pub(crate) room: Arc<Semaphore>,
     /// The opening words, or a part of them, went out.
@@ -75,12 +75,12 @@ pub(crate) struct Opened {
 }
 
 #[derive(Debug)]
-struct Slot {
-    talk: Talk,
-    /// [`Say::Begun`] came, or the answer that data follows.
+struct ChannelState {
+    talk: ReplyShape,
+    /// [`GuestMessage::Begun`] came, or the answer that data follows.
     begun: bool,
     /// None when nobody waits any more. `room` bounds the bytes in it.
-    heard: Option<Tell>,
+    heard: Option<IncomingSender>,
     /// Bytes that the guest may send.
     room: u64,
     /// Bytes that were taken and not yet given back.
@@ -93,7 +93,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct Waiting {
-    frame: Frame<Ask>,
+    frame: Frame<Request>,
     /// It holds one of the places of the queue.
     counted: bool,
     opens: Option<Arc<AtomicBool>>,
@@ -101,13 +101,13 @@ struct Waiting {
 
 /// What one write takes with it.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     /// Places of the queue that are free again.
     pub(crate) places: usize,
     opens: Vec<Arc<AtomicBool>>,
 }
 
-impl Batch {
+impl WriteBatch {
     /// The guest may have read it from now on.
     pub(crate) fn went_out(&self) {
         self.opens.iter().for_each(|it| it.store(true, Ordering::Relaxed));
@@ -117,7 +117,7 @@ impl Batch {
 /// All channels of a connection, and what waits to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    slots: HashMap<u32, Slot>,
+    slots: HashMap<u32, ChannelState>,
     last: u32,
     queue: VecDeque<Waiting>,
     /// Channels that have room to give back.
@@ -129,12 +129,18 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// Opens a channel with a first frame, which holds a place of the queue.
-    pub(crate) fn open(&mut self, ask: Ask, payload: Vec<u8>, talk: Talk, permit: OwnedSemaphorePermit) -> Opened {
+    pub(crate) fn open(
+        &mut self,
+        ask: Request,
+        payload: Vec<u8>,
+        talk: ReplyShape,
+        permit: OwnedSemaphorePermit,
+    ) -> Opened {
         let number = self.free_number();
         let (tell, heard) = inbox();
         let give = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let slot = Slot {
+        let slot = ChannelState {
             talk,
             begun: false,
             heard: Some(tell),
@@ -161,7 +167,7 @@ impl Channels {
     }
 
     /// Queues a frame; `false` when the guest has said the channel's last word.
-    pub(crate) fn push(&mut self, channel: u32, head: Ask, payload: Vec<u8>, counted: bool) -> bool {
+    pub(crate) fn push(&mut self, channel: u32, head: Request, payload: Vec<u8>, counted: bool) -> bool {
         let open = self.slots.contains_key(&channel);
         if open {
             self.queue.push_back(Waiting { frame: Frame { channel, head, payload }, counted, opens: None });
@@ -185,36 +191,42 @@ impl Channels {
         if slot.owed >= GIVE_BACK {
             self.owing.insert(channel);
         }
-        self.push(channel, Ask::Leave, Vec::new(), false)
+        self.push(channel, Request::Leave, Vec::new(), false)
     }
 
     /// Takes what the guest said. Whether there is something to write.
-    pub(crate) fn hear(&mut self, frame: Frame<Say>) -> Result<bool, Breach> {
+    pub(crate) fn hear(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
         let Frame { channel, head, payload } = frame;
-        if head == Say::Unknown {
+        if head == GuestMessage::Unknown {
             self.unknown += 1;
             if self.unknown >= MAX_UNKNOWN {
-                return Err(Breach::Unknown);
+                return Err(ProtocolViolation::Unknown);
             }
             // It may have been the last word of a later version, so its call is not left waiting for another.
             return match self.slots.get_mut(&channel).and_then(|it| it.heard.as_ref()) {
-                Some(heard) if !heard.put(Say::Unknown, Vec::new()) => Err(Breach::Waiting(channel)),
+                Some(heard) if !heard.put(GuestMessage::Unknown, Vec::new()) => {
+                    Err(ProtocolViolation::Waiting(channel))
+                }
                 _ => Ok(false),
             };
         }
-        if let (0, Say::Failed(fault)) = (channel, &head) {
-            return Err(Breach::Ended(fault.message.clone()));
+        if let (0, GuestMessage::Failed(fault)) = (channel, &head) {
+            return Err(ProtocolViolation::Ended(fault.message.clone()));
         }
-        let slot = self.slots.get_mut(&channel).ok_or(Breach::NoChannel(channel))?;
+        let slot = self.slots.get_mut(&channel).ok_or(ProtocolViolation::NoChannel(channel))?;
         let last = slot.admit(channel, &head, payload.len() as u64)?;
-        let bytes = if matches!(head, Say::Out { .. } | Say::Data { .. }) { payload.len() as u64 } else { 0 };
+        let bytes =
+            if matches!(head, GuestMessage::Out { .. } | GuestMessage::Data { .. }) { payload.len() as u64 } else { 0 };
         let mut owed = false;
         match &slot.heard {
-            _ if matches!(head, Say::Credit(_)) => {}
+            _ if matches!(head, GuestMessage::Credit(_)) => {}
             // Pieces without a byte use no room, so nothing would bound how many wait.
-            Some(_) if !last && bytes == 0 && matches!(head, Say::Out { .. } | Say::Data { last: false }) => {}
+            Some(_)
+                if !last
+                    && bytes == 0
+                    && matches!(head, GuestMessage::Out { .. } | GuestMessage::Data { last: false }) => {}
             Some(heard) if heard.put(head, payload) => {}
-            Some(_) => return Err(Breach::Waiting(channel)),
+            Some(_) => return Err(ProtocolViolation::Waiting(channel)),
             None => owed = self.took(channel, bytes),
         }
         if last && let Some((_, slot)) = self.slots.remove_entry(&channel) {
@@ -225,16 +237,16 @@ impl Channels {
     }
 
     /// Appends what waits to the bytes to write, as far as one write takes it.
-    pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> Batch {
+    pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> WriteBatch {
         for channel in mem::take(&mut self.owing) {
             if let Some(slot) = self.slots.get_mut(&channel) {
                 // The guest has the room from now on and not before: one that does not read gets none.
                 let owed = mem::take(&mut slot.owed);
                 slot.room += owed;
-                Frame::new(channel, Ask::Credit(owed)).write_to(bytes);
+                Frame::new(channel, Request::Credit(owed)).write_to(bytes);
             }
         }
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         while bytes.len() < BATCH
             && let Some(next) = self.queue.pop_front()
         {
@@ -255,54 +267,62 @@ impl Channels {
     }
 }
 
-impl Slot {
+impl ChannelState {
     /// Whether it is the channel's last word.
-    fn admit(&mut self, channel: u32, say: &Say, bytes: u64) -> Result<bool, Breach> {
+    fn admit(&mut self, channel: u32, say: &GuestMessage, bytes: u64) -> Result<bool, ProtocolViolation> {
         match (self.talk, say) {
-            (_, Say::Failed(_)) if bytes == 0 => Ok(true),
-            (_, Say::Credit(room)) if bytes == 0 => self.give(channel, *room).map(|()| false),
-            (Talk::Command(_), Say::Begun(_)) if !self.begun && bytes == 0 => {
+            (_, GuestMessage::Failed(_)) if bytes == 0 => Ok(true),
+            (_, GuestMessage::Credit(room)) if bytes == 0 => self.give(channel, *room).map(|()| false),
+            (ReplyShape::Command(_), GuestMessage::Begun(_)) if !self.begun && bytes == 0 => {
                 self.begun = true;
                 Ok(false)
             }
-            (Talk::Command(mut next), Say::Out { stream, offset }) => {
+            (ReplyShape::Command(mut next), GuestMessage::Out { stream, offset }) => {
                 let at = &mut next[usize::from(*stream == Stream::Stderr)];
                 if offset < at {
-                    return Err(Breach::Offset(channel));
+                    return Err(ProtocolViolation::Offset(channel));
                 }
-                *at = offset.checked_add(bytes).ok_or(Breach::Offset(channel))?;
-                self.talk = Talk::Command(next);
+                *at = offset.checked_add(bytes).ok_or(ProtocolViolation::Offset(channel))?;
+                self.talk = ReplyShape::Command(next);
                 self.charge(channel, bytes).map(|()| false)
             }
-            (Talk::Command(_), Say::End(_)) if bytes == 0 => Ok(true),
-            (Talk::Answer { fits, payload }, Say::Answer(answer)) if fits(answer) && bytes <= payload => Ok(true),
-            (Talk::Content { fits, .. }, Say::Answer(answer)) if fits(answer) && !self.begun && bytes == 0 => {
+            (ReplyShape::Command(_), GuestMessage::End(_)) if bytes == 0 => Ok(true),
+            (ReplyShape::Answer { fits, payload }, GuestMessage::Answer(answer))
+                if fits(answer) && bytes <= payload =>
+            {
+                Ok(true)
+            }
+            (ReplyShape::Content { fits, .. }, GuestMessage::Answer(answer))
+                if fits(answer) && !self.begun && bytes == 0 =>
+            {
                 self.begun = true;
                 Ok(false)
             }
-            (Talk::Content { fits, most }, Say::Data { last }) if self.begun => {
-                let most = most.checked_sub(bytes).ok_or(Breach::Unasked(channel))?;
-                self.talk = Talk::Content { fits, most };
+            (ReplyShape::Content { fits, most }, GuestMessage::Data { last }) if self.begun => {
+                let most = most.checked_sub(bytes).ok_or(ProtocolViolation::Unasked(channel))?;
+                self.talk = ReplyShape::Content { fits, most };
                 self.charge(channel, bytes).map(|()| *last)
             }
-            (Talk::Outlet { .. }, Say::Answer(Answer::Done)) if bytes == 0 => Ok(mem::replace(&mut self.begun, true)),
-            (Talk::Outlet { heard: false }, Say::Data { last }) if self.begun => {
-                self.talk = Talk::Outlet { heard: *last };
+            (ReplyShape::Outlet { .. }, GuestMessage::Answer(CallReply::Done)) if bytes == 0 => {
+                Ok(mem::replace(&mut self.begun, true))
+            }
+            (ReplyShape::Outlet { heard: false }, GuestMessage::Data { last }) if self.begun => {
+                self.talk = ReplyShape::Outlet { heard: *last };
                 self.charge(channel, bytes).map(|()| false)
             }
-            _ => Err(Breach::Unasked(channel)),
+            _ => Err(ProtocolViolation::Unasked(channel)),
         }
     }
 
-    fn charge(&mut self, channel: u32, bytes: u64) -> Result<(), Breach> {
-        self.room = self.room.checked_sub(bytes).ok_or(Breach::NoRoom(channel))?;
+    fn charge(&mut self, channel: u32, bytes: u64) -> Result<(), ProtocolViolation> {
+        self.room = self.room.checked_sub(bytes).ok_or(ProtocolViolation::NoRoom(channel))?;
         Ok(())
     }
 
-    fn give(&self, channel: u32, room: u64) -> Result<(), Breach> {
+    fn give(&self, channel: u32, room: u64) -> Result<(), ProtocolViolation> {
         let used = WINDOW.saturating_sub(self.give.available_permits() as u64);
         if room > used {
-            return Err(Breach::RoomBack(channel));
+            return Err(ProtocolViolation::RoomBack(channel));
         }
         self.give.add_permits(usize::try_from(room).expect("at most a window"));
         Ok(())

@@ -3,34 +3,36 @@
 use std::fmt;
 use std::time::Duration;
 
-use coracle_protocol::{self as wire, CHUNK, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Show, Who};
+use coracle_protocol::{
+    self as protocol, CHUNK, ErrorCode, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, UserSpec,
+};
 use zeroize::Zeroizing;
 
 use coracle_types::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
 
 /// A command, ready to be sent.
-pub(crate) struct Order {
+pub(crate) struct EncodedExec {
     pub(crate) job: JobId,
-    pub(crate) head: wire::Exec,
+    pub(crate) head: protocol::ExecRequest,
     /// Words, then environment, each ended by a NUL, then the secret.
     bytes: Zeroizing<Vec<u8>>,
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for EncodedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Order").field("job", &self.job).field("head", &self.head).finish_non_exhaustive()
     }
 }
 
-impl Order {
+impl EncodedExec {
     /// A command that somebody waits for.
     ///
     /// # Errors
     /// [`Error::Refused`] for what no kernel takes.
     pub(crate) fn foreground(exec: &Exec, stdin: bool) -> Result<Self> {
-        let life = if exec.at_limit == AtLimit::Keep { Life::Keep } else { Life::Foreground };
-        let ends = Show::Ends { bytes: end_bytes(exec.keep_bytes) as u64 };
-        Self::new(exec, stdin, life, if exec.live.is_some() { Show::All } else { ends })
+        let life = if exec.at_limit == AtLimit::Keep { Lifetime::Keep } else { Lifetime::Foreground };
+        let ends = OutputMode::Ends { bytes: end_bytes(exec.keep_bytes) as u64 };
+        Self::new(exec, stdin, life, if exec.live.is_some() { OutputMode::All } else { ends })
     }
 
     /// A command that outlives the call; refused when so many run.
@@ -38,18 +40,18 @@ impl Order {
     /// # Errors
     /// [`Error::Refused`] for what no kernel takes.
     pub(crate) fn job(exec: &Exec, stdin: bool, most: Option<u32>) -> Result<Self> {
-        let mut order = Self::new(exec, stdin, Life::Job, Show::Nothing)?;
+        let mut order = Self::new(exec, stdin, Lifetime::Job, OutputMode::Nothing)?;
         order.head.most = most;
         Ok(order)
     }
 
-    fn new(exec: &Exec, stdin: bool, life: Life, show: Show) -> Result<Self> {
+    fn new(exec: &Exec, stdin: bool, life: Lifetime, show: OutputMode) -> Result<Self> {
         let (mut bytes, words, shell) = payload(exec)?;
         let before = bytes.len();
         bytes.extend_from_slice(secret(exec, shell)?);
         let length = |bytes: usize| u32::try_from(bytes).expect("a command is at most 8 MiB");
         let job = exec.job.clone().unwrap_or_else(JobId::random);
-        let head = wire::Exec {
+        let head = protocol::ExecRequest {
             job: job.to_string(),
             shell,
             words: length(words),
@@ -62,7 +64,7 @@ impl Order {
             cwd: exec.workdir.to_string(),
             stdin,
             terminal: None,
-            limits: wire::Limits {
+            limits: protocol::ExecTimeouts {
                 total_ms: exec.limits.total.map(at_least_one_ms),
                 silence_ms: exec.limits.silence.map(at_least_one_ms),
                 grace_ms: ms(exec.limits.grace),
@@ -102,7 +104,7 @@ fn payload(exec: &Exec) -> Result<(Zeroizing<Vec<u8>>, usize, bool)> {
     let total = words.iter().map(|it| it.len() + 1).chain(variables.clone().map(|it| it.len() + 1)).sum::<usize>();
     if total > MAX_COMMAND {
         let message = format!("words and environment are longer than {} MiB", MAX_COMMAND >> 20);
-        return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
+        return Err(Error::Refused(RpcError::new(ErrorCode::TooLong, message)));
     }
     let room = total + exec.secret.as_ref().map_or(0, |it| it.reveal().len());
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
@@ -123,7 +125,7 @@ fn secret(exec: &Exec, shell: bool) -> Result<&[u8]> {
     }
     if secret.len() > MAX_SECRET {
         let message = format!("a secret is longer than {} KiB", MAX_SECRET >> 10);
-        return Err(Error::Refused(Fault::new(FaultCode::TooLong, message)));
+        return Err(Error::Refused(RpcError::new(ErrorCode::TooLong, message)));
     }
     Ok(secret)
 }
@@ -134,12 +136,12 @@ fn end_with_nul(bytes: &mut Vec<u8>, word: &str) {
 }
 
 fn invalid(message: &str) -> Error {
-    Error::Refused(Fault::new(FaultCode::Invalid, message))
+    Error::Refused(RpcError::new(ErrorCode::Invalid, message))
 }
 
 /// A user by its numbers.
-pub(crate) fn who(user: Ids) -> Who {
-    Who::Ids { uid: user.uid, gid: Some(user.gid) }
+pub(crate) fn who(user: Ids) -> UserSpec {
+    UserSpec::Ids { uid: user.uid, gid: Some(user.gid) }
 }
 
 /// Whole milliseconds.
@@ -165,8 +167,8 @@ mod tests {
         exec
     }
 
-    fn refusal(exec: &Exec) -> Option<FaultCode> {
-        match Order::foreground(exec, false) {
+    fn refusal(exec: &Exec) -> Option<ErrorCode> {
+        match EncodedExec::foreground(exec, false) {
             Err(Error::Refused(fault)) => Some(fault.code),
             _ => None,
         }
@@ -177,12 +179,12 @@ mod tests {
         let argv = |words: &[&str]| Command::Argv(words.iter().map(|it| (*it).to_owned()).collect());
         let variable = |name: &str, value: &str| [(name.to_owned(), value.to_owned())];
         for (command, env, code) in [
-            (argv(&["a\0b"]), &variable("A", "1"), FaultCode::Invalid),
-            (argv(&["a"]), &variable("A", "1\0"), FaultCode::Invalid),
-            (argv(&["a"]), &variable("A=B", "1"), FaultCode::Invalid),
-            (argv(&["a"]), &variable("", "1"), FaultCode::Invalid),
-            (argv(&[]), &variable("A", "1"), FaultCode::Invalid),
-            (Command::Shell("x".repeat(MAX_COMMAND)), &variable("A", "1"), FaultCode::TooLong),
+            (argv(&["a\0b"]), &variable("A", "1"), ErrorCode::Invalid),
+            (argv(&["a"]), &variable("A", "1\0"), ErrorCode::Invalid),
+            (argv(&["a"]), &variable("A=B", "1"), ErrorCode::Invalid),
+            (argv(&["a"]), &variable("", "1"), ErrorCode::Invalid),
+            (argv(&[]), &variable("A", "1"), ErrorCode::Invalid),
+            (Command::Shell("x".repeat(MAX_COMMAND)), &variable("A", "1"), ErrorCode::TooLong),
         ] {
             assert_eq!(refusal(&exec(command, env)), Some(code));
         }
@@ -196,7 +198,7 @@ mod tests {
             env in proptest::collection::btree_map("[A-Z]{1,3}", "[^\0]{0,9}", 0..4),
         ) {
             let env: Vec<_> = env.into_iter().collect();
-            let order = Order::foreground(&exec(Command::Argv(words.clone()), &env), false).unwrap();
+            let order = EncodedExec::foreground(&exec(Command::Argv(words.clone()), &env), false).unwrap();
             let bytes = order.pieces().collect::<Vec<_>>().concat();
             let (ours, theirs) = bytes.split_at(order.head.words as usize);
             prop_assert_eq!(theirs.len(), order.head.env as usize);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_protocol::{Ask, CHUNK, Hello, Keep, MAX_CHANNELS, Say, VERSION};
+use coracle_protocol::{CHUNK, GuestMessage, Hello, MAX_CHANNELS, Request, Retention, VERSION};
 use coracle_types::{Error, ProcessId, Result, random_hex};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, Semaphore};
@@ -18,13 +18,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::outgoing::Outgoing;
-pub(crate) use self::state::Broken;
+pub(crate) use self::state::ConnectionLost;
 use self::state::{PARTING, Shared, TURN};
 use self::writer::write;
-use crate::channels::{Opened, Talk};
+use crate::channels::{Opened, ReplyShape};
 use crate::codec::{self, Frame, told};
-use crate::dial::{Dialled, There, Transport};
-use crate::inbox::{Heard, Inbox};
+use crate::dial::{GuestStream, Liveness, Transport};
+use crate::incoming::{Incoming, IncomingReceiver};
 
 /// A guest that runs answers within a moment.
 const HELLO: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     pub(crate) run: String,
     pub(crate) transport: Transport,
     pub(crate) peer: Option<ProcessId>,
-    there: Option<There>,
+    there: Option<Liveness>,
 }
 
 impl fmt::Debug for Connection {
@@ -56,14 +56,14 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
-    pub(crate) async fn greet(mut dialled: Dialled, keep: Keep) -> Result<Self> {
+    pub(crate) async fn greet(mut dialled: GuestStream, keep: Retention) -> Result<Self> {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
-        let too_late = |_| Err(NoHello::Reason(format!("no hello within {} s", HELLO.as_secs())));
+        let too_late = |_| Err(HandshakeError::Reason(format!("no hello within {} s", HELLO.as_secs())));
         let run = match greeted.unwrap_or_else(too_late) {
             Ok(run) => run,
-            Err(NoHello::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
-            Err(NoHello::Reason(mut reason)) => {
+            Err(HandshakeError::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
+            Err(HandshakeError::Reason(mut reason)) => {
                 if let Some(words) = dialled.last_words
                     && let Ok(Ok(excerpt)) = timeout(PARTING, words).await
                 {
@@ -100,13 +100,18 @@ impl Connection {
     }
 
     /// Opens a channel; waits a while when as many are open as may.
-    pub(crate) async fn open(self: &Arc<Self>, ask: Ask, payload: Vec<u8>, talk: Talk) -> Result<Channel, Broken> {
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        ask: Request,
+        payload: Vec<u8>,
+        talk: ReplyShape,
+    ) -> Result<Channel, ConnectionLost> {
         let unsent = |_| self.shared.broken(false);
         let turn = async {
             let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
             Ok((permit, self.shared.places.acquire().await.map_err(unsent)?))
         };
-        let (permit, place) = timeout(TURN, turn).await.unwrap_or_else(|_| Err(Broken::full()))?;
+        let (permit, place) = timeout(TURN, turn).await.unwrap_or_else(|_| Err(ConnectionLost::full()))?;
         let opened = {
             let mut channels = self.shared.lock();
             if channels.over.is_some() {
@@ -122,7 +127,7 @@ impl Connection {
     }
 
     /// One of the lists that may be read at once.
-    pub(crate) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Broken> {
+    pub(crate) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ConnectionLost> {
         self.shared.lists.acquire().await.map_err(|_| self.shared.broken(false))
     }
 }
@@ -139,21 +144,21 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(crate) struct Channel {
     to: Sender,
-    heard: Inbox,
+    heard: IncomingReceiver,
     sent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
 
 impl Channel {
     /// What the guest says next. Safe to abandon.
-    pub(crate) async fn next(&mut self) -> Result<Heard, Broken> {
+    pub(crate) async fn next(&mut self) -> Result<Incoming, ConnectionLost> {
         let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
         self.heard.next().await.ok_or_else(|| broken(&self.sent))
     }
 
     /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
     /// word came: what waits to be taken can be asked for again, but a command that nobody is connected to is ended.
-    pub(crate) async fn next_unless(&mut self, busy: bool) -> Result<Heard, Broken> {
+    pub(crate) async fn next_unless(&mut self, busy: bool) -> Result<Incoming, ConnectionLost> {
         if !busy {
             return self.next().await;
         }
@@ -177,7 +182,7 @@ impl Channel {
     /// Asks for the end of the command.
     pub(crate) fn cancel(&self) {
         let shared = &self.to.connection.shared;
-        shared.lock().push(self.to.number, Ask::Cancel, Vec::new(), false);
+        shared.lock().push(self.to.number, Request::Cancel, Vec::new(), false);
         shared.wake.notify_one();
     }
 
@@ -206,7 +211,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Sends a frame that opens no channel; `false` when nobody listens any more.
-    pub(crate) async fn send(&self, ask: Ask, payload: Vec<u8>) -> bool {
+    pub(crate) async fn send(&self, ask: Request, payload: Vec<u8>) -> bool {
         let shared = &self.connection.shared;
         let Ok(place) = shared.places.acquire().await else { return false };
         let open = shared.lock().push(self.number, ask, payload, true);
@@ -245,7 +250,7 @@ impl Sender {
 
 /// Why a guest is not spoken to.
 #[derive(Debug)]
-enum NoHello {
+enum HandshakeError {
     /// It speaks another version.
     Version(u32),
     /// What came is no hello.
@@ -255,13 +260,13 @@ enum NoHello {
 async fn hello(
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
-    keep: Keep,
-) -> Result<String, NoHello> {
-    let none = |reason: &str| Err(NoHello::Reason(reason.to_owned()));
+    keep: Retention,
+) -> Result<String, HandshakeError> {
+    let none = |reason: &str| Err(HandshakeError::Reason(reason.to_owned()));
     let nonce = random_hex::<16>();
     let mut bytes = Vec::new();
     let ours = Hello { version: VERSION, nonce: nonce.clone(), run: String::new(), keep: Some(keep) };
-    Frame::new(0, Ask::Hello(ours)).write_to(&mut bytes);
+    Frame::new(0, Request::Hello(ours)).write_to(&mut bytes);
     let write = async {
         writer.write_all(&bytes).await?;
         writer.flush().await
@@ -270,22 +275,24 @@ async fn hello(
     if let Err(err) = write.await {
         tracing::debug!(%err, "nobody reads the hello");
     }
-    match codec::read::<Say>(reader).await {
+    match codec::read::<GuestMessage>(reader).await {
         // A program in between says something else than a guest does.
         Err(codec::Error::Length { .. } | codec::Error::Header(_)) => none("what answered is no guest"),
         Err(err) => none(&told(&err)),
         Ok(None) => none("it ended without a hello"),
-        Ok(Some(Frame { channel: 0, head: Say::Hello(theirs), .. })) if theirs.nonce == nonce => match theirs.version {
-            VERSION => Ok(theirs.run.chars().take(64).collect()),
-            other => Err(NoHello::Version(other)),
-        },
+        Ok(Some(Frame { channel: 0, head: GuestMessage::Hello(theirs), .. })) if theirs.nonce == nonce => {
+            match theirs.version {
+                VERSION => Ok(theirs.run.chars().take(64).collect()),
+                other => Err(HandshakeError::Version(other)),
+            }
+        }
         Ok(Some(_)) => none("it did not say hello"),
     }
 }
 
 async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
     let reason = loop {
-        match codec::read::<Say>(&mut reader).await {
+        match codec::read::<GuestMessage>(&mut reader).await {
             Ok(Some(frame)) => {
                 *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                 let heard = shared.lock().hear(frame);

@@ -29,7 +29,7 @@ pub trait Dial: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotRunning`] and [`Error::NoSuchContainer`] where that is the reason; else [`Error::GuestFailed`].
-    async fn dial(&self) -> Result<Dialled>;
+    async fn dial(&self) -> Result<GuestStream>;
 
     /// What it means that something answered and did not say hello.
     async fn blame(&self, failure: Error) -> Error {
@@ -38,10 +38,10 @@ pub trait Dial: fmt::Debug + Send + Sync {
 }
 
 /// Tells whether the other end of a connection is still there.
-pub type There = Box<dyn Fn() -> bool + Send + Sync>;
+pub type Liveness = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// A connection on which nothing was said.
-pub struct Dialled {
+pub struct GuestStream {
     /// What the guest says.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     /// What is said to it.
@@ -53,19 +53,19 @@ pub struct Dialled {
     /// What a program in between complains of, known when it has ended.
     pub last_words: Option<JoinHandle<String>>,
     /// Whether its other end is still there, where the kernel tells without a word to it.
-    pub there: Option<There>,
+    pub there: Option<Liveness>,
     /// Dropped with the connection.
     pub hold: Box<dyn Any + Send>,
 }
 
-impl fmt::Debug for Dialled {
+impl fmt::Debug for GuestStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transport, peer, .. } = self;
         f.debug_struct("Dialled").field("transport", transport).field("peer", peer).finish_non_exhaustive()
     }
 }
 
-impl Dialled {
+impl GuestStream {
     /// A connection without a peer, a program or anything to hold.
     pub fn plain(
         reader: impl AsyncRead + Send + Unpin + 'static,
@@ -134,10 +134,10 @@ impl SocketAt {
 }
 
 /// A connection by a socket whose peer is known.
-pub fn by_socket(stream: UnixStream, peer: ProcessId) -> Dialled {
-    let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as There);
+pub fn by_socket(stream: UnixStream, peer: ProcessId) -> GuestStream {
+    let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as Liveness);
     let (reader, writer) = stream.into_split();
-    Dialled { peer: Some(peer), there, ..Dialled::plain(reader, writer, Transport::Socket) }
+    GuestStream { peer: Some(peer), there, ..GuestStream::plain(reader, writer, Transport::Socket) }
 }
 
 fn hung_up(socket: &OwnedFd) -> bool {
@@ -155,7 +155,7 @@ pub(crate) struct SocketDial(pub(crate) SocketAt);
 
 #[async_trait]
 impl Dial for SocketDial {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         match self.0.connect().await {
             Some((stream, peer)) if self.0.pid1.as_ref() == Some(&peer) => Ok(by_socket(stream, peer)),
             Some(_) => Err(Error::GuestFailed { reason: "another process answers at its socket".into() }),
@@ -169,7 +169,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    use coracle_protocol::{Ask, Hello, Say, VERSION};
+    use coracle_protocol::{GuestMessage, Hello, Request, VERSION};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -196,10 +196,10 @@ mod tests {
         let listener = listen(&dir);
         let answers = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let Some(Frame { head: Ask::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
+            let Some(Frame { head: Request::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
             let mut bytes = Vec::new();
             let (nonce, run) = (hello.nonce, "a run".to_owned());
-            Frame::new(0, Say::Hello(Hello { version: VERSION, nonce, run, keep: None })).write_to(&mut bytes);
+            Frame::new(0, GuestMessage::Hello(Hello { version: VERSION, nonce, run, keep: None })).write_to(&mut bytes);
             stream.write_all(&bytes).await.unwrap();
             stream.read_to_end(&mut bytes).await.unwrap();
         });

@@ -4,16 +4,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_protocol::{self as wire, Ask, End, FaultCode, Life, Say, State};
+use coracle_protocol::{self as protocol, ErrorCode, ExecState, ExecStatus, GuestMessage, Lifetime, Request};
 use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::{SOON, refused};
-use crate::channels::Talk;
-use crate::command::{Order, end_bytes};
-use crate::connection::{Broken, Channel, Sender};
-use crate::feed::Feed;
+use crate::channels::ReplyShape;
+use crate::command::{EncodedExec, end_bytes};
+use crate::connection::{Channel, ConnectionLost, Sender};
+use crate::input::InputSource;
 use crate::link::Link;
 use crate::output::Outputs;
 
@@ -40,13 +40,13 @@ impl Link {
     /// [`Error::NoSuchPath`] for a missing work directory, [`Error::NoShell`], [`Error::NotRunning`] when the container
     /// stopped, [`Error::GuestLost`] when it is not known how the command ended, [`Error::Refused`].
     pub async fn exec(&self, mut exec: Exec) -> Result<ExecOutput> {
-        let mut feed = Feed::input(exec.stdin.take());
-        let order = Order::foreground(&exec, !feed.done())?;
-        let mut errand = Errand::new(order, &mut exec);
+        let mut feed = InputSource::input(exec.stdin.take());
+        let order = EncodedExec::foreground(&exec, !feed.done())?;
+        let mut errand = ExecSession::new(order, &mut exec);
         match errand.run(self, &mut feed).await? {
-            Done::End(end) => errand.output(&end),
-            Done::Begun(_) => Err(errand.lost("it began and did not end")),
-            Done::Withdrawn => {
+            ExecOutcome::End(end) => errand.output(&end),
+            ExecOutcome::Begun(_) => Err(errand.lost("it began and did not end")),
+            ExecOutcome::Withdrawn => {
                 let mut output = errand.so_far();
                 output.tree_ended = Some(true);
                 Ok(*output)
@@ -57,23 +57,23 @@ impl Link {
     /// Begins a command that outlives the call, and feeds it all of its input. Refused when `most` jobs run.
     ///
     /// # Errors
-    /// As [`exec`](Self::exec); [`Error::Refused`] with [`FaultCode::TooMany`].
-    pub async fn start(&self, mut exec: Exec, most: Option<u32>) -> Result<wire::Begun> {
+    /// As [`exec`](Self::exec); [`Error::Refused`] with [`ErrorCode::TooMany`].
+    pub async fn start(&self, mut exec: Exec, most: Option<u32>) -> Result<protocol::ExecStarted> {
         exec.live = None;
-        let mut feed = Feed::input(exec.stdin.take());
-        let order = Order::job(&exec, !feed.done(), most)?;
-        let mut errand = Errand::new(order, &mut exec);
+        let mut feed = InputSource::input(exec.stdin.take());
+        let order = EncodedExec::job(&exec, !feed.done(), most)?;
+        let mut errand = ExecSession::new(order, &mut exec);
         let done = errand.run(self, &mut feed).await?;
         match (done, errand.begun.take()) {
-            (Done::Begun(begun), _) | (Done::End(_), Some(begun)) => Ok(begun),
+            (ExecOutcome::Begun(begun), _) | (ExecOutcome::End(_), Some(begun)) => Ok(begun),
             _ => Err(errand.lost("it did not begin")),
         }
     }
 }
 
 /// One command, over all connections.
-struct Errand {
-    order: Arc<Order>,
+struct ExecSession {
+    order: Arc<EncodedExec>,
     workdir: ContainerPath,
     limits: ExecLimits,
     cancel: CancellationToken,
@@ -91,32 +91,32 @@ struct Errand {
     looks: usize,
     /// What was sent of its input is all there is, and has arrived.
     settled: bool,
-    begun: Option<wire::Begun>,
+    begun: Option<protocol::ExecStarted>,
     cancelled: Option<Instant>,
     broken: Vec<Instant>,
     retried: bool,
 }
 
 /// What came of it.
-enum Done {
-    End(End),
+enum ExecOutcome {
+    End(ExecStatus),
     /// It is a job.
-    Begun(wire::Begun),
+    Begun(protocol::ExecStarted),
     /// It was cancelled before it was sent.
     Withdrawn,
 }
 
 /// Why it is not followed on this connection any longer.
-enum Stop {
-    Done(Done),
-    Failed(wire::Fault),
-    Broken(Broken),
+enum FollowEnd {
+    Done(ExecOutcome),
+    Failed(protocol::RpcError),
+    Broken(ConnectionLost),
     Lost(&'static str),
     Input(io::Error),
 }
 
-impl Errand {
-    fn new(order: Order, exec: &mut Exec) -> Self {
+impl ExecSession {
+    fn new(order: EncodedExec, exec: &mut Exec) -> Self {
         Self {
             order: Arc::new(order),
             workdir: exec.workdir.clone(),
@@ -137,12 +137,12 @@ impl Errand {
         }
     }
 
-    async fn run(&mut self, link: &Link, feed: &mut Feed) -> Result<Done> {
+    async fn run(&mut self, link: &Link, feed: &mut InputSource) -> Result<ExecOutcome> {
         loop {
             let (attached, cancel) = (self.attach, self.cancel.clone());
             let opened = tokio::select! {
                 biased;
-                () = cancel.cancelled(), if self.sent_to.is_none() => return Ok(Done::Withdrawn),
+                () = cancel.cancelled(), if self.sent_to.is_none() => return Ok(ExecOutcome::Withdrawn),
                 opened = self.open(link) => opened?,
             };
             let stop = match opened {
@@ -151,18 +151,18 @@ impl Errand {
                     self.settled &= attached || feed.settled(&channel.sender());
                     stop
                 }
-                Err(broken) => Stop::Broken(broken),
+                Err(broken) => FollowEnd::Broken(broken),
             };
             match stop {
-                Stop::Done(done) => return Ok(done),
-                Stop::Failed(fault) if attached && fault.code == FaultCode::NoJob && self.looks > 0 => {
+                FollowEnd::Done(done) => return Ok(done),
+                FollowEnd::Failed(fault) if attached && fault.code == ErrorCode::NoJob && self.looks > 0 => {
                     self.looks -= 1;
                     sleep(LOOK).await;
                 }
-                Stop::Failed(fault) => self.failed(fault, attached, feed)?,
-                Stop::Broken(broken) => self.broke(&broken, attached, feed)?,
-                Stop::Lost(reason) => return Err(self.lost(reason)),
-                Stop::Input(source) => {
+                FollowEnd::Failed(fault) => self.failed(fault, attached, feed)?,
+                FollowEnd::Broken(broken) => self.broke(&broken, attached, feed)?,
+                FollowEnd::Lost(reason) => return Err(self.lost(reason)),
+                FollowEnd::Input(source) => {
                     return Err(Error::Host { what: "the input of the command cannot be read".into(), source });
                 }
             }
@@ -170,7 +170,7 @@ impl Errand {
     }
 
     /// Sends the command, or asks for it.
-    async fn open(&mut self, link: &Link) -> Result<Result<Channel, Broken>> {
+    async fn open(&mut self, link: &Link) -> Result<Result<Channel, ConnectionLost>> {
         let connection = match link.connection().await {
             Ok(connection) => connection,
             Err(err) => return Err(if self.sent_to.is_some() { self.lost_by(err) } else { err }),
@@ -182,13 +182,13 @@ impl Errand {
         let at = self.outputs.at();
         let (ask, payload) = if self.attach {
             let (job, show) = (self.order.job.to_string(), self.order.head.show);
-            (Ask::Attach { job, stdout: at[0], stderr: at[1], show }, Vec::new())
+            (Request::Attach { job, stdout: at[0], stderr: at[1], show }, Vec::new())
         } else {
             let first = self.order.pieces().next().unwrap_or_default().to_vec();
-            (Ask::Exec(self.order.head.clone()), first)
+            (Request::Exec(self.order.head.clone()), first)
         };
         let run = connection.run.clone();
-        let opened = connection.open(ask, payload, Talk::Command(at)).await;
+        let opened = connection.open(ask, payload, ReplyShape::Command(at)).await;
         if opened.is_ok() {
             self.sent_to = Some(run);
             self.sent_at.get_or_insert_with(Instant::now);
@@ -198,7 +198,7 @@ impl Errand {
     }
 
     /// Listens until something stops it. Its words and its input go out meanwhile: a guest may refuse before it has all.
-    async fn follow(&mut self, channel: &mut Channel, feed: &mut Feed, attached: bool) -> Stop {
+    async fn follow(&mut self, channel: &mut Channel, feed: &mut InputSource, attached: bool) -> FollowEnd {
         let (opened, to, order) = (Instant::now(), channel.sender(), Arc::clone(&self.order));
         // What was begun on another connection has all of its input, or it is not followed.
         let mut sending = !attached;
@@ -209,7 +209,7 @@ impl Errand {
         }
         loop {
             if attached && let Some(done) = self.job_begun() {
-                return Stop::Done(done);
+                return FollowEnd::Done(done);
             }
             let watched = self.outputs.pending();
             tokio::select! {
@@ -220,11 +220,11 @@ impl Errand {
                     channel.cancel();
                 }
                 () = sleep_until(self.watched_until()), if self.outputs.watched() => self.outputs.unwatch(),
-                () = sleep_until(self.begun_until()) => return Stop::Lost("it did not begin"),
-                () = sleep_until(self.deadline(opened)) => return Stop::Lost("the guest does not tell of the command"),
+                () = sleep_until(self.begun_until()) => return FollowEnd::Lost("it did not begin"),
+                () = sleep_until(self.deadline(opened)) => return FollowEnd::Lost("the guest does not tell of the command"),
                 sent = &mut send, if sending => match sent {
                     Ok(()) => sending = false,
-                    Err(err) => return Stop::Input(err),
+                    Err(err) => return FollowEnd::Input(err),
                 },
                 room = self.outputs.pass_on(), if watched => channel.took(room),
                 heard = channel.next_unless(watched) => match heard {
@@ -232,34 +232,34 @@ impl Errand {
                         Ok(room) => channel.took(room),
                         Err(stop) => return stop,
                     },
-                    Err(broken) => return Stop::Broken(broken),
+                    Err(broken) => return FollowEnd::Broken(broken),
                 },
             }
         }
     }
 
     /// Takes what was said. How much room is free again.
-    fn take(&mut self, say: Say, payload: Vec<u8>, attached: bool) -> Result<usize, Stop> {
-        if attached && !self.settled && !matches!(say, Say::Failed(_)) {
-            return Err(Stop::Lost("its input was under way"));
+    fn take(&mut self, say: GuestMessage, payload: Vec<u8>, attached: bool) -> Result<usize, FollowEnd> {
+        if attached && !self.settled && !matches!(say, GuestMessage::Failed(_)) {
+            return Err(FollowEnd::Lost("its input was under way"));
         }
         match say {
-            Say::Begun(begun) if begun.job == self.order.job.as_str() => {
+            GuestMessage::Begun(begun) if begun.job == self.order.job.as_str() => {
                 self.begun.get_or_insert(begun);
                 Ok(0)
             }
-            Say::Begun(_) => Err(Stop::Lost("the guest tells of another command")),
-            Say::Out { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
-            Say::End(end) => Err(Stop::Done(Done::End(end))),
-            Say::Failed(fault) => Err(Stop::Failed(fault)),
-            _ => Err(Stop::Lost("the guest said something that this version does not know")),
+            GuestMessage::Begun(_) => Err(FollowEnd::Lost("the guest tells of another command")),
+            GuestMessage::Out { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
+            GuestMessage::End(end) => Err(FollowEnd::Done(ExecOutcome::End(end))),
+            GuestMessage::Failed(fault) => Err(FollowEnd::Failed(fault)),
+            _ => Err(FollowEnd::Lost("the guest said something that this version does not know")),
         }
     }
 
     /// A job is not waited for. On its first connection the guest says so itself, when it has all of the input.
-    fn job_begun(&self) -> Option<Done> {
-        let begun = self.begun.as_ref().filter(|_| self.order.head.life == Life::Job)?;
-        Some(Done::Begun(begun.clone()))
+    fn job_begun(&self) -> Option<ExecOutcome> {
+        let begun = self.begun.as_ref().filter(|_| self.order.head.life == Lifetime::Job)?;
+        Some(ExecOutcome::Begun(begun.clone()))
     }
 
     /// At the limit the guest ends the command, and who does not take its output cannot hold that up.
@@ -282,7 +282,7 @@ impl Errand {
         match (self.cancelled, &self.begun, self.limits.total) {
             (Some(cancelled), ..) => cancelled.max(opened) + ending,
             // A job that does not take its input keeps nobody waiting for ever.
-            _ if self.order.head.life == Life::Job => opened + SOON,
+            _ if self.order.head.life == Lifetime::Job => opened + SOON,
             (None, None, _) => opened + SOON,
             (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
             (None, Some(_), None) => far(),
@@ -290,24 +290,24 @@ impl Errand {
     }
 
     /// The guest refused: for good, or it never saw the command.
-    fn failed(&mut self, fault: wire::Fault, attached: bool, feed: &mut Feed) -> Result<()> {
+    fn failed(&mut self, fault: protocol::RpcError, attached: bool, feed: &mut InputSource) -> Result<()> {
         match fault.code {
             // What was sent long ago may have begun, ended, and been forgotten.
-            FaultCode::NoJob if attached && self.begun.is_none() && !self.resent && self.fresh() => {
+            ErrorCode::NoJob if attached && self.begun.is_none() && !self.resent && self.fresh() => {
                 (self.resent, self.attach, self.settled) = (true, false, true);
                 if feed.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
             }
             // What was sent first has arrived after all, behind the question for it.
-            FaultCode::JobTaken if !attached && self.resent => {
+            ErrorCode::JobTaken if !attached && self.resent => {
                 self.settled &= !self.order.head.stdin;
                 self.looks = LOOKS;
                 Ok(())
             }
             _ if attached => Err(self.lost(&format!("the guest does not know the command any more: {fault}"))),
-            FaultCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
-            FaultCode::NoShell => Err(Error::NoShell),
-            FaultCode::FilesRemoved => Err(refused(fault)),
-            FaultCode::NoJob => Err(Error::NoSuchJob(self.order.job.clone())),
+            ErrorCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
+            ErrorCode::NoShell => Err(Error::NoShell),
+            ErrorCode::FilesRemoved => Err(refused(fault)),
+            ErrorCode::NoJob => Err(Error::NoSuchJob(self.order.job.clone())),
             _ => Err(Error::Refused(fault)),
         }
     }
@@ -317,7 +317,7 @@ impl Errand {
     }
 
     /// The connection broke: decides whether another one can help.
-    fn broke(&mut self, broken: &Broken, attached: bool, feed: &mut Feed) -> Result<()> {
+    fn broke(&mut self, broken: &ConnectionLost, attached: bool, feed: &mut InputSource) -> Result<()> {
         if broken.full {
             return Err(if self.sent_to.is_some() { self.lost(&broken.reason) } else { broken.clone().of("exec") });
         }
@@ -365,7 +365,7 @@ impl Errand {
         Box::new(ExecOutput { retried: self.retried, ..output })
     }
 
-    fn output(&mut self, end: &End) -> Result<ExecOutput> {
+    fn output(&mut self, end: &ExecStatus) -> Result<ExecOutput> {
         let Some(exit) = exit(end, self.order.head.life) else {
             return Err(self.lost("the guest does not tell how the command ended"));
         };
@@ -387,9 +387,9 @@ impl Errand {
     }
 }
 
-async fn send(order: &Order, feed: &mut Feed, to: &Sender) -> io::Result<()> {
+async fn send(order: &EncodedExec, feed: &mut InputSource, to: &Sender) -> io::Result<()> {
     for piece in order.pieces().skip(1) {
-        if !to.send(Ask::More, piece.to_vec()).await {
+        if !to.send(Request::More, piece.to_vec()).await {
             return Ok(());
         }
     }
@@ -397,17 +397,17 @@ async fn send(order: &Order, feed: &mut Feed, to: &Sender) -> io::Result<()> {
 }
 
 /// `None` for what is no end.
-fn exit(end: &End, life: Life) -> Option<Exit> {
+fn exit(end: &ExecStatus, life: Lifetime) -> Option<Exit> {
     let at_limit = |kind| match (life, end.code) {
-        (Life::Keep, None) => Exit::Running(kind),
+        (Lifetime::Keep, None) => Exit::Running(kind),
         _ => Exit::TimedOut(kind),
     };
     match end.state {
-        State::Exited => end.code.map(Exit::Code),
-        State::TotalTime => Some(at_limit(LimitKind::Total)),
-        State::Silence => Some(at_limit(LimitKind::Silence)),
-        State::Cancelled => Some(Exit::Cancelled),
-        State::Running => None,
+        ExecState::Exited => end.code.map(Exit::Code),
+        ExecState::TotalTime => Some(at_limit(LimitKind::Total)),
+        ExecState::Silence => Some(at_limit(LimitKind::Silence)),
+        ExecState::Cancelled => Some(Exit::Cancelled),
+        ExecState::Running => None,
     }
 }
 

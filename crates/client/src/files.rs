@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use coracle_protocol::{Answer, Ask, At, Entry, MAX_PAYLOAD, Say};
+use coracle_protocol::{CallReply, FileEntry, FileRef, GuestMessage, MAX_PAYLOAD, Request};
 use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
 
-use crate::call::{Again, Kind, Request, not_understood, refused, sendable};
-use crate::channels::Talk;
-use crate::connection::{Broken, Channel};
-use crate::feed::Feed;
+use crate::call::{CallOptions, ReplyKind, Retry, not_understood, refused, sendable};
+use crate::channels::ReplyShape;
+use crate::connection::{Channel, ConnectionLost};
+use crate::input::InputSource;
 use crate::jobs::holding;
 use crate::link::Link;
 
@@ -22,15 +22,15 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn stat(&self, at: At) -> Result<Entry> {
-        Ok(self.ask(Request::new("stat", holding!(File)), || Ask::Stat(at.clone())).await?.0)
+    pub async fn stat(&self, at: FileRef) -> Result<FileEntry> {
+        Ok(self.ask(CallOptions::new("stat", holding!(File)), || Request::Stat(at.clone())).await?.0)
     }
 
     /// A file and its content from `offset` on, at most `limit` bytes.
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn get(&self, at: At, offset: u64, limit: u64) -> Result<(Entry, Vec<u8>)> {
+    pub async fn get(&self, at: FileRef, offset: u64, limit: u64) -> Result<(FileEntry, Vec<u8>)> {
         let (entry, mut content) = self.open_file(at, offset, limit).await?;
         let mut bytes = Vec::new();
         while let Some(piece) = content.next().await? {
@@ -43,11 +43,11 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn open_file(&self, at: At, offset: u64, limit: u64) -> Result<(Entry, Content)> {
+    pub async fn open_file(&self, at: FileRef, offset: u64, limit: u64) -> Result<(FileEntry, FileContent)> {
         let opening = async {
             let mut first = true;
             loop {
-                let ask = sendable(Ask::Get { at: at.clone(), offset, limit })?;
+                let ask = sendable(Request::Get { at: at.clone(), offset, limit })?;
                 match self.first_of_content(ask, limit).await? {
                     Ok(opened) => return Ok(opened),
                     Err(broken) if first && !broken.full => first = false,
@@ -58,16 +58,22 @@ impl Link {
         timeout(LONG, opening).await.map_err(|_| Error::TimedOut { verb: "get", after: LONG })?
     }
 
-    async fn first_of_content(&self, ask: Ask, limit: u64) -> Result<Result<(Entry, Content), Broken>> {
-        let talk = Talk::Content { fits: |it| matches!(it, Answer::File(_)), most: limit };
+    async fn first_of_content(
+        &self,
+        ask: Request,
+        limit: u64,
+    ) -> Result<Result<(FileEntry, FileContent), ConnectionLost>> {
+        let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::File(_)), most: limit };
         let opened = self.connection().await?.open(ask, Vec::new(), talk).await;
         let mut channel = match opened {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
         match channel.next().await {
-            Ok((Say::Answer(Answer::File(entry)), _)) => Ok(Ok((entry, Content { channel: Some(channel) }))),
-            Ok((Say::Failed(fault), _)) => Err(refused(fault)),
+            Ok((GuestMessage::Answer(CallReply::File(entry)), _)) => {
+                Ok(Ok((entry, FileContent { channel: Some(channel) })))
+            }
+            Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
             Ok(_) => Err(not_understood()),
             Err(broken) => Ok(Err(broken)),
         }
@@ -77,12 +83,12 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the two.
-    pub async fn put(&self, put: Put) -> Result<Entry> {
-        let Put { at, mode, exact, parents, replace, content } = put;
-        let mut feed = Feed::content(content);
+    pub async fn put(&self, put: WriteFile) -> Result<FileEntry> {
+        let WriteFile { at, mode, exact, parents, replace, content } = put;
+        let mut feed = InputSource::content(content);
         loop {
-            let ask = sendable(Ask::Put { at: at.clone(), mode, exact, parents, replace })?;
-            let talk = Talk::Answer { fits: |it| matches!(it, Answer::File(_)), payload: 0 };
+            let ask = sendable(Request::Put { at: at.clone(), mode, exact, parents, replace })?;
+            let talk = ReplyShape::Answer { fits: |it| matches!(it, CallReply::File(_)), payload: 0 };
             let broken = match self.connection().await?.open(ask, Vec::new(), talk).await {
                 Ok(channel) => match write(channel, &mut feed).await? {
                     Ok(entry) => return Ok(entry),
@@ -100,16 +106,16 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn list(&self, at: At, limit: u64) -> Result<(Vec<Entry>, bool)> {
-        let kind = Kind {
-            fits: |it| matches!(it, Answer::Entries { .. }),
+    pub async fn list(&self, at: FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
+        let kind = ReplyKind {
+            fits: |it| matches!(it, CallReply::Entries { .. }),
             take: |it| match it {
-                Answer::Entries { more } => Some(more),
+                CallReply::Entries { more } => Some(more),
                 _ => None,
             },
         };
-        let request = Request { payload: MAX_PAYLOAD as u64, again: Again::List, ..Request::new("list", kind) };
-        let (more, payload) = self.ask(request, || Ask::List { at: at.clone(), limit }).await?;
+        let request = CallOptions { payload: MAX_PAYLOAD as u64, again: Retry::List, ..CallOptions::new("list", kind) };
+        let (more, payload) = self.ask(request, || Request::List { at: at.clone(), limit }).await?;
         let entries = serde_json::from_slice(&payload)
             .map_err(|err| Error::Unreadable { verb: "list", detail: format!("line {}", err.line()) })?;
         Ok((entries, more))
@@ -119,10 +125,10 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known whether it was made.
-    pub async fn make_dir(&self, at: At, mode: u32, parents: bool) -> Result<Entry> {
-        let again = if parents { Again::Once } else { Again::Never };
-        let request = Request { again, ..Request::new("make_dir", holding!(File)) };
-        Ok(self.ask(request, || Ask::MakeDir { at: at.clone(), mode, parents }).await?.0)
+    pub async fn make_dir(&self, at: FileRef, mode: u32, parents: bool) -> Result<FileEntry> {
+        let again = if parents { Retry::Once } else { Retry::Never };
+        let request = CallOptions { again, ..CallOptions::new("make_dir", holding!(File)) };
+        Ok(self.ask(request, || Request::MakeDir { at: at.clone(), mode, parents }).await?.0)
     }
 
     /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does. `target` is
@@ -130,10 +136,10 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]; without `replace` [`Error::GuestLost`] when it is not known whether it was made.
-    pub async fn make_link(&self, at: At, target: &str, replace: bool) -> Result<Entry> {
-        let again = if replace { Again::Once } else { Again::Never };
-        let request = Request { again, ..Request::new("make_link", holding!(File)) };
-        let ask = || Ask::Link { at: at.clone(), target: target.to_owned(), replace };
+    pub async fn make_link(&self, at: FileRef, target: &str, replace: bool) -> Result<FileEntry> {
+        let again = if replace { Retry::Once } else { Retry::Never };
+        let request = CallOptions { again, ..CallOptions::new("make_link", holding!(File)) };
+        let ask = || Request::Link { at: at.clone(), target: target.to_owned(), replace };
         Ok(self.ask(request, ask).await?.0)
     }
 
@@ -141,27 +147,27 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the names it has.
-    pub async fn rename(&self, at: At, name: &str) -> Result<Entry> {
-        let request = Request { again: Again::Never, ..Request::new("rename", holding!(File)) };
-        Ok(self.ask(request, || Ask::Rename { at: at.clone(), name: name.to_owned() }).await?.0)
+    pub async fn rename(&self, at: FileRef, name: &str) -> Result<FileEntry> {
+        let request = CallOptions { again: Retry::Never, ..CallOptions::new("rename", holding!(File)) };
+        Ok(self.ask(request, || Request::Rename { at: at.clone(), name: name.to_owned() }).await?.0)
     }
 
     /// Removes a file or an empty directory, or with `recursive` all that is in it.
     ///
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how much is gone.
-    pub async fn remove(&self, at: At, recursive: bool) -> Result<()> {
-        let kind = Kind { fits: |it| *it == Answer::Done, take: |it| (it == Answer::Done).then_some(()) };
-        let request = Request { again: Again::Never, patience: LONG, ..Request::new("remove", kind) };
-        self.ask(request, || Ask::Remove { at: at.clone(), recursive }).await.map(drop)
+    pub async fn remove(&self, at: FileRef, recursive: bool) -> Result<()> {
+        let kind = ReplyKind { fits: |it| *it == CallReply::Done, take: |it| (it == CallReply::Done).then_some(()) };
+        let request = CallOptions { again: Retry::Never, patience: LONG, ..CallOptions::new("remove", kind) };
+        self.ask(request, || Request::Remove { at: at.clone(), recursive }).await.map(drop)
     }
 }
 
 /// A file to be written.
 #[derive(Debug)]
-pub struct Put {
+pub struct WriteFile {
     /// Where.
-    pub at: At,
+    pub at: FileRef,
     /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
     pub mode: Option<u32>,
     /// A file that is there gets `mode`, too.
@@ -175,18 +181,18 @@ pub struct Put {
 }
 
 /// Content of a file that comes as it is asked for. To drop it is to want no more.
-pub struct Content {
+pub struct FileContent {
     /// None at its end.
     channel: Option<Channel>,
 }
 
-impl fmt::Debug for Content {
+impl fmt::Debug for FileContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Content").field("ended", &self.channel.is_none()).finish()
     }
 }
 
-impl Content {
+impl FileContent {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
@@ -195,21 +201,21 @@ impl Content {
         let Some(channel) = &mut self.channel else { return Ok(None) };
         let heard = timeout(LONG, channel.next()).await.map_err(|_| Error::TimedOut { verb: "get", after: LONG })?;
         match heard? {
-            (Say::Data { last }, piece) => {
+            (GuestMessage::Data { last }, piece) => {
                 channel.took(piece.len());
                 if last {
                     self.channel = None;
                 }
                 Ok((!piece.is_empty()).then_some(piece))
             }
-            (Say::Failed(fault), _) => Err(refused(fault)),
+            (GuestMessage::Failed(fault), _) => Err(refused(fault)),
             _ => Err(not_understood()),
         }
     }
 }
 
 /// Sends the content and waits until it is in place, for as long as something goes on.
-async fn write(mut channel: Channel, feed: &mut Feed) -> Result<Result<Entry, Broken>> {
+async fn write(mut channel: Channel, feed: &mut InputSource) -> Result<Result<FileEntry, ConnectionLost>> {
     let to = channel.sender();
     let feeding = feed.run(&to);
     tokio::pin!(feeding);
@@ -228,8 +234,8 @@ async fn write(mut channel: Channel, feed: &mut Feed) -> Result<Result<Entry, Br
         }
     };
     match heard {
-        Ok((Say::Answer(Answer::File(entry)), _)) if fed => Ok(Ok(entry)),
-        Ok((Say::Failed(fault), _)) => Err(refused(fault)),
+        Ok((GuestMessage::Answer(CallReply::File(entry)), _)) if fed => Ok(Ok(entry)),
+        Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
         Ok(_) => Err(not_understood()),
         Err(broken) => Ok(Err(broken)),
     }

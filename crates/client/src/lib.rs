@@ -17,31 +17,31 @@ mod command;
 mod connection;
 mod dial;
 mod exec;
-mod feed;
 mod files;
-mod inbox;
+mod incoming;
+mod input;
 mod jobs;
 mod link;
-mod outlet;
 mod output;
+mod payload;
 mod relay;
-#[cfg(test)]
-mod script;
+mod scan;
 mod session;
 mod space;
 #[cfg(test)]
-mod trials;
-mod walk;
-mod whole;
+mod test_support;
+#[cfg(test)]
+mod tests;
+mod tunnel;
 
-pub use coracle_protocol as wire;
+pub use coracle_protocol as protocol;
 #[cfg(doc)]
 use coracle_types::Error;
 
-pub use self::dial::{Dial, Dialled, SocketAt, There, Transport, by_socket};
-pub use self::files::{Content, Put};
+pub use self::dial::{Dial, GuestStream, Liveness, SocketAt, Transport, by_socket};
+pub use self::files::{FileContent, WriteFile};
 pub use self::link::{Link, LinkSettings, WeakLink};
-pub use self::outlet::Outlet;
-pub use self::relay::Way;
+pub use self::relay::Upstream;
+pub use self::scan::{ScanOptions, ScanReport};
 pub use self::session::SecretFile;
-pub use self::walk::{Walk, Walked};
+pub use self::tunnel::Tunnel;

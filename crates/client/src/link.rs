@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use coracle_protocol::Keep;
+use coracle_protocol::Retention;
 #[cfg(doc)]
 use coracle_types::Error;
 use coracle_types::{ProcessId, Result};
@@ -16,7 +16,7 @@ use crate::dial::{Dial, SocketAt, SocketDial, Transport};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkSettings {
     /// How much of what commands print is kept inside.
-    pub keep: Keep,
+    pub keep: Retention,
 }
 
 /// A connection to the guest of one container. A clone is the same connection.

@@ -1,6 +1,6 @@
 //! What a command printed, on its way from a channel to two captures and to whoever watches.
 
-use coracle_protocol as wire;
+use coracle_protocol as protocol;
 use tokio::sync::mpsc;
 
 use coracle_types::{Capture, Chunk, Stream};
@@ -26,10 +26,10 @@ impl Outputs {
     }
 
     /// Takes a piece. How much room is free again: none when somebody has to take it first.
-    pub(crate) fn take(&mut self, stream: wire::Stream, offset: u64, bytes: Vec<u8>) -> usize {
+    pub(crate) fn take(&mut self, stream: protocol::Stream, offset: u64, bytes: Vec<u8>) -> usize {
         let (stream, capture) = match stream {
-            wire::Stream::Stdout => (Stream::Stdout, &mut self.stdout),
-            wire::Stream::Stderr => (Stream::Stderr, &mut self.stderr),
+            protocol::Stream::Stdout => (Stream::Stdout, &mut self.stdout),
+            protocol::Stream::Stderr => (Stream::Stderr, &mut self.stderr),
         };
         capture.skip(offset.saturating_sub(capture.total_bytes()));
         capture.push(&bytes);

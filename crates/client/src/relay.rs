@@ -3,18 +3,18 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use coracle_protocol::relay::{MAX_TOKEN, Probe, Probed, Relay};
-use coracle_protocol::{Answer, Ask, Fault, FaultCode};
+use coracle_protocol::relay::{EgressReport, MAX_TOKEN, OpenProxyPorts, ProbeEgress};
+use coracle_protocol::{CallReply, ErrorCode, Request, RpcError};
 use coracle_types::{Result, Secret};
 use zeroize::Zeroizing;
 
-use crate::call::{Kind, Request, SOON, refused};
+use crate::call::{CallOptions, ReplyKind, SOON, refused};
 use crate::jobs::holding;
 use crate::link::Link;
 
 /// How a connection gets from a relay to the host's proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum Upstream {
     /// By sockets that are bound at `/.coracle/proxy`.
     #[default]
     Sockets,
@@ -38,29 +38,32 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`](coracle_types::Error::Refused) for what is no token, and when somebody else listens there inside.
-    pub async fn relay(&self, way: Way, token: &Secret, git_config: &str) -> Result<()> {
+    pub async fn relay(&self, way: Upstream, token: &Secret, git_config: &str) -> Result<()> {
         let token = token.reveal();
         if token.is_empty() || token.len() > MAX_TOKEN {
-            return Err(refused(Fault::new(FaultCode::Invalid, "that is no token of a relay")));
+            return Err(refused(RpcError::new(ErrorCode::Invalid, "that is no token of a relay")));
         }
         let mut payload = Zeroizing::new(Vec::with_capacity(token.len() + git_config.len()));
         payload.extend_from_slice(token);
         payload.extend_from_slice(git_config.as_bytes());
         let token = u32::try_from(token.len()).unwrap_or_default();
         let at = match way {
-            Way::Tcp { api, egress } => Some([api, egress]),
-            Way::Sockets | Way::Link => None,
+            Upstream::Tcp { api, egress } => Some([api, egress]),
+            Upstream::Sockets | Upstream::Link => None,
         };
-        self.tell("relay", &payload, |bytes| Ask::Relay(Relay { token, bytes, by_link: way == Way::Link, at })).await
+        self.tell("relay", &payload, |bytes| {
+            Request::Relay(OpenProxyPorts { token, bytes, by_link: way == Upstream::Link, at })
+        })
+        .await
     }
 
     /// What can be reached from inside, directly and by the relays.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub async fn probe(&self, probe: Probe) -> Result<Probed> {
+    pub async fn probe(&self, probe: ProbeEgress) -> Result<EgressReport> {
         let patience = SOON + Duration::from_millis(probe.within_ms);
-        let request = Request { patience, ..Request::new("probe", holding!(Probed)) };
-        Ok(self.ask(request, || Ask::Probe(probe.clone())).await?.0)
+        let request = CallOptions { patience, ..CallOptions::new("probe", holding!(Probed)) };
+        Ok(self.ask(request, || Request::Probe(probe.clone())).await?.0)
     }
 }

@@ -1,14 +1,14 @@
 //! What all commands of a container share: variables, and files that are kept nowhere.
 
-use coracle_protocol::{self as wire, Answer, Ask, Fault, FaultCode, MAX_SESSION, Say};
+use coracle_protocol::{self as protocol, CallReply, ErrorCode, GuestMessage, MAX_SESSION, Request, RpcError};
 use coracle_types::{ContainerPath, Error, Ids, Result, Secret};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::call::{SOON, answer, not_understood, refused, sendable};
-use crate::channels::Talk;
-use crate::connection::Broken;
-use crate::inbox::Heard;
+use crate::channels::ReplyShape;
+use crate::connection::ConnectionLost;
+use crate::incoming::Incoming;
 use crate::link::Link;
 
 /// A file on the container's own tmpfs, out of reach of file calls and gone with the guest.
@@ -37,7 +37,7 @@ impl Link {
     /// not known which of the two is.
     pub async fn set_session(&self, env: &[(String, Secret)]) -> Result<()> {
         let payload = payload(env)?;
-        self.tell("set_session", &payload, |bytes| Ask::Session { bytes }).await
+        self.tell("set_session", &payload, |bytes| Request::Session { bytes }).await
     }
 
     /// Writes a file that must not be on a disk, in place of one that is there, and gives its path inside.
@@ -60,9 +60,9 @@ impl Link {
 
     async fn place(&self, file: SecretFile, lent: bool) -> Result<ContainerPath> {
         let SecretFile { name, user: Ids { uid, gid }, mode, content } = file;
-        let invalid = |_| refused(Fault::new(FaultCode::Invalid, "that is no name for a secret file"));
+        let invalid = |_| refused(RpcError::new(ErrorCode::Invalid, "that is no name for a secret file"));
         let path = ContainerPath::parse(format!("/.coracle/run/{name}")).map_err(invalid)?;
-        let ask = |bytes| Ask::Secret(wire::Secret { name: name.clone(), uid, gid, mode, bytes, lent });
+        let ask = |bytes| Request::Secret(protocol::PutSecret { name: name.clone(), uid, gid, mode, bytes, lent });
         self.tell("put_secret", content.reveal(), ask).await?;
         Ok(path)
     }
@@ -75,21 +75,21 @@ impl Link {
     /// [`Error::Refused`]: another worker was let in before, a user is root, or the root is no directory's path.
     pub async fn let_worker_in(&self, worker: Ids, agent: Ids, root: &ContainerPath) -> Result<()> {
         let numbers = |it: Ids| (it.uid, it.gid);
-        let ask = wire::Worker { worker: numbers(worker), agent: numbers(agent), root: root.to_string() };
-        self.tell("let_worker_in", &[], |_| Ask::Worker(ask.clone())).await
+        let ask = protocol::OpenWorkerSocket { worker: numbers(worker), agent: numbers(agent), root: root.to_string() };
+        self.tell("let_worker_in", &[], |_| Request::Worker(ask.clone())).await
     }
 
     /// Says something with bytes that may be more than a frame. It may be said again: it means the same then.
-    pub(crate) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Ask) -> Result<()> {
+    pub(crate) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Request) -> Result<()> {
         let count = u32::try_from(bytes.len()).ok().filter(|it| *it as usize <= MAX_SESSION);
-        let too_long = || refused(Fault::new(FaultCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
+        let too_long = || refused(RpcError::new(ErrorCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
         let ask = sendable(ask(count.ok_or_else(too_long)?))?;
         let telling = async {
             let mut first = true;
             loop {
                 match self.tell_once(ask.clone(), bytes).await? {
-                    Ok((Say::Answer(Answer::Done), _)) => return Ok(()),
-                    Ok((Say::Failed(fault), _)) => return Err(refused(fault)),
+                    Ok((GuestMessage::Answer(CallReply::Done), _)) => return Ok(()),
+                    Ok((GuestMessage::Failed(fault), _)) => return Err(refused(fault)),
                     Ok(_) => return Err(not_understood()),
                     Err(broken) if first && !broken.full => first = false,
                     Err(broken) => return Err(broken.of(verb)),
@@ -99,8 +99,8 @@ impl Link {
         timeout(SOON, telling).await.map_err(|_| Error::TimedOut { verb, after: SOON })?
     }
 
-    async fn tell_once(&self, ask: Ask, bytes: &[u8]) -> Result<Result<Heard, Broken>> {
-        let talk = Talk::Answer { fits: |it| *it == Answer::Done, payload: 0 };
+    async fn tell_once(&self, ask: Request, bytes: &[u8]) -> Result<Result<Incoming, ConnectionLost>> {
+        let talk = ReplyShape::Answer { fits: |it| *it == CallReply::Done, payload: 0 };
         let mut channel = match self.connection().await?.bring(ask, bytes, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
@@ -117,7 +117,7 @@ fn payload(env: &[(String, Secret)]) -> Result<Zeroizing<Vec<u8>>> {
         let value = value.reveal();
         if name.is_empty() || name.contains(['=', '\0']) || value.contains(&0) {
             let message = "a variable without a name, with `=` in its name, or with a NUL";
-            return Err(refused(Fault::new(FaultCode::Invalid, message)));
+            return Err(refused(RpcError::new(ErrorCode::Invalid, message)));
         }
         bytes.extend_from_slice(name.as_bytes());
         bytes.push(b'=');
@@ -134,14 +134,14 @@ mod tests {
     use coracle_protocol::codec::Frame;
 
     use super::*;
-    use crate::script::link;
+    use crate::test_support::link;
 
     fn variable(name: &str, value: &[u8]) -> (String, Secret) {
         (name.into(), Secret::new(value.to_vec()))
     }
 
     /// A guest that says yes when it has all.
-    fn listening(heard: &Arc<Mutex<Vec<Frame<Ask>>>>) -> Link {
+    fn listening(heard: &Arc<Mutex<Vec<Frame<Request>>>>) -> Link {
         let heard = heard.clone();
         link(move |_, mut guest| {
             let heard = heard.clone();
@@ -149,14 +149,15 @@ mod tests {
                 guest.greet("a run").await;
                 let mut left = 0;
                 while let Some(frame) = guest.asked().await {
-                    if let Ask::Session { bytes } | Ask::Secret(wire::Secret { bytes, .. }) = frame.head {
+                    if let Request::Session { bytes } | Request::Secret(protocol::PutSecret { bytes, .. }) = frame.head
+                    {
                         left = bytes as usize;
                     }
                     left -= frame.payload.len();
                     let channel = frame.channel;
                     heard.lock().unwrap().push(frame);
                     if left == 0 {
-                        guest.say(channel, Say::Answer(Answer::Done), b"").await;
+                        guest.say(channel, GuestMessage::Answer(CallReply::Done), b"").await;
                     }
                 }
             }
@@ -176,9 +177,10 @@ mod tests {
         let frames = std::mem::take(&mut *heard.lock().unwrap());
         let session = [&b"A=one\n\xff\0LONG="[..], &value, b"\0EMPTY=\0"].concat();
         let bytes = u32::try_from(session.len()).unwrap();
-        let secret = wire::Secret { name: "ssh/id".into(), uid: 7, gid: 8, mode: 0o400, bytes: 100_000, lent: false };
+        let secret =
+            protocol::PutSecret { name: "ssh/id".into(), uid: 7, gid: 8, mode: 0o400, bytes: 100_000, lent: false };
         let heads: Vec<_> = frames.iter().map(|it| it.head.clone()).collect();
-        assert_eq!(heads, [Ask::Session { bytes }, Ask::More, Ask::Secret(secret), Ask::More]);
+        assert_eq!(heads, [Request::Session { bytes }, Request::More, Request::Secret(secret), Request::More]);
         let payloads: Vec<_> = frames.chunks(2).map(|it| [&*it[0].payload, &it[1].payload].concat()).collect();
         assert!(payloads == [session, value], "payloads differ");
     }
@@ -189,11 +191,11 @@ mod tests {
         let link = listening(&heard);
         let large = vec![b'x'; MAX_SESSION - 2];
         for (variable, code) in [
-            (variable("", b"x"), FaultCode::Invalid),
-            (variable("A=B", b"x"), FaultCode::Invalid),
-            (variable("A\0", b"x"), FaultCode::Invalid),
-            (variable("A", b"x\0"), FaultCode::Invalid),
-            (variable("A", &large), FaultCode::TooLong),
+            (variable("", b"x"), ErrorCode::Invalid),
+            (variable("A=B", b"x"), ErrorCode::Invalid),
+            (variable("A\0", b"x"), ErrorCode::Invalid),
+            (variable("A", b"x\0"), ErrorCode::Invalid),
+            (variable("A", &large), ErrorCode::TooLong),
         ] {
             let refused = link.set_session(&[variable]).await;
             assert!(matches!(&refused, Err(Error::Refused(fault)) if fault.code == code), "{code:?}: {refused:?}");

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use coracle_protocol::space::{Act, Done, MAX_TOLD, Space};
-use coracle_protocol::{self as wire, Answer, Ask, Who};
+use coracle_protocol::workspace::{MAX_TOLD, WorkspaceOp, WorkspaceReply, WorkspaceRequest};
+use coracle_protocol::{self as protocol, CallReply, Request, UserSpec};
 use coracle_types::{ContainerPath, Error, Ids, Result};
 use tokio::time::timeout;
 
 use crate::call::{refused, sendable};
-use crate::channels::Talk;
-use crate::connection::Broken;
+use crate::channels::ReplyShape;
+use crate::connection::ConnectionLost;
 use crate::link::Link;
 
 /// What a guest may take altogether: a walk or a removal ends itself long before.
@@ -21,16 +21,22 @@ impl Link {
     /// What only looks is asked again when the connection breaks; what changes something is not, once it was sent.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what makes no sense. What can be wrong with files is [`Done::Not`].
-    pub async fn space(&self, user: Ids, root: &ContainerPath, act: Act, content: &[u8]) -> Result<Done> {
+    /// [`Error::Refused`] for what makes no sense. What can be wrong with files is [`WorkspaceReply::Not`].
+    pub async fn space(
+        &self,
+        user: Ids,
+        root: &ContainerPath,
+        act: WorkspaceOp,
+        content: &[u8],
+    ) -> Result<WorkspaceReply> {
         let too_long = || {
             let message = "the content is too long".to_owned();
-            refused(wire::Fault::new(wire::FaultCode::TooLong, message))
+            refused(protocol::RpcError::new(protocol::ErrorCode::TooLong, message))
         };
         let bytes = u32::try_from(content.len()).map_err(|_| too_long())?;
         let again = looks(&act);
-        let user = Who::Ids { uid: user.uid, gid: Some(user.gid) };
-        let ask = sendable(Ask::Space(Space { user, root: root.to_string(), act, bytes }))?;
+        let user = UserSpec::Ids { uid: user.uid, gid: Some(user.gid) };
+        let ask = sendable(Request::Space(WorkspaceRequest { user, root: root.to_string(), act, bytes }))?;
         let doing = async {
             let mut first = true;
             loop {
@@ -44,9 +50,9 @@ impl Link {
         timeout(LONG, doing).await.map_err(|_| Error::TimedOut { verb: "space", after: LONG })?
     }
 
-    async fn space_once(&self, ask: Ask, content: &[u8]) -> Result<Result<Done, Broken>> {
+    async fn space_once(&self, ask: Request, content: &[u8]) -> Result<Result<WorkspaceReply, ConnectionLost>> {
         let connection = self.connection().await?;
-        let talk = Talk::Content { fits: |it| matches!(it, Answer::Space), most: MAX_TOLD as u64 };
+        let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::Space), most: MAX_TOLD as u64 };
         let mut channel = match connection.bring(ask, content, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
@@ -61,16 +67,16 @@ impl Link {
 }
 
 /// Whether it changes nothing.
-fn looks(act: &Act) -> bool {
+fn looks(act: &WorkspaceOp) -> bool {
     matches!(
         act,
-        Act::List { .. }
-            | Act::Stat { .. }
-            | Act::Lines { .. }
-            | Act::Bytes { .. }
-            | Act::Glob { .. }
-            | Act::Grep { .. }
-            | Act::Touched
-            | Act::Measure { .. }
+        WorkspaceOp::List { .. }
+            | WorkspaceOp::Stat { .. }
+            | WorkspaceOp::Lines { .. }
+            | WorkspaceOp::Bytes { .. }
+            | WorkspaceOp::Glob { .. }
+            | WorkspaceOp::Grep { .. }
+            | WorkspaceOp::Touched
+            | WorkspaceOp::Measure { .. }
     )
 }

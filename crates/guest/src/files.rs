@@ -44,7 +44,7 @@ pub(crate) use self::sought::Sought;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
-use crate::wire::{At, Entry, Fault, FaultCode, Walk, Who};
+use crate::protocol::{ErrorCode, FileEntry, FileRef, RpcError, ScanRequest, UserSpec};
 
 /// The files beneath a root.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl Files {
     /// What is there.
     ///
     /// # Errors
-    /// [`FaultCode::NotFound`], [`FaultCode::Denied`], and what reading can come to.
-    pub(crate) fn stat(&self, ids: &Ids, at: &At) -> Result<Entry, Fault> {
+    /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and what reading can come to.
+    pub(crate) fn stat(&self, ids: &Ids, at: &FileRef) -> Result<FileEntry, RpcError> {
         let asked = Asked::there(at)?;
         act(ids, || {
             let there = self.root.find(&asked, FinalLink::of(at))?;
@@ -77,8 +77,8 @@ impl Files {
     /// A regular file, open for reading from that byte on.
     ///
     /// # Errors
-    /// [`FaultCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
-    pub(crate) fn get(&self, ids: &Ids, at: &At, offset: u64) -> Result<(Entry, File), Fault> {
+    /// [`ErrorCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
+    pub(crate) fn get(&self, ids: &Ids, at: &FileRef, offset: u64) -> Result<(FileEntry, File), RpcError> {
         let asked = Asked::there(at)?;
         act(ids, || {
             let there = self.root.find(&asked, FinalLink::of(at))?;
@@ -88,7 +88,7 @@ impl Files {
             let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
             let mut file = File::from(fd);
             let positioned = file.seek(SeekFrom::Start(offset));
-            positioned.map_err(|_| Fault::new(FaultCode::Invalid, format!("no file has a byte {offset}")))?;
+            positioned.map_err(|_| RpcError::new(ErrorCode::Invalid, format!("no file has a byte {offset}")))?;
             Ok((entry, file))
         })
     }
@@ -100,9 +100,9 @@ impl Files {
     /// replaced.
     ///
     /// # Errors
-    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file; and as for
+    /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
-    pub(crate) fn put(&self, ids: &Ids, at: &At, how: How) -> Result<Writing, Fault> {
+    pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: How) -> Result<Writing, RpcError> {
         let asked = Asked::made(at)?;
         act(ids, || {
             if asked.path().ends_with('/') {
@@ -117,9 +117,9 @@ impl Files {
     /// Begins to go through what is below a directory, for files that hold one of these values if some are given.
     ///
     /// # Errors
-    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn scan(&self, walk: &Walk, sought: Option<Sought>) -> Result<Scan, Fault> {
-        let at = At { user: Who::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
+    /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<Sought>) -> Result<Scan, RpcError> {
+        let at = FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
         let asked = Asked::there(&at)?;
         let there = self.root.find(&asked, FinalLink::Itself)?;
         let inside = self.root.inside(&asked, there.as_fd())?;
@@ -133,8 +133,8 @@ impl Files {
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
     ///
     /// # Errors
-    /// [`FaultCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn list(&self, ids: &Ids, at: &At, limit: u64) -> Result<(Vec<Entry>, bool), Fault> {
+    /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
+    pub(crate) fn list(&self, ids: &Ids, at: &FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool), RpcError> {
         let asked = Asked::there(at)?;
         act(ids, || {
             let there = self.root.find(&asked, FinalLink::of(at))?;
@@ -149,9 +149,9 @@ impl Files {
     /// Makes a directory with exactly these permission bits. One that is there already stays as it is.
     ///
     /// # Errors
-    /// [`FaultCode::Exists`] when it is there and `parents` is not set; [`FaultCode::WrongKind`] when something else is;
+    /// [`ErrorCode::Exists`] when it is there and `parents` is not set; [`ErrorCode::WrongKind`] when something else is;
     /// and as for [`Files::stat`].
-    pub(crate) fn make_dir(&self, ids: &Ids, at: &At, mode: u32, parents: bool) -> Result<Entry, Fault> {
+    pub(crate) fn make_dir(&self, ids: &Ids, at: &FileRef, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
         let asked = Asked::made(at)?;
         act(ids, || match self.root.find(&asked, FinalLink::of(at)) {
             Ok(_) if !parents => Err(asked.exists()),
@@ -159,12 +159,12 @@ impl Files {
                 let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
                 asked.expect_dir(entry.kind).map(|()| entry)
             }
-            Err(fault) if fault.code == FaultCode::NotFound => self.new_dir(ids, &asked, mode, parents),
+            Err(fault) if fault.code == ErrorCode::NotFound => self.new_dir(ids, &asked, mode, parents),
             Err(fault) => Err(fault),
         })
     }
 
-    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<Entry, Fault> {
+    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
         let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
         let (mode, fault) = (permissions(mode), |it| asked.fault(it));
         mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
@@ -181,9 +181,15 @@ impl Files {
     /// Makes a symbolic link. What it leads to is not looked at. With `replace` a file or a link gives way to it at once.
     ///
     /// # Errors
-    /// [`FaultCode::Exists`] without `replace`; [`FaultCode::WrongKind`] for a directory or a special file that is there;
-    /// [`FaultCode::Invalid`] for what no link can say; and as for [`Files::stat`].
-    pub(crate) fn make_link(&self, ids: &Ids, at: &At, target: &str, replace: bool) -> Result<Entry, Fault> {
+    /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file that is there;
+    /// [`ErrorCode::Invalid`] for what no link can say; and as for [`Files::stat`].
+    pub(crate) fn make_link(
+        &self,
+        ids: &Ids,
+        at: &FileRef,
+        target: &str,
+        replace: bool,
+    ) -> Result<FileEntry, RpcError> {
         let asked = Asked::made(at)?;
         link::check(target)?;
         act(ids, || {
@@ -201,9 +207,9 @@ impl Files {
     /// Gives what is at a path another name in the same directory. A link is renamed itself.
     ///
     /// # Errors
-    /// [`FaultCode::Exists`] when the name is taken; [`FaultCode::Invalid`] for what is no name; and as for
+    /// [`ErrorCode::Exists`] when the name is taken; [`ErrorCode::Invalid`] for what is no name; and as for
     /// [`Files::stat`].
-    pub(crate) fn rename(&self, ids: &Ids, at: &At, name: &str) -> Result<Entry, Fault> {
+    pub(crate) fn rename(&self, ids: &Ids, at: &FileRef, name: &str) -> Result<FileEntry, RpcError> {
         let asked = Asked::there(at)?;
         let renamed = asked.beside(name)?;
         act(ids, || {
@@ -222,8 +228,8 @@ impl Files {
     /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.
     ///
     /// # Errors
-    /// [`FaultCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
-    pub(crate) fn remove(&self, ids: &Ids, at: &At, recursive: bool) -> Result<(), Fault> {
+    /// [`ErrorCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
+    pub(crate) fn remove(&self, ids: &Ids, at: &FileRef, recursive: bool) -> Result<(), RpcError> {
         let asked = Asked::there(at)?;
         act(ids, || {
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
@@ -233,8 +239,8 @@ impl Files {
     }
 }
 
-fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+fn act<T>(ids: &Ids, act: impl FnOnce() -> Result<T, RpcError>) -> Result<T, RpcError> {
     as_user(ids, act).unwrap_or_else(|errno| {
-        Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, error::words(errno))))
+        Err(RpcError::new(ErrorCode::Denied, format!("cannot act as user {}: {}", ids.uid, error::words(errno))))
     })
 }

@@ -17,9 +17,9 @@ use tokio::sync::Semaphore;
 
 use self::idle_timeout::{Present, left_alone};
 use crate::os::container::Container;
+use crate::protocol::paths::{DIR, LINK, RUN, SHELL_SOCKET, SOCKET};
 use crate::server::connection::{Caller, serve_socket};
 use crate::server::services::Supervisor;
-use crate::wire::paths::{DIR, LINK, RUN, SHELL_SOCKET, SOCKET};
 
 /// Connections from inside at once.
 const MOST_INSIDE: usize = 16;

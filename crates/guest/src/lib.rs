@@ -1,6 +1,6 @@
 //! The supervisor that runs inside a container as its PID 1.
 //!
-//! [`wire`] is what host and guest say. [`Supervisor`] runs commands on a
+//! [`protocol`] is what host and guest say. [`Supervisor`] runs commands on a
 //! [`Machine`](machine::Machine) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
 //! host's tests run the same supervisor in their own process.
 //!
@@ -37,7 +37,7 @@ pub mod init;
 pub mod applets;
 
 pub use applets::secret_fd as inherit;
-pub use coracle_protocol as wire;
+pub use coracle_protocol as protocol;
 pub use os::container::Container;
 pub use os::machine;
 pub use server::codec;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use coracle_guest::init::Left;
-use coracle_guest::wire::LEFT_ALONE;
+use coracle_guest::protocol::LEFT_ALONE;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACT | sweep SINCE WITHIN DIR… | env | version";
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         ["env"] => print(&environment()),
         ["version"] => {
-            eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::wire::VERSION);
+            eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::protocol::VERSION);
             Ok(())
         }
         _ => Err(std::io::Error::other(USAGE)),

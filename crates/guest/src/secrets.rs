@@ -17,7 +17,7 @@ use rustix::io::{Errno, Result as Done};
 use rustix::process::{getegid, geteuid};
 
 use crate::os::atomic::{AtomicFile, Durability};
-use crate::wire::{Fault, FaultCode, Secret};
+use crate::protocol::{ErrorCode, PutSecret, RpcError};
 
 /// Magic number of a tmpfs.
 const TMPFS: u64 = 0x0102_1994;
@@ -56,9 +56,9 @@ impl Secrets {
     /// Writes a file whole, and in place of one that is there. Blocks.
     ///
     /// # Errors
-    /// [`FaultCode::Invalid`] for a name or a mode that no such file has; [`FaultCode::Denied`] where the directory for
-    /// such files is missing, or one on the way is another user's; [`FaultCode::WrongKind`] where one is none.
-    pub(crate) fn put(&self, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
+    /// [`ErrorCode::Invalid`] for a name or a mode that no such file has; [`ErrorCode::Denied`] where the directory for
+    /// such files is missing, or one on the way is another user's; [`ErrorCode::WrongKind`] where one is none.
+    pub(crate) fn put(&self, ask: &PutSecret, content: &[u8]) -> Result<(), RpcError> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         put(&self.root, ask, content)
     }
@@ -67,11 +67,11 @@ impl Secrets {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub(crate) fn put_git_config(&self, content: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn put_git_config(&self, content: &[u8]) -> Result<(), RpcError> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = base(&self.root)?;
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-        let ask = Secret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0, lent: false };
+        let ask = PutSecret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0, lent: false };
         write(dir.as_fd(), GIT_CONFIG, &ask, content).map_err(|errno| explained(GIT_CONFIG, errno))
     }
 }
@@ -136,19 +136,19 @@ impl Drop for Waiting {
 }
 
 /// Takes a file away that lies in no directory of its own.
-fn remove(root: &Path, name: &str) -> Result<(), Fault> {
+fn remove(root: &Path, name: &str) -> Result<(), RpcError> {
     let [name] = parts(name)?[..] else { return Err(explained(name, Errno::NOTDIR)) };
     unlinkat(base(root)?, name, AtFlags::empty()).map_err(|errno| explained(name, errno))
 }
 
-fn put(root: &Path, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
+fn put(root: &Path, ask: &PutSecret, content: &[u8]) -> Result<(), RpcError> {
     let parts = parts(&ask.name)?;
     let (name, dirs) = parts.split_last().expect("a name has a part");
     if ![0o400, 0o600].contains(&ask.mode) {
-        return Err(Fault::new(FaultCode::Invalid, format!("{:#o} is neither 0400 nor 0600", ask.mode)));
+        return Err(RpcError::new(ErrorCode::Invalid, format!("{:#o} is neither 0400 nor 0600", ask.mode)));
     }
     if ask.uid == u32::MAX || ask.gid == u32::MAX {
-        return Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)));
+        return Err(RpcError::new(ErrorCode::NoUser, format!("{} means no user or group", u32::MAX)));
     }
     let fault = |errno| explained(&ask.name, errno);
     let mut dir = base(root)?;
@@ -159,7 +159,7 @@ fn put(root: &Path, ask: &Secret, content: &[u8]) -> Result<(), Fault> {
 }
 
 /// The parts of a name that may be one.
-fn parts(name: &str) -> Result<Vec<&str>, Fault> {
+fn parts(name: &str) -> Result<Vec<&str>, RpcError> {
     let parts: Vec<&str> = name.split('/').collect();
     let plain = |it: &&str| {
         let allowed = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
@@ -167,13 +167,13 @@ fn parts(name: &str) -> Result<Vec<&str>, Fault> {
     };
     let ours = |it: &str| OURS.contains(&it) || it.starts_with('.') || it.ends_with(".sock");
     if name.len() > LONGEST || !parts.iter().all(plain) || parts.first().is_none_or(|it| ours(it)) {
-        return Err(Fault::new(FaultCode::Invalid, format!("`{name:.100}` is no name for a secret file")));
+        return Err(RpcError::new(ErrorCode::Invalid, format!("`{name:.100}` is no name for a secret file")));
     }
     Ok(parts)
 }
 
 /// The directory that they are in. PID 1 takes no other file system than the one that is gone with it.
-fn base(root: &Path) -> Result<OwnedFd, Fault> {
+fn base(root: &Path) -> Result<OwnedFd, RpcError> {
     let fault = |errno: Errno| explained("", errno);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, root, flags, Mode::empty()).map_err(fault)?;
@@ -187,13 +187,13 @@ fn base(root: &Path) -> Result<OwnedFd, Fault> {
     let base = openat2(&root, ".coracle/run", DIR, Mode::empty(), how).map_err(fault)?;
     let magic = u64::try_from(fstatfs(&base).map_err(fault)?.f_type).unwrap_or_default();
     if std::process::id() == 1 && magic != TMPFS {
-        return Err(Fault::new(FaultCode::Denied, "`/.coracle/run` is no tmpfs, and secrets belong on no disk"));
+        return Err(RpcError::new(ErrorCode::Denied, "`/.coracle/run` is no tmpfs, and secrets belong on no disk"));
     }
     Ok(base)
 }
 
 /// A directory of the user's alone, made when it is missing.
-fn entered(above: BorrowedFd<'_>, name: &str, ask: &Secret) -> Done<OwnedFd> {
+fn entered(above: BorrowedFd<'_>, name: &str, ask: &PutSecret) -> Done<OwnedFd> {
     let made = match mkdirat(above, name, Mode::RWXU) {
         Err(Errno::EXIST) => false,
         made => made.map(|()| true)?,
@@ -210,7 +210,7 @@ fn entered(above: BorrowedFd<'_>, name: &str, ask: &Secret) -> Done<OwnedFd> {
 }
 
 /// What a guest leaves that is killed meanwhile goes with the tmpfs.
-fn write(dir: BorrowedFd<'_>, name: &str, ask: &Secret, content: &[u8]) -> Done<()> {
+fn write(dir: BorrowedFd<'_>, name: &str, ask: &PutSecret, content: &[u8]) -> Done<()> {
     let mut new = AtomicFile::create(dir, Mode::RUSR | Mode::WUSR)?;
     new.file().write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
     fchmod(new.file(), Mode::from_raw_mode(ask.mode))?;
@@ -218,17 +218,17 @@ fn write(dir: BorrowedFd<'_>, name: &str, ask: &Secret, content: &[u8]) -> Done<
     new.commit(name.as_bytes(), true, Durability::Nothing).map(drop)
 }
 
-fn give(file: BorrowedFd<'_>, ask: &Secret) -> Done<()> {
+fn give(file: BorrowedFd<'_>, ask: &PutSecret) -> Done<()> {
     fchown(file, Some(Uid::from_raw(ask.uid)), Some(Gid::from_raw(ask.gid)))
 }
 
-fn explained(name: &str, errno: Errno) -> Fault {
+fn explained(name: &str, errno: Errno) -> RpcError {
     let (code, why) = match errno {
-        Errno::ACCESS | Errno::PERM => (FaultCode::Denied, "belongs to somebody else".to_owned()),
-        Errno::NOTDIR | Errno::LOOP | Errno::ISDIR => (FaultCode::WrongKind, "is no place for a file".to_owned()),
-        errno => (FaultCode::Io, format!("cannot be written: {}", std::io::Error::from(errno))),
+        Errno::ACCESS | Errno::PERM => (ErrorCode::Denied, "belongs to somebody else".to_owned()),
+        Errno::NOTDIR | Errno::LOOP | Errno::ISDIR => (ErrorCode::WrongKind, "is no place for a file".to_owned()),
+        errno => (ErrorCode::Io, format!("cannot be written: {}", std::io::Error::from(errno))),
     };
-    Fault::new(code, format!("`/.coracle/run/{name}` {why}"))
+    RpcError::new(code, format!("`/.coracle/run/{name}` {why}"))
 }
 
 #[cfg(test)]
@@ -238,11 +238,11 @@ mod tests {
 
     use super::*;
 
-    fn ask(name: &str, mode: u32) -> Secret {
-        Secret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0, lent: false }
+    fn ask(name: &str, mode: u32) -> PutSecret {
+        PutSecret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0, lent: false }
     }
 
-    fn refusal(root: &Path, ask: &Secret) -> FaultCode {
+    fn refusal(root: &Path, ask: &PutSecret) -> ErrorCode {
         put(root, ask, b"secret").unwrap_err().code
     }
 
@@ -290,12 +290,12 @@ mod tests {
             ".hidden",
             &long,
         ] {
-            assert_eq!(refusal(root.path(), &ask(name, 0o600)), FaultCode::Invalid, "{name:.40}");
+            assert_eq!(refusal(root.path(), &ask(name, 0o600)), ErrorCode::Invalid, "{name:.40}");
         }
         for mode in [0, 0o644, 0o700, 0o4600, 0o200] {
-            assert_eq!(refusal(root.path(), &ask("a", mode)), FaultCode::Invalid, "{mode:o}");
+            assert_eq!(refusal(root.path(), &ask("a", mode)), ErrorCode::Invalid, "{mode:o}");
         }
-        assert_eq!(refusal(root.path(), &Secret { uid: u32::MAX, ..ask("a", 0o600) }), FaultCode::NoUser);
+        assert_eq!(refusal(root.path(), &PutSecret { uid: u32::MAX, ..ask("a", 0o600) }), ErrorCode::NoUser);
         put(root.path(), &ask("a/sock/.b_c-D.9", 0o600), b"").unwrap();
     }
 
@@ -352,15 +352,15 @@ mod tests {
         symlink(&outside, run.join("dir")).unwrap();
         symlink(outside.join("f"), run.join("d/file")).unwrap();
         fs::create_dir(run.join("d/taken")).unwrap();
-        assert_eq!(refusal(root.path(), &ask("dir/f", 0o600)), FaultCode::WrongKind);
-        assert_eq!(refusal(root.path(), &ask("d/taken", 0o600)), FaultCode::WrongKind);
+        assert_eq!(refusal(root.path(), &ask("dir/f", 0o600)), ErrorCode::WrongKind);
+        assert_eq!(refusal(root.path(), &ask("d/taken", 0o600)), ErrorCode::WrongKind);
         put(root.path(), &ask("d/file", 0o600), b"mine").unwrap();
         assert_eq!(fs::read_to_string(outside.join("f")).unwrap(), "outside");
         assert!(fs::symlink_metadata(run.join("d/file")).unwrap().is_file());
         // Where the whole directory is a link nothing is written at all.
         fs::rename(&run, root.path().join(".coracle/was")).unwrap();
         symlink(&outside, &run).unwrap();
-        assert_eq!(refusal(root.path(), &ask("new", 0o600)), FaultCode::WrongKind);
+        assert_eq!(refusal(root.path(), &ask("new", 0o600)), ErrorCode::WrongKind);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     }
 
@@ -370,9 +370,9 @@ mod tests {
             return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
         }
         let root = tempfile::tempdir().unwrap();
-        put(root.path(), &Secret { uid: 1000, gid: 1001, ..ask("ssh/id", 0o400) }, b"").unwrap();
+        put(root.path(), &PutSecret { uid: 1000, gid: 1001, ..ask("ssh/id", 0o400) }, b"").unwrap();
         let seen = ["ssh", "ssh/id"].map(|it| fs::metadata(root.path().join(".coracle/run").join(it)).unwrap());
         assert!(seen.iter().all(|it| (it.uid(), it.gid()) == (1000, 1001)));
-        assert_eq!(refusal(root.path(), &Secret { uid: 1002, ..ask("ssh/id", 0o600) }), FaultCode::Denied);
+        assert_eq!(refusal(root.path(), &PutSecret { uid: 1002, ..ask("ssh/id", 0o600) }), ErrorCode::Denied);
     }
 }

@@ -42,8 +42,8 @@ use crate::files::resolve::Root;
 use crate::os::as_user::as_user;
 use crate::os::blocking::Stop;
 use crate::os::machine::Machine;
-use crate::wire::space::{Act, Done, MAX_CONTENT, Space};
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::workspace::{MAX_CONTENT, WorkspaceOp, WorkspaceReply, WorkspaceRequest};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Workspaces that are remembered, at most. A container has one.
 const MAX_ROOTS: usize = 64;
@@ -76,13 +76,13 @@ impl Spaces {
         self.afterwards.settle().await;
     }
 
-    fn memory(&self, root: &str) -> Result<Arc<Memory>, Fault> {
+    fn memory(&self, root: &str) -> Result<Arc<Memory>, RpcError> {
         let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = roots.get(root) {
             return Ok(memory.clone());
         }
         if roots.len() >= MAX_ROOTS {
-            return Err(Fault::new(FaultCode::TooMany, format!("{MAX_ROOTS} workspaces are remembered already")));
+            return Err(RpcError::new(ErrorCode::TooMany, format!("{MAX_ROOTS} workspaces are remembered already")));
         }
         Ok(roots.entry(root.to_owned()).or_default().clone())
     }
@@ -103,68 +103,80 @@ impl Spaces {
     pub(crate) fn act_as_json(
         &self,
         machine: &dyn Machine,
-        ask: Space,
+        ask: WorkspaceRequest,
         content: &[u8],
         stop: &Stop,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Vec<u8>, RpcError> {
         self.act(machine, ask, content, stop).map(told::json)
     }
 
-    fn act(&self, machine: &dyn Machine, ask: Space, content: &[u8], stop: &Stop) -> Result<Done, Fault> {
+    fn act(
+        &self,
+        machine: &dyn Machine,
+        ask: WorkspaceRequest,
+        content: &[u8],
+        stop: &Stop,
+    ) -> Result<WorkspaceReply, RpcError> {
         let ids = machine.ids(&ask.user)?;
         let memory = self.memory(&ask.root)?;
-        if let Act::Recall = ask.act {
-            return memory.recall(content).map(|()| Done::Recalled);
+        if let WorkspaceOp::Recall = ask.act {
+            return memory.recall(content).map(|()| WorkspaceReply::Recalled);
         }
         as_user(&ids, || {
             let root = match Root::open(machine.root(), &ask.root)? {
                 Ok(root) => root,
-                Err(FsError(trouble)) => return Ok(Done::Not(trouble)),
+                Err(FsError(trouble)) => return Ok(WorkspaceReply::Not(trouble)),
             };
             let Spaces { locks, afterwards, since, .. } = self;
             let work = Work { root, memory: &memory, locks, stop, afterwards };
             work.sweep(*since);
-            Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| Done::Not(trouble)))
+            Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
         })
         .unwrap_or_else(|errno| {
-            Err(Fault::new(FaultCode::Denied, format!("cannot act as user {}: {}", ids.uid, words(errno))))
+            Err(RpcError::new(ErrorCode::Denied, format!("cannot act as user {}: {}", ids.uid, words(errno))))
         })
     }
 }
 
 impl Work<'_> {
-    fn act(&self, act: Act, content: &[u8]) -> Tried<Done> {
+    fn act(&self, act: WorkspaceOp, content: &[u8]) -> Tried<WorkspaceReply> {
         match act {
-            Act::List { path, most } => self.list(&path, most as usize),
-            Act::Stat { path } => self.stat(&path).map(Done::Found),
-            Act::Lines { path, offset, limit, most } => self.lines(&path, (offset, limit, most)).map(Done::Text),
-            Act::Bytes { path, offset, limit } => self.bytes(&path, offset, limit),
-            Act::Write { path, how, executable, seen, tool } => {
+            WorkspaceOp::List { path, most } => self.list(&path, most as usize),
+            WorkspaceOp::Stat { path } => self.stat(&path).map(WorkspaceReply::Found),
+            WorkspaceOp::Lines { path, offset, limit, most } => {
+                self.lines(&path, (offset, limit, most)).map(WorkspaceReply::Text)
+            }
+            WorkspaceOp::Bytes { path, offset, limit } => self.bytes(&path, offset, limit),
+            WorkspaceOp::Write { path, how, executable, seen, tool } => {
                 let write = write::Write { path: &path, how, executable, seen, tool: &tool };
-                self.write(&write, content).map(Done::Written)
+                self.write(&write, content).map(WorkspaceReply::Written)
             }
-            Act::Edit { path, old, all, seen, tool } => {
+            WorkspaceOp::Edit { path, old, all, seen, tool } => {
                 let edit = edit::Edit { path: &path, old: old as usize, all, seen, tool: &tool };
-                self.edit(&edit, content).map(Done::Written)
+                self.edit(&edit, content).map(WorkspaceReply::Written)
             }
-            Act::Remove { path, within_ms, tool } => self.remove(&path, within_ms, &tool),
-            Act::RemoveOne { path, tool } => self.remove_one(&path, &tool),
-            Act::MakeDir { path, parents, exist_ok } => self.make_dir(&path, parents, exist_ok).map(Done::Found),
-            Act::Glob { path, pattern, gitignore, bounds } => self.glob(&path, &pattern, gitignore, bounds),
-            Act::Grep { path, pattern, glob, ignore_case, context, gitignore, bounds } => {
+            WorkspaceOp::Remove { path, within_ms, tool } => self.remove(&path, within_ms, &tool),
+            WorkspaceOp::RemoveOne { path, tool } => self.remove_one(&path, &tool),
+            WorkspaceOp::MakeDir { path, parents, exist_ok } => {
+                self.make_dir(&path, parents, exist_ok).map(WorkspaceReply::Found)
+            }
+            WorkspaceOp::Glob { path, pattern, gitignore, bounds } => self.glob(&path, &pattern, gitignore, bounds),
+            WorkspaceOp::Grep { path, pattern, glob, ignore_case, context, gitignore, bounds } => {
                 let glob = glob.as_deref();
                 let grep = grep::Grep { path: &path, pattern: &pattern, glob, ignore_case, context, gitignore };
                 self.grep(&grep, bounds)
             }
-            Act::Changed { hints, exclude, bounds, tool } => {
-                self.changed(&hints, &exclude, bounds, &tool).map(Done::Changed)
+            WorkspaceOp::Changed { hints, exclude, bounds, tool } => {
+                self.changed(&hints, &exclude, bounds, &tool).map(WorkspaceReply::Changed)
             }
-            Act::Sums { after, bounds } => self.sums(after.as_deref(), bounds),
-            Act::Measure { bounds } => self.measure(bounds),
-            Act::Stage { stage, begins } => self.stage(&stage, begins, content).map(|()| Done::Staged),
-            Act::Unstage { stage } => self.unstage(&stage).map(|()| Done::Staged),
-            Act::Touched => Ok(Done::Touched(self.memory.touched())),
-            Act::Recall => Ok(Done::Recalled),
+            WorkspaceOp::Sums { after, bounds } => self.sums(after.as_deref(), bounds),
+            WorkspaceOp::Measure { bounds } => self.measure(bounds),
+            WorkspaceOp::Stage { stage, begins } => {
+                self.stage(&stage, begins, content).map(|()| WorkspaceReply::Staged)
+            }
+            WorkspaceOp::Unstage { stage } => self.unstage(&stage).map(|()| WorkspaceReply::Staged),
+            WorkspaceOp::Touched => Ok(WorkspaceReply::Touched(self.memory.touched())),
+            WorkspaceOp::Recall => Ok(WorkspaceReply::Recalled),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::link::wire::Settle;
+use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{Command, ContainerPath, Error as EngineError, Exec, ExecOutput, Exit, Ids, LimitKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -174,7 +174,7 @@ impl Pot<'_> {
     async fn give(&mut self, Owned { uid, gid, path }: &Owned) -> Result<(), Error> {
         let name = format!("giving {path} to {uid}:{gid}");
         (self.progress)(&name);
-        let ask = Settle { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
+        let ask = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
         let error = match self.link.settle(ask).await {
             Ok(settled) if settled.writable => None,
             // Whoever has it already keeps it: it is not root's to give.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{Error, InvalidName};
 use serde::{Deserialize, Serialize};
 
@@ -155,7 +155,7 @@ impl Manager {
     /// Those of the link. That there is none is `None`.
     pub async fn found(link: &Link) -> Result<Option<Self>, Error> {
         for (manager, path) in PLACES {
-            let at = At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true };
+            let at = FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true };
             match link.stat(at).await {
                 Ok(_) => return Ok(Some(manager)),
                 Err(Error::Refused(_)) => {}

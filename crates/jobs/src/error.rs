@@ -1,6 +1,6 @@
 //! What a caller can do something about.
 
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{Error as Runtime, JobId};
 
 /// The result of a request.
@@ -36,7 +36,7 @@ impl std::convert::From<Runtime> for Error {
     fn from(err: Runtime) -> Self {
         match err {
             Runtime::NoSuchJob(job) => Self::NoSuchJob(job),
-            Runtime::Refused(fault) if fault.code == FaultCode::Invalid => {
+            Runtime::Refused(fault) if fault.code == ErrorCode::Invalid => {
                 Self::Invalid(fault.message.chars().take(MAX_SENTENCE).collect())
             }
             other => Self::Runtime(other),

@@ -1,6 +1,6 @@
 //! A job as a caller sees it.
 
-use coracle_runtime::link::wire;
+use coracle_runtime::link::protocol;
 use coracle_runtime::{JobId, Link};
 use serde::Serialize;
 
@@ -59,8 +59,8 @@ pub struct Job {
 
 impl Job {
     /// What the guest tells of the job that was asked for.
-    pub(crate) fn of(id: JobId, told: wire::Job) -> Self {
-        let wire::Job { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
+    pub(crate) fn of(id: JobId, told: protocol::JobInfo) -> Self {
+        let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
         let state = state(&end);
         let (exit_code, signal) = match state {
             State::Running | State::Lost => (None, None),
@@ -110,13 +110,13 @@ impl Job {
 }
 
 /// Without a code it goes on, whatever limit it has passed.
-fn state(end: &wire::End) -> State {
+fn state(end: &protocol::ExecStatus) -> State {
     match end.state {
         _ if end.code.is_none() => State::Running,
-        wire::State::Running => State::Running,
-        wire::State::Exited => State::Exited,
-        wire::State::TotalTime | wire::State::Silence => State::TimedOut,
-        wire::State::Cancelled => State::Cancelled,
+        protocol::ExecState::Running => State::Running,
+        protocol::ExecState::Exited => State::Exited,
+        protocol::ExecState::TotalTime | protocol::ExecState::Silence => State::TimedOut,
+        protocol::ExecState::Cancelled => State::Cancelled,
     }
 }
 
@@ -146,8 +146,8 @@ pub fn signal_name(signal: i32) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn told(state: wire::State, code: Option<u8>, signal: Option<i32>) -> wire::Job {
-        let end = wire::End {
+    pub(crate) fn told(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> protocol::JobInfo {
+        let end = protocol::ExecStatus {
             state,
             code,
             signal,
@@ -161,32 +161,32 @@ pub(crate) mod tests {
             kept: true,
         };
         let (job, command) = ("another".into(), "x".repeat(300));
-        wire::Job { job, pid: 7, command, root: false, foreground: false, began_ms: 1, ended_ms: Some(2), end }
+        protocol::JobInfo { job, pid: 7, command, root: false, foreground: false, began_ms: 1, ended_ms: Some(2), end }
     }
 
-    fn check(state: wire::State, code: Option<u8>, signal: Option<i32>) -> (State, Option<u8>, Option<i32>) {
+    fn check(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> (State, Option<u8>, Option<i32>) {
         let job = Job::of(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
         (job.state, job.exit_code, job.signal)
     }
 
     #[test]
     fn a_job_without_an_exit_code_runs_also_when_it_was_kept_at_a_limit() {
-        assert_eq!(check(wire::State::Running, None, None), (State::Running, None, None));
-        assert_eq!(check(wire::State::TotalTime, None, None), (State::Running, None, None));
-        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(wire::State::Running, None, None));
+        assert_eq!(check(protocol::ExecState::Running, None, None), (State::Running, None, None));
+        assert_eq!(check(protocol::ExecState::TotalTime, None, None), (State::Running, None, None));
+        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Running, None, None));
         assert_eq!(job.ended_ms, None);
     }
 
     #[test]
     fn a_limit_is_124_and_a_signal_is_told_where_it_was_not_ours() {
-        assert_eq!(check(wire::State::Silence, Some(143), Some(15)), (State::TimedOut, Some(124), None));
-        assert_eq!(check(wire::State::Exited, Some(139), Some(11)), (State::Exited, Some(139), Some(11)));
-        assert_eq!(check(wire::State::Cancelled, Some(137), Some(9)), (State::Cancelled, Some(137), Some(9)));
+        assert_eq!(check(protocol::ExecState::Silence, Some(143), Some(15)), (State::TimedOut, Some(124), None));
+        assert_eq!(check(protocol::ExecState::Exited, Some(139), Some(11)), (State::Exited, Some(139), Some(11)));
+        assert_eq!(check(protocol::ExecState::Cancelled, Some(137), Some(9)), (State::Cancelled, Some(137), Some(9)));
     }
 
     #[test]
     fn the_id_is_the_one_that_was_asked_for_and_a_command_is_short() {
-        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(wire::State::Exited, Some(0), None));
+        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Exited, Some(0), None));
         assert_eq!((job.id.as_str(), job.command.len(), job.total_bytes), ("0123abcd", 200, 7));
     }
 

@@ -22,7 +22,7 @@ mod text;
 mod wait;
 
 pub use cancel::{Cancelled, cancel};
-pub use coracle_runtime::link::wire::{From, Match, Part};
+pub use coracle_runtime::link::protocol::{LineMatch, Position, StreamSelector};
 pub use error::{Error, Result};
 pub use job::{Job, State, list, signal_name};
 pub use read::{MAX_PAGE, Page, Read, read};

@@ -1,10 +1,10 @@
 //! Pages of what a job printed.
 
-use coracle_runtime::link::wire;
+use coracle_runtime::link::protocol;
 use coracle_runtime::{JobId, Link};
 
 use crate::text::{LONGEST, rest_of_a_character, shown};
-use crate::{Format, From, Part, Result};
+use crate::{Format, Position, Result, StreamSelector};
 
 /// Bytes of a page, at most.
 pub const MAX_PAGE: u64 = 1 << 20;
@@ -15,9 +15,9 @@ pub struct Read {
     /// Of which job.
     pub job: JobId,
     /// Which output.
-    pub part: Part,
+    pub part: StreamSelector,
     /// From where.
-    pub from: From,
+    pub from: Position,
     /// At most so many bytes, from 1 to [`MAX_PAGE`]; one character is given in any case.
     pub limit: u64,
     /// How it is shown: a text ends at a character's end.
@@ -49,8 +49,8 @@ impl Page {
     }
 
     /// What of a piece makes a page.
-    pub(crate) fn of(told: wire::Page, bytes: Vec<u8>, limit: u64, format: Format) -> Self {
-        let wire::Page { offset, first, total, running, .. } = told;
+    pub(crate) fn of(told: protocol::OutputPage, bytes: Vec<u8>, limit: u64, format: Format) -> Self {
+        let protocol::OutputPage { offset, first, total, running, .. } = told;
         let end = offset.saturating_add(bytes.len() as u64);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let count = shown(&bytes, limit, format, running || end < total);
@@ -76,10 +76,10 @@ pub async fn read(link: &Link, ask: Read) -> Result<Page> {
     let Read { job, part, from, limit, format } = ask;
     let limit = limit.clamp(1, MAX_PAGE);
     let piece = if format == Format::Text { limit.max(LONGEST as u64) } else { limit };
-    let (told, bytes) = link.read(wire::Read { job: job.to_string(), part, from, limit: piece }).await?;
+    let (told, bytes) = link.read(protocol::ReadRequest { job: job.to_string(), part, from, limit: piece }).await?;
     let page = Page::of(told, bytes, limit, format);
     // Who names a byte gets it, whatever it is.
-    let named = matches!(from, From::Offset(it) if u64::try_from(it) == Ok(page.offset));
+    let named = matches!(from, Position::Offset(it) if u64::try_from(it) == Ok(page.offset));
     Ok(if format == Format::Text && !named { page.without_rest() } else { page })
 }
 
@@ -87,12 +87,12 @@ pub async fn read(link: &Link, ask: Read) -> Result<Page> {
 mod tests {
     use super::*;
 
-    fn told(offset: u64, total: u64, running: bool) -> wire::Page {
+    fn told(offset: u64, total: u64, running: bool) -> protocol::OutputPage {
         // A guest that lies about where the page ends is not believed.
-        wire::Page { offset, next: u64::MAX, first: 0, total, running }
+        protocol::OutputPage { offset, next: u64::MAX, first: 0, total, running }
     }
 
-    fn check(told: wire::Page, bytes: &[u8], limit: u64) -> (u64, bool) {
+    fn check(told: protocol::OutputPage, bytes: &[u8], limit: u64) -> (u64, bool) {
         let page = Page::of(told, bytes.to_vec(), limit, Format::Text);
         (page.next, page.eof())
     }

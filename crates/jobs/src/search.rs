@@ -1,9 +1,9 @@
 //! Lines of kept output that match.
 
-use coracle_runtime::link::wire;
+use coracle_runtime::link::protocol;
 use coracle_runtime::{JobId, Link};
 
-use crate::{From, Match, Part, Result};
+use crate::{LineMatch, Position, Result, StreamSelector};
 
 /// Asks for lines.
 #[derive(Clone, Debug)]
@@ -11,9 +11,9 @@ pub struct Search {
     /// Of which job.
     pub job: JobId,
     /// Which output.
-    pub part: Part,
+    pub part: StreamSelector,
     /// From where.
-    pub from: From,
+    pub from: Position,
     /// A regular expression of at most 1 KiB, matched against each line.
     pub pattern: String,
     /// Letters match in either case.
@@ -28,7 +28,7 @@ pub struct Search {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// In order.
-    pub matches: Vec<Match>,
+    pub matches: Vec<LineMatch>,
     /// There are more.
     pub truncated: bool,
     /// Where to go on.
@@ -48,8 +48,8 @@ impl Found {
         !self.running && !self.truncated && self.next >= self.total
     }
 
-    fn of(told: wire::Found, most: u32) -> Self {
-        let wire::Found { mut matches, more, next, first, total, running } = told;
+    fn of(told: protocol::SearchResult, most: u32) -> Self {
+        let protocol::SearchResult { mut matches, more, next, first, total, running } = told;
         let too_many = matches.len() > most as usize;
         matches.truncate(most as usize);
         Self { matches, truncated: more || too_many, next, first, total, running }
@@ -63,7 +63,7 @@ impl Found {
 /// of the link.
 pub async fn search(link: &Link, ask: Search) -> Result<Found> {
     let Search { job, part, from, pattern, ignore_case, context, max_matches: most } = ask;
-    let search = wire::Search { job: job.to_string(), part, from, pattern, ignore_case, context, most };
+    let search = protocol::SearchRequest { job: job.to_string(), part, from, pattern, ignore_case, context, most };
     Ok(Found::of(link.search(search).await?, most))
 }
 
@@ -73,9 +73,15 @@ mod tests {
 
     #[test]
     fn more_matches_than_were_asked_for_are_cut() {
-        let one = Match { offset: 0, line: 1, text: "x".into(), before: vec![], after: vec![] };
-        let told =
-            |more| wire::Found { matches: vec![one.clone(); 3], more, next: 9, first: 0, total: 9, running: false };
+        let one = LineMatch { offset: 0, line: 1, text: "x".into(), before: vec![], after: vec![] };
+        let told = |more| protocol::SearchResult {
+            matches: vec![one.clone(); 3],
+            more,
+            next: 9,
+            first: 0,
+            total: 9,
+            running: false,
+        };
         let found = Found::of(told(false), 2);
         assert_eq!((found.matches.len(), found.truncated, found.eof()), (2, true, false));
         assert!(Found::of(told(false), 3).eof());

@@ -1,6 +1,6 @@
 //! A job begins.
 
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{Error as Runtime, Exec, JobId, Link};
 
 use crate::{Error, Result};
@@ -29,7 +29,7 @@ pub async fn start(link: &Link, exec: Exec, max_running: u32) -> Result<Started>
 
 fn refused(err: Runtime, limit: u32) -> Error {
     match err {
-        Runtime::Refused(fault) if fault.code == FaultCode::TooMany => {
+        Runtime::Refused(fault) if fault.code == ErrorCode::TooMany => {
             let told = fault.about.get("current").and_then(|it| it.parse().ok());
             Error::TooMany { limit, current: told.unwrap_or(limit) }
         }
@@ -39,14 +39,14 @@ fn refused(err: Runtime, limit: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::wire::Fault;
+    use coracle_runtime::link::protocol::RpcError;
 
     use super::*;
 
     #[test]
     fn too_many_says_how_many_run() {
-        let mut fault = Fault::new(FaultCode::TooMany, "no");
-        let said = |fault: &Fault| refused(Runtime::Refused(fault.clone()), 32).to_string();
+        let mut fault = RpcError::new(ErrorCode::TooMany, "no");
+        let said = |fault: &RpcError| refused(Runtime::Refused(fault.clone()), 32).to_string();
         assert_eq!(said(&fault), "32 jobs run in the container, and the limit is 32");
         fault.about.insert("current".into(), "33".into());
         assert_eq!(said(&fault), "33 jobs run in the container, and the limit is 32");

@@ -1,6 +1,6 @@
 //! The last lines of a job.
 
-use coracle_runtime::link::wire::{self, LastLines};
+use coracle_runtime::link::protocol::{self, LastLines};
 use coracle_runtime::{JobId, Link};
 
 use crate::read::Page;
@@ -54,7 +54,7 @@ pub(crate) fn last_lines(lines: u32) -> LastLines {
 }
 
 impl Tail {
-    pub(crate) fn of(told: wire::Page, bytes: Vec<u8>) -> Self {
+    pub(crate) fn of(told: protocol::OutputPage, bytes: Vec<u8>) -> Self {
         let page = Page::of(told, bytes, MAX_BYTES, Format::Text).without_rest();
         Self { bytes: page.bytes, next: page.next, total: page.total }
     }

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use coracle_runtime::link::wire;
+use coracle_runtime::link::protocol;
 use coracle_runtime::{JobId, Link};
 use serde::Serialize;
 
 use crate::tail::{Tail, last_lines, tail};
-use crate::{Job, Match, Result};
+use crate::{Job, LineMatch, Result};
 
 /// Something to wait for beside the job's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Waited {
     /// Why it ended.
     pub reason: Reason,
     /// The line that matched.
-    pub found: Option<Match>,
+    pub found: Option<LineMatch>,
     /// The job as it is.
     pub job: Job,
     /// Its last lines.
@@ -78,7 +78,7 @@ pub struct Waited {
 /// of the link.
 pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
     let (told, bytes) = link.wait(question(&ask)).await?;
-    let wire::Waited { reason, found, job, ms, tail: page } = told;
+    let protocol::WaitResult { reason, found, job, ms, tail: page } = told;
     let tail = match page {
         Some(page) => Tail::of(page, bytes),
         // A guest of before tells the lines when it is asked for them alone.
@@ -86,11 +86,11 @@ pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
     };
     Ok(Waited {
         reason: match reason {
-            wire::Reason::Exit => Reason::Exit,
-            wire::Reason::Pattern => Reason::Regex,
-            wire::Reason::Port => Reason::Port,
-            wire::Reason::Idle => Reason::Idle,
-            wire::Reason::Limit => Reason::Timeout,
+            protocol::WaitOutcome::Exit => Reason::Exit,
+            protocol::WaitOutcome::Pattern => Reason::Regex,
+            protocol::WaitOutcome::Port => Reason::Port,
+            protocol::WaitOutcome::Idle => Reason::Idle,
+            protocol::WaitOutcome::Limit => Reason::Timeout,
         },
         found,
         job: Job::of(ask.job, job),
@@ -99,8 +99,8 @@ pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
     })
 }
 
-fn question(ask: &Wait) -> wire::Wait {
-    let mut question = wire::Wait {
+fn question(ask: &Wait) -> protocol::WaitRequest {
+    let mut question = protocol::WaitRequest {
         job: ask.job.to_string(),
         pattern: None,
         ignore_case: false,

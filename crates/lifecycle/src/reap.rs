@@ -97,7 +97,7 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedCont
 }
 
 /// A job that keeps its container: what the container was made to run would keep it for ever.
-fn busies(job: &coracle_runtime::link::wire::Job) -> bool {
+fn busies(job: &coracle_runtime::link::protocol::JobInfo) -> bool {
     job.ended_ms.is_none() && job.job != JobId::main().as_str()
 }
 

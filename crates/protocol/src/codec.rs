@@ -8,7 +8,7 @@ use std::io;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use crate::{Fault, FaultCode, MAX_HEADER, MAX_PAYLOAD, Say};
+use crate::{ErrorCode, GuestMessage, MAX_HEADER, MAX_PAYLOAD, RpcError};
 
 /// Bytes that a frame begins with: its lengths and its channel.
 pub const PRELUDE: usize = 12;
@@ -86,13 +86,13 @@ impl<T: Serialize> Frame<T> {
     }
 }
 
-impl Frame<Say> {
+impl Frame<GuestMessage> {
     /// Appends the frame's bytes. In place of one that is too long it says so: what an image or a caller put into an
     /// answer must end that channel only.
     pub fn say_to(&self, bytes: &mut Vec<u8>) {
         if let Err(err) = self.try_write_to(bytes) {
-            let fault = Fault::new(FaultCode::Io, format!("the answer is no frame: {err}"));
-            Frame::new(self.channel, Say::Failed(fault)).write_to(bytes);
+            let fault = RpcError::new(ErrorCode::Io, format!("the answer is no frame: {err}"));
+            Frame::new(self.channel, GuestMessage::Failed(fault)).write_to(bytes);
         }
     }
 }
@@ -154,12 +154,12 @@ pub fn take<T: DeserializeOwned + Default>(bytes: &mut &[u8]) -> Result<Option<F
 /// The parts of a list, each ended by a NUL.
 ///
 /// # Errors
-/// [`FaultCode::Invalid`] when the last one has no end.
-pub fn split_nul(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+/// [`ErrorCode::Invalid`] when the last one has no end.
+pub fn split_nul(bytes: &[u8]) -> Result<Vec<Vec<u8>>, RpcError> {
     match bytes.split_last() {
         None => Ok(Vec::new()),
         Some((0, bytes)) => Ok(bytes.split(|it| *it == 0).map(<[u8]>::to_vec).collect()),
-        Some(_) => Err(Fault::new(FaultCode::Invalid, "the last word has no end")),
+        Some(_) => Err(RpcError::new(ErrorCode::Invalid, "the last word has no end")),
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Ask, Stream};
+    use crate::{Request, Stream};
 
     fn all<T: DeserializeOwned + Default>(mut bytes: &[u8]) -> Result<Vec<Frame<T>>, Error> {
         std::iter::from_fn(|| take(&mut bytes).transpose()).collect()
@@ -177,26 +177,28 @@ mod tests {
     #[test]
     fn frames_follow_each_other() {
         let frames = [
-            Frame { channel: 7, head: Say::Out { stream: Stream::Stderr, offset: 3 }, payload: vec![0, 255] },
-            Frame::new(8, Say::Failed(Fault::new(FaultCode::NoJob, "none"))),
+            Frame { channel: 7, head: GuestMessage::Out { stream: Stream::Stderr, offset: 3 }, payload: vec![0, 255] },
+            Frame::new(8, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none"))),
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|it| it.write_to(&mut bytes));
-        assert_eq!(all::<Say>(&bytes).unwrap(), frames);
+        assert_eq!(all::<GuestMessage>(&bytes).unwrap(), frames);
     }
 
     #[test]
     fn an_answer_that_is_too_long_says_so_and_what_follows_is_heard() {
-        let mut fault = Fault::new(FaultCode::Denied, "é".repeat(5000));
+        let mut fault = RpcError::new(ErrorCode::Denied, "é".repeat(5000));
         assert_eq!(fault.message.len(), 4096);
         fault.about.insert("path".into(), "x".repeat(MAX_HEADER));
-        let long = Frame { channel: 4, head: Say::Data { last: true }, payload: vec![0; MAX_PAYLOAD + 1] };
+        let long = Frame { channel: 4, head: GuestMessage::Data { last: true }, payload: vec![0; MAX_PAYLOAD + 1] };
         let mut bytes = Vec::new();
-        for frame in [Frame::new(3, Say::Failed(fault)), long, Frame::new(5, Say::Credit(1))] {
+        for frame in [Frame::new(3, GuestMessage::Failed(fault)), long, Frame::new(5, GuestMessage::Credit(1))] {
             frame.say_to(&mut bytes);
         }
-        let frames = all::<Say>(&bytes).unwrap();
-        assert!(frames[..2].iter().all(|it| matches!(&it.head, Say::Failed(fault) if fault.code == FaultCode::Io)));
+        let frames = all::<GuestMessage>(&bytes).unwrap();
+        assert!(
+            frames[..2].iter().all(|it| matches!(&it.head, GuestMessage::Failed(fault) if fault.code == ErrorCode::Io))
+        );
         assert_eq!(frames.iter().map(|it| it.channel).collect::<Vec<_>>(), [3, 4, 5]);
     }
 
@@ -206,7 +208,7 @@ mod tests {
             let mut bytes = (header.len() as u32).to_be_bytes().repeat(2);
             bytes.extend(1u32.to_be_bytes());
             bytes.extend(header.as_bytes());
-            assert_eq!(all::<Ask>(&bytes).unwrap()[0].head, Ask::Unknown, "{header}");
+            assert_eq!(all::<Request>(&bytes).unwrap()[0].head, Request::Unknown, "{header}");
         }
     }
 
@@ -215,7 +217,7 @@ mod tests {
         let max = (MAX_HEADER + MAX_PAYLOAD) as u32;
         for (frame, header) in [(u32::MAX, 2), (max + 1, MAX_HEADER as u32), (1, 2), (max, MAX_HEADER as u32 + 1)] {
             let bytes = [frame.to_be_bytes(), header.to_be_bytes(), [0; 4]].concat();
-            assert!(matches!(all::<Ask>(&bytes), Err(Error::Length { .. })), "{frame} {header}");
+            assert!(matches!(all::<Request>(&bytes), Err(Error::Length { .. })), "{frame} {header}");
         }
     }
 
@@ -223,10 +225,10 @@ mod tests {
         #[test]
         fn a_frame_cut_anywhere_is_none(payload in proptest::collection::vec(any::<u8>(), 0..50), cut in 1usize..60) {
             let mut bytes = Vec::new();
-            Frame { channel: 1, head: Ask::Data { last: true }, payload }.write_to(&mut bytes);
+            Frame { channel: 1, head: Request::Data { last: true }, payload }.write_to(&mut bytes);
             let cut = cut.min(bytes.len() - 1);
             let mut rest = &bytes[..cut];
-            prop_assert!(matches!(take::<Ask>(&mut rest), Ok(None)));
+            prop_assert!(matches!(take::<Request>(&mut rest), Ok(None)));
             prop_assert_eq!(rest.len(), cut);
         }
     }

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Who;
+use super::UserSpec;
 #[cfg(doc)]
-use super::{FaultCode, MAX_SECRET, Secret};
+use super::{ErrorCode, MAX_SECRET, PutSecret};
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exec {
-    /// Its id: 8 hex digits that the host chose. One that is in use is [`FaultCode::JobTaken`], so nothing runs twice.
+pub struct ExecRequest {
+    /// Its id: 8 hex digits that the host chose. One that is in use is [`ErrorCode::JobTaken`], so nothing runs twice.
     pub job: String,
     /// The only word is a script for `/bin/sh`.
     pub shell: bool,
-    /// Bytes of words in the payload and what follows by [`Ask::More`](crate::Ask::More).
+    /// Bytes of words in the payload and what follows by [`Request::More`](crate::Ask::More).
     pub words: u32,
     /// Bytes of environment behind them. It is added to the environment of the guest itself, unless `bare`.
     pub env: u32,
@@ -23,49 +23,49 @@ pub struct Exec {
     /// Its environment is what was sent, and nothing else.
     #[serde(default)]
     pub bare: bool,
-    /// Names of [`Secret`] files that are there for it alone: gone when it has ended, or does not begin.
+    /// Names of [`PutSecret`] files that are there for it alone: gone when it has ended, or does not begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     /// A caller inside asked for it. Set where it is heard, and never sent.
     #[serde(skip)]
     pub inside: bool,
     /// As whom.
-    pub user: Who,
+    pub user: UserSpec,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`Ask::Data`](crate::Ask::Data); without it there is an end of file at once.
+    /// Input follows by [`Request::Data`](crate::Ask::Data); without it there is an end of file at once.
     pub stdin: bool,
     /// On a terminal of that size; both outputs are one then.
-    pub terminal: Option<Size>,
+    pub terminal: Option<TerminalSize>,
     /// When it is ended.
-    pub limits: Limits,
+    pub limits: ExecTimeouts,
     /// What becomes of it when the channel is left, or a limit is reached.
-    pub life: Life,
+    pub life: Lifetime,
     /// What of its output is sent.
-    pub show: Show,
+    pub show: OutputMode,
     /// Bytes of each stream that the caller passes on: a command that printed more is kept, so that the rest can be had.
     #[serde(default)]
     pub cut: u64,
-    /// Refused when so many jobs run that were begun as [`Life::Job`].
+    /// Refused when so many jobs run that were begun as [`Lifetime::Job`].
     pub most: Option<u32>,
 }
 
 /// What becomes of a command when nobody waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum Lifetime {
     /// It is ended at a limit, and when its connection has been gone for 5 s.
     Foreground,
-    /// At a limit [`End`] is said and it goes on as a job; so it does when its connection is gone.
+    /// At a limit [`ExecStatus`] is said and it goes on as a job; so it does when its connection is gone.
     Keep,
-    /// [`End`] is said at once and it goes on. A limit ends it.
+    /// [`ExecStatus`] is said at once and it goes on. A limit ends it.
     Job,
 }
 
-/// What of a command's output is sent by [`Say::Out`](crate::Say::Out).
+/// What of a command's output is sent by [`GuestMessage::Out`](crate::Say::Out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Show {
+pub enum OutputMode {
     /// All, as it comes. A slow receiver slows the command.
     All,
     /// Of each stream so many bytes from its start as they come, and as many from its end when it ended.
@@ -79,7 +79,7 @@ pub enum Show {
 
 /// Size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct TerminalSize {
     /// Columns.
     pub cols: u16,
     /// Rows.
@@ -88,7 +88,7 @@ pub struct Size {
 
 /// When a command is ended before its end, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ExecTimeouts {
     /// Total time.
     pub total_ms: Option<u64>,
     /// Time without a byte on either stream.
@@ -109,7 +109,7 @@ pub enum Stream {
 
 /// A command that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct ExecStarted {
     /// Its id.
     pub job: String,
     /// Its process id inside.
@@ -120,9 +120,9 @@ pub struct Begun {
 
 /// How a command ended, or that it goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct ExecStatus {
     /// How far it is.
-    pub state: State,
+    pub state: ExecState,
     /// Exit code, 128 + n when signal n ended it; none while it runs.
     pub code: Option<u8>,
     /// The signal that ended it.
@@ -149,14 +149,14 @@ pub struct End {
 /// How far a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ExecState {
     /// It runs.
     Running,
     /// It ended by itself, or by a signal of somebody else's.
     Exited,
-    /// Its total time ended it. With [`Life::Keep`] and no code: it was reached, and the command goes on.
+    /// Its total time ended it. With [`Lifetime::Keep`] and no code: it was reached, and the command goes on.
     TotalTime,
-    /// Silence ended it. With [`Life::Keep`] as for the total time.
+    /// Silence ended it. With [`Lifetime::Keep`] as for the total time.
     Silence,
     /// It was cancelled.
     Cancelled,

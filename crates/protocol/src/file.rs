@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Who;
+use super::UserSpec;
 
 /// A path, and who asks for it. It is resolved beneath the root; `/proc`, `/sys` and `/.coracle` are not reachable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct At {
+pub struct FileRef {
     /// As whom.
-    pub user: Who,
+    pub user: UserSpec,
     /// An absolute path.
     pub path: String,
     /// What a link at its end leads to, not the link itself.
@@ -17,11 +17,11 @@ pub struct At {
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct FileEntry {
     /// Last part of the path, as text.
     pub name: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Bytes.
     pub size: u64,
     /// Permission bits.
@@ -39,7 +39,7 @@ pub struct Entry {
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.

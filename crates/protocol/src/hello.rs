@@ -17,12 +17,12 @@ pub struct Hello {
     pub run: String,
     /// How output is kept. Only the host says it.
     #[serde(default)]
-    pub keep: Option<Keep>,
+    pub keep: Option<Retention>,
 }
 
 /// How much of what commands print is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keep {
+pub struct Retention {
     /// Bytes of each job.
     pub bytes: u64,
     /// Bytes of all jobs together; the oldest finished one goes first.
@@ -31,7 +31,7 @@ pub struct Keep {
     pub for_s: u64,
 }
 
-impl Default for Keep {
+impl Default for Retention {
     fn default() -> Self {
         Self { bytes: 64 << 20, total: 512 << 20, for_s: 3600 }
     }

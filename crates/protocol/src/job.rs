@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::End;
+use super::ExecStatus;
 
 /// A command that the guest remembers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct JobInfo {
     /// Its id.
     pub job: String,
     /// Its process id inside.
@@ -22,13 +22,13 @@ pub struct Job {
     /// Milliseconds since 1970.
     pub ended_ms: Option<u64>,
     /// Where it stands.
-    pub end: End,
+    pub end: ExecStatus,
 }
 
 /// Which kept output is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum StreamSelector {
     /// Both streams in order of arrival.
     All,
     /// Standard output.
@@ -39,13 +39,13 @@ pub enum Part {
 
 /// Asks for a piece of kept output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Read {
+pub struct ReadRequest {
     /// Of which job.
     pub job: String,
     /// Which output.
-    pub part: Part,
+    pub part: StreamSelector,
     /// From where.
-    pub from: From,
+    pub from: Position,
     /// At most so many bytes.
     pub limit: u64,
 }
@@ -53,7 +53,7 @@ pub struct Read {
 /// A place in an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum From {
+pub enum Position {
     /// A byte; negative counts from the end.
     Offset(i64),
     /// A line, from 1.
@@ -62,7 +62,7 @@ pub enum From {
 
 /// Where a piece of kept output lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct OutputPage {
     /// Where the payload begins.
     pub offset: u64,
     /// Where it ends.
@@ -77,13 +77,13 @@ pub struct Page {
 
 /// Looks for lines in kept output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Search {
+pub struct SearchRequest {
     /// Of which job.
     pub job: String,
     /// Which output.
-    pub part: Part,
+    pub part: StreamSelector,
     /// From where.
-    pub from: From,
+    pub from: Position,
     /// A regular expression, matched against each line without its end.
     pub pattern: String,
     /// Letters match in either case.
@@ -96,10 +96,10 @@ pub struct Search {
 
 /// Lines that match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct SearchResult {
     /// In order. Not in the header: they are the payload.
     #[serde(skip)]
-    pub matches: Vec<Match>,
+    pub matches: Vec<LineMatch>,
     /// There are more.
     pub more: bool,
     /// Where the search stands: to go on from.
@@ -114,7 +114,7 @@ pub struct Found {
 
 /// A line that matches. Lines are cut at 4 KiB and hold what UTF-8 can say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Match {
+pub struct LineMatch {
     /// Where the line begins.
     pub offset: u64,
     /// Its number, from 1.
@@ -129,14 +129,14 @@ pub struct Match {
 
 /// Waits for the first of some events; the end of the job is always one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct WaitRequest {
     /// For which job.
     pub job: String,
-    /// A line matches, as in [`Search`].
+    /// A line matches, as in [`SearchRequest`].
     pub pattern: Option<String>,
     /// Letters match in either case.
     pub ignore_case: bool,
-    /// Where lines are looked at from, in [`Part::All`]; none is what comes from now on.
+    /// Where lines are looked at from, in [`StreamSelector::All`]; none is what comes from now on.
     pub from: Option<i64>,
     /// A connection to `host:port` from inside succeeds.
     pub port: Option<String>,
@@ -160,25 +160,25 @@ pub struct LastLines {
 
 /// What a wait came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waited {
+pub struct WaitResult {
     /// Why it ended.
-    pub reason: Reason,
+    pub reason: WaitOutcome,
     /// The line that matched.
-    pub found: Option<Match>,
+    pub found: Option<LineMatch>,
     /// The job as it is.
-    pub job: Job,
+    pub job: JobInfo,
     /// Milliseconds waited.
     pub ms: u64,
     /// Where the last lines lie, if they were asked for; they are the payload. They may be newer than `job`, never older. An
     /// older guest does not tell them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tail: Option<Page>,
+    pub tail: Option<OutputPage>,
 }
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum WaitOutcome {
     /// The job ended.
     Exit,
     /// A line matched.

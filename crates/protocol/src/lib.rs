@@ -1,16 +1,16 @@
 //! What host and guest say to each other.
 //!
-//! [`Ask`] is what the host says, [`Say`] what the guest says, [`codec`] how both travel. Both ends depend on this crate and
+//! [`Request`] is what the host says, [`GuestMessage`] what the guest says, [`codec`] how both travel. Both ends depend on this crate and
 //! on nothing of each other.
 //!
 //! A [`Frame`](codec::Frame) belongs to a *channel*, a number that the host chose. Channel 0 is the connection's
-//! own: [`Ask::Hello`] and its answer come first. Every other channel is opened by one [`Ask`] and ended by the guest
-//! with exactly one of [`Say::End`], [`Say::Answer`] and [`Say::Failed`]; until then the number is taken. Bytes of any
+//! own: [`Request::Hello`] and its answer come first. Every other channel is opened by one [`Request`] and ended by the guest
+//! with exactly one of [`GuestMessage::End`], [`GuestMessage::Answer`] and [`GuestMessage::Failed`]; until then the number is taken. Bytes of any
 //! kind (arguments, environment, data) are payload, never header.
 //!
 //! Flow control: a sender of data may have [`WINDOW`] bytes of payload under way on a channel, and gets room back by
-//! [`Ask::Credit`] or [`Say::Credit`]. A request that announces bytes may send these and no more. The guest reserves both
-//! when the channel is opened, and refuses with [`FaultCode::Busy`] when they would be too many.
+//! [`Request::Credit`] or [`GuestMessage::Credit`]. A request that announces bytes may send these and no more. The guest reserves both
+//! when the channel is opened, and refuses with [`ErrorCode::Busy`] when they would be too many.
 //!
 //! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.
 //! **Invariant:** pure: no input or output, no runtime, nothing of Linux. It compiles wherever a host runs.
@@ -19,7 +19,7 @@
 
 pub mod codec;
 mod command;
-mod fault;
+mod error;
 mod file;
 mod hello;
 mod job;
@@ -29,24 +29,29 @@ pub mod patterns;
 pub mod relay;
 mod request;
 mod response;
+mod scan;
 pub mod secret_encodings;
-pub mod space;
 mod user;
-mod walk;
+pub mod workspace;
 
-pub use self::command::{Begun, End, Exec, Life, Limits, Show, Size, State, Stream};
-pub use self::fault::{Fault, FaultCode};
-pub use self::file::{At, Entry, Kind};
-pub use self::hello::{Hello, Keep};
-pub use self::job::{Found, From, Job, LastLines, Match, Page, Part, Read, Reason, Search, Wait, Waited};
+pub use self::command::{
+    ExecRequest, ExecStarted, ExecState, ExecStatus, ExecTimeouts, Lifetime, OutputMode, Stream, TerminalSize,
+};
+pub use self::error::{ErrorCode, RpcError};
+pub use self::file::{FileEntry, FileKind, FileRef};
+pub use self::hello::{Hello, Retention};
+pub use self::job::{
+    JobInfo, LastLines, LineMatch, OutputPage, Position, ReadRequest, SearchRequest, SearchResult, StreamSelector,
+    WaitOutcome, WaitRequest, WaitResult,
+};
 pub use self::limits::{
     CHUNK, MAX_CHANNELS, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD, MAX_SECRET, MAX_SESSION, MAX_UNKNOWN, MAX_VARIABLE,
     MAX_WALKED, WINDOW,
 };
-pub use self::request::Ask;
-pub use self::response::{Answer, Say};
-pub use self::user::{Secret, Settle, Settled, Who, Worker};
-pub use self::walk::{Holding, Walk, Walked};
+pub use self::request::Request;
+pub use self::response::{CallReply, GuestMessage};
+pub use self::scan::{ScanEntry, ScanRequest, SecretQuery};
+pub use self::user::{EnsureUser, OpenWorkerSocket, PutSecret, UserInfo, UserSpec};
 
 /// Version of what is said. Both sides compare it in their hello, and neither speaks to another version.
 pub const VERSION: u32 = 1;

@@ -26,13 +26,13 @@ pub const MAX_PROBED: usize = 64;
 
 /// Relays connections to the host's proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relay {
+pub struct OpenProxyPorts {
     /// Bytes of the payload that are the token, at most [`MAX_TOKEN`].
     pub token: u32,
-    /// Bytes in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`]. What is
+    /// Bytes in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`]. What is
     /// behind the token is the text of `/.coracle/run/gitconfig`; without any the file is left as it is.
     pub bytes: u32,
-    /// Connections get to the host by its channels, [`Ask::Outlet`](crate::Ask::Outlet), and else by [`API_SOCKET`] and
+    /// Connections get to the host by its channels, [`Request::Outlet`](crate::Ask::Outlet), and else by [`API_SOCKET`] and
     /// [`EGRESS_SOCKET`].
     #[serde(default)]
     pub by_link: bool,
@@ -43,7 +43,7 @@ pub struct Relay {
 
 /// Tries what can be reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probe {
+pub struct ProbeEgress {
     /// `address:port` each, to be connected to directly.
     pub tcp: Vec<String>,
     /// `address:port` each, to be asked for a name by DNS, directly.
@@ -56,7 +56,7 @@ pub struct Probe {
 
 /// What could be reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probed {
+pub struct EgressReport {
     /// Addresses that answered directly; one that refuses the connection has answered.
     pub reached: Vec<String>,
     /// The status that the proxy gave for the name; none when nobody answered.

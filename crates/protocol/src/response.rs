@@ -3,20 +3,23 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::Show;
-use super::{Begun, End, Entry, Fault, Found, Hello, Job, Page, Settled, Stream, Waited, relay};
+use super::OutputMode;
+use super::{
+    ExecStarted, ExecStatus, FileEntry, Hello, JobInfo, OutputPage, RpcError, SearchResult, Stream, UserInfo,
+    WaitResult, relay,
+};
 
 /// What the guest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Say {
-    /// The answer to [`Ask::Hello`](crate::Ask::Hello).
+pub enum GuestMessage {
+    /// The answer to [`Request::Hello`](crate::Ask::Hello).
     Hello(Hello),
     /// Room for that many more bytes of data on this channel.
     Credit(u64),
     /// The command runs.
-    Begun(Begun),
-    /// Payload: output of the command. Between two pieces there may be a gap, where [`Show::Ends`] leaves out.
+    Begun(ExecStarted),
+    /// Payload: output of the command. Between two pieces there may be a gap, where [`OutputMode::Ends`] leaves out.
     Out {
         /// Where it was printed.
         stream: Stream,
@@ -29,11 +32,11 @@ pub enum Say {
         last: bool,
     },
     /// The command ended, or is left to run. The last word of its channel.
-    End(End),
-    /// The answer. The last word of its channel, but for `Get`, `Walk`, `Space` and `Outlet`, where data follows.
-    Answer(Answer),
+    End(ExecStatus),
+    /// The answer. The last word of its channel, but for `Get`, `ScanRequest`, `WorkspaceRequest` and `Outlet`, where data follows.
+    Answer(CallReply),
     /// Why not. The last word of its channel; on channel 0 that of the connection: what the host did against the protocol.
-    Failed(Fault),
+    Failed(RpcError),
     /// A type that this version does not know. It is counted and skipped.
     #[default]
     Unknown,
@@ -42,28 +45,28 @@ pub enum Say {
 /// An answer to what was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum CallReply {
     /// All jobs, oldest first.
-    Jobs(Vec<Job>),
+    Jobs(Vec<JobInfo>),
     /// One job.
-    Job(Job),
+    Job(JobInfo),
     /// A job that had to be ended, or had ended before.
     Cancelled {
         /// It ran, and this call ended it.
         now: bool,
         /// As it is.
-        job: Job,
+        job: JobInfo,
     },
     /// A piece of kept output; the bytes are the payload.
-    Page(Page),
+    Page(OutputPage),
     /// Matches.
-    Found(Found),
+    Found(SearchResult),
     /// What a wait came to.
-    Waited(Waited),
+    Waited(WaitResult),
     /// The user.
-    Settled(Settled),
+    Settled(UserInfo),
     /// A file.
-    File(Entry),
+    File(FileEntry),
     /// The entries of a directory are the payload.
     Entries {
         /// There are more.
@@ -77,7 +80,7 @@ pub enum Answer {
     /// What came of an act in a workspace follows as data.
     Space,
     /// What could be reached.
-    Probed(relay::Probed),
+    Probed(relay::EgressReport),
     /// It is done.
     Done,
 }

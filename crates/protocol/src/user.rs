@@ -8,7 +8,7 @@ use super::MAX_SESSION;
 /// Who does something inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum UserSpec {
     /// Numbers. The group is that of the passwd entry when missing, else the same number.
     Ids {
         /// User.
@@ -22,7 +22,7 @@ pub enum Who {
 
 /// Makes sure that a user has an entry and a home, and that a directory is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settle {
+pub struct EnsureUser {
     /// User.
     pub uid: u32,
     /// Group.
@@ -36,7 +36,7 @@ pub struct Settle {
 
 /// A user, and what it may do: seen by a process of that user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settled {
+pub struct UserInfo {
     /// Name.
     pub name: String,
     /// Home.
@@ -55,7 +55,7 @@ pub struct Settled {
 
 /// A program inside that may use this guest, as far as another user's files and commands go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Worker {
+pub struct OpenWorkerSocket {
     /// Who connects: user and group.
     pub worker: (u32, u32),
     /// Whose files and commands they are: user and group.
@@ -66,7 +66,7 @@ pub struct Worker {
 
 /// A file on the container's own tmpfs, gone with the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret {
+pub struct PutSecret {
     /// Its path below `/.coracle/run`: parts of letters, digits, `.`, `_` and `-`. The first one is none that the guest
     /// uses itself: it neither begins with a dot nor is `sock` or `shell` or ends with `.sock`.
     pub name: String,
@@ -76,7 +76,7 @@ pub struct Secret {
     pub gid: u32,
     /// 0400 or 0600.
     pub mode: u32,
-    /// Bytes in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`].
+    /// Bytes in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`].
     pub bytes: u32,
     /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
     /// first, it is gone with the connection.

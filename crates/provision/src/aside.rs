@@ -1,6 +1,6 @@
 //! What is in the way of a file or link of ours is kept beside it.
 
-use coracle_runtime::link::wire::{At, FaultCode};
+use coracle_runtime::link::protocol::{ErrorCode, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
 use crate::Place;
@@ -11,10 +11,10 @@ use crate::Place;
 /// # Errors
 /// Why it cannot be renamed.
 pub(crate) async fn out_of_the_way(place: &Place, path: &ContainerPath) -> Result<(), String> {
-    let itself = At { follow: false, ..place.at(path) };
+    let itself = FileRef { follow: false, ..place.at(path) };
     match place.link.rename(itself, &format!("{}.orig", path.file_name())).await {
         Ok(_) => Ok(()),
-        Err(err) if is(&err, FaultCode::NotFound) || is(&err, FaultCode::Exists) => Ok(()),
+        Err(err) if is(&err, ErrorCode::NotFound) || is(&err, ErrorCode::Exists) => Ok(()),
         Err(err) => Err(err.to_string()),
     }
 }
@@ -24,10 +24,10 @@ pub(crate) async fn out_of_the_way(place: &Place, path: &ContainerPath) -> Resul
 /// # Errors
 /// Why it cannot be made.
 pub(crate) async fn link(place: &Place, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
-    let itself = || At { follow: false, ..place.at(path) };
+    let itself = || FileRef { follow: false, ..place.at(path) };
     match place.link.make_link(itself(), target.as_str(), false).await {
         Ok(_) => return Ok(()),
-        Err(err) if is(&err, FaultCode::Exists) || is(&err, FaultCode::WrongKind) => {}
+        Err(err) if is(&err, ErrorCode::Exists) || is(&err, ErrorCode::WrongKind) => {}
         Err(err) => return Err(err.to_string()),
     }
     let there = place.link.stat(itself()).await.map_err(|it| it.to_string())?;
@@ -39,6 +39,6 @@ pub(crate) async fn link(place: &Place, path: &ContainerPath, target: &Container
 }
 
 /// Whether the guest refused for that reason.
-pub(crate) fn is(err: &Error, code: FaultCode) -> bool {
+pub(crate) fn is(err: &Error, code: ErrorCode) -> bool {
     matches!(err, Error::Refused(fault) if fault.code == code)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
 
 use crate::flaw::Flaw;
@@ -90,8 +90,8 @@ async fn free(place: &Place, path: &ContainerPath) -> Result<(), Flaw> {
     match place.link.list(place.at(path), 1).await {
         Ok((entries, more)) if entries.is_empty() && !more => Ok(()),
         Ok(_) => Err(exists(path)),
-        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(()),
-        Err(Error::Refused(fault)) if fault.code == FaultCode::WrongKind => Err(exists(path)),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(()),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::WrongKind => Err(exists(path)),
         Err(err) => Err(err.into()),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
-use coracle_runtime::link::{Put, wire::At};
+use coracle_runtime::link::{WriteFile, protocol::FileRef};
 use coracle_runtime::{ContainerPath, Input};
 use futures_util::{StreamExt, stream};
 
@@ -80,7 +80,7 @@ fn is_users(place: &Place, path: &ContainerPath) -> bool {
 }
 
 /// A file by the name that it has in the report, who writes it, and the file, unless it is none.
-pub(crate) type Wanted = (String, At, Result<FileToPut, Flaw>);
+pub(crate) type Wanted = (String, FileRef, Result<FileToPut, Flaw>);
 
 pub(crate) async fn put_all(name: &'static str, place: &Place, wanted: Vec<Wanted>, protected: &Protected) -> Step {
     if wanted.is_empty() {
@@ -134,11 +134,11 @@ fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(),
     }
 }
 
-async fn put(place: &Place, at: At, file: FileToPut) -> Result<(), Flaw> {
-    let at = At { follow: false, ..at };
+async fn put(place: &Place, at: FileRef, file: FileToPut) -> Result<(), Flaw> {
+    let at = FileRef { follow: false, ..at };
     let FileToPut { content, mode, .. } = file;
     let bytes = Input::Bytes(content.clone());
-    let put = Put { at: at.clone(), mode: Some(mode), exact: true, parents: true, replace: true, content: bytes };
+    let put = WriteFile { at: at.clone(), mode: Some(mode), exact: true, parents: true, replace: true, content: bytes };
     place.link.put(put).await?;
     let (entry, read) = place.link.get(at, 0, content.len() as u64 + 1).await?;
     if read != content {

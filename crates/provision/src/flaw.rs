@@ -3,7 +3,7 @@
 use std::fmt;
 
 use coracle_runtime::Error;
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 
 use crate::Item;
 
@@ -62,12 +62,12 @@ impl From<Error> for Flaw {
     }
 }
 
-fn of_fault(code: FaultCode) -> Option<&'static str> {
+fn of_fault(code: ErrorCode) -> Option<&'static str> {
     match code {
-        FaultCode::Invalid | FaultCode::TooLong => Some("invalid_input"),
-        FaultCode::NotFound | FaultCode::NoDirectory | FaultCode::NoProgram => Some("path_not_found"),
-        FaultCode::Exists | FaultCode::WrongKind => Some("path_exists"),
-        FaultCode::NoShell => Some("no_shell"),
+        ErrorCode::Invalid | ErrorCode::TooLong => Some("invalid_input"),
+        ErrorCode::NotFound | ErrorCode::NoDirectory | ErrorCode::NoProgram => Some("path_not_found"),
+        ErrorCode::Exists | ErrorCode::WrongKind => Some("path_exists"),
+        ErrorCode::NoShell => Some("no_shell"),
         _ => None,
     }
 }

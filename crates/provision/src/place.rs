@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::wire::{self, FaultCode};
+use coracle_runtime::link::protocol::{self, ErrorCode};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Ids, Link};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -88,7 +88,7 @@ impl Place {
     /// Makes a directory of the exec user's and those above it. One that somebody else makes meanwhile serves as well.
     pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), Flaw> {
         match self.link.make_dir(self.at(path), 0o755, true).await {
-            Err(Error::Refused(fault)) if fault.code == FaultCode::Exists => Ok(()),
+            Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => Ok(()),
             made => Ok(made.map(drop)?),
         }
     }
@@ -104,18 +104,22 @@ impl Place {
 
     /// A path, as the exec user.
     #[must_use]
-    pub fn at(&self, path: &ContainerPath) -> wire::At {
+    pub fn at(&self, path: &ContainerPath) -> protocol::FileRef {
         at(self.user, path)
     }
 
     /// A path, as root.
     #[must_use]
-    pub fn at_as_root(&self, path: &ContainerPath) -> wire::At {
+    pub fn at_as_root(&self, path: &ContainerPath) -> protocol::FileRef {
         at(Ids::ROOT, path)
     }
 }
 
 /// A path as a user reaches it.
-pub(crate) fn at(user: Ids, path: &ContainerPath) -> wire::At {
-    wire::At { user: wire::Who::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.to_string(), follow: true }
+pub(crate) fn at(user: Ids, path: &ContainerPath) -> protocol::FileRef {
+    protocol::FileRef {
+        user: protocol::UserSpec::Ids { uid: user.uid, gid: Some(user.gid) },
+        path: path.to_string(),
+        follow: true,
+    }
 }

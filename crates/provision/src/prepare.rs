@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::{Link, wire::Settle};
+use coracle_runtime::link::{Link, protocol::EnsureUser};
 use coracle_runtime::{
     Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids, Inside,
 };
@@ -90,7 +90,7 @@ pub async fn prepare(inside: &Inside, user: Ids, workspace: &Workspace) -> Resul
 async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     let begun = Instant::now();
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
-    let ask = Settle { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
+    let ask = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
     let seen = link.settle(ask).await.map_err(|err| match err {
         coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
         other => other.into(),

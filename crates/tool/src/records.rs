@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::{Links, SessionContainers, SlotLimits, Store};
 use coracle_runtime::LabelNamespace;
-use coracle_runtime::link::{LinkSettings, wire::Keep};
+use coracle_runtime::link::{LinkSettings, protocol::Retention};
 
 use crate::config::{Config, Exec};
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ impl Records {
     /// Opens nothing.
     pub(crate) fn new(config: &Config, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
         let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
-        let keep = Keep { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
+        let keep = Retention { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
         let terms = SlotLimits {
             idle: config.workspace.idle.0,
             sandbox_idle: config.sandbox.idle.0,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_jobs::{Format, From, MAX_PAGE, Page, Part, Read};
+use coracle_jobs::{Format, MAX_PAGE, Page, Position, Read, StreamSelector};
 use coracle_lifecycle::{Record, guided_session};
 use coracle_provision::env::is_plain;
 use coracle_runtime::{Chunk, Command, EngineKind, Exit, Inside, JobId, Link, Redactor, Secret, Stream};
@@ -127,7 +127,7 @@ pub(crate) fn clean_text(redactor: &Redactor, bytes: &[u8]) -> String {
 pub(crate) async fn page(
     redactor: &Redactor,
     link: &Link,
-    (job, part): (&JobId, Part),
+    (job, part): (&JobId, StreamSelector),
     mut page: Page,
 ) -> Result<Page, Failure> {
     let margin = (redactor.longest().saturating_sub(1) as u64).min(MAX_PAGE);
@@ -135,7 +135,7 @@ pub(crate) async fn page(
         return Ok(page);
     }
     let piece = async |from: u64, limit: u64| -> Result<Vec<u8>, Failure> {
-        let from = From::Offset(i64::try_from(from).unwrap_or(i64::MAX));
+        let from = Position::Offset(i64::try_from(from).unwrap_or(i64::MAX));
         let ask = Read { job: job.clone(), part, from, limit, format: Format::Bytes };
         Ok(coracle_jobs::read(link, ask).await?.bytes)
     };

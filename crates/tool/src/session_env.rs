@@ -8,7 +8,7 @@ use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session}
 use coracle_provision::env::{EnvRules, Remembered, Session, Source, Sources};
 use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{Place, amplifier, env, ssh};
-use coracle_runtime::link::wire::{FaultCode, Settle};
+use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, JobId, Link, Redactor, Secret};
 
 use crate::context::Context;
@@ -113,7 +113,7 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     // A guest that is new knows nobody, so its shells would be nobody's.
     let (uid, gid) = (place.user.uid, place.user.gid);
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
-    link.settle(Settle { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
+    link.settle(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
     link.set_session(&again.session.variables()).await?;
     if let Wanted::Yes(printed) = &person.git {
         let settings = Some(Settings::read(printed, &cx.config.auto_passthrough.git_keys));
@@ -136,7 +136,7 @@ pub(crate) async fn start_main(link: &Link, program: &MainProgram) -> Result<(),
     (exec.job, exec.bare, exec.env) = (Some(JobId::main()), true, env);
     match link.start(exec, None).await {
         // Another process saw to it first.
-        Err(Error::Refused(fault)) if fault.code == FaultCode::JobTaken => Ok(()),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::JobTaken => Ok(()),
         started => Ok(started.map(drop)?),
     }
 }

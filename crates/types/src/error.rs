@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use coracle_protocol as wire;
+use coracle_protocol as protocol;
 
 use crate::{ArchiveError, ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status};
 
@@ -104,7 +104,7 @@ pub enum Error {
     NoSuchJob(JobId),
     /// The guest refused, by its own reasons.
     #[error(transparent)]
-    Refused(#[from] wire::Fault),
+    Refused(#[from] protocol::RpcError),
     /// The guest does not answer in a new container, or not as it should.
     #[error("the guest in the container does not answer: {reason}")]
     GuestFailed {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use coracle_runtime::link::{Dial, Dialled, Link, Transport};
+use coracle_runtime::link::{Dial, GuestStream, Link, Transport};
 use coracle_runtime::{Error, LinkSettings, Result};
 use tokio::net::UnixStream;
 
@@ -24,7 +24,7 @@ impl GuestSocket {
 
 #[async_trait]
 impl Dial for GuestSocket {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         let failed = |reason: String| Error::GuestFailed { reason };
         let stream = UnixStream::connect(&self.0).await.map_err(|err| failed(format!("nobody answers: {err}")))?;
         // Where everybody has the same uid the agent could put a socket of its own there.
@@ -33,6 +33,6 @@ impl Dial for GuestSocket {
             return Err(failed("who listens is not the guest".into()));
         }
         let (reader, writer) = stream.into_split();
-        Ok(Dialled::plain(reader, writer, Transport::Socket))
+        Ok(GuestStream::plain(reader, writer, Transport::Socket))
     }
 }

@@ -6,14 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle_runtime::ByteSize;
-use coracle_runtime::link::wire::space::Bounds;
+use coracle_runtime::link::protocol::workspace::SearchLimits;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::Warning;
 
 /// A look goes so far. What it did not meet does not count.
-pub(crate) const BOUNDS: Bounds = Bounds { most: 0, entries: 1_000_000, within_ms: 2000 };
+pub(crate) const BOUNDS: SearchLimits = SearchLimits { most: 0, entries: 1_000_000, within_ms: 2000 };
 
 /// Between two looks at least.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);

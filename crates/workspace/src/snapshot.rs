@@ -1,6 +1,6 @@
 //! Files that were touched (workspace.md 5.1).
 
-use coracle_runtime::link::wire::space::{Act, Done, Touch};
+use coracle_runtime::link::protocol::workspace::{TrackedFile, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,8 @@ pub struct Touched {
     pub deleted: bool,
 }
 
-impl From<&Touch> for Touched {
-    fn from(it: &Touch) -> Self {
+impl From<&TrackedFile> for Touched {
+    fn from(it: &TrackedFile) -> Self {
         Self {
             path: shown(&it.path),
             size_bytes: it.size,
@@ -75,9 +75,9 @@ impl Touched {
 }
 
 async fn list(workspace: &Workspace) -> Result<Response<Vec<Touched>>> {
-    let outcome = workspace.space(Act::Touched, &[]).await?;
+    let outcome = workspace.space(WorkspaceOp::Touched, &[]).await?;
     let answer = match outcome.reply {
-        Done::Touched(all) => {
+        WorkspaceReply::Touched(all) => {
             workspace.remember(&all);
             let value: Vec<_> = all.iter().map(Touched::from).collect();
             Response::done(format!("{} touched.", plural(value.len() as u64, "file")), value)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_runtime::link::wire::space::{Act, Bounds, Done, Touch};
+use coracle_runtime::link::protocol::workspace::{SearchLimits, TrackedFile, WorkspaceOp, WorkspaceReply};
 use coracle_runtime::{Chunk, Error, Exec, ExecOutput};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::response::Result;
 use crate::{Code, ConcurrencyLimit, ContainerRef, Failure, Response, Role, Session, Sessions, Settings, Warning};
 
 /// A look at what commands changed takes no longer, and tells no more.
-pub(crate) const SCAN: Bounds = Bounds { most: 50, entries: 50_000, within_ms: 500 };
+pub(crate) const SCAN: SearchLimits = SearchLimits { most: 50, entries: 50_000, within_ms: 500 };
 
 /// One session's place to work in. A clone is the same.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct TrackedFiles {
     restored_in: u64,
     /// The generation whose files were looked at, so that a later look finds what changed.
     scanned_in: u64,
-    all: Vec<Touch>,
+    all: Vec<TrackedFile>,
 }
 
 impl fmt::Debug for Workspace {
@@ -113,10 +113,12 @@ impl Workspace {
     }
 
     /// Does something with the files, in the container that is there or in the next one.
-    pub(crate) async fn space(&self, act: Act, content: &[u8]) -> Result<Outcome<Done>> {
+    pub(crate) async fn space(&self, act: WorkspaceOp, content: &[u8]) -> Result<Outcome<WorkspaceReply>> {
         let _permit = self.shared.calls.acquire().await?;
-        let looks = matches!(act, Act::List { .. } | Act::Lines { .. } | Act::Bytes { .. } | Act::Glob { .. })
-            || matches!(act, Act::Grep { .. } | Act::Touched);
+        let looks = matches!(
+            act,
+            WorkspaceOp::List { .. } | WorkspaceOp::Lines { .. } | WorkspaceOp::Bytes { .. } | WorkspaceOp::Glob { .. }
+        ) || matches!(act, WorkspaceOp::Grep { .. } | WorkspaceOp::Touched);
         let session = self.ensure_session(Role::Workspace).await?;
         let doing = self.in_space(&session, act.clone(), content);
         match self.unless_cancelled(doing).await? {
@@ -181,9 +183,9 @@ impl Workspace {
             // Small changes come one after the other, and none of them should wait for the look.
             tokio::time::sleep(disk_quota::PAUSE).await;
             let begun = Instant::now();
-            let act = Act::Measure { bounds: disk_quota::BOUNDS };
+            let act = WorkspaceOp::Measure { bounds: disk_quota::BOUNDS };
             let done = session.link.space(session.user, &session.workdir, act, &[]).await;
-            let bytes = if let Ok(Done::Measured { bytes, .. }) = done { Some(bytes) } else { None };
+            let bytes = if let Ok(WorkspaceReply::Measured { bytes, .. }) = done { Some(bytes) } else { None };
             workspace.disk_quota().record_scan(bytes, begun.elapsed());
         });
     }
@@ -201,7 +203,7 @@ impl Workspace {
         if !known.is_empty() {
             let bytes = serde_json::to_vec(&known).unwrap_or_default();
             // Whoever has to read again what it read before has lost little.
-            let _ = session.link.space(session.user, &session.workdir, Act::Recall, &bytes).await;
+            let _ = session.link.space(session.user, &session.workdir, WorkspaceOp::Recall, &bytes).await;
         }
     }
 
@@ -213,25 +215,30 @@ impl Workspace {
         };
         if is_new {
             let (exclude, tool) = (self.settings.scan_exclude.clone(), String::new());
-            let act = Act::Changed { hints: Vec::new(), exclude, bounds: SCAN, tool };
+            let act = WorkspaceOp::Changed { hints: Vec::new(), exclude, bounds: SCAN, tool };
             // Without it the first command's changes are not told, which no command depends on.
             let _ = self.act(session, act).await;
         }
     }
 
     /// Does something with the files of a container, within a call that has its place.
-    pub(crate) async fn act(&self, session: &Session, act: Act) -> Result<Done> {
+    pub(crate) async fn act(&self, session: &Session, act: WorkspaceOp) -> Result<WorkspaceReply> {
         let done = session.link.space(session.user, &session.workdir, act, &[]).await;
         done.map_err(|err| failed(&err, true))
     }
 
     /// What is known of touched files is kept for a container that comes after this one.
-    pub(crate) fn remember(&self, all: &[Touch]) {
+    pub(crate) fn remember(&self, all: &[TrackedFile]) {
         let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
         known.all = all.to_vec();
     }
 
-    async fn in_space(&self, session: &Session, act: Act, content: &[u8]) -> coracle_runtime::Result<Done> {
+    async fn in_space(
+        &self,
+        session: &Session,
+        act: WorkspaceOp,
+        content: &[u8],
+    ) -> coracle_runtime::Result<WorkspaceReply> {
         let done = session.link.space(session.user, &session.workdir, act, content).await;
         self.sessions.touch(Role::Workspace).await;
         done

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::link::{self, Put};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
+use coracle_runtime::link::{self, WriteFile};
 use coracle_runtime::{Command, ContainerPath, ContainerRuntime, Exec, Exit, Ids, Input, Link, LinkSettings};
 
 use crate::engine::Container;
@@ -62,12 +62,12 @@ impl Held {
     pub(crate) async fn write(&self, path: &str, content: &[u8]) {
         let content = Input::Bytes(content.to_vec());
         self.0
-            .put(Put { at: at(path), mode: None, exact: false, parents: false, replace: true, content })
+            .put(WriteFile { at: at(path), mode: None, exact: false, parents: false, replace: true, content })
             .await
             .unwrap();
     }
 }
 
-fn at(path: &str) -> At {
-    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true }
+fn at(path: &str) -> FileRef {
+    FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true }
 }

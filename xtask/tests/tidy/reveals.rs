@@ -20,7 +20,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/proxy/model/scrub.rs", 2),
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
-    ("crates/client/src/walk.rs", 1),
+    ("crates/client/src/scan.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.

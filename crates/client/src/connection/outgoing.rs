@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::AsyncWrite;
 
-use crate::channels::Batch;
+use crate::channels::WriteBatch;
 
 /// The way out of a connection, with what is under way on it. Who has it writes.
 pub(super) struct Outgoing {
@@ -15,7 +15,7 @@ pub(super) struct Outgoing {
     /// Whole frames, of which the first bytes were written.
     pub(super) bytes: Vec<u8>,
     pub(super) written: usize,
-    pub(super) batch: Batch,
+    pub(super) batch: WriteBatch,
 }
 
 impl fmt::Debug for Outgoing {
@@ -26,7 +26,7 @@ impl fmt::Debug for Outgoing {
 
 impl Outgoing {
     pub(super) fn new(writer: Box<dyn AsyncWrite + Send + Unpin>) -> Self {
-        Self { writer, bytes: Vec::new(), written: 0, batch: Batch::default() }
+        Self { writer, bytes: Vec::new(), written: 0, batch: WriteBatch::default() }
     }
 
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {

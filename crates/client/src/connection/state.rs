@@ -18,7 +18,7 @@ pub(super) const PARTING: Duration = Duration::from_secs(1);
 
 /// A call whose connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct ConnectionLost {
     pub(crate) reason: String,
     /// The guest may have got what was asked.
     pub(crate) sent: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Broken {
     pub(crate) full: bool,
 }
 
-impl Broken {
+impl ConnectionLost {
     pub(super) fn full() -> Self {
         let reason = format!("no place for another call within {} s", TURN.as_secs());
         Self { reason, sent: false, full: true }
@@ -41,8 +41,8 @@ impl Broken {
     }
 }
 
-impl From<Broken> for Error {
-    fn from(it: Broken) -> Self {
+impl From<ConnectionLost> for Error {
+    fn from(it: ConnectionLost) -> Self {
         it.of("link")
     }
 }
@@ -67,9 +67,9 @@ impl Shared {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn broken(&self, sent: bool) -> Broken {
+    pub(super) fn broken(&self, sent: bool) -> ConnectionLost {
         let reason = self.lock().over.clone().unwrap_or_else(|| "the guest had said its last word".into());
-        Broken { reason, sent, full: false }
+        ConnectionLost { reason, sent, full: false }
     }
 
     pub(super) fn end(&self, reason: &str) {

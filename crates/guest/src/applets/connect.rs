@@ -5,8 +5,8 @@ use std::path::Path;
 
 use tokio::net::UnixStream;
 
-use crate::wire::SOCKET_GONE;
-use crate::wire::paths::{RUN, SOCKET};
+use crate::protocol::SOCKET_GONE;
+use crate::protocol::paths::{RUN, SOCKET};
 
 /// Bridges standard input and output to the guest, for a host that has no other way in.
 ///

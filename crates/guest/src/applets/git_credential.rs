@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::wire::relay::API_PORT;
+use crate::protocol::relay::API_PORT;
 
 /// What git says of the repository, at most.
 const MAX_ASKED: u64 = 4 << 10;

@@ -11,9 +11,9 @@ use crate::os::filter::Filter;
 use crate::os::start;
 use crate::os::start::env::value;
 use crate::os::start::program::Program;
-use crate::wire::MAX_COMMAND;
-use crate::wire::codec::split_nul;
-use crate::wire::paths::{RUN, SHELL_SOCKET};
+use crate::protocol::MAX_COMMAND;
+use crate::protocol::codec::split_nul;
+use crate::protocol::paths::{RUN, SHELL_SOCKET};
 
 /// Twice as long as PID 1 waits for who does not read: others may be before us.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
 
-use crate::wire::MAX_SECRET;
+use crate::protocol::MAX_SECRET;
 
-/// Where it is, as in [`Exec::secret`](crate::wire::Exec::secret).
+/// Where it is, as in [`Exec::secret`](crate::protocol::Exec::secret).
 const DESCRIPTOR: i32 = 3;
 
 /// A guest has written it before the program began.

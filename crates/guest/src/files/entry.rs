@@ -5,19 +5,19 @@ use std::os::fd::AsFd;
 use rustix::fs::{FileType, Mode, Stat, fstat, readlinkat};
 use rustix::io::Result;
 
-use crate::wire::{Entry, Kind};
+use crate::protocol::{FileEntry, FileKind};
 
 /// An open file, link or directory, by that name.
-pub(super) fn entry(name: &[u8], fd: impl AsFd) -> Result<Entry> {
+pub(super) fn entry(name: &[u8], fd: impl AsFd) -> Result<FileEntry> {
     let stat = fstat(&fd)?;
-    let link = if kind(&stat) == Kind::Link { Some(readlinkat(&fd, "", Vec::new())?.into_bytes()) } else { None };
+    let link = if kind(&stat) == FileKind::Link { Some(readlinkat(&fd, "", Vec::new())?.into_bytes()) } else { None };
     Ok(told(name, &stat, link.as_deref()))
 }
 
 /// What `stat` says, in the words of the wire.
-pub(super) fn told(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> Entry {
+pub(super) fn told(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> FileEntry {
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
-    Entry {
+    FileEntry {
         name: text(name),
         kind: kind(stat),
         size: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -29,12 +29,12 @@ pub(super) fn told(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> Entry {
     }
 }
 
-pub(super) fn kind(stat: &Stat) -> Kind {
+pub(super) fn kind(stat: &Stat) -> FileKind {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Dir,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Special,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Dir,
+        FileType::Symlink => FileKind::Link,
+        _ => FileKind::Special,
     }
 }
 

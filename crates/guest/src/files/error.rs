@@ -2,30 +2,30 @@
 
 use rustix::io::Errno;
 
-use crate::wire::space::{Trouble, TroubleCode};
+use crate::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// What came of trying something.
 pub(crate) type Tried<T> = Result<T, FsError>;
 
 /// Why an act was not done, until it is answered. Errors of the kernel become one by `?`.
 #[derive(Debug)]
-pub(crate) struct FsError(pub(crate) Trouble);
+pub(crate) struct FsError(pub(crate) WorkspaceError);
 
 impl FsError {
-    pub(crate) fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
-        Self(Trouble::saying(code, detail))
+    pub(crate) fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
+        Self(WorkspaceError::saying(code, detail))
     }
 }
 
-impl From<Trouble> for FsError {
-    fn from(trouble: Trouble) -> Self {
+impl From<WorkspaceError> for FsError {
+    fn from(trouble: WorkspaceError) -> Self {
         Self(trouble)
     }
 }
 
-impl From<TroubleCode> for FsError {
-    fn from(code: TroubleCode) -> Self {
-        Self(Trouble::of(code))
+impl From<WorkspaceErrorCode> for FsError {
+    fn from(code: WorkspaceErrorCode) -> Self {
+        Self(WorkspaceError::of(code))
     }
 }
 
@@ -39,26 +39,26 @@ impl From<std::io::Error> for FsError {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
-            None => Self::saying(TroubleCode::Io, error.to_string()),
+            None => Self::saying(WorkspaceErrorCode::Io, error.to_string()),
         }
     }
 }
 
 /// What the kernel means.
-pub(super) fn code(errno: Errno) -> TroubleCode {
+pub(super) fn code(errno: Errno) -> WorkspaceErrorCode {
     match errno {
-        Errno::NOENT => TroubleCode::NotFound,
-        Errno::NOTDIR => TroubleCode::NotDirectory,
-        Errno::ISDIR => TroubleCode::IsDirectory,
+        Errno::NOENT => WorkspaceErrorCode::NotFound,
+        Errno::NOTDIR => WorkspaceErrorCode::NotDirectory,
+        Errno::ISDIR => WorkspaceErrorCode::IsDirectory,
         // A link too many, or one that was put there meanwhile.
-        Errno::LOOP => TroubleCode::Escape,
-        Errno::EXIST => TroubleCode::Exists,
-        Errno::NOTEMPTY => TroubleCode::NotEmpty,
-        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::BUSY => TroubleCode::Denied,
-        Errno::ROFS => TroubleCode::ReadOnly,
-        Errno::NOSPC | Errno::DQUOT => TroubleCode::Full,
-        Errno::FBIG => TroubleCode::TooLarge,
-        _ => TroubleCode::Io,
+        Errno::LOOP => WorkspaceErrorCode::Escape,
+        Errno::EXIST => WorkspaceErrorCode::Exists,
+        Errno::NOTEMPTY => WorkspaceErrorCode::NotEmpty,
+        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::BUSY => WorkspaceErrorCode::Denied,
+        Errno::ROFS => WorkspaceErrorCode::ReadOnly,
+        Errno::NOSPC | Errno::DQUOT => WorkspaceErrorCode::Full,
+        Errno::FBIG => WorkspaceErrorCode::TooLarge,
+        _ => WorkspaceErrorCode::Io,
     }
 }
 

@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 
 use super::error::{code, words};
-use crate::wire::space::TroubleCode;
-use crate::wire::{At, Fault, FaultCode, Kind};
+use crate::protocol::workspace::WorkspaceErrorCode;
+use crate::protocol::{ErrorCode, FileKind, FileRef, RpcError};
 
 /// Bytes of a path, at most: the kernel's limit, and far below that of a header which has to name it.
 const MAX_PATH: usize = 4096;
@@ -17,22 +17,22 @@ const MAX_NAME: usize = 255;
 pub(super) struct Asked {
     path: String,
     /// What it means that a part of the path is no directory.
-    behind_file: FaultCode,
+    behind_file: ErrorCode,
 }
 
 impl Asked {
     /// A path of something that should be there: behind a file there is nothing.
-    pub(super) fn there(at: &At) -> Result<Self, Fault> {
-        Self::new(at, FaultCode::NotFound)
+    pub(super) fn there(at: &FileRef) -> Result<Self, RpcError> {
+        Self::new(at, ErrorCode::NotFound)
     }
 
     /// A path of something that is to be made: behind a file nothing can be.
-    pub(super) fn made(at: &At) -> Result<Self, Fault> {
-        Self::new(at, FaultCode::WrongKind)
+    pub(super) fn made(at: &FileRef) -> Result<Self, RpcError> {
+        Self::new(at, ErrorCode::WrongKind)
     }
 
-    fn new(at: &At, behind_file: FaultCode) -> Result<Self, Fault> {
-        let invalid = |why: &str| Err(Fault::new(FaultCode::Invalid, why));
+    fn new(at: &FileRef, behind_file: ErrorCode) -> Result<Self, RpcError> {
+        let invalid = |why: &str| Err(RpcError::new(ErrorCode::Invalid, why));
         match &at.path {
             path if path.len() >= MAX_PATH => invalid("a path of 4096 bytes or more"),
             path if !path.starts_with('/') => invalid(&format!("`{path}` is no absolute path")),
@@ -42,13 +42,13 @@ impl Asked {
     }
 
     /// The path with another last part.
-    pub(super) fn beside(&self, name: &str) -> Result<Self, Fault> {
+    pub(super) fn beside(&self, name: &str) -> Result<Self, RpcError> {
         if name.is_empty() || name.len() > MAX_NAME || name == "." || name == ".." || name.contains(['/', '\0']) {
-            return Err(Fault::new(FaultCode::Invalid, format!("`{name}` is no name")));
+            return Err(RpcError::new(ErrorCode::Invalid, format!("`{name}` is no name")));
         }
         let path = self.path.trim_end_matches('/');
         let dir = path.rfind('/').map_or("", |it| &path[..it]);
-        Ok(Self { path: format!("{dir}/{name}"), behind_file: FaultCode::WrongKind })
+        Ok(Self { path: format!("{dir}/{name}"), behind_file: ErrorCode::WrongKind })
     }
 
     pub(super) fn path(&self) -> &str {
@@ -60,47 +60,47 @@ impl Asked {
         self.path.rsplit('/').find(|it| !it.is_empty()).unwrap_or("/")
     }
 
-    pub(super) fn fault(&self, errno: Errno) -> Fault {
+    pub(super) fn fault(&self, errno: Errno) -> RpcError {
         let (code, why) = match (code(errno), errno) {
-            (TroubleCode::NotFound, _) => (FaultCode::NotFound, "does not exist"),
-            (TroubleCode::NotDirectory, _) => (self.behind_file, "has a part that is no directory"),
-            (TroubleCode::IsDirectory, _) => (FaultCode::WrongKind, "is a directory"),
-            (TroubleCode::Escape, _) => {
-                (FaultCode::WrongKind, "leads through a link that may not be followed, or too many")
+            (WorkspaceErrorCode::NotFound, _) => (ErrorCode::NotFound, "does not exist"),
+            (WorkspaceErrorCode::NotDirectory, _) => (self.behind_file, "has a part that is no directory"),
+            (WorkspaceErrorCode::IsDirectory, _) => (ErrorCode::WrongKind, "is a directory"),
+            (WorkspaceErrorCode::Escape, _) => {
+                (ErrorCode::WrongKind, "leads through a link that may not be followed, or too many")
             }
-            (TroubleCode::Exists, _) => (FaultCode::Exists, "exists already"),
-            (TroubleCode::NotEmpty, _) => (FaultCode::Exists, "is not empty"),
-            (TroubleCode::Denied, Errno::XDEV) => (FaultCode::Denied, "has something mounted in it"),
-            (TroubleCode::Denied, Errno::BUSY) => (FaultCode::Denied, "is mounted, or in use"),
-            (TroubleCode::Denied, _) => (FaultCode::Denied, "is not permitted to this user"),
-            (TroubleCode::ReadOnly, _) => (FaultCode::Denied, "is on a read-only file system"),
-            (_, other) => return Fault::new(FaultCode::Io, format!("`{}` failed: {}", self.path, words(other))),
+            (WorkspaceErrorCode::Exists, _) => (ErrorCode::Exists, "exists already"),
+            (WorkspaceErrorCode::NotEmpty, _) => (ErrorCode::Exists, "is not empty"),
+            (WorkspaceErrorCode::Denied, Errno::XDEV) => (ErrorCode::Denied, "has something mounted in it"),
+            (WorkspaceErrorCode::Denied, Errno::BUSY) => (ErrorCode::Denied, "is mounted, or in use"),
+            (WorkspaceErrorCode::Denied, _) => (ErrorCode::Denied, "is not permitted to this user"),
+            (WorkspaceErrorCode::ReadOnly, _) => (ErrorCode::Denied, "is on a read-only file system"),
+            (_, other) => return RpcError::new(ErrorCode::Io, format!("`{}` failed: {}", self.path, words(other))),
         };
-        Fault::new(code, format!("`{}` {why}", self.path))
+        RpcError::new(code, format!("`{}` {why}", self.path))
     }
 
-    pub(super) fn wrong(&self, why: &str) -> Fault {
-        Fault::new(FaultCode::WrongKind, format!("`{}` {why}", self.path))
+    pub(super) fn wrong(&self, why: &str) -> RpcError {
+        RpcError::new(ErrorCode::WrongKind, format!("`{}` {why}", self.path))
     }
 
-    pub(super) fn denied(&self, why: &str) -> Fault {
-        Fault::new(FaultCode::Denied, format!("`{}` {why}", self.path))
+    pub(super) fn denied(&self, why: &str) -> RpcError {
+        RpcError::new(ErrorCode::Denied, format!("`{}` {why}", self.path))
     }
 
-    pub(super) fn exists(&self) -> Fault {
+    pub(super) fn exists(&self) -> RpcError {
         self.fault(Errno::EXIST)
     }
 
-    pub(super) fn expect_file(&self, kind: Kind) -> Result<(), Fault> {
+    pub(super) fn expect_file(&self, kind: FileKind) -> Result<(), RpcError> {
         match kind {
-            Kind::File => Ok(()),
-            Kind::Dir => Err(self.wrong("is a directory")),
-            Kind::Link => Err(self.wrong("is a link")),
-            Kind::Special => Err(self.wrong("is a socket, pipe or device")),
+            FileKind::File => Ok(()),
+            FileKind::Dir => Err(self.wrong("is a directory")),
+            FileKind::Link => Err(self.wrong("is a link")),
+            FileKind::Special => Err(self.wrong("is a socket, pipe or device")),
         }
     }
 
-    pub(super) fn expect_dir(&self, kind: Kind) -> Result<(), Fault> {
-        if kind == Kind::Dir { Ok(()) } else { Err(self.wrong("is there already and no directory")) }
+    pub(super) fn expect_dir(&self, kind: FileKind) -> Result<(), RpcError> {
+        if kind == FileKind::Dir { Ok(()) } else { Err(self.wrong("is there already and no directory")) }
     }
 }

@@ -9,21 +9,21 @@ use super::fault::Asked;
 use super::place::Spot;
 use super::put::there;
 use crate::os::atomic::temporary_name;
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Bytes that a link can say, at most: the kernel's limit.
 const LONGEST: usize = 4095;
 
 /// Whether a link can say that.
-pub(super) fn check(target: &str) -> std::result::Result<(), Fault> {
+pub(super) fn check(target: &str) -> std::result::Result<(), RpcError> {
     if (1..=LONGEST).contains(&target.len()) && !target.contains('\0') {
         return Ok(());
     }
-    Err(Fault::new(FaultCode::Invalid, format!("a link leads to 1 to {LONGEST} bytes without a NUL")))
+    Err(RpcError::new(ErrorCode::Invalid, format!("a link leads to 1 to {LONGEST} bytes without a NUL")))
 }
 
 /// Makes a link. With `replace` what is there stays until it is replaced.
-pub(super) fn make(asked: &Asked, spot: &Spot, target: &str, replace: bool) -> std::result::Result<(), Fault> {
+pub(super) fn make(asked: &Asked, spot: &Spot, target: &str, replace: bool) -> std::result::Result<(), RpcError> {
     there(asked, spot, replace)?;
     let Spot { dir, name } = spot;
     let made = match replace {

@@ -8,7 +8,7 @@ use rustix::io::{Errno, Result};
 
 use super::dir::entries;
 use super::entry::{self, kind};
-use crate::wire::{Entry, Kind};
+use crate::protocol::{FileEntry, FileKind};
 
 /// Entries, at most.
 const MAX_ENTRIES: usize = 100_000;
@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_TEXT: usize = 32 << 20;
 
 /// The first entries by name, and whether there are more.
-pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<Entry>, bool)> {
+pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<FileEntry>, bool)> {
     let names = entries(dir)?.map(|it| it.map(|entry| entry.name));
     let (names, mut more) = first(names, limit.min(MAX_ENTRIES))?;
     let (mut told, mut room) = (Vec::new(), MAX_TEXT);
@@ -48,12 +48,12 @@ fn first(names: impl Iterator<Item = Result<Vec<u8>>>, limit: usize) -> Result<(
 }
 
 /// `None` for what went meanwhile.
-fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Entry>> {
+fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileEntry>> {
     let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat?,
     };
-    if kind(&stat) != Kind::Link {
+    if kind(&stat) != FileKind::Link {
         return Ok(Some(entry::told(name, &stat, None)));
     }
     match readlinkat(dir, name, Vec::new()) {

@@ -9,7 +9,7 @@ use rustix::io::{self, Errno};
 use rustix::process::geteuid;
 
 use super::fault::Asked;
-use crate::wire::{At, Fault};
+use crate::protocol::{FileRef, RpcError};
 
 /// Beneath the root, by their first part.
 const HIDDEN: &[&[u8]] = &[b"proc", b"sys", b".coracle"];
@@ -33,7 +33,7 @@ pub(crate) enum FinalLink {
 }
 
 impl FinalLink {
-    pub(super) fn of(at: &At) -> Self {
+    pub(super) fn of(at: &FileRef) -> Self {
         if at.follow { Self::Target } else { Self::Itself }
     }
 }
@@ -56,7 +56,7 @@ impl Root {
     }
 
     /// What is at a path; open, but for neither reading nor writing.
-    pub(super) fn find(&self, asked: &Asked, find: FinalLink) -> Result<OwnedFd, Fault> {
+    pub(super) fn find(&self, asked: &Asked, find: FinalLink) -> Result<OwnedFd, RpcError> {
         let flags = if find == FinalLink::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
         let there = self.resolve(asked.path().as_bytes(), flags).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// What is at a spot, itself.
-    pub(super) fn find_in(&self, asked: &Asked, spot: &Spot) -> Result<OwnedFd, Fault> {
+    pub(super) fn find_in(&self, asked: &Asked, spot: &Spot) -> Result<OwnedFd, RpcError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
@@ -74,7 +74,7 @@ impl Root {
     /// The directory and the name that a path comes to.
     ///
     /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
-    pub(super) fn spot(&self, asked: &Asked, find: FinalLink, parents: bool) -> Result<Spot, Fault> {
+    pub(super) fn spot(&self, asked: &Asked, find: FinalLink, parents: bool) -> Result<Spot, RpcError> {
         let mut path = asked.path().as_bytes().to_vec();
         for step in 0..=MAX_LINKS {
             let (parent, name) = split(&path).ok_or_else(|| asked.wrong("is a directory"))?;
@@ -90,17 +90,17 @@ impl Root {
     }
 
     /// The last part of a path as a name in a directory, when it may be touched there.
-    pub(super) fn beside(&self, asked: &Asked, dir: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
+    pub(super) fn beside(&self, asked: &Asked, dir: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let name = asked.name().as_bytes();
         self.beneath(asked, dir, name).map(|_| name.to_vec())
     }
 
-    fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, Fault> {
+    fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
         self.resolve(path, OFlags::DIRECTORY).map_err(|it| asked.fault(it))
     }
 
     /// That directory, made with those above it that are missing.
-    fn make_dirs(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, Fault> {
+    fn make_dirs(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
         let (mut there, mut missing) = (path, Vec::new());
         let mut dir = loop {
             match (self.resolve(there, OFlags::DIRECTORY), last(there)) {
@@ -137,7 +137,7 @@ impl Root {
     /// Where an open file is, as a path from the root, when it may be touched at all.
     ///
     /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
-    pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, Fault> {
+    pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let fault = |it| asked.fault(it);
         let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
         let hidden = || asked.denied("is out of reach of file calls");
@@ -149,7 +149,7 @@ impl Root {
     }
 
     /// Where an open directory is, when that name in it may be touched.
-    fn beneath(&self, asked: &Asked, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Fault> {
+    fn beneath(&self, asked: &Asked, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, RpcError> {
         let inside = self.inside(asked, dir)?;
         if is_hidden(&join(&inside, name)) {
             return Err(asked.denied("is out of reach of file calls"));

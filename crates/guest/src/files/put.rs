@@ -15,7 +15,7 @@ use super::place::Spot;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
-use crate::wire::{Entry, Fault, FaultCode, Kind};
+use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 
 /// A file that is being written, under another name beside its own. Without a commit it goes when this is dropped.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct How {
 }
 
 impl Writing {
-    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, how: How) -> Result<Self, Fault> {
+    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, how: How) -> Result<Self, RpcError> {
         let How { mode, exact, replace, .. } = how;
         let there = there(&asked, &spot, replace)?;
         let old = there.map(|it| it.st_mode);
@@ -61,8 +61,8 @@ impl Writing {
     /// Adds bytes at its end.
     ///
     /// # Errors
-    /// [`FaultCode::Io`], for instance when there is no space.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    /// [`ErrorCode::Io`], for instance when there is no space.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), RpcError> {
         let Some(new) = &mut self.new else { return Ok(()) };
         new.file().write_all(bytes).map_err(|it| self.failed(&it))
     }
@@ -71,12 +71,12 @@ impl Writing {
     ///
     /// # Errors
     /// As for [`Files::put`](super::Files::put): somebody may have been faster.
-    pub(crate) fn commit(mut self) -> Result<Entry, Fault> {
+    pub(crate) fn commit(mut self) -> Result<FileEntry, RpcError> {
         let new = self.new.take();
         act(&self.ids, || self.place(new).map_err(|it| self.asked.fault(it)))
     }
 
-    fn place(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<Entry> {
+    fn place(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<FileEntry> {
         let mut new = new.ok_or(Errno::NOENT)?;
         if let Some(owner) = self.owner {
             give(new.file(), owner)?;
@@ -88,9 +88,9 @@ impl Writing {
         entry(self.asked.name().as_bytes(), file)
     }
 
-    fn failed(&self, error: &io::Error) -> Fault {
+    fn failed(&self, error: &io::Error) -> RpcError {
         let errno = Errno::from_io_error(error);
-        errno.map_or_else(|| Fault::new(FaultCode::Io, error.to_string()), |it| self.asked.fault(it))
+        errno.map_or_else(|| RpcError::new(ErrorCode::Io, error.to_string()), |it| self.asked.fault(it))
     }
 }
 
@@ -103,16 +103,16 @@ impl Drop for Writing {
 }
 
 /// The file that will be replaced; nothing when there is none, or a link.
-pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, Fault> {
+pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, RpcError> {
     let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(|it| asked.fault(it))?,
     };
     match kind(&stat) {
-        kind @ (Kind::Dir | Kind::Special) => asked.expect_file(kind).map(|()| None),
+        kind @ (FileKind::Dir | FileKind::Special) => asked.expect_file(kind).map(|()| None),
         _ if !replace => Err(asked.exists()),
-        Kind::Link => Ok(None),
-        Kind::File => Ok(Some(stat)),
+        FileKind::Link => Ok(None),
+        FileKind::File => Ok(Some(stat)),
     }
 }
 

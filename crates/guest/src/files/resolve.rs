@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use super::error::{FsError, Tried};
 use super::place::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
 use crate::os::atomic::is_temporary;
-use crate::wire::space::TroubleCode;
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::workspace::WorkspaceErrorCode;
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Directories that a path may lead through, links with it. Each is open for that time.
 const MAX_DEPTH: usize = 256;
@@ -53,14 +53,14 @@ impl Root {
     /// `machine` is the directory that absolute paths are beneath.
     ///
     /// # Errors
-    /// [`Fault`] for what can be no workspace; [`Trouble`] when it is not there.
-    pub(crate) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, Fault> {
+    /// [`RpcError`] for what can be no workspace; [`Trouble`] when it is not there.
+    pub(crate) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, RpcError> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
-            return Err(Fault::new(FaultCode::Invalid, "a workspace is an absolute path"));
+            return Err(RpcError::new(ErrorCode::Invalid, "a workspace is an absolute path"));
         }
         let said: Vec<_> = parts(root.as_bytes()).map(<[u8]>::to_vec).collect();
         if is_hidden(root.as_bytes()) || said.iter().any(|it| it == b"." || it == b"..") {
-            return Err(Fault::new(FaultCode::Denied, format!("`{root}` is out of reach of file calls")));
+            return Err(RpcError::new(ErrorCode::Denied, format!("`{root}` is out of reach of file calls")));
         }
         Ok(open_root(machine, root).map(|dir| Self { dir: Arc::new(dir), said }))
     }
@@ -73,7 +73,7 @@ impl Root {
     pub(crate) fn look(&self, path: &str) -> Tried<(There, Vec<u8>)> {
         check(path)?;
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
-            return Err(TroubleCode::NotFound.into());
+            return Err(WorkspaceErrorCode::NotFound.into());
         }
         // Nearly no path has a link in it, and then the kernel finds it at once.
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -86,7 +86,7 @@ impl Root {
             }
         }
         let place = self.place(path, FinalLink::Target, false)?;
-        place.there.map(|there| (there, place.path)).ok_or_else(|| TroubleCode::NotFound.into())
+        place.there.map(|there| (there, place.path)).ok_or_else(|| WorkspaceErrorCode::NotFound.into())
     }
 
     /// The directory and the name that a path comes to.
@@ -108,7 +108,7 @@ impl Root {
     /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
     fn allow(&self, fd: impl AsFd, path: &[u8]) -> Tried<()> {
         if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
-            return Err(TroubleCode::Escape.into());
+            return Err(WorkspaceErrorCode::Escape.into());
         }
         Ok(())
     }
@@ -126,13 +126,13 @@ impl There {
     pub(crate) fn expect_file(&self) -> Tried<()> {
         match FileType::from_raw_mode(self.stat.st_mode) {
             FileType::RegularFile => Ok(()),
-            FileType::Directory => Err(TroubleCode::IsDirectory.into()),
-            _ => Err(TroubleCode::NotRegular.into()),
+            FileType::Directory => Err(WorkspaceErrorCode::IsDirectory.into()),
+            _ => Err(WorkspaceErrorCode::NotRegular.into()),
         }
     }
 
     pub(crate) fn expect_dir(&self) -> Tried<()> {
-        if self.is(FileType::Directory) { Ok(()) } else { Err(TroubleCode::NotDirectory.into()) }
+        if self.is(FileType::Directory) { Ok(()) } else { Err(WorkspaceErrorCode::NotDirectory.into()) }
     }
 
     /// A regular file, opened for reading.
@@ -182,10 +182,10 @@ impl<'a> Steps<'a> {
             match name.as_slice() {
                 b"." => continue,
                 b".." => {
-                    self.above.pop().ok_or(TroubleCode::Escape)?;
+                    self.above.pop().ok_or(WorkspaceErrorCode::Escape)?;
                     continue;
                 }
-                name if is_temporary(name) => return Err(TroubleCode::NotFound.into()),
+                name if is_temporary(name) => return Err(WorkspaceErrorCode::NotFound.into()),
                 _ => {}
             }
             let last = self.rest.is_empty();
@@ -196,7 +196,7 @@ impl<'a> Steps<'a> {
                 }
                 there if last => return Ok(self.ends(name, there)),
                 Some(dir) if dir.is(FileType::Directory) => self.enter(dir, name)?,
-                Some(_) => return Err(TroubleCode::NotDirectory.into()),
+                Some(_) => return Err(WorkspaceErrorCode::NotDirectory.into()),
                 // A link says where it leads, not that there be directories.
                 None if parents && !self.linked && made < MAX_DISTURBED => {
                     made += 1;
@@ -205,7 +205,7 @@ impl<'a> Steps<'a> {
                         Err(errno) => return Err(errno.into()),
                     }
                 }
-                None => return Err(TroubleCode::NotFound.into()),
+                None => return Err(WorkspaceErrorCode::NotFound.into()),
             }
         }
         // The path ended in `.` or `..` of a link, or is empty.
@@ -220,7 +220,7 @@ impl<'a> Steps<'a> {
 
     fn enter(&mut self, dir: There, name: Vec<u8>) -> Tried<()> {
         if self.above.len() >= MAX_DEPTH {
-            return Err(FsError::saying(TroubleCode::Io, "the path is too deep"));
+            return Err(FsError::saying(WorkspaceErrorCode::Io, "the path is too deep"));
         }
         self.above.push((Arc::new(dir.fd), name));
         Ok(())
@@ -230,7 +230,7 @@ impl<'a> Steps<'a> {
         self.links += 1;
         // What the kernel shows as a link leads elsewhere than it says.
         if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
-            return Err(TroubleCode::Escape.into());
+            return Err(WorkspaceErrorCode::Escape.into());
         }
         let target = readlinkat(&link.fd, "", Vec::new())?.into_bytes();
         let mut to: Vec<&[u8]> = parts(&target).collect();
@@ -239,7 +239,7 @@ impl<'a> Steps<'a> {
             let inside =
                 to.len() >= self.root.said.len() && self.root.said.iter().zip(&to).all(|(said, to)| said == to);
             if !inside {
-                return Err(TroubleCode::Escape.into());
+                return Err(WorkspaceErrorCode::Escape.into());
             }
             to.drain(..self.root.said.len());
             self.above.clear();
@@ -303,7 +303,7 @@ fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
     };
     let real = beneath(&real(above.as_fd())?, &real(dir.as_fd())?);
     if real.is_none_or(|it| is_hidden(&it)) || is_kernels_own(&dir)? {
-        return Err(TroubleCode::Escape.into());
+        return Err(WorkspaceErrorCode::Escape.into());
     }
     Ok(dir)
 }
@@ -314,7 +314,7 @@ fn check(path: &str) -> Tried<()> {
     if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {
         return Ok(());
     }
-    Err(FsError::saying(TroubleCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
+    Err(FsError::saying(WorkspaceErrorCode::Escape, "a path is parts joined by `/`, none of them `.` or `..`"))
 }
 
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {

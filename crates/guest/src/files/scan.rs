@@ -13,7 +13,7 @@ use super::place::{is_hidden, open_in, reopen};
 use super::sought::Sought;
 use super::walk::{Met, Walk, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
-use crate::wire::{self, Kind, MAX_WALKED, Walked};
+use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
 /// Entries that are told, at most.
 const MAX_ENTRIES: u64 = 100_000;
@@ -61,7 +61,7 @@ impl Scan {
     pub(super) fn begin(
         dir: &OwnedFd,
         (path, inside): (&str, Vec<u8>),
-        walk: &wire::Walk,
+        walk: &protocol::ScanRequest,
         sought: Option<Sought>,
     ) -> Result<Self> {
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
@@ -103,7 +103,7 @@ impl Scan {
         true
     }
 
-    /// JSON, an array of [`Walked`]; and whether there may be more.
+    /// JSON, an array of [`ScanEntry`]; and whether there may be more.
     pub(crate) fn end(self) -> (Vec<u8>, bool) {
         let ScanOutput { mut json, more, .. } = self.told;
         json.push(b']');
@@ -111,16 +111,16 @@ impl Scan {
     }
 
     /// An entry if it is one of those that are told.
-    fn take(&self, met: &Met) -> Result<Option<Walked>> {
+    fn take(&self, met: &Met) -> Result<Option<ScanEntry>> {
         let stat = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         let (wanted, kind) = (&self.wanted, kind(&stat));
         let of_this_kind = match kind {
-            Kind::Special => false,
-            Kind::Dir => {
+            FileKind::Special => false,
+            FileKind::Dir => {
                 wanted.sought.is_none() && wanted.names.is_some() && !is_hidden(&below(&self.inside, &met.path))
             }
-            Kind::Link => wanted.sought.is_none(),
-            Kind::File => wanted.sought.is_none() || stat.st_size.cast_unsigned() <= wanted.max_file,
+            FileKind::Link => wanted.sought.is_none(),
+            FileKind::File => wanted.sought.is_none() || stat.st_size.cast_unsigned() <= wanted.max_file,
         };
         if !of_this_kind || !wanted.takes(&met.name, &stat) {
             return Ok(None);
@@ -144,13 +144,13 @@ impl Scan {
         Ok(sought.is_in(&content))
     }
 
-    fn told(&self, path: &[u8], stat: &Stat) -> Walked {
+    fn told(&self, path: &[u8], stat: &Stat) -> ScanEntry {
         let text = String::from_utf8(below(&self.path, path));
         let odd = text.is_err();
         let path = text.unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
         let size = u64::try_from(stat.st_size).unwrap_or_default();
         let changed_ns = i64::try_from(nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64)).unwrap_or_default();
-        Walked { path, odd, kind: kind(stat), size, mode: stat.st_mode & 0o7777, changed_ns }
+        ScanEntry { path, odd, kind: kind(stat), size, mode: stat.st_mode & 0o7777, changed_ns }
     }
 }
 
@@ -182,7 +182,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
 }
 
 impl ScanOutput {
-    fn add(&mut self, walked: &Walked) {
+    fn add(&mut self, walked: &ScanEntry) {
         let before = self.json.len();
         if self.count > 0 {
             self.json.push(b',');

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aho_corasick::AhoCorasick;
 
-use crate::wire::secret_encodings::{self, MIN_BYTES};
+use crate::protocol::secret_encodings::{self, MIN_BYTES};
 
 /// Bytes of all forms together, at most. A search takes some thirty times as much memory.
 const MAX_FORMS: usize = 512 << 10;

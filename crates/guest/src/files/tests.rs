@@ -11,7 +11,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use tempfile::TempDir;
 
 use super::*;
-use crate::wire::{Kind, Who};
+use crate::protocol::{FileKind, UserSpec};
 
 /// A root that holds what the table below speaks of, and beside it what must never change.
 struct World {
@@ -25,16 +25,16 @@ fn me() -> Ids {
     Ids { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups }
 }
 
-fn at(path: &str) -> At {
-    At { user: Who::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
+fn at(path: &str) -> FileRef {
+    FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
 }
 
 fn how(mode: Option<u32>, parents: bool, replace: bool) -> How {
     How { mode, exact: false, parents, replace }
 }
 
-fn itself(path: &str) -> At {
-    At { follow: false, ..at(path) }
+fn itself(path: &str) -> FileRef {
+    FileRef { follow: false, ..at(path) }
 }
 
 fn world() -> World {
@@ -74,14 +74,14 @@ impl World {
         self.dir.path().join("root").join(path.trim_start_matches('/'))
     }
 
-    fn content(&self, at: &At) -> Result<String, FaultCode> {
+    fn content(&self, at: &FileRef) -> Result<String, ErrorCode> {
         let (_, mut file) = self.files.get(&self.ids, at, 0).map_err(|it| it.code)?;
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         Ok(text)
     }
 
-    fn put(&self, at: &At, replace: bool) -> Result<Entry, FaultCode> {
+    fn put(&self, at: &FileRef, replace: bool) -> Result<FileEntry, ErrorCode> {
         let put = || {
             let mut writing = self.files.put(&self.ids, at, how(None, false, replace))?;
             writing.write(b"n")?;
@@ -101,7 +101,7 @@ impl World {
 #[test]
 fn a_file_is_read_wherever_links_beneath_the_root_lead() {
     let w = world();
-    use FaultCode::{Denied, Invalid, NotFound, WrongKind};
+    use ErrorCode::{Denied, Invalid, NotFound, WrongKind};
     for (path, expected) in [
         ("/f", Ok("root/f")),
         ("//d/../f", Ok("root/f")),
@@ -144,22 +144,23 @@ fn reading_begins_where_it_is_asked_to() {
         file.read_to_string(&mut text).unwrap();
         assert_eq!((entry.size, text.as_str()), (6, expected), "{offset}");
     }
-    assert_eq!(w.files.get(&w.ids, &at("/f"), u64::MAX).unwrap_err().code, FaultCode::Invalid);
+    assert_eq!(w.files.get(&w.ids, &at("/f"), u64::MAX).unwrap_err().code, ErrorCode::Invalid);
 }
 
 #[test]
 fn what_is_there_is_told() {
     let w = world();
     fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
-    let told = |at: &At| w.files.stat(&w.ids, at).map(|it| (it.name, it.kind, it.size, it.link)).map_err(|it| it.code);
-    let f = |name: &str| Ok((name.to_owned(), Kind::File, 6, None));
+    let told =
+        |at: &FileRef| w.files.stat(&w.ids, at).map(|it| (it.name, it.kind, it.size, it.link)).map_err(|it| it.code);
+    let f = |name: &str| Ok((name.to_owned(), FileKind::File, 6, None));
     assert_eq!(told(&at("/f")), f("f"));
     assert_eq!(told(&at("/to-f")), f("to-f"));
-    assert_eq!(told(&itself("/to-f")), Ok(("to-f".to_owned(), Kind::Link, 1, Some("f".to_owned()))));
-    assert_eq!(told(&itself("/pipe")), Ok(("pipe".to_owned(), Kind::Special, 0, None)));
+    assert_eq!(told(&itself("/to-f")), Ok(("to-f".to_owned(), FileKind::Link, 1, Some("f".to_owned()))));
+    assert_eq!(told(&itself("/pipe")), Ok(("pipe".to_owned(), FileKind::Special, 0, None)));
     assert_eq!(told(&at("/")).unwrap().0, "/");
     for hidden in ["/proc", "/sys/x", "/.coracle", "/to-run", "/.coracle/absent/../run"] {
-        assert!(matches!(told(&at(hidden)), Err(FaultCode::Denied | FaultCode::NotFound)), "{hidden}");
+        assert!(matches!(told(&at(hidden)), Err(ErrorCode::Denied | ErrorCode::NotFound)), "{hidden}");
     }
     let (entry, file) = (w.files.stat(&w.ids, &at("/f")).unwrap(), fs::metadata(w.path("f")).unwrap());
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o640, file.uid(), file.gid()));
@@ -175,20 +176,20 @@ fn the_kernels_own_files_are_out_of_reach_whatever_they_are_called() {
     let link = dir.path().join("link").to_str().unwrap().to_owned();
     for path in ["/proc/version", "/sys/kernel", "/etc/../proc/self/fd", "/dev/fd", &link] {
         let code = files.stat(&me(), &at(path)).unwrap_err().code;
-        assert_eq!(code, FaultCode::Denied, "{path}");
+        assert_eq!(code, ErrorCode::Denied, "{path}");
     }
     for path in [dir.path().join("magic/passwd").to_str().unwrap(), "/dev/stdin"] {
-        assert_eq!(files.stat(&me(), &at(path)).unwrap_err().code, FaultCode::WrongKind, "{path}");
+        assert_eq!(files.stat(&me(), &at(path)).unwrap_err().code, ErrorCode::WrongKind, "{path}");
     }
     // The kernel's number tells also where no path does: here its own tree is the root.
     let proc = Files::open(Path::new("/proc")).unwrap();
-    assert_eq!(proc.get(&me(), &at("/version"), 0).unwrap_err().code, FaultCode::Denied);
-    assert_eq!(files.get(&me(), &at("/dev/null"), 0).unwrap_err().code, FaultCode::WrongKind);
+    assert_eq!(proc.get(&me(), &at("/version"), 0).unwrap_err().code, ErrorCode::Denied);
+    assert_eq!(files.get(&me(), &at("/dev/null"), 0).unwrap_err().code, ErrorCode::WrongKind);
 }
 
 #[test]
 fn a_write_replaces_what_the_path_means_and_nothing_else() {
-    use FaultCode::{Denied, Exists, NotFound, WrongKind};
+    use ErrorCode::{Denied, Exists, NotFound, WrongKind};
     for (at, replace, expected) in [
         (at("/f"), true, Ok("f")),
         (at("/f"), false, Err(Exists)),
@@ -255,10 +256,10 @@ fn a_write_that_is_not_committed_or_comes_too_late_leaves_nothing() {
 
     let late = w.files.put(&w.ids, &at("/late"), how(None, false, false)).unwrap();
     fs::write(w.path("late"), "theirs").unwrap();
-    assert_eq!(late.commit().unwrap_err().code, FaultCode::Exists);
+    assert_eq!(late.commit().unwrap_err().code, ErrorCode::Exists);
     let onto = w.files.put(&w.ids, &at("/onto"), how(None, false, true)).unwrap();
     fs::create_dir(w.path("onto")).unwrap();
-    assert_eq!(onto.commit().unwrap_err().code, FaultCode::WrongKind);
+    assert_eq!(onto.commit().unwrap_err().code, ErrorCode::WrongKind);
     assert_eq!((w.temporaries(), fs::read_to_string(w.path("late")).unwrap().as_str()), (0, "theirs"));
 }
 

@@ -17,7 +17,7 @@ use super::gitignore::Ignored;
 use super::place::enter;
 use crate::os::atomic::{is_temporary, remove_leftover};
 use crate::os::blocking::Stop;
-use crate::wire::space::Bounds;
+use crate::protocol::workspace::SearchLimits;
 
 /// Directories open at once, and so how deep a walk goes. What is deeper is not met, and that is said.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -62,7 +62,7 @@ pub(crate) enum Temporaries {
 
 impl WalkLimits {
     /// Those of a workspace.
-    pub(crate) fn sorted(bounds: Bounds) -> Self {
+    pub(crate) fn sorted(bounds: SearchLimits) -> Self {
         let until = Instant::now() + Duration::from_millis(bounds.within_ms).min(MAX_TIME);
         let entries = (bounds.entries as usize).min(MAX_ENTRIES);
         Self { order: WalkOrder::Sorted, temporaries: Temporaries::Hidden, mounts: false, entries, until }

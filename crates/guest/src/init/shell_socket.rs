@@ -14,8 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::os::container::Container;
+use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
-use crate::wire::Who;
 
 /// Who asks at once. More are told nothing, and say so.
 const MOST: usize = 16;
@@ -50,7 +50,7 @@ async fn say(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
 fn said(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
     let peer = stream.peer_cred().ok()?;
     let session = supervisor.session.seen_by(peer.uid());
-    let who = Who::Ids { uid: peer.uid(), gid: Some(peer.gid()) };
+    let who = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };
     let environment = container.environment_of(&who, &session).ok()?;
     let variables = environment.iter().flat_map(|it| it.iter().copied().chain([0])).collect::<Vec<u8>>();
     let mut said = u32::try_from(variables.len()).ok()?.to_be_bytes().to_vec();

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use self::attend::Attendant;
 use crate::jobs::log::Log;
 use crate::os::machine::{Exit, Machine, Mark, Process};
+use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
 use crate::secrets::Lent;
-use crate::wire::{self, Life, Part, State, Stream, WINDOW};
 
 /// What a job is told.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +55,9 @@ pub(crate) struct Job {
 #[derive(Debug)]
 struct Inner {
     log: Log,
-    life: Life,
+    life: Lifetime,
     /// The limit at which it was left to run.
-    kept_at: Option<State>,
+    kept_at: Option<ExecState>,
     ended: Option<Ended>,
     printed: Instant,
     /// Bytes that who follows everything was sent.
@@ -68,7 +68,7 @@ struct Inner {
 
 #[derive(Clone, Debug)]
 struct Ended {
-    state: State,
+    state: ExecState,
     exit: Option<Exit>,
     left: u32,
     tree_ended: Option<bool>,
@@ -80,7 +80,7 @@ struct Ended {
 impl Job {
     /// A job and what attends it, which the caller runs beside everything else.
     pub(crate) fn new(
-        ask: &wire::Exec,
+        ask: &protocol::ExecRequest,
         words: &[Vec<u8>],
         (process, mark, lent): (Process, Mark, Lent),
         log: Log,
@@ -96,7 +96,7 @@ impl Job {
             grace: Duration::from_millis(ask.limits.grace_ms),
             command: shown(words),
             root: process.root,
-            foreground: ask.life != Life::Job,
+            foreground: ask.life != Lifetime::Job,
             inside: ask.inside,
             began: now,
             began_ms: now_ms(),
@@ -143,12 +143,12 @@ impl Job {
     }
 
     pub(crate) fn is_background(&self) -> bool {
-        self.inner().life == Life::Job
+        self.inner().life == Lifetime::Job
     }
 
     /// It goes on when nobody waits for it.
     pub(crate) fn is_to_be_kept(&self) -> bool {
-        self.inner().life != Life::Foreground
+        self.inner().life != Lifetime::Foreground
     }
 
     pub(crate) fn told(&self) -> bool {
@@ -164,7 +164,7 @@ impl Job {
     /// It printed more than who waits for it passes on.
     pub(crate) fn is_cut(&self) -> bool {
         let inner = self.inner();
-        inner.log.total(Part::Stdout).max(inner.log.total(Part::Stderr)) > self.cut
+        inner.log.total(StreamSelector::Stdout).max(inner.log.total(StreamSelector::Stderr)) > self.cut
     }
 
     /// Who waited has all of it, and nothing is left of it: nobody will ask again.
@@ -172,7 +172,7 @@ impl Job {
         let cut = self.is_cut();
         let mut inner = self.inner();
         let over = inner.ended.as_ref().is_some_and(|it| it.left == 0);
-        inner.told = over && !cut && inner.life == Life::Foreground;
+        inner.told = over && !cut && inner.life == Lifetime::Foreground;
     }
 
     /// A new follower, in the place of all before it.
@@ -206,12 +206,12 @@ impl Job {
     }
 
     /// The end, when there is one to be told: it ended, or was left to run at a limit.
-    pub(crate) fn end(&self) -> Option<wire::End> {
+    pub(crate) fn end(&self) -> Option<protocol::ExecStatus> {
         let inner = self.inner();
         (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
     }
 
-    fn end_of(&self, inner: &Inner) -> wire::End {
+    fn end_of(&self, inner: &Inner) -> protocol::ExecStatus {
         let log = &inner.log;
         let ended = inner.ended.as_ref();
         let (code, signal) = match ended.and_then(|it| it.exit) {
@@ -221,12 +221,12 @@ impl Job {
             None => (ended.map(|_| 128 + 9), None),
         };
         let at = ended.map_or_else(Instant::now, |it| it.at);
-        wire::End {
-            state: ended.map(|it| it.state).or(inner.kept_at).unwrap_or(State::Running),
+        protocol::ExecStatus {
+            state: ended.map(|it| it.state).or(inner.kept_at).unwrap_or(ExecState::Running),
             code,
             signal,
-            stdout: log.total(Part::Stdout),
-            stderr: log.total(Part::Stderr),
+            stdout: log.total(StreamSelector::Stdout),
+            stderr: log.total(StreamSelector::Stderr),
             dropped: log.dropped(),
             left: ended.map_or(0, |it| it.left),
             tree_ended: ended.and_then(|it| it.tree_ended),
@@ -237,13 +237,13 @@ impl Job {
     }
 
     /// The job as it is.
-    pub(crate) fn seen(&self) -> wire::Job {
+    pub(crate) fn seen(&self) -> protocol::JobInfo {
         let inner = self.inner();
         let mut end = self.end_of(&inner);
         if inner.ended.is_none() {
-            end.state = State::Running;
+            end.state = ExecState::Running;
         }
-        wire::Job {
+        protocol::JobInfo {
             job: self.id.clone(),
             pid: self.pid,
             command: self.command.clone(),
@@ -255,8 +255,8 @@ impl Job {
         }
     }
 
-    pub(crate) fn begun(&self) -> wire::Begun {
-        wire::Begun { job: self.id.clone(), pid: self.pid, at_ms: self.began_ms }
+    pub(crate) fn begun(&self) -> protocol::ExecStarted {
+        protocol::ExecStarted { job: self.id.clone(), pid: self.pid, at_ms: self.began_ms }
     }
 
     fn append(&self, stream: Stream, bytes: &[u8]) {
@@ -270,7 +270,7 @@ impl Job {
     /// Who follows everything is at most a window behind.
     fn has_room(&self) -> bool {
         let inner = self.inner();
-        inner.sent.is_none_or(|sent| inner.log.total(Part::All).saturating_sub(sent) < WINDOW)
+        inner.sent.is_none_or(|sent| inner.log.total(StreamSelector::All).saturating_sub(sent) < WINDOW)
     }
 
     fn finish(&self, ended: Ended) {

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use self::segment::{Live, Place, Sealed};
-use crate::wire::{Part, Stream};
+use crate::protocol::{Stream, StreamSelector};
 
 pub(crate) use self::read::Slice;
 pub(crate) use self::search::Hunt;
@@ -84,23 +84,23 @@ impl Log {
     }
 
     /// Bytes that came.
-    pub(crate) fn total(&self, part: Part) -> u64 {
+    pub(crate) fn total(&self, part: StreamSelector) -> u64 {
         self.end.offset(part)
     }
 
     /// The oldest byte that is kept.
-    pub(crate) fn first(&self, part: Part) -> u64 {
+    pub(crate) fn first(&self, part: StreamSelector) -> u64 {
         self.oldest().offset(part)
     }
 
     /// Bytes of both streams that are kept.
     pub(crate) fn kept(&self) -> u64 {
-        self.total(Part::All) - self.first(Part::All)
+        self.total(StreamSelector::All) - self.first(StreamSelector::All)
     }
 
     /// Bytes of both streams that are not kept any more.
     pub(crate) fn dropped(&self) -> u64 {
-        self.first(Part::All)
+        self.first(StreamSelector::All)
     }
 
     /// Bytes of memory that it holds.

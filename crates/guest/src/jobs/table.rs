@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::jobs::job::Job;
 use crate::jobs::log::{Log, Spill};
 use crate::os::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process};
+use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
 use crate::secrets::session_env::SessionEnv;
 use crate::secrets::{Lent, Secrets};
-use crate::wire::{self, Fault, FaultCode, Keep, Life};
 
 /// JobTable that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
@@ -37,7 +37,7 @@ pub(crate) struct JobTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    keep: Keep,
+    keep: Retention,
     jobs: BTreeMap<u64, Arc<Job>>,
     /// Ids, also of what is being begun.
     begun: BTreeMap<String, u64>,
@@ -52,7 +52,7 @@ const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
 pub(crate) struct Started {
     pub(crate) job: Arc<Job>,
     pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
-    pub(crate) resize: Option<Box<dyn Fn(wire::Size) + Send + Sync>>,
+    pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
 }
 
 /// What came with a command.
@@ -80,7 +80,7 @@ impl JobTable {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn keep(&self, keep: Keep) {
+    pub(crate) fn keep(&self, keep: Retention) {
         self.spill.set_total(keep.total);
         self.table().keep = keep;
     }
@@ -91,14 +91,14 @@ impl JobTable {
     /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
     pub(crate) async fn begin(
         &self,
-        ask: &wire::Exec,
+        ask: &protocol::ExecRequest,
         Words { words, env, secret }: Words,
-    ) -> Result<Result<Started, NotStarted>, Fault> {
+    ) -> Result<Result<Started, NotStarted>, RpcError> {
         let lent = Lent::new(&self.secrets, &ask.files);
         let (mark, log) = match self.admit(ask) {
             Ok(admitted) => admitted,
             Err(fault) => {
-                if fault.code == FaultCode::JobTaken {
+                if fault.code == ErrorCode::JobTaken {
                     // They are those of the one that was begun already.
                     lent.leave();
                 }
@@ -135,15 +135,15 @@ impl JobTable {
         Ok(Ok(Started { job, stdin, resize }))
     }
 
-    pub(crate) fn admit(&self, ask: &wire::Exec) -> Result<(Mark, Log), Fault> {
+    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(Mark, Log), RpcError> {
         self.tidy_sometimes();
         let mut table = self.table();
         if table.begun.contains_key(&ask.job) {
-            return Err(Fault::new(FaultCode::JobTaken, format!("there is a job `{}` already", ask.job)));
+            return Err(RpcError::new(ErrorCode::JobTaken, format!("there is a job `{}` already", ask.job)));
         }
         let running = table.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
-        if ask.life == Life::Job && ask.most.is_some_and(|most| running >= most as usize) {
-            let mut fault = Fault::new(FaultCode::TooMany, format!("{running} jobs run already"));
+        if ask.life == Lifetime::Job && ask.most.is_some_and(|most| running >= most as usize) {
+            let mut fault = RpcError::new(ErrorCode::TooMany, format!("{running} jobs run already"));
             fault.about.insert("current".into(), running.to_string());
             return Err(fault);
         }
@@ -153,10 +153,10 @@ impl JobTable {
     }
 
     /// A job by its id.
-    pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, Fault> {
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, RpcError> {
         let table = self.table();
         let job = table.begun.get(id).and_then(|mark| table.jobs.get(mark)).cloned();
-        job.ok_or_else(|| Fault::new(FaultCode::NoJob, format!("no job `{id}`")))
+        job.ok_or_else(|| RpcError::new(ErrorCode::NoJob, format!("no job `{id}`")))
     }
 
     /// JobTable that a caller may ask for, oldest first.

@@ -10,8 +10,8 @@ use crate::jobs::job::Job;
 use crate::jobs::log::{self, Watch};
 use crate::net::address::address;
 use crate::os::blocking::{TURN, apart};
-use crate::wire::patterns::line_pattern;
-use crate::wire::{Fault, From, Match, Part, Reason, Wait, Waited};
+use crate::protocol::patterns::line_pattern;
+use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
 
 /// Between two tries of a port that takes no connection.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
@@ -20,19 +20,27 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 const TRY: Duration = Duration::from_secs(1);
 
 /// Waits for the first of what was asked for, or the end of the job.
-pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
+pub(crate) async fn wait(job: Arc<Job>, ask: WaitRequest) -> Result<WaitResult, RpcError> {
     let begun = Instant::now();
     let watch = match &ask.pattern {
         None => None,
         Some(text) => {
             let pattern = line_pattern(text, ask.ignore_case)?;
             let from = job.log(|log| {
-                ask.from.map_or(log.total(Part::All), |offset| log.resolve(Part::All, From::Offset(offset)))
+                ask.from.map_or(log.total(StreamSelector::All), |offset| {
+                    log.resolve(StreamSelector::All, Position::Offset(offset))
+                })
             });
             // What is there already counts, however short the limit is; much of it is looked at within the limit.
             let (watch, found, _) = look_once(&job, Watch::new(pattern, from)).await?;
             if found.is_some() {
-                return Ok(Waited { reason: Reason::Pattern, found, ms: ms(begun), job: job.seen(), tail: None });
+                return Ok(WaitResult {
+                    reason: WaitOutcome::Pattern,
+                    found,
+                    ms: ms(begun),
+                    job: job.seen(),
+                    tail: None,
+                });
             }
             Some(watch)
         }
@@ -45,13 +53,13 @@ pub(crate) async fn wait(job: Arc<Job>, ask: Wait) -> Result<Waited, Fault> {
         biased;
         found = matched_or_ended(&job, watch) => {
             let found = found?;
-            (if found.is_some() { Reason::Pattern } else { Reason::Exit }, found)
+            (if found.is_some() { WaitOutcome::Pattern } else { WaitOutcome::Exit }, found)
         }
-        () = reached(port) => (Reason::Port, None),
-        () = idle(&job, ask.idle_ms) => (Reason::Idle, None),
-        () = sleep(Duration::from_millis(ask.limit_ms)) => (Reason::Limit, None),
+        () = reached(port) => (WaitOutcome::Port, None),
+        () = idle(&job, ask.idle_ms) => (WaitOutcome::Idle, None),
+        () = sleep(Duration::from_millis(ask.limit_ms)) => (WaitOutcome::Limit, None),
     };
-    Ok(Waited { reason, found, ms: ms(begun), job: job.seen(), tail: None })
+    Ok(WaitResult { reason, found, ms: ms(begun), job: job.seen(), tail: None })
 }
 
 fn ms(since: Instant) -> u64 {
@@ -59,7 +67,7 @@ fn ms(since: Instant) -> u64 {
 }
 
 /// A line that matched; none when the job ended without one.
-async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<Match>, Fault> {
+async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<LineMatch>, RpcError> {
     let mut changes = job.changes();
     loop {
         changes.mark_unchanged();
@@ -78,7 +86,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
 }
 
 /// Looks at all that came, a slice at a time, while the job goes on.
-async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Match>), Fault> {
+async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = look_once(job, watch).await?;
         if found.is_some() || all {
@@ -89,9 +97,10 @@ async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Match>), Fau
 }
 
 /// One slice, and whether nothing was left to look at.
-async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Match>, bool), Fault> {
+async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>, bool), RpcError> {
     let at = watch.at();
-    let slice = job.log(|log| (log.total(Part::All) > at).then(|| log.slice(Part::All, at, log::GO)));
+    let slice =
+        job.log(|log| (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::GO)));
     let Some(slice) = slice else { return Ok((watch, None, true)) };
     let looking = move || {
         let found = watch.look(&slice, std::time::Instant::now() + TURN);

@@ -10,15 +10,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::net::address::address;
-use crate::wire::relay::{API_PORT, EGRESS_PORT, MAX_PROBED, Probe, Probed};
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, MAX_PROBED, ProbeEgress};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// A try takes no longer, whatever was asked.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Makes all tries at once. `has_token`: the proxy could be asked by a guest that is played.
-pub(crate) async fn probe(has_token: bool, ask: Probe) -> Result<Probed, Fault> {
-    let invalid = |what: &str| Err(Fault::new(FaultCode::Invalid, what));
+pub(crate) async fn probe(has_token: bool, ask: ProbeEgress) -> Result<EgressReport, RpcError> {
+    let invalid = |what: &str| Err(RpcError::new(ErrorCode::Invalid, what));
     if ask.tcp.len() + ask.udp.len() > MAX_PROBED {
         return invalid("too many addresses");
     }
@@ -28,7 +28,7 @@ pub(crate) async fn probe(has_token: bool, ask: Probe) -> Result<Probed, Fault> 
     }
     // A guest that is played is in no container: what it reaches says nothing.
     if std::process::id() != 1 {
-        return Ok(Probed { reached: vec![], egress: has_token.then_some(403), api: has_token.then_some(200) });
+        return Ok(EgressReport { reached: vec![], egress: has_token.then_some(403), api: has_token.then_some(200) });
     }
     let within = Duration::from_millis(ask.within_ms).min(LONGEST);
     let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", ask.name);
@@ -38,10 +38,10 @@ pub(crate) async fn probe(has_token: bool, ask: Probe) -> Result<Probed, Fault> 
         timeout(within, status(EGRESS_PORT, &connect)),
         timeout(within, status(API_PORT, health)),
     );
-    Ok(Probed { reached: reached?, egress: egress.ok().flatten(), api: api.ok().flatten() })
+    Ok(EgressReport { reached: reached?, egress: egress.ok().flatten(), api: api.ok().flatten() })
 }
 
-async fn reached(tcp: Vec<String>, udp: Vec<String>, within: Duration) -> Result<Vec<String>, Fault> {
+async fn reached(tcp: Vec<String>, udp: Vec<String>, within: Duration) -> Result<Vec<String>, RpcError> {
     let mut tries = JoinSet::new();
     for (text, is_tcp) in tcp.into_iter().map(|it| (it, true)).chain(udp.into_iter().map(|it| (it, false))) {
         let (host, port) = address(&text)?;

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::net::tunnel::Outlets;
-use crate::wire::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
+use crate::protocol::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
 
 /// Connections of each port at once; more wait to be accepted.
 const MOST: usize = 128;

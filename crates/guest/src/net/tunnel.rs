@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::time::sleep;
 
-use crate::wire::relay::API_PORT;
+use crate::protocol::relay::API_PORT;
 
 /// So long a connection waits for a host that has no channel at all: it opens another one for each that is taken, up to
 /// as many as it wants, and behind those connections wait in order.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// After this time others have their turn.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
 /// Does something where it may block or take its time.
-pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RpcError> {
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.map_err(|_| Fault::new(FaultCode::Io, "the work broke off"))
+    joined.map_err(|_| RpcError::new(ErrorCode::Io, "the work broke off"))
 }
 
 /// Nobody waits for the work any more.

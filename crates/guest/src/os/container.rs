@@ -23,7 +23,7 @@ use crate::os::start::program::Program;
 use crate::os::start::{Launch, Status, env, not_forked, stdio};
 use crate::os::tree::{Marks, Tree};
 use crate::os::user::{Account, Users};
-use crate::wire::{Fault, FaultCode, Settle, Settled, Who};
+use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 
 /// A child becomes its program in far less. It may be stopped before, or its file system may not answer.
 const TO_RUN: Duration = Duration::from_secs(10);
@@ -90,12 +90,12 @@ impl Container {
     }
 
     /// What a command of that user finds in its environment, but for what only a terminal or the command itself adds.
-    pub(crate) fn environment_of(&self, who: &Who, session: &Session) -> Result<Vec<Vec<u8>>, Fault> {
+    pub(crate) fn environment_of(&self, who: &UserSpec, session: &Session) -> Result<Vec<Vec<u8>>, RpcError> {
         let (_, account) = self.users.find(who)?;
         Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
     }
 
-    fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, Fault> {
+    fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, RpcError> {
         let (own, session) = (&self.environment, plan.session.variables());
         let environment = match plan.bare {
             true => plan.env.clone(),
@@ -111,19 +111,19 @@ impl Container {
             None => Ok(it),
         });
         made.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Fault::new(FaultCode::Invalid, "a NUL in an argument or a variable"),
+            io::ErrorKind::InvalidInput => RpcError::new(ErrorCode::Invalid, "a NUL in an argument or a variable"),
             _ => not_forked(&error),
         })
     }
 
     /// Whom a child has to become. A guest without privileges runs commands as itself only.
-    fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, Fault> {
+    fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, RpcError> {
         let own = (geteuid().as_raw(), getegid().as_raw());
         match own {
             (0, _) => Ok(Some(ids)),
             _ if own == (ids.uid, ids.gid) => Ok(None),
-            (uid, gid) => Err(Fault::new(
-                FaultCode::CannotStart,
+            (uid, gid) => Err(RpcError::new(
+                ErrorCode::CannotStart,
                 format!("the guest runs as {uid}:{gid} and can run nothing as {}:{}", ids.uid, ids.gid),
             )),
         }
@@ -168,11 +168,11 @@ impl Container {
             NotStarted::NoPermission(_) => false,
             // Its input is `/dev/null`, which may be gone as well.
             NotStarted::Fault(fault) => {
-                matches!(fault.code, FaultCode::NoShell | FaultCode::NoDirectory | FaultCode::CannotStart)
+                matches!(fault.code, ErrorCode::NoShell | ErrorCode::NoDirectory | ErrorCode::CannotStart)
             }
         };
         if is_missing && self.had_shell && !has_shell(&self.users) {
-            return NotStarted::Fault(Fault::new(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone"));
+            return NotStarted::Fault(RpcError::new(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone"));
         }
         why
     }
@@ -187,7 +187,7 @@ impl Container {
         &self,
         pid: u32,
         says: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, RpcError> {
         let mut says = Box::pin(says);
         if let Ok(said) = timeout(TO_RUN, &mut says).await {
             return Ok(said);
@@ -197,7 +197,7 @@ impl Container {
         self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
         // What was lent to it comes back when it is gone; the kernel may hold it for ever.
         tokio::spawn(says);
-        Err(Fault::new(FaultCode::CannotStart, "it did not get to run within 10 s"))
+        Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
     }
 
     /// What is gone needs no leader to be remembered.
@@ -233,12 +233,12 @@ impl Machine for Container {
         count
     }
 
-    fn add_user(&self, user: NewUser<'_>) -> Result<(), Fault> {
+    fn add_user(&self, user: NewUser<'_>) -> Result<(), RpcError> {
         self.users.add(&user)
     }
 
-    async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
-        let ids = self.ids(&Who::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
+    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
+        let ids = self.ids(&UserSpec::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
         let Account { name, home, shell } = self.users.settle(&ask)?;
         let cwd = path(&ask.workdir)?;
         let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
@@ -255,7 +255,7 @@ impl Machine for Container {
         let (pid, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
         let seen = self.in_time(pid, Status::seen(status)).await?.map_err(|error| not_forked(&error))?;
         let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
-        Ok(Settled { name, home, shell, uid, gid, readable, writable })
+        Ok(UserInfo { name, home, shell, uid, gid, readable, writable })
     }
 
     fn oom_kills(&self) -> u64 {
@@ -266,18 +266,18 @@ impl Machine for Container {
         &self.root
     }
 
-    fn ids(&self, who: &Who) -> Result<Ids, Fault> {
+    fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError> {
         self.users.ids(who)
     }
 }
 
-fn path(cwd: &str) -> Result<CString, Fault> {
-    let invalid = || Fault::new(FaultCode::Invalid, "a directory is an absolute path without a NUL");
+fn path(cwd: &str) -> Result<CString, RpcError> {
+    let invalid = || RpcError::new(ErrorCode::Invalid, "a directory is an absolute path without a NUL");
     CString::new(cwd).ok().filter(|_| cwd.starts_with('/')).ok_or_else(invalid)
 }
 
-fn no_mark() -> Fault {
-    Fault::new(FaultCode::CannotStart, "the guest's limit of real time leaves no number to tell a command by")
+fn no_mark() -> RpcError {
+    RpcError::new(ErrorCode::CannotStart, "the guest's limit of real time leaves no number to tell a command by")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
-use crate::wire::{Fault, Settle, Settled, Size, Who};
+use crate::protocol::{EnsureUser, RpcError, TerminalSize, UserInfo, UserSpec};
 
 /// The seam between what the guest promises and how processes are made.
 #[async_trait]
@@ -31,13 +31,13 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// A table could not be read or written, although it can be.
-    fn add_user(&self, user: NewUser<'_>) -> Result<(), Fault>;
+    fn add_user(&self, user: NewUser<'_>) -> Result<(), RpcError>;
 
     /// Makes sure of a user and a directory, and looks with a process of that user.
     ///
     /// # Errors
     /// Why it cannot be.
-    async fn settle(&self, ask: Settle) -> Result<Settled, Fault>;
+    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError>;
 
     /// How often the kernel ended a process here for memory.
     fn oom_kills(&self) -> u64;
@@ -48,8 +48,8 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
     /// Uid and gid of a user, with all its groups.
     ///
     /// # Errors
-    /// [`FaultCode::NoUser`](crate::wire::FaultCode::NoUser)
-    fn ids(&self, who: &Who) -> Result<Ids, Fault>;
+    /// [`FaultCode::NoUser`](crate::protocol::FaultCode::NoUser)
+    fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError>;
 }
 
 /// Tells the processes of a command from all others, also when they changed session, group, parent and environment.
@@ -97,13 +97,13 @@ pub struct Plan {
     /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not given on: the engine made them for PID 1.
     pub env: Vec<Vec<u8>>,
     /// As whom.
-    pub user: Who,
+    pub user: UserSpec,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
     /// It gets input.
     pub stdin: bool,
     /// On a terminal.
-    pub terminal: Option<Size>,
+    pub terminal: Option<TerminalSize>,
     /// What its processes are told by.
     pub mark: Mark,
     /// It finds these bytes on its descriptor 3, and then an end.
@@ -169,7 +169,7 @@ pub struct Process {
     /// What it prints to standard error; `None` on a terminal.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     /// Changes the size of its terminal.
-    pub resize: Option<Box<dyn Fn(Size) + Send + Sync>>,
+    pub resize: Option<Box<dyn Fn(TerminalSize) + Send + Sync>>,
     /// Gets how it ended, once. A sender that is dropped means that nobody knows.
     pub exit: oneshot::Receiver<Exit>,
 }
@@ -197,5 +197,5 @@ pub enum NotStarted {
     /// The program cannot be executed: exit code 126. Says why.
     NoPermission(String),
     /// Anything else.
-    Fault(Fault),
+    Fault(RpcError),
 }

@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use self::change::{Done, Own};
 use self::listener::Pending;
 use crate::os::filter::Filter;
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Calls that are answered at once, whoever makes them: each takes a thread, and those are for files of hosts too.
 const AT_ONCE: usize = 2;
@@ -92,11 +92,11 @@ impl Rule {
     /// Whether a command may run as that user.
     ///
     /// # Errors
-    /// [`FaultCode::CannotStart`]: root, where the rule is needed and cannot be kept.
-    pub(crate) fn allows(&self, uid: u32) -> Result<(), Fault> {
+    /// [`ErrorCode::CannotStart`]: root, where the rule is needed and cannot be kept.
+    pub(crate) fn allows(&self, uid: u32) -> Result<(), RpcError> {
         match self {
-            Self::Impossible if uid == 0 => Err(Fault::new(
-                FaultCode::CannotStart,
+            Self::Impossible if uid == 0 => Err(RpcError::new(
+                ErrorCode::CannotStart,
                 "this kernel cannot keep root from leaving set-id files in directories of the host (it takes Linux 5.8 \
                  with seccomp's user notification), so root runs nothing here",
             )),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_runs_nothing_of_root() {
-        assert_eq!(Rule::Impossible.allows(0).unwrap_err().code, FaultCode::CannotStart);
+        assert_eq!(Rule::Impossible.allows(0).unwrap_err().code, ErrorCode::CannotStart);
         assert!(Rule::Impossible.allows(1000).is_ok() && Rule::Needless.allows(0).is_ok());
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use self::spawn::may_share;
 use self::word::{Said, Word};
 use crate::os::filter::Filter;
 use crate::os::machine::{Ids, NotStarted};
-use crate::wire::Fault;
+use crate::protocol::RpcError;
 
 /// A process that is to be.
 #[derive(Debug)]
@@ -220,6 +220,6 @@ struct Heard {
 }
 
 /// The fault of a process that there is none of.
-pub(crate) fn not_forked(error: &io::Error) -> Fault {
+pub(crate) fn not_forked(error: &io::Error) -> RpcError {
     fault::no_child(Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
 }

@@ -19,7 +19,7 @@ use self::tables::{Entry, Tables};
 use crate::os::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
 use crate::os::openat2::open;
-use crate::wire::{Fault, FaultCode, Settle, Who};
+use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserSpec};
 
 /// Login shells in the order of preference.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
@@ -55,8 +55,8 @@ impl Users {
     /// See [`Machine::ids`](crate::os::machine::Machine::ids). A table that cannot be read has no users.
     ///
     /// # Errors
-    /// [`FaultCode::NoUser`]
-    pub(crate) fn ids(&self, who: &Who) -> Result<Ids, Fault> {
+    /// [`ErrorCode::NoUser`]
+    pub(crate) fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError> {
         ids(&self.load().unwrap_or_default(), who)
     }
 
@@ -64,7 +64,7 @@ impl Users {
     ///
     /// # Errors
     /// As for [`ids`](Self::ids).
-    pub(crate) fn find(&self, who: &Who) -> Result<(Ids, Account), Fault> {
+    pub(crate) fn find(&self, who: &UserSpec) -> Result<(Ids, Account), RpcError> {
         let tables = self.load().unwrap_or_default();
         let ids = ids(&tables, who)?;
         let uid = ids.uid;
@@ -85,7 +85,7 @@ impl Users {
     ///
     /// # Errors
     /// What could not be written or made.
-    pub(crate) fn settle(&self, ask: &Settle) -> Result<Account, Fault> {
+    pub(crate) fn settle(&self, ask: &EnsureUser) -> Result<Account, RpcError> {
         let _alone = self.writing.lock().expect("nothing panics while it is held");
         let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
         let (users, groups) = (tables.passwd.len(), tables.group.len());
@@ -119,7 +119,7 @@ impl Users {
     ///
     /// # Errors
     /// What could not be read or written.
-    pub(crate) fn add(&self, user: &NewUser<'_>) -> Result<(), Fault> {
+    pub(crate) fn add(&self, user: &NewUser<'_>) -> Result<(), RpcError> {
         let _alone = self.writing.lock().expect("nothing panics while it is held");
         // A guest without privileges cannot write what is root's.
         if self.is_read_only() || !geteuid().is_root() {
@@ -183,7 +183,7 @@ impl Users {
     }
 
     /// Puts a table in the place of one that was `before` bytes long and has only been added to.
-    fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), Fault> {
+    fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), RpcError> {
         let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
             .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
             .map_err(io::Error::from)
@@ -226,30 +226,30 @@ fn is_beneath(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn ids(tables: &Tables, who: &Who) -> Result<Ids, Fault> {
+fn ids(tables: &Tables, who: &UserSpec) -> Result<Ids, RpcError> {
     match who {
-        Who::Ids { uid: u32::MAX, .. } | Who::Ids { gid: Some(u32::MAX), .. } => {
-            Err(Fault::new(FaultCode::NoUser, format!("{} means no user or group", u32::MAX)))
+        UserSpec::Ids { uid: u32::MAX, .. } | UserSpec::Ids { gid: Some(u32::MAX), .. } => {
+            Err(RpcError::new(ErrorCode::NoUser, format!("{} means no user or group", u32::MAX)))
         }
-        Who::Ids { uid, gid } => Ok(tables.numbers(*uid, *gid)),
-        Who::Name(name) => tables.named(name).ok_or_else(|| {
-            Fault::new(FaultCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
+        UserSpec::Ids { uid, gid } => Ok(tables.numbers(*uid, *gid)),
+        UserSpec::Name(name) => tables.named(name).ok_or_else(|| {
+            RpcError::new(ErrorCode::NoUser, format!("there is no user `{name}` in the container's /etc/passwd"))
         }),
     }
 }
 
-fn no_directory(path: &str, errno: Errno) -> Fault {
+fn no_directory(path: &str, errno: Errno) -> RpcError {
     let code = match errno {
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::EXIST | Errno::INVAL => FaultCode::NoDirectory,
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::EXIST | Errno::INVAL => ErrorCode::NoDirectory,
         _ => return fault(&format!("the directory `{path}` cannot be made"), &errno.into()),
     };
-    Fault::new(code, format!("the directory `{path}` cannot be made: {}", io::Error::from(errno)))
+    RpcError::new(code, format!("the directory `{path}` cannot be made: {}", io::Error::from(errno)))
 }
 
-fn fault(what: &str, error: &io::Error) -> Fault {
+fn fault(what: &str, error: &io::Error) -> RpcError {
     let code = match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FaultCode::Denied,
-        _ => FaultCode::Io,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorCode::Denied,
+        _ => ErrorCode::Io,
     };
-    Fault::new(code, format!("{what}: {error}"))
+    RpcError::new(code, format!("{what}: {error}"))
 }

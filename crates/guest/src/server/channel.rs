@@ -10,9 +10,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 pub(crate) use self::direct::Direct;
 pub(crate) use self::inbox::{Inbox, Pushed, Sender, inbox};
+use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError, WINDOW};
 use crate::server::codec::Frame;
 use crate::server::quota::Quota;
-use crate::wire::{Answer, Ask, CHUNK, Fault, FaultCode, Say, WINDOW};
 
 /// Bytes of data that the caller sent on a channel and has no room for again yet.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl LastWord {
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox {
     pub(crate) channel: u32,
-    pub(crate) says: mpsc::Sender<Frame<Say>>,
+    pub(crate) says: mpsc::Sender<Frame<GuestMessage>>,
     /// The connection's socket, for a thread that answers by itself.
     pub(crate) direct: Arc<Direct>,
     /// Bytes of data that the host has room for.
@@ -59,17 +59,17 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Whether anybody is there to hear it.
-    pub(crate) async fn say(&self, head: Say) -> bool {
+    pub(crate) async fn say(&self, head: GuestMessage) -> bool {
         self.say_with(head, Vec::new()).await
     }
 
     /// The same with bytes that need no room: answers.
-    pub(crate) async fn say_with(&self, head: Say, payload: Vec<u8>) -> bool {
+    pub(crate) async fn say_with(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
         self.says.send(Frame { channel: self.channel, head, payload }).await.is_ok()
     }
 
     /// The same with data, when the host has room for it.
-    pub(crate) async fn say_data(&self, head: Say, payload: Vec<u8>) -> bool {
+    pub(crate) async fn say_data(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let room = tokio::select! {
             room = self.room.acquire_many(bytes) => room,
@@ -81,7 +81,7 @@ impl Outbox {
     }
 
     /// An answer with a content of any length, or what came in its way.
-    pub(crate) async fn say_whole(&self, told: Result<(Answer, Vec<u8>), Fault>) {
+    pub(crate) async fn say_whole(&self, told: Result<(CallReply, Vec<u8>), RpcError>) {
         let (answer, content) = match told {
             Ok(told) => told,
             Err(fault) => return self.say_result(Err(fault)).await,
@@ -92,10 +92,10 @@ impl Outbox {
         if matches!(held, Some(None)) {
             return self.say_result(Err(busy())).await;
         }
-        if self.say(Say::Answer(answer)).await {
+        if self.say(GuestMessage::Answer(answer)).await {
             let pieces = content.len().div_ceil(CHUNK);
             for (index, piece) in content.chunks(CHUNK).enumerate() {
-                if !self.say_data(Say::Data { last: index + 1 == pieces }, piece.to_vec()).await {
+                if !self.say_data(GuestMessage::Data { last: index + 1 == pieces }, piece.to_vec()).await {
                     return;
                 }
             }
@@ -104,15 +104,15 @@ impl Outbox {
 
     /// The same without waiting, from any thread, where the answer is short and `claim` allows it. `false`: nothing was
     /// said, and [`say_whole`](Self::say_whole) has to.
-    pub(crate) fn say_at_once(&self, answer: Answer, content: &[u8], claim: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn say_at_once(&self, answer: CallReply, content: &[u8], claim: impl FnOnce() -> bool) -> bool {
         if content.is_empty() || content.len() > CHUNK {
             return false;
         }
         let room = u32::try_from(content.len()).map(|bytes| self.room.try_acquire_many(bytes));
         let Ok(Ok(room)) = room else { return false };
         let (channel, mut bytes) = (self.channel, Vec::with_capacity(content.len() + 128));
-        let data = Frame { channel, head: Say::Data { last: true }, payload: content.to_vec() };
-        let framed = Frame::new(channel, Say::Answer(answer)).try_write_to(&mut bytes);
+        let data = Frame { channel, head: GuestMessage::Data { last: true }, payload: content.to_vec() };
+        let framed = Frame::new(channel, GuestMessage::Answer(answer)).try_write_to(&mut bytes);
         let said = framed.and_then(|()| data.try_write_to(&mut bytes)).is_ok() && self.direct.write(&bytes, claim);
         if said {
             room.forget();
@@ -123,32 +123,32 @@ impl Outbox {
     /// Gives the caller room for data that was taken.
     pub(crate) async fn credit(&self, bytes: usize) -> bool {
         self.window.give_back(bytes as u64);
-        self.say(Say::Credit(bytes as u64)).await
+        self.say(GuestMessage::Credit(bytes as u64)).await
     }
 
     /// Ends the channel with a fault or an answer.
-    pub(crate) async fn say_result(&self, result: Result<(Say, Vec<u8>), Fault>) {
+    pub(crate) async fn say_result(&self, result: Result<(GuestMessage, Vec<u8>), RpcError>) {
         match result {
             Ok((head, payload)) => self.say_with(head, payload).await,
-            Err(fault) => self.say(Say::Failed(fault)).await,
+            Err(fault) => self.say(GuestMessage::Failed(fault)).await,
         };
     }
 }
 
 /// The connection's quota is used up.
-pub(crate) fn busy() -> Fault {
-    Fault::new(
-        FaultCode::Busy,
+pub(crate) fn busy() -> RpcError {
+    RpcError::new(
+        ErrorCode::Busy,
         "the guest holds as many bytes of other calls as it may; ask again when some have ended",
     )
 }
 
 /// Waits until the caller leaves the channel.
-pub(crate) async fn left(inbox: &mut Inbox) -> Fault {
+pub(crate) async fn left(inbox: &mut Inbox) -> RpcError {
     while let Some(frame) = inbox.recv().await {
-        if matches!(frame, Frame { head: Ask::Leave, .. }) {
+        if matches!(frame, Frame { head: Request::Leave, .. }) {
             break;
         }
     }
-    Fault::new(FaultCode::Invalid, "the channel was left")
+    RpcError::new(ErrorCode::Invalid, "the channel was left")
 }

@@ -30,17 +30,17 @@ pub async fn read<T: DeserializeOwned + Default>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Ask;
+    use crate::protocol::Request;
 
     #[tokio::test]
     async fn a_frame_cut_anywhere_is_none() {
         let mut bytes = Vec::new();
-        Frame { channel: 1, head: Ask::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
+        Frame { channel: 1, head: Request::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
         for cut in 1..bytes.len() {
-            assert!(matches!(read::<Ask>(&mut &bytes[..cut]).await, Err(Error::Io(_))), "{cut}");
+            assert!(matches!(read::<Request>(&mut &bytes[..cut]).await, Err(Error::Io(_))), "{cut}");
         }
         let mut rest = bytes.as_slice();
-        assert_eq!(read::<Ask>(&mut rest).await.unwrap().unwrap().payload, b"input");
-        assert!(read::<Ask>(&mut rest).await.unwrap().is_none());
+        assert_eq!(read::<Request>(&mut rest).await.unwrap().unwrap().payload, b"input");
+        assert!(read::<Request>(&mut rest).await.unwrap().is_none());
     }
 }

@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use self::demand::Demand;
 use crate::files::How;
+use crate::protocol;
+use crate::protocol::{ErrorCode, GuestMessage, Hello, MAX_CHANNELS, MAX_UNKNOWN, Request, RpcError, VERSION, WINDOW};
 use crate::secrets::Waiting;
 use crate::server::channel::{Direct, Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
 use crate::server::codec::{self, Frame};
 use crate::server::quota::{Quota, Reservation};
 use crate::server::services::Supervisor;
 use crate::server::{egress, exec, requests, scan, session_env, transfer, worker_socket, workspace};
-use crate::wire;
-use crate::wire::{Ask, Fault, FaultCode, Hello, MAX_CHANNELS, MAX_UNKNOWN, Say, VERSION, WINDOW};
 
-/// Frames on their way out. Each holds at most [`CHUNK`](crate::wire::CHUNK) bytes of data.
+/// Frames on their way out. Each holds at most [`CHUNK`](crate::protocol::CHUNK) bytes of data.
 const QUEUE: usize = 64;
 
 /// What is written at once.
@@ -56,7 +56,7 @@ pub(crate) enum Caller {
     /// Root inside, which may be the host by a program inside or not, and then has no say in what is kept.
     Root,
     /// The worker inside, which gets what the host let it have.
-    Worker(Arc<wire::Worker>),
+    Worker(Arc<protocol::OpenWorkerSocket>),
 }
 
 /// The same on a socket, for any caller. Short answers are written by the threads that make them.
@@ -94,7 +94,7 @@ async fn serve_caller(
             let _ = writing.await;
         }
         Err(why) => {
-            let last = Frame::new(0, Say::Failed(Fault::new(FaultCode::Invalid, why.to_string())));
+            let last = Frame::new(0, GuestMessage::Failed(RpcError::new(ErrorCode::Invalid, why.to_string())));
             let parting = async {
                 let _ = says.send(last).await;
                 drop(says);
@@ -108,7 +108,11 @@ async fn serve_caller(
     heard
 }
 
-async fn write_all(mut queue: mpsc::Receiver<Frame<Say>>, mut to: impl AsyncWrite + Unpin, direct: Arc<Direct>) {
+async fn write_all(
+    mut queue: mpsc::Receiver<Frame<GuestMessage>>,
+    mut to: impl AsyncWrite + Unpin,
+    direct: Arc<Direct>,
+) {
     let mut bytes = Vec::new();
     loop {
         let (next, over) = tokio::select! {
@@ -149,7 +153,7 @@ impl Drop for Channel {
 
 /// A request that may be attended to.
 struct Admitted {
-    frame: Frame<Ask>,
+    frame: Frame<Request>,
     demand: Demand,
     channel: Reservation,
     payload: Reservation,
@@ -158,7 +162,7 @@ struct Admitted {
 struct Connection {
     supervisor: Arc<Supervisor>,
     caller: Caller,
-    says: mpsc::Sender<Frame<Say>>,
+    says: mpsc::Sender<Frame<GuestMessage>>,
     direct: Arc<Direct>,
     quota: Quota,
     channels: HashMap<u32, Channel>,
@@ -171,8 +175,8 @@ struct Connection {
 
 impl Connection {
     async fn listen(mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
-        let Some(first) = codec::read::<Ask>(from).await? else { return Ok(()) };
-        let Ask::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
+        let Some(first) = codec::read::<Request>(from).await? else { return Ok(()) };
+        let Request::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
         let version = hello.version;
         self.greet(hello).await;
         if version != VERSION {
@@ -181,7 +185,7 @@ impl Connection {
                 "the host speaks version {version} of the protocol, this guest {VERSION}: {what}"
             )));
         }
-        while let Some(frame) = codec::read::<Ask>(from).await? {
+        while let Some(frame) = codec::read::<Request>(from).await? {
             self.hear(frame).await?;
         }
         Ok(())
@@ -192,21 +196,21 @@ impl Connection {
             self.supervisor.jobs.keep(keep);
         }
         let run = self.supervisor.run_id().to_owned();
-        let head = Say::Hello(Hello { version: VERSION, nonce: hello.nonce, run, keep: None });
+        let head = GuestMessage::Hello(Hello { version: VERSION, nonce: hello.nonce, run, keep: None });
         let _ = self.says.send(Frame::new(0, head)).await;
     }
 
-    async fn hear(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+    async fn hear(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
         match frame.head {
             // A request is refused; what a later version adds to one that was opened, and may just have ended, is let go.
-            Ask::Unknown if frame.channel <= self.highest => {
+            Request::Unknown if frame.channel <= self.highest => {
                 self.unknown += 1;
                 if self.unknown > MAX_UNKNOWN {
                     return Err(against("too many words that this version does not know"));
                 }
                 Ok(())
             }
-            Ask::Credit(bytes) => {
+            Request::Credit(bytes) => {
                 if let Some(channel) = self.channels.get(&frame.channel) {
                     let room = usize::try_from(bytes).unwrap_or(usize::MAX);
                     if bytes > WINDOW || channel.room.available_permits() + room > 2 * WINDOW as usize {
@@ -216,22 +220,24 @@ impl Connection {
                 }
                 Ok(())
             }
-            Ask::More | Ask::Data { .. } | Ask::Cancel | Ask::Resize(_) | Ask::Leave => self.pass_on(frame),
+            Request::More | Request::Data { .. } | Request::Cancel | Request::Resize(_) | Request::Leave => {
+                self.pass_on(frame)
+            }
             _ => self.open(frame),
         }
     }
 
     /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
-    fn pass_on(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+    fn pass_on(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
         let Some(channel) = self.channels.get_mut(&frame.channel).filter(|it| !it.inbox.is_closed()) else {
             return Ok(());
         };
         let bytes = frame.payload.len();
         match frame.head {
-            Ask::Data { .. } if !channel.window.take(bytes) => return Err(against("more data than a window has")),
-            Ask::Data { .. } => {}
-            Ask::More if bytes > channel.payload => return Err(against("more bytes than were announced")),
-            Ask::More => channel.payload -= bytes,
+            Request::Data { .. } if !channel.window.take(bytes) => return Err(against("more data than a window has")),
+            Request::Data { .. } => {}
+            Request::More if bytes > channel.payload => return Err(against("more bytes than were announced")),
+            Request::More => channel.payload -= bytes,
             _ if bytes > 0 => return Err(against("bytes with a word that has none")),
             _ => {}
         }
@@ -241,7 +247,7 @@ impl Connection {
         }
     }
 
-    fn open(&mut self, frame: Frame<Ask>) -> Result<(), codec::Error> {
+    fn open(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
         self.channels.retain(|_, channel| !channel.task.is_finished());
         // A channel's last word is said before its task is quite over.
         if self.channels.len() >= 2 * MAX_CHANNELS {
@@ -276,10 +282,10 @@ impl Connection {
     }
 
     /// A request that this guest knows, from a caller that may ask it, with room for what it sends.
-    fn admit(&self, frame: Frame<Ask>) -> Result<Admitted, Fault> {
-        if frame.head == Ask::Unknown {
+    fn admit(&self, frame: Frame<Request>) -> Result<Admitted, RpcError> {
+        if frame.head == Request::Unknown {
             let what = format!("this guest, of version {}, does not know that request", env!("CARGO_PKG_VERSION"));
-            return Err(Fault::new(FaultCode::Unsupported, what));
+            return Err(RpcError::new(ErrorCode::Unsupported, what));
         }
         let frame = self.allowed(frame)?;
         let demand = Demand::of(&frame)?;
@@ -291,8 +297,8 @@ impl Connection {
 
 impl Connection {
     /// The file that it places for a command to come.
-    fn wait_with(&mut self, head: &Ask) -> Option<Arc<Waiting>> {
-        let Ask::Secret(ask) = head else { return None };
+    fn wait_with(&mut self, head: &Request) -> Option<Arc<Waiting>> {
+        let Request::Secret(ask) = head else { return None };
         let waiting = ask.lent.then(|| Arc::new(Waiting::new(&self.supervisor.secrets, &ask.name)))?;
         self.waiting.retain(|it| it.is_waiting());
         self.waiting.push(waiting.clone());
@@ -300,7 +306,7 @@ impl Connection {
     }
 
     /// What this caller may ask, in the form in which it may.
-    fn allowed(&self, frame: Frame<Ask>) -> Result<Frame<Ask>, Fault> {
+    fn allowed(&self, frame: Frame<Request>) -> Result<Frame<Request>, RpcError> {
         match &self.caller {
             Caller::Host | Caller::Root => Ok(frame),
             Caller::Worker(given) => {
@@ -310,24 +316,24 @@ impl Connection {
     }
 }
 
-async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Ask>, inbox: Inbox, out: Outbox) {
+async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Request>, inbox: Inbox, out: Outbox) {
     match frame.head {
-        Ask::Exec(ask) => exec::exec(&supervisor, ask, frame.payload, inbox, &out).await,
-        Ask::Attach { job, stdout, stderr, show } => {
+        Request::Exec(ask) => exec::exec(&supervisor, ask, frame.payload, inbox, &out).await,
+        Request::Attach { job, stdout, stderr, show } => {
             exec::attach(&supervisor, &job, (stdout, stderr), show, (inbox, &out)).await;
         }
-        Ask::Get { at, offset, limit } => transfer::get(&supervisor, at, (offset, limit), &out).await,
-        Ask::Put { at, mode, exact, parents, replace } => {
+        Request::Get { at, offset, limit } => transfer::get(&supervisor, at, (offset, limit), &out).await,
+        Request::Put { at, mode, exact, parents, replace } => {
             transfer::put(&supervisor, at, How { mode, exact, parents, replace }, inbox, &out).await;
         }
-        Ask::Session { bytes } => session_env::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
-        Ask::Secret(ask) => session_env::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Ask::Worker(ask) => out.say_result(worker_socket::open(&supervisor, ask)).await,
-        Ask::Space(ask) => workspace::space(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Ask::Relay(ask) => egress::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
-        Ask::Outlet(port) => egress::outlet(&supervisor, port, inbox, &out).await,
-        Ask::Walk(ask) => scan::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Ask::Hello(_) => out.say_result(Err(Fault::new(FaultCode::Invalid, "hello was said already"))).await,
+        Request::Session { bytes } => session_env::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
+        Request::Secret(ask) => session_env::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Request::Worker(ask) => out.say_result(worker_socket::open(&supervisor, ask)).await,
+        Request::Space(ask) => workspace::space(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Request::Relay(ask) => egress::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
+        Request::Outlet(port) => egress::outlet(&supervisor, port, inbox, &out).await,
+        Request::Walk(ask) => scan::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
+        Request::Hello(_) => out.say_result(Err(RpcError::new(ErrorCode::Invalid, "hello was said already"))).await,
         ask => requests::answer(&supervisor, ask, inbox, &out).await,
     }
 }

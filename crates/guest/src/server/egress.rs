@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 
 use crate::net::proxy_ports::Leads;
 use crate::os::blocking::apart;
+use crate::protocol::relay::{API_PORT, EGRESS_PORT, MAX_TOKEN, OpenProxyPorts};
+use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError};
 use crate::server::channel::{Inbox, Outbox, Sender, inbox as queue};
 use crate::server::codec::Frame;
 use crate::server::payload::{pump, within};
 use crate::server::services::Supervisor;
-use crate::wire::relay::{API_PORT, EGRESS_PORT, MAX_TOKEN, Relay};
-use crate::wire::{Answer, Ask, CHUNK, Fault, FaultCode, Say};
 
 /// Takes token and text, and says that it is done.
 pub(crate) async fn relay(
     supervisor: &Arc<Supervisor>,
-    ask: &Relay,
+    ask: &OpenProxyPorts,
     (payload, mut inbox): (Vec<u8>, Inbox),
     out: &Outbox,
 ) {
@@ -40,20 +40,20 @@ pub(crate) async fn relay(
             None => Leads::Sockets,
         };
         let set = supervisor.relays.take(token, leads).await;
-        set.map_err(|err| Fault::new(FaultCode::Io, format!("cannot listen for the proxy: {err}")))?;
-        Ok((Say::Answer(Answer::Done), Vec::new()))
+        set.map_err(|err| RpcError::new(ErrorCode::Io, format!("cannot listen for the proxy: {err}")))?;
+        Ok((GuestMessage::Answer(CallReply::Done), Vec::new()))
     };
     out.say_result(set.await).await;
 }
 
-fn no_token() -> Fault {
-    Fault::new(FaultCode::Invalid, format!("a token has 1 to {MAX_TOKEN} visible characters"))
+fn no_token() -> RpcError {
+    RpcError::new(ErrorCode::Invalid, format!("a token has 1 to {MAX_TOKEN} visible characters"))
 }
 
 /// A channel that waits for a connection, and then is one.
 pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: Inbox, out: &Outbox) {
     if ![API_PORT, EGRESS_PORT].contains(&port) {
-        return out.say_result(Err(Fault::new(FaultCode::Invalid, "that is no port of a relay"))).await;
+        return out.say_result(Err(RpcError::new(ErrorCode::Invalid, "that is no port of a relay"))).await;
     }
     let line = supervisor.relays.outlets.of(port);
     let waiting = line.wait();
@@ -63,10 +63,10 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
         _ = inbox.recv() => None,
     };
     let Some((stream, preamble, _place)) = handed else {
-        return out.say_result(Err(Fault::new(FaultCode::Invalid, "the channel was left"))).await;
+        return out.say_result(Err(RpcError::new(ErrorCode::Invalid, "the channel was left"))).await;
     };
     let _taken = line.taken.clone();
-    out.say(Say::Answer(Answer::Done)).await;
+    out.say(GuestMessage::Answer(CallReply::Done)).await;
     let (from, to) = stream.into_split();
     let (data, pieces) = queue(None);
     let all = Notify::new();
@@ -85,17 +85,17 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
         () = writing => {}
         () = hear(inbox, data) => {}
     }
-    out.say(Say::Answer(Answer::Done)).await;
+    out.say(GuestMessage::Answer(CallReply::Done)).await;
 }
 
 /// What the program says, to its end. Whether all of it was heard.
 async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &Outbox) -> bool {
-    let mut heard = out.say_data(Say::Data { last: false }, preamble).await;
+    let mut heard = out.say_data(GuestMessage::Data { last: false }, preamble).await;
     let (mut piece, mut last) = (vec![0; CHUNK], false);
     while heard && !last {
         let read = from.read(&mut piece).await.unwrap_or(0);
         last = read == 0;
-        heard = out.say_data(Say::Data { last }, piece[..read].to_vec()).await;
+        heard = out.say_data(GuestMessage::Data { last }, piece[..read].to_vec()).await;
     }
     heard
 }
@@ -103,7 +103,7 @@ async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &Outbox) -> bool 
 /// A program that does not read must not keep the end of the channel from being heard, so what it is sent goes another way:
 /// never more than a window of it.
 async fn hear(mut inbox: Inbox, data: Sender) {
-    while let Some(frame @ Frame { head: Ask::Data { .. }, .. }) = inbox.recv().await {
+    while let Some(frame @ Frame { head: Request::Data { .. }, .. }) = inbox.recv().await {
         data.push(frame);
     }
 }

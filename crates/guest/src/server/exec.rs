@@ -8,16 +8,23 @@ use crate::jobs::job::{Job, Order};
 use crate::jobs::log::Log;
 use crate::jobs::table::{Started, Words};
 use crate::os::machine::{Hidden, NotStarted};
+use crate::protocol::codec::split_nul;
+use crate::protocol::{
+    CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode,
+    Request, RpcError, Stream, StreamSelector, TerminalSize,
+};
 use crate::server::channel::{Inbox, Outbox, Sender, inbox as queue};
 use crate::server::payload::{pump, whole};
 use crate::server::services::Supervisor;
-use crate::wire::codec::split_nul;
-use crate::wire::{
-    Ask, CHUNK, End, Exec, Fault, FaultCode, Life, MAX_COMMAND, MAX_SECRET, Part, Say, Show, Size, State, Stream,
-};
 
 /// Runs a command and follows it.
-pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u8>, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn exec(
+    supervisor: &Arc<Supervisor>,
+    ask: ExecRequest,
+    payload: Vec<u8>,
+    mut inbox: Inbox,
+    out: &Outbox,
+) {
     let begun = match read_words(&ask, payload, &mut inbox).await {
         Ok(words) => supervisor.jobs.begin(&ask, words).await,
         Err(fault) => Err(fault),
@@ -27,10 +34,10 @@ pub(crate) async fn exec(supervisor: &Arc<Supervisor>, ask: Exec, payload: Vec<u
         Err(fault) => out.say_result(Err(fault)).await,
         Ok(Err(why)) => say_not_started(&ask, why, out).await,
         Ok(Ok(Started { job, stdin, resize })) => {
-            out.say(Say::Begun(job.begun())).await;
-            if ask.life == Life::Job {
+            out.say(GuestMessage::Begun(job.begun())).await;
+            if ask.life == Lifetime::Job {
                 feed_job(&job, (stdin, resize), inbox, out).await;
-                out.say(Say::End(job.seen().end)).await;
+                out.say(GuestMessage::End(job.seen().end)).await;
                 return;
             }
             let follower = Follower::new(supervisor, job, ask.show, [0, 0]);
@@ -44,52 +51,52 @@ pub(crate) async fn attach(
     supervisor: &Arc<Supervisor>,
     job: &str,
     (stdout, stderr): (u64, u64),
-    show: Show,
+    show: OutputMode,
     (inbox, out): (Inbox, &Outbox),
 ) {
     match supervisor.jobs.find(job) {
         Err(fault) => out.say_result(Err(fault)).await,
         Ok(job) => {
-            out.say(Say::Begun(job.begun())).await;
+            out.say(GuestMessage::Begun(job.begun())).await;
             Follower::new(supervisor, job, show, [stdout, stderr]).follow((None, None), inbox, out).await;
         }
     }
 }
 
-async fn read_words(ask: &Exec, first: Vec<u8>, inbox: &mut Inbox) -> Result<Words, Fault> {
+async fn read_words(ask: &ExecRequest, first: Vec<u8>, inbox: &mut Inbox) -> Result<Words, RpcError> {
     let (words, all, secret) = (ask.words as usize, ask.words as usize + ask.env as usize, ask.secret as usize);
     if all > MAX_COMMAND || secret > MAX_SECRET {
         let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}, or a secret {secret}");
-        return Err(Fault::new(FaultCode::TooLong, message));
+        return Err(RpcError::new(ErrorCode::TooLong, message));
     }
     if ask.shell && secret > 0 {
-        return Err(Fault::new(FaultCode::Invalid, "a script is given no secret"));
+        return Err(RpcError::new(ErrorCode::Invalid, "a script is given no secret"));
     }
     let mut bytes = whole(first, all + secret, inbox).await?;
     let secret = (secret > 0).then(|| Hidden::new(bytes.split_off(all)));
     let (words, env) = (split_nul(&bytes[..words])?, split_nul(&bytes[words..])?);
     if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
-        return Err(Fault::new(FaultCode::Invalid, "a command has at least one word, and a script is one"));
+        return Err(RpcError::new(ErrorCode::Invalid, "a command has at least one word, and a script is one"));
     }
     Ok(Words { words, env, secret })
 }
 
 /// A program that is missing is a result of the command, in the words and codes that a shell has for it.
-async fn say_not_started(ask: &Exec, why: NotStarted, out: &Outbox) {
+async fn say_not_started(ask: &ExecRequest, why: NotStarted, out: &Outbox) {
     let (code, reason) = match why {
         NotStarted::NoProgram => (127, "not found in the container".to_owned()),
         NotStarted::NoPermission(reason) => (126, reason),
         NotStarted::Fault(fault) => return out.say_result(Err(fault)).await,
     };
-    if ask.life == Life::Job {
-        let fault = Fault::new(FaultCode::NoProgram, format!("cannot run the command: {reason}"));
+    if ask.life == Lifetime::Job {
+        let fault = RpcError::new(ErrorCode::NoProgram, format!("cannot run the command: {reason}"));
         return out.say_result(Err(fault)).await;
     }
     let sentence = format!("cannot run the command: {reason}\n").into_bytes();
     let stderr = sentence.len() as u64;
-    out.say_data(Say::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
-    out.say(Say::End(End {
-        state: State::Exited,
+    out.say_data(GuestMessage::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
+    out.say(GuestMessage::End(ExecStatus {
+        state: ExecState::Exited,
         code: Some(code),
         signal: None,
         stdout: 0,
@@ -104,7 +111,7 @@ async fn say_not_started(ask: &Exec, why: NotStarted, out: &Outbox) {
     .await;
 }
 
-type Resize = Box<dyn Fn(Size) + Send + Sync>;
+type Resize = Box<dyn Fn(TerminalSize) + Send + Sync>;
 
 type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
 
@@ -114,15 +121,16 @@ struct Follower {
     job: Arc<Job>,
     /// Its number among those who waited for the command.
     number: u64,
-    show: Show,
+    show: OutputMode,
     /// Bytes of each stream that were sent.
     sent: [u64; 2],
 }
 
-const STREAMS: [(Stream, Part); 2] = [(Stream::Stdout, Part::Stdout), (Stream::Stderr, Part::Stderr)];
+const STREAMS: [(Stream, StreamSelector); 2] =
+    [(Stream::Stdout, StreamSelector::Stdout), (Stream::Stderr, StreamSelector::Stderr)];
 
 impl Follower {
-    fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: Show, sent: [u64; 2]) -> Self {
+    fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: OutputMode, sent: [u64; 2]) -> Self {
         let number = job.new_follower();
         Self { supervisor: supervisor.clone(), job, number, show, sent }
     }
@@ -138,7 +146,7 @@ impl Follower {
             // Its container ends, which is no end of its own: the connection breaks, and the engine says why.
             Ok(_) if self.supervisor.jobs.leaving() => std::future::pending().await,
             Ok(end) => {
-                out.say(Say::End(end)).await;
+                out.say(GuestMessage::End(end)).await;
                 job.is_told();
             }
             Err(Listener::Gone) => job.order(Order::Orphan(number)),
@@ -146,20 +154,20 @@ impl Follower {
                 if !job.is_to_be_kept() {
                     job.order(Order::Cancel(job.grace));
                 }
-                out.say_result(Err(Fault::new(FaultCode::Invalid, "the channel was left"))).await;
+                out.say_result(Err(RpcError::new(ErrorCode::Invalid, "the channel was left"))).await;
             }
         }
     }
 
     /// Sends output until there is an end to be told; `None` when nobody hears it any more.
-    async fn until_end(&mut self, out: &Outbox) -> Option<End> {
+    async fn until_end(&mut self, out: &Outbox) -> Option<ExecStatus> {
         let mut changes = self.job.changes();
         loop {
             changes.mark_unchanged();
             let end = self.job.end();
             self.send(end.as_ref(), out).await?;
             if let Some(mut end) = end {
-                if end.state != State::Exited || end.left > 0 {
+                if end.state != ExecState::Exited || end.left > 0 {
                     return Some(end);
                 }
                 // Everything was passed on, so nobody needs to ask for it.
@@ -170,11 +178,11 @@ impl Follower {
         }
     }
 
-    async fn send(&mut self, end: Option<&End>, out: &Outbox) -> Option<()> {
+    async fn send(&mut self, end: Option<&ExecStatus>, out: &Outbox) -> Option<()> {
         for (index, (stream, part)) in STREAMS.into_iter().enumerate() {
             while let Some((offset, piece)) = self.piece(part, self.sent[index], end) {
                 self.sent[index] = offset + piece.len() as u64;
-                if !out.say_data(Say::Out { stream, offset }, piece).await {
+                if !out.say_data(GuestMessage::Out { stream, offset }, piece).await {
                     return None;
                 }
                 self.follow_all();
@@ -186,20 +194,20 @@ impl Follower {
 
     /// Output waits for who wants all of it.
     fn follow_all(&self) {
-        if self.show == Show::All {
+        if self.show == OutputMode::All {
             self.job.follow(self.number, Some(self.sent.iter().sum()));
         }
     }
 
     /// What is to be sent next of a stream, if there is something.
-    fn piece(&self, part: Part, sent: u64, end: Option<&End>) -> Option<(u64, Vec<u8>)> {
+    fn piece(&self, part: StreamSelector, sent: u64, end: Option<&ExecStatus>) -> Option<(u64, Vec<u8>)> {
         self.job.log(|log| {
             let total = log.total(part);
             let (from, until) = match self.show {
-                Show::Nothing => return None,
-                Show::All => (sent, total),
-                Show::Ends { bytes } if sent < bytes => (sent, total.min(bytes)),
-                Show::Ends { bytes } => (sent.max(total.saturating_sub(bytes)), end.map_or(0, |_| total)),
+                OutputMode::Nothing => return None,
+                OutputMode::All => (sent, total),
+                OutputMode::Ends { bytes } if sent < bytes => (sent, total.min(bytes)),
+                OutputMode::Ends { bytes } => (sent.max(total.saturating_sub(bytes)), end.map_or(0, |_| total)),
             };
             let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX).min(CHUNK);
             next_piece(log, part, from, limit)
@@ -207,7 +215,7 @@ impl Follower {
     }
 }
 
-fn next_piece(log: &Log, part: Part, from: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
+fn next_piece(log: &Log, part: StreamSelector, from: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
     if limit == 0 {
         return None;
     }
@@ -257,10 +265,10 @@ async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Se
     while let Some(frame) = inbox.recv().await {
         match frame.head {
             // After the end of its input there is none.
-            Ask::Data { .. } => drop(data.push(frame)),
-            Ask::Cancel => job.order(Order::Cancel(job.grace)),
-            Ask::Resize(size) => resize.iter().for_each(|resize| resize(size)),
-            Ask::Leave => return Listener::Left,
+            Request::Data { .. } => drop(data.push(frame)),
+            Request::Cancel => job.order(Order::Cancel(job.grace)),
+            Request::Resize(size) => resize.iter().for_each(|resize| resize(size)),
+            Request::Leave => return Listener::Left,
             _ => {}
         }
     }

@@ -2,16 +2,16 @@
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+use crate::protocol::{ErrorCode, MAX_SESSION, Request, RpcError};
 use crate::server::channel::{Inbox, Outbox};
 use crate::server::codec::Frame;
-use crate::wire::{Ask, Fault, FaultCode, MAX_SESSION};
 
-/// What a first frame began and [`Ask::More`] goes on with: exactly so many bytes.
-pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
-    let invalid = |what: &str| Fault::new(FaultCode::Invalid, what);
+/// What a first frame began and [`Request::More`] goes on with: exactly so many bytes.
+pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> Result<Vec<u8>, RpcError> {
+    let invalid = |what: &str| RpcError::new(ErrorCode::Invalid, what);
     while bytes.len() < all {
         match inbox.recv().await {
-            Some(Frame { head: Ask::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
+            Some(Frame { head: Request::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
             _ => return Err(invalid("what was to follow broke off")),
         }
     }
@@ -22,10 +22,10 @@ pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> 
 }
 
 /// All bytes that were announced, if they are not too many.
-pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Result<Vec<u8>, Fault> {
+pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Result<Vec<u8>, RpcError> {
     let all = bytes as usize;
     if all > MAX_SESSION {
-        return Err(Fault::new(FaultCode::TooLong, format!("{all} bytes, above {MAX_SESSION}")));
+        return Err(RpcError::new(ErrorCode::TooLong, format!("{all} bytes, above {MAX_SESSION}")));
     }
     whole(first, all, inbox).await
 }
@@ -33,7 +33,7 @@ pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Res
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
 pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &Outbox) {
     let mut stdin = Some(stdin);
-    while let Some(Frame { head: Ask::Data { last }, payload: bytes, .. }) = pieces.recv().await {
+    while let Some(Frame { head: Request::Data { last }, payload: bytes, .. }) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {
             let written = pipe.write_all(&bytes).await;
             let closed = if last { pipe.shutdown().await } else { Ok(()) };

@@ -11,75 +11,75 @@ use crate::jobs::wait::wait;
 use crate::net::probe::probe;
 use crate::os::blocking::{TURN, apart};
 use crate::os::machine::Ids;
+use crate::protocol::patterns::line_pattern;
+use crate::protocol::{
+    CallReply, ErrorCode, FileRef, GuestMessage, LastLines, LineMatch, MAX_HEADER, MAX_PAYLOAD, OutputPage,
+    ReadRequest, Request, RpcError, SearchRequest, SearchResult, StreamSelector, WaitRequest,
+};
 use crate::server::channel::{Inbox, Outbox};
 use crate::server::codec::Frame;
 use crate::server::services::Supervisor;
-use crate::wire::patterns::line_pattern;
-use crate::wire::{
-    Answer, Ask, At, Fault, FaultCode, Found, LastLines, MAX_HEADER, MAX_PAYLOAD, Match, Page, Part, Read, Say, Search,
-    Wait,
-};
 
 /// A search that takes longer answers what it found until then.
 const SEARCH: Duration = Duration::from_secs(10);
 
-type Answered = Result<(Say, Vec<u8>), Fault>;
+type Answered = Result<(GuestMessage, Vec<u8>), RpcError>;
 
 /// Answers, unless the caller leaves before.
-pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Ask, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Request, mut inbox: Inbox, out: &Outbox) {
     let left = async {
         loop {
             match inbox.recv().await {
-                None | Some(Frame { head: Ask::Leave, .. }) => return,
+                None | Some(Frame { head: Request::Leave, .. }) => return,
                 Some(_) => {}
             }
         }
     };
     let result = tokio::select! {
         result = find(supervisor, ask) => result,
-        () = left => Err(Fault::new(FaultCode::Invalid, "the channel was left")),
+        () = left => Err(RpcError::new(ErrorCode::Invalid, "the channel was left")),
     };
     out.say_result(result).await;
 }
 
-async fn find(supervisor: &Arc<Supervisor>, ask: Ask) -> Answered {
+async fn find(supervisor: &Arc<Supervisor>, ask: Request) -> Answered {
     match ask {
-        Ask::Jobs => jobs(supervisor),
-        Ask::Job { job } => plain(Answer::Job(supervisor.jobs.find(&job)?.seen())),
-        Ask::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
-        Ask::Read(read) => page(&supervisor.jobs.find(&read.job)?, &read),
-        Ask::Tail { job, lines, limit } => {
+        Request::Jobs => jobs(supervisor),
+        Request::Job { job } => plain(CallReply::Job(supervisor.jobs.find(&job)?.seen())),
+        Request::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
+        Request::Read(read) => page(&supervisor.jobs.find(&read.job)?, &read),
+        Request::Tail { job, lines, limit } => {
             let (page, bytes) = tail(&supervisor.jobs.find(&job)?, LastLines { lines, limit });
-            Ok((Say::Answer(Answer::Page(page)), bytes))
+            Ok((GuestMessage::Answer(CallReply::Page(page)), bytes))
         }
-        Ask::Search(search) => found(&supervisor.jobs.find(&search.job)?, &search).await,
-        Ask::Wait(ask) => waited(supervisor.jobs.find(&ask.job)?, ask).await,
-        Ask::Probe(ask) => plain(Answer::Probed(probe(supervisor.relays.has_token(), ask).await?)),
-        Ask::Settle(ask) => plain(Answer::Settled(supervisor.ensure_user(ask).await?)),
-        Ask::Stat(at) => plain(Answer::File(on_files(supervisor, at, Files::stat).await?)),
-        Ask::List { at, limit } => list(supervisor, at, limit).await,
-        Ask::MakeDir { at, mode, parents } => {
+        Request::Search(search) => found(&supervisor.jobs.find(&search.job)?, &search).await,
+        Request::Wait(ask) => waited(supervisor.jobs.find(&ask.job)?, ask).await,
+        Request::Probe(ask) => plain(CallReply::Probed(probe(supervisor.relays.has_token(), ask).await?)),
+        Request::Settle(ask) => plain(CallReply::Settled(supervisor.ensure_user(ask).await?)),
+        Request::Stat(at) => plain(CallReply::File(on_files(supervisor, at, Files::stat).await?)),
+        Request::List { at, limit } => list(supervisor, at, limit).await,
+        Request::MakeDir { at, mode, parents } => {
             let made = on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?;
-            plain(Answer::File(made))
+            plain(CallReply::File(made))
         }
-        Ask::Link { at, target, replace } => {
-            let link = move |files: &Files, ids: &Ids, at: &At| files.make_link(ids, at, &target, replace);
-            plain(Answer::File(on_files(supervisor, at, link).await?))
+        Request::Link { at, target, replace } => {
+            let link = move |files: &Files, ids: &Ids, at: &FileRef| files.make_link(ids, at, &target, replace);
+            plain(CallReply::File(on_files(supervisor, at, link).await?))
         }
-        Ask::Rename { at, name } => {
-            let rename = move |files: &Files, ids: &Ids, at: &At| files.rename(ids, at, &name);
-            plain(Answer::File(on_files(supervisor, at, rename).await?))
+        Request::Rename { at, name } => {
+            let rename = move |files: &Files, ids: &Ids, at: &FileRef| files.rename(ids, at, &name);
+            plain(CallReply::File(on_files(supervisor, at, rename).await?))
         }
-        Ask::Remove { at, recursive } => {
+        Request::Remove { at, recursive } => {
             on_files(supervisor, at, move |files, ids, at| files.remove(ids, at, recursive)).await?;
-            plain(Answer::Done)
+            plain(CallReply::Done)
         }
-        _ => Err(Fault::new(FaultCode::Invalid, "that opens no channel")),
+        _ => Err(RpcError::new(ErrorCode::Invalid, "that opens no channel")),
     }
 }
 
-fn plain(answer: Answer) -> Answered {
-    Ok((Say::Answer(answer), Vec::new()))
+fn plain(answer: CallReply) -> Answered {
+    Ok((GuestMessage::Answer(answer), Vec::new()))
 }
 
 /// As many as a header holds, the newest.
@@ -92,7 +92,7 @@ fn jobs(supervisor: &Supervisor) -> Answered {
         jobs.push(job);
     }
     jobs.reverse();
-    plain(Answer::Jobs(jobs))
+    plain(CallReply::Jobs(jobs))
 }
 
 async fn cancel(supervisor: &Supervisor, id: &str, grace_ms: u64) -> Answered {
@@ -104,47 +104,47 @@ async fn cancel(supervisor: &Supervisor, id: &str, grace_ms: u64) -> Answered {
         if left {
             supervisor.machine.end(job.mark, grace).await;
         }
-        return plain(Answer::Cancelled { now: left, job: job.seen() });
+        return plain(CallReply::Cancelled { now: left, job: job.seen() });
     }
     let mut changes = job.changes();
     job.order(Order::Cancel(grace));
     while !job.ended() && changes.changed().await.is_ok() {}
-    plain(Answer::Cancelled { now: true, job: job.seen() })
+    plain(CallReply::Cancelled { now: true, job: job.seen() })
 }
 
-fn page(job: &Arc<Job>, read: &Read) -> Answered {
+fn page(job: &Arc<Job>, read: &ReadRequest) -> Answered {
     let limit = usize::try_from(read.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
     let running = !job.ended();
     Ok(job.log(|log| {
         let (offset, bytes) = log.read(read.part, log.resolve(read.part, read.from), limit);
         let page = page_of(log, read.part, offset..offset + bytes.len() as u64, running);
-        (Say::Answer(Answer::Page(page)), bytes)
+        (GuestMessage::Answer(CallReply::Page(page)), bytes)
     }))
 }
 
-fn tail(job: &Arc<Job>, last: LastLines) -> (Page, Vec<u8>) {
+fn tail(job: &Arc<Job>, last: LastLines) -> (OutputPage, Vec<u8>) {
     let limit = usize::try_from(last.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
     let running = !job.ended();
     job.log(|log| {
         let (offset, bytes) = log.tail(last.lines, limit);
-        (page_of(log, Part::All, offset..offset + bytes.len() as u64, running), bytes)
+        (page_of(log, StreamSelector::All, offset..offset + bytes.len() as u64, running), bytes)
     })
 }
 
-fn page_of(log: &Log, part: Part, range: Range<u64>, running: bool) -> Page {
-    Page { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
+fn page_of(log: &Log, part: StreamSelector, range: Range<u64>, running: bool) -> OutputPage {
+    OutputPage { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
 }
 
-async fn waited(job: Arc<Job>, ask: Wait) -> Answered {
+async fn waited(job: Arc<Job>, ask: WaitRequest) -> Answered {
     let last = ask.tail;
     let mut waited = wait(job.clone(), ask).await?;
     let (page, bytes) = last.map(|last| tail(&job, last)).unzip();
     waited.tail = page;
-    Ok((Say::Answer(Answer::Waited(waited)), bytes.unwrap_or_default()))
+    Ok((GuestMessage::Answer(CallReply::Waited(waited)), bytes.unwrap_or_default()))
 }
 
 /// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.
-async fn found(job: &Arc<Job>, search: &Search) -> Answered {
+async fn found(job: &Arc<Job>, search: &SearchRequest) -> Answered {
     let pattern = line_pattern(&search.pattern, search.ignore_case)?;
     let (part, deadline) = (search.part, Instant::now() + SEARCH);
     let running = !job.ended();
@@ -160,16 +160,16 @@ async fn found(job: &Arc<Job>, search: &Search) -> Answered {
     }
     let (matches, more, next) = hunt.answer();
     let (first, total) = job.log(|log| (log.first(part), log.total(part)));
-    let mut found = Found { matches, more, next, first, total, running };
+    let mut found = SearchResult { matches, more, next, first, total, running };
     fit(&mut found);
     let payload = serde_json::to_vec(&found.matches).expect("matches have string keys only");
-    Ok((Say::Answer(Answer::Found(found)), payload))
+    Ok((GuestMessage::Answer(CallReply::Found(found)), payload))
 }
 
 /// Fewer matches, if they are more than a payload holds.
-fn fit(found: &mut Found) {
+fn fit(found: &mut SearchResult) {
     let mut room = MAX_PAYLOAD - 2;
-    let fits = |it: &&Match| {
+    let fits = |it: &&LineMatch| {
         let bytes = serde_json::to_vec(it).map_or(usize::MAX, |it| it.len() + 1);
         room.checked_sub(bytes).map(|left| room = left).is_some()
     };
@@ -181,7 +181,7 @@ fn fit(found: &mut Found) {
     }
 }
 
-async fn list(supervisor: &Arc<Supervisor>, at: At, limit: u64) -> Answered {
+async fn list(supervisor: &Arc<Supervisor>, at: FileRef, limit: u64) -> Answered {
     let (mut entries, mut more) = on_files(supervisor, at, move |files, ids, at| files.list(ids, at, limit)).await?;
     let mut payload = serde_json::to_vec(&entries).expect("entries have string keys only");
     while payload.len() > MAX_PAYLOAD {
@@ -189,19 +189,20 @@ async fn list(supervisor: &Arc<Supervisor>, at: At, limit: u64) -> Answered {
         entries.truncate(entries.len() * MAX_PAYLOAD / payload.len() - 1);
         payload = serde_json::to_vec(&entries).expect("entries have string keys only");
     }
-    Ok((Say::Answer(Answer::Entries { more }), payload))
+    Ok((GuestMessage::Answer(CallReply::Entries { more }), payload))
 }
 
 /// Does something to files as a user, where it may block.
 pub(crate) async fn on_files<T: Send + 'static>(
     supervisor: &Arc<Supervisor>,
-    at: At,
-    act: impl FnOnce(&Files, &Ids, &At) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
+    at: FileRef,
+    act: impl FnOnce(&Files, &Ids, &FileRef) -> Result<T, RpcError> + Send + 'static,
+) -> Result<T, RpcError> {
     let ids = supervisor.machine.ids(&at.user)?;
     let supervisor = supervisor.clone();
     let work = move || {
-        let files = supervisor.files.as_ref().ok_or_else(|| Fault::new(FaultCode::Io, "the root cannot be opened"))?;
+        let files =
+            supervisor.files.as_ref().ok_or_else(|| RpcError::new(ErrorCode::Io, "the root cannot be opened"))?;
         act(files, &ids, &at)
     };
     apart(work).await?

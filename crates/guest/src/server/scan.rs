@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use crate::files::{Scan, Sought};
 use crate::os::blocking::{TURN, apart};
+use crate::protocol::{CallReply, ErrorCode, RpcError, ScanRequest, SecretQuery};
 use crate::server::channel::{Inbox, Outbox, left};
 use crate::server::payload::within;
 use crate::server::services::Supervisor;
-use crate::wire::{Answer, Fault, FaultCode, Holding, Walk};
 
 /// Goes through files and tells what it met, unless the caller leaves before.
 pub(crate) async fn walk(
     supervisor: &Arc<Supervisor>,
-    ask: Walk,
+    ask: ScanRequest,
     (payload, mut inbox): (Vec<u8>, Inbox),
     out: &Outbox,
 ) {
@@ -23,11 +23,11 @@ pub(crate) async fn walk(
             fault = left(&mut inbox) => Err(fault),
         }
     };
-    out.say_whole(met.await.map(|(entries, more)| (Answer::Walked { more }, entries))).await;
+    out.say_whole(met.await.map(|(entries, more)| (CallReply::Walked { more }, entries))).await;
 }
 
 /// In turns: who leaves ends it, and others have the thread in between.
-async fn go(supervisor: &Arc<Supervisor>, ask: Walk, values: Vec<u8>) -> Result<(Vec<u8>, bool), Fault> {
+async fn go(supervisor: &Arc<Supervisor>, ask: ScanRequest, values: Vec<u8>) -> Result<(Vec<u8>, bool), RpcError> {
     let begun = supervisor.clone();
     let begin = move || {
         let sought = match &ask.holding {
@@ -38,7 +38,7 @@ async fn go(supervisor: &Arc<Supervisor>, ask: Walk, values: Vec<u8>) -> Result<
                 sought => sought,
             },
         };
-        let files = begun.files.as_ref().ok_or_else(|| Fault::new(FaultCode::Io, "the root cannot be opened"))?;
+        let files = begun.files.as_ref().ok_or_else(|| RpcError::new(ErrorCode::Io, "the root cannot be opened"))?;
         files.scan(&ask, sought).map(Some)
     };
     let Some(mut scan) = apart(begin).await?? else { return Ok((b"[]".to_vec(), false)) };
@@ -56,7 +56,7 @@ async fn go(supervisor: &Arc<Supervisor>, ask: Walk, values: Vec<u8>) -> Result<
 }
 
 /// The values that were sent, and those of the session's variables that were named.
-fn sought(supervisor: &Supervisor, holding: &Holding, values: &[u8]) -> Result<Option<Sought>, Fault> {
+fn sought(supervisor: &Supervisor, holding: &SecretQuery, values: &[u8]) -> Result<Option<Sought>, RpcError> {
     let session = supervisor.session.variables();
     let named = |variable: &&Vec<u8>| {
         let name = variable.split(|it| *it == b'=').next().unwrap_or_default();
@@ -72,14 +72,14 @@ fn sought(supervisor: &Supervisor, holding: &Holding, values: &[u8]) -> Result<O
 }
 
 /// Each has its length before it.
-fn split(mut bytes: &[u8]) -> Result<Vec<&[u8]>, Fault> {
+fn split(mut bytes: &[u8]) -> Result<Vec<&[u8]>, RpcError> {
     let mut values = Vec::new();
     while !bytes.is_empty() {
         let value = bytes.split_first_chunk().and_then(|(length, rest)| {
             let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
             rest.split_at_checked(length)
         });
-        let (value, rest) = value.ok_or_else(|| Fault::new(FaultCode::Invalid, "a value breaks off"))?;
+        let (value, rest) = value.ok_or_else(|| RpcError::new(ErrorCode::Invalid, "a value breaks off"))?;
         values.push(value);
         bytes = rest;
     }

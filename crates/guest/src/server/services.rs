@@ -8,10 +8,10 @@ use crate::files::Files;
 use crate::jobs::table::JobTable;
 use crate::net::proxy_ports::Relays;
 use crate::os::machine::Machine;
+use crate::protocol::{EnsureUser, OpenWorkerSocket, RpcError, UserInfo};
 use crate::secrets::Secrets;
 use crate::secrets::session_env::SessionEnv;
 use crate::server::quota::Quotas;
-use crate::wire::{Fault, Settle, Settled, Worker};
 use crate::workspace::Spaces;
 
 /// Everything that a guest does. Connections come and go; this stays.
@@ -28,7 +28,7 @@ pub struct Supervisor {
     /// Of this run: a container that was started anew has another one.
     run: String,
     /// What a worker may use, once the host has let one in.
-    pub(crate) door: Mutex<Option<Worker>>,
+    pub(crate) door: Mutex<Option<OpenWorkerSocket>>,
 }
 
 impl Supervisor {
@@ -63,7 +63,7 @@ impl Supervisor {
     }
 
     /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
-    pub(crate) async fn ensure_user(&self, ask: Settle) -> Result<Settled, Fault> {
+    pub(crate) async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let settled = self.machine.settle(ask).await?;
         self.session.belongs_to(settled.uid);
         Ok(settled)
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::Container;
     use crate::jobs::table::Words;
-    use crate::wire::{Exec, FaultCode, Life, Limits, Secret, Show, Who};
+    use crate::protocol::{ErrorCode, ExecRequest, ExecTimeouts, Lifetime, OutputMode, PutSecret, UserSpec};
 
     fn supervisor() -> (Arc<Supervisor>, TempDir) {
         let dir = tempfile::tempdir().unwrap();
@@ -91,8 +91,8 @@ mod tests {
         (Supervisor::new(Arc::new(container), dir.path()), dir)
     }
 
-    fn job(id: &str, file: &str, most: Option<u32>) -> Exec {
-        Exec {
+    fn job(id: &str, file: &str, most: Option<u32>) -> ExecRequest {
+        ExecRequest {
             job: id.into(),
             shell: false,
             words: 0,
@@ -101,13 +101,13 @@ mod tests {
             bare: false,
             files: vec![file.into()],
             inside: false,
-            user: Who::Name("nobody".into()),
+            user: UserSpec::Name("nobody".into()),
             cwd: "/".into(),
             stdin: false,
             terminal: None,
-            limits: Limits { total_ms: None, silence_ms: None, grace_ms: 0 },
-            life: Life::Job,
-            show: Show::Nothing,
+            limits: ExecTimeouts { total_ms: None, silence_ms: None, grace_ms: 0 },
+            life: Lifetime::Job,
+            show: OutputMode::Nothing,
             cut: 0,
             most,
         }
@@ -118,7 +118,7 @@ mod tests {
         let (supervisor, dir) = supervisor();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         for name in ["mine", "prompt"] {
-            let ask = Secret { name: name.into(), uid, gid, mode: 0o400, bytes: 0, lent: false };
+            let ask = PutSecret { name: name.into(), uid, gid, mode: 0o400, bytes: 0, lent: false };
             supervisor.secrets.put(&ask, b"canary").unwrap();
         }
         let words = || Words { words: vec![b"x".to_vec()], env: vec![], secret: None };
@@ -126,8 +126,8 @@ mod tests {
         // One that is just being begun has its id already.
         supervisor.jobs.admit(&job("0badcafe", "mine", None)).unwrap();
         let taken = supervisor.jobs.begin(&job("0badcafe", "mine", None), words()).await.err().unwrap();
-        assert_eq!((taken.code, there("mine")), (FaultCode::JobTaken, true));
+        assert_eq!((taken.code, there("mine")), (ErrorCode::JobTaken, true));
         let refused = supervisor.jobs.begin(&job("12345678", "prompt", Some(0)), words()).await.err().unwrap();
-        assert_eq!((refused.code, there("prompt"), there("mine")), (FaultCode::TooMany, false, true));
+        assert_eq!((refused.code, there("prompt"), there("mine")), (ErrorCode::TooMany, false, true));
     }
 }

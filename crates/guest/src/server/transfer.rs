@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use crate::files::{How, Writing};
 use crate::os::blocking::apart;
+use crate::protocol::{CHUNK, CallReply, ErrorCode, FileEntry, FileRef, GuestMessage, Request, RpcError};
 use crate::server::channel::{Inbox, Outbox};
 use crate::server::codec::Frame;
 use crate::server::requests::on_files;
 use crate::server::services::Supervisor;
-use crate::wire::{Answer, Ask, At, CHUNK, Entry, Fault, FaultCode, Say};
 
 /// What is read at once.
 const BLOCK: usize = 4 * CHUNK;
 
 /// Sends a file, as the host has room for it.
-pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: At, (offset, limit): (u64, u64), out: &Outbox) {
+pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: FileRef, (offset, limit): (u64, u64), out: &Outbox) {
     let opened = on_files(supervisor, at, move |files, ids, at| {
         let (entry, file) = files.get(ids, at, offset)?;
         let mut source = Source { file, left: limit };
@@ -26,25 +26,25 @@ pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: At, (offset, limit): (
         Ok(opened) => opened,
         Err(fault) => return out.say_result(Err(fault)).await,
     };
-    if !out.say(Say::Answer(Answer::File(entry))).await {
+    if !out.say(GuestMessage::Answer(CallReply::File(entry))).await {
         return;
     }
     loop {
         let last = block.len() < BLOCK;
         for (index, piece) in block.chunks(CHUNK).enumerate() {
             let last = last && (index + 1) * CHUNK >= block.len();
-            if !out.say_data(Say::Data { last }, piece.to_vec()).await {
+            if !out.say_data(GuestMessage::Data { last }, piece.to_vec()).await {
                 return;
             }
         }
         if last {
             if block.is_empty() {
-                out.say(Say::Data { last: true }).await;
+                out.say(GuestMessage::Data { last: true }).await;
             }
             return;
         }
         let read = tokio::task::spawn_blocking(move || source.next().map(|block| (source, block))).await;
-        (source, block) = match read.unwrap_or_else(|_| Err(Fault::new(FaultCode::Io, "reading broke off"))) {
+        (source, block) = match read.unwrap_or_else(|_| Err(RpcError::new(ErrorCode::Io, "reading broke off"))) {
             Ok(read) => read,
             Err(fault) => return out.say_result(Err(fault)).await,
         };
@@ -58,29 +58,29 @@ struct Source {
 
 impl Source {
     /// A whole block, or what is left.
-    fn next(&mut self) -> Result<Vec<u8>, Fault> {
+    fn next(&mut self) -> Result<Vec<u8>, RpcError> {
         let mut block = Vec::new();
         let wanted = self.left.min(BLOCK as u64);
         let read = (&mut self.file).take(wanted).read_to_end(&mut block);
-        read.map_err(|err| Fault::new(FaultCode::Io, format!("reading failed: {err}")))?;
+        read.map_err(|err| RpcError::new(ErrorCode::Io, format!("reading failed: {err}")))?;
         self.left -= block.len() as u64;
         Ok(block)
     }
 }
 
 /// Takes a file; it is in place when all of it is there.
-pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: At, how: How, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut inbox: Inbox, out: &Outbox) {
     let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
     let placed = match begun {
         Ok(writing) => fill(writing, &mut inbox, out).await,
         Err(fault) => Err(fault),
     };
-    out.say_result(placed.map(|entry| (Say::Answer(Answer::File(entry)), Vec::new()))).await;
+    out.say_result(placed.map(|entry| (GuestMessage::Answer(CallReply::File(entry)), Vec::new()))).await;
 }
 
 /// Who waits for content holds no thread: there are few.
-async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<Entry, Fault> {
-    while let Some(Frame { head: Ask::Data { last }, payload, .. }) = inbox.recv().await {
+async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<FileEntry, RpcError> {
+    while let Some(Frame { head: Request::Data { last }, payload, .. }) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;
@@ -94,10 +94,10 @@ async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<E
     }
     // It removes its file.
     apart(move || drop(writing)).await?;
-    Err(Fault::new(FaultCode::Io, "the content broke off, and nothing was replaced"))
+    Err(RpcError::new(ErrorCode::Io, "the content broke off, and nothing was replaced"))
 }
 
 enum Written {
     Part(Writing),
-    Whole(Entry),
+    Whole(FileEntry),
 }

@@ -14,9 +14,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::os::machine::NewUser;
+use crate::protocol::{
+    CallReply, ErrorCode, ExecRequest, GuestMessage, OpenWorkerSocket, Request, RpcError, UserSpec,
+    workspace::WorkspaceRequest,
+};
 use crate::server::connection::{Caller, serve_socket};
 use crate::server::services::Supervisor;
-use crate::wire::{Answer, Ask, Exec, Fault, FaultCode, Say, Who, Worker, space::Space};
 
 /// Where it is, below the root of the machine.
 const SOCKET: &str = ".coracle/run/worker.sock";
@@ -25,13 +28,13 @@ const SOCKET: &str = ".coracle/run/worker.sock";
 const MOST: usize = 8;
 
 /// Lets a worker in. The same again changes nothing; another one is refused.
-pub(crate) fn open(supervisor: &Arc<Supervisor>, ask: Worker) -> Result<(Say, Vec<u8>), Fault> {
-    let done = Ok((Say::Answer(Answer::Done), Vec::new()));
+pub(crate) fn open(supervisor: &Arc<Supervisor>, ask: OpenWorkerSocket) -> Result<(GuestMessage, Vec<u8>), RpcError> {
+    let done = Ok((GuestMessage::Answer(CallReply::Done), Vec::new()));
     check(&ask)?;
     let mut door = supervisor.door.lock().unwrap_or_else(PoisonError::into_inner);
     match &*door {
         Some(there) if *there == ask => return done,
-        Some(_) => return Err(Fault::new(FaultCode::Exists, "another worker was let in already")),
+        Some(_) => return Err(RpcError::new(ErrorCode::Exists, "another worker was let in already")),
         None => {}
     }
     let users = [("worker", ask.worker, "/nonexistent", false), ("agent", ask.agent, "/home/agent", true)];
@@ -39,19 +42,19 @@ pub(crate) fn open(supervisor: &Arc<Supervisor>, ask: Worker) -> Result<(Say, Ve
         supervisor.machine.add_user(NewUser { name, uid, gid, home, login })?;
     }
     let listener = listen(&supervisor.machine.root().join(SOCKET), ask.worker)
-        .map_err(|err| Fault::new(FaultCode::Io, format!("the worker's socket cannot be made: {err}")))?;
+        .map_err(|err| RpcError::new(ErrorCode::Io, format!("the worker's socket cannot be made: {err}")))?;
     tokio::spawn(accept(listener, Arc::new(ask.clone()), supervisor.clone()));
     *door = Some(ask);
     done
 }
 
-fn check(ask: &Worker) -> Result<(), Fault> {
+fn check(ask: &OpenWorkerSocket) -> Result<(), RpcError> {
     let numbers = [ask.worker.0, ask.worker.1, ask.agent.0, ask.agent.1];
     if numbers.contains(&u32::MAX) || numbers.contains(&0) {
-        return Err(Fault::new(FaultCode::Invalid, "neither a worker nor an agent is root or nobody"));
+        return Err(RpcError::new(ErrorCode::Invalid, "neither a worker nor an agent is root or nobody"));
     }
     if !is_beneath(&ask.root, "/") || ask.root == "/" {
-        return Err(Fault::new(FaultCode::Invalid, "the root is an absolute path without `..`"));
+        return Err(RpcError::new(ErrorCode::Invalid, "the root is an absolute path without `..`"));
     }
     Ok(())
 }
@@ -74,7 +77,7 @@ fn listen(at: &Path, (uid, gid): (u32, u32)) -> io::Result<UnixListener> {
     }
 }
 
-async fn accept(listener: UnixListener, given: Arc<Worker>, supervisor: Arc<Supervisor>) {
+async fn accept(listener: UnixListener, given: Arc<OpenWorkerSocket>, supervisor: Arc<Supervisor>) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
         match listener.accept().await {
@@ -95,44 +98,44 @@ async fn accept(listener: UnixListener, given: Arc<Worker>, supervisor: Arc<Supe
 }
 
 /// The permission bits say the same; root inside gets past those.
-fn is_worker(stream: &UnixStream, given: &Worker) -> bool {
+fn is_worker(stream: &UnixStream, given: &OpenWorkerSocket) -> bool {
     let own = rustix::process::geteuid();
     // A guest that is not root has one user for all, and so has one that is played.
     stream.peer_cred().is_ok_and(|it| it.uid() == given.worker.0 || !own.is_root() && it.uid() == own.as_raw())
 }
 
 /// What a worker asks, as what it may: its own jobs, and the agent's files and commands.
-pub(crate) fn narrowed(supervisor: &Supervisor, ask: Ask, given: &Worker) -> Result<Ask, Fault> {
+pub(crate) fn narrowed(supervisor: &Supervisor, ask: Request, given: &OpenWorkerSocket) -> Result<Request, RpcError> {
     let (uid, gid) = given.agent;
-    let user = Who::Ids { uid, gid: Some(gid) };
+    let user = UserSpec::Ids { uid, gid: Some(gid) };
     let beneath = |path: &str| match is_beneath(path, &given.root) {
         true => Ok(()),
-        false => Err(Fault::new(FaultCode::Denied, format!("only what lies beneath `{}` is reached", given.root))),
+        false => Err(RpcError::new(ErrorCode::Denied, format!("only what lies beneath `{}` is reached", given.root))),
     };
     let own = |job: &str| match supervisor.jobs.find(job)?.inside {
         true => Ok(()),
-        false => Err(Fault::new(FaultCode::NoJob, format!("no job `{job}`"))),
+        false => Err(RpcError::new(ErrorCode::NoJob, format!("no job `{job}`"))),
     };
     match ask {
-        Ask::Exec(ask) if ask.secret == 0 && ask.files.is_empty() => {
+        Request::Exec(ask) if ask.secret == 0 && ask.files.is_empty() => {
             beneath(&ask.cwd)?;
-            Ok(Ask::Exec(Exec { user, inside: true, ..ask }))
+            Ok(Request::Exec(ExecRequest { user, inside: true, ..ask }))
         }
-        Ask::Space(ask) => {
+        Request::Space(ask) => {
             beneath(&ask.root)?;
-            Ok(Ask::Space(Space { user, ..ask }))
+            Ok(Request::Space(WorkspaceRequest { user, ..ask }))
         }
-        Ask::Attach { ref job, .. }
-        | Ask::Job { ref job }
-        | Ask::CancelJob { ref job, .. }
-        | Ask::Tail { ref job, .. } => {
+        Request::Attach { ref job, .. }
+        | Request::Job { ref job }
+        | Request::CancelJob { ref job, .. }
+        | Request::Tail { ref job, .. } => {
             own(job)?;
             Ok(ask)
         }
-        Ask::Read(ref read) => own(&read.job).map(|()| ask),
-        Ask::Search(ref search) => own(&search.job).map(|()| ask),
-        Ask::Wait(ref wait) => own(&wait.job).map(|()| ask),
-        _ => Err(Fault::new(FaultCode::Denied, "a worker may not ask that")),
+        Request::Read(ref read) => own(&read.job).map(|()| ask),
+        Request::Search(ref search) => own(&search.job).map(|()| ask),
+        Request::Wait(ref wait) => own(&wait.job).map(|()| ask),
+        _ => Err(RpcError::new(ErrorCode::Denied, "a worker may not ask that")),
     }
 }
 

@@ -4,24 +4,24 @@
 use std::sync::Arc;
 
 use crate::os::blocking::{Stop, StopOnDrop, apart};
+use crate::protocol::workspace::WorkspaceRequest;
+use crate::protocol::{CallReply, ErrorCode, RpcError};
 use crate::server::channel::{Inbox, LastWord, Outbox, left};
 use crate::server::payload::whole;
 use crate::server::services::Supervisor;
-use crate::wire::space::Space;
-use crate::wire::{Answer, Fault, FaultCode};
 use crate::workspace::MAX_BROUGHT;
 
 /// Does something in a workspace and tells what came of it, unless the caller leaves before.
 pub(crate) async fn space(
     supervisor: &Arc<Supervisor>,
-    ask: Space,
+    ask: WorkspaceRequest,
     (payload, mut inbox): (Vec<u8>, Inbox),
     out: &Outbox,
 ) {
     let told = async {
         let bytes = ask.bytes as usize;
         if bytes > MAX_BROUGHT {
-            return Err(Fault::new(FaultCode::TooLong, format!("{bytes} bytes, above {MAX_BROUGHT}")));
+            return Err(RpcError::new(ErrorCode::TooLong, format!("{bytes} bytes, above {MAX_BROUGHT}")));
         }
         let content = whole(payload, bytes, &mut inbox).await?;
         let (supervisor, stop) = (supervisor.clone(), Stop::default());
@@ -30,7 +30,7 @@ pub(crate) async fn space(
         let its = last_word.clone();
         let work = move || {
             let json = supervisor.spaces.act_as_json(&*supervisor.machine, ask, &content, &stop)?;
-            Ok((!own.say_at_once(Answer::Space, &json, || its.take())).then_some(json))
+            Ok((!own.say_at_once(CallReply::Space, &json, || its.take())).then_some(json))
         };
         tokio::select! {
             unsaid = apart(work) => unsaid?,
@@ -39,7 +39,7 @@ pub(crate) async fn space(
     };
     match told.await {
         Ok(None) => {}
-        Ok(Some(json)) => out.say_whole(Ok((Answer::Space, json))).await,
+        Ok(Some(json)) => out.say_whole(Ok((CallReply::Space, json))).await,
         Err(fault) => out.say_result(Err(fault)).await,
     }
     supervisor.spaces.settle().await;

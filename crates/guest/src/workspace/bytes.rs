@@ -9,7 +9,7 @@ use super::Work;
 use super::memory::By;
 use super::print::Print;
 use crate::files::error::Tried;
-use crate::wire::space::{Done, MAX_TOLD};
+use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 
 /// Who reads has no name in an act; this is the tool that does.
 pub(super) const READER: &str = "read_file";
@@ -18,7 +18,7 @@ pub(super) const READER: &str = "read_file";
 const MOST: usize = MAX_TOLD / 2;
 
 impl Work<'_> {
-    pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> Tried<Done> {
+    pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> Tried<WorkspaceReply> {
         let (there, real) = self.root.look(path)?;
         let file = there.read()?;
         let print = Print::of(&file)?;
@@ -33,6 +33,6 @@ impl Work<'_> {
         }
         piece.truncate(got);
         self.memory.touch(&real, &print, READER, By::Tool);
-        Ok(Done::Bytes { content: STANDARD.encode(&piece), offset, size: print.size })
+        Ok(WorkspaceReply::Bytes { content: STANDARD.encode(&piece), offset, size: print.size })
     }
 }

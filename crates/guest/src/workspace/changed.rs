@@ -16,7 +16,7 @@ use super::memory::{By, Memory};
 use super::print::Print;
 use crate::files::error::Tried;
 use crate::files::walk::{Walk, WalkLimits, by_parts};
-use crate::wire::space::{Bounds, Changes};
+use crate::protocol::workspace::{ChangeReport, SearchLimits};
 
 /// Files that are remembered between two looks, at most.
 const MOST: usize = 200_000;
@@ -77,11 +77,17 @@ impl Memory {
 }
 
 impl Work<'_> {
-    pub(super) fn changed(&self, hints: &[String], exclude: &[String], bounds: Bounds, tool: &str) -> Tried<Changes> {
+    pub(super) fn changed(
+        &self,
+        hints: &[String],
+        exclude: &[String],
+        bounds: SearchLimits,
+        tool: &str,
+    ) -> Tried<ChangeReport> {
         let at_ns = now_ns();
         let look = self.look_at_all(exclude, bounds)?;
         let news = self.news(&look, hints, at_ns);
-        let (mut changes, until) = (Changes { complete: look.complete, ..Changes::default() }, look.until);
+        let (mut changes, until) = (ChangeReport { complete: look.complete, ..ChangeReport::default() }, look.until);
         for (path, news) in news {
             if !self.note(&path, news, tool, std::time::Instant::now() < until) {
                 continue;
@@ -108,7 +114,7 @@ impl Work<'_> {
         Ok(changes)
     }
 
-    fn look_at_all(&self, exclude: &[String], bounds: Bounds) -> Tried<Look> {
+    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> Tried<Look> {
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
         let mut files = Vec::new();

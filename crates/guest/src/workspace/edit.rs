@@ -11,7 +11,7 @@ use crate::files::error::FsError;
 use crate::files::error::Tried;
 use crate::files::resolve::ResolvedPath;
 use crate::files::resolve::content;
-use crate::wire::space::{MAX_CONTENT, Trouble, TroubleCode, Written};
+use crate::protocol::workspace::{MAX_CONTENT, WorkspaceError, WorkspaceErrorCode, WriteReport};
 
 /// Lines that are told of a text that is there more than once.
 const LINES: usize = 5;
@@ -28,28 +28,28 @@ pub(super) struct Edit<'a> {
 
 impl Work<'_> {
     /// `texts`: the old one, then the new one.
-    pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> Tried<Written> {
+    pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> Tried<WriteReport> {
         let Some((old, new)) = texts.split_at_checked(edit.old) else {
-            return Err(FsError::saying(TroubleCode::Io, "the texts break off"));
+            return Err(FsError::saying(WorkspaceErrorCode::Io, "the texts break off"));
         };
         if old.len() as u64 > MAX_CONTENT || new.len() as u64 > MAX_CONTENT {
-            return Err(TroubleCode::TooLarge.into());
+            return Err(WorkspaceErrorCode::TooLarge.into());
         }
         self.change(edit.path, false, |place| self.edit_at(edit, place, (old, new)))
     }
 
-    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath, (old, new): (&[u8], &[u8])) -> Tried<Written> {
+    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath, (old, new): (&[u8], &[u8])) -> Tried<WriteReport> {
         let (file, stat) = self.old(place, edit.seen)?;
-        let before = content(&file, MAX_CONTENT)?.ok_or(TroubleCode::TooLarge)?;
+        let before = content(&file, MAX_CONTENT)?.ok_or(WorkspaceErrorCode::TooLarge)?;
         let made = replaced(&before, old, new, edit.all)?;
         let done = if made.content == before {
-            self.tell(edit.path, place, (file, stat), edit.tool).map(|it| Written { changed: false, ..it })
+            self.tell(edit.path, place, (file, stat), edit.tool).map(|it| WriteReport { changed: false, ..it })
         } else {
             drop(before);
             let (_, stat) = self.replace(place, (stat.st_mode, true), |it| Ok(it.write_all(&made.content)?))?;
             Ok(self.tell_content(edit.path, place, (&made.content, stat), edit.tool))
         };
-        done.map(|it| Written { replaced: made.count, adapted: made.adapted, ..it })
+        done.map(|it| WriteReport { replaced: made.count, adapted: made.adapted, ..it })
     }
 }
 
@@ -63,7 +63,7 @@ struct Made {
 
 fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> Tried<Made> {
     if old.is_empty() {
-        return Err(TroubleCode::NoMatch.into());
+        return Err(WorkspaceErrorCode::NoMatch.into());
     }
     let (mut old, mut new, mut adapted) = (Cow::Borrowed(old), Cow::Borrowed(new), false);
     let mut count = Finder::new(&*old).find_iter(content).count();
@@ -73,17 +73,18 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> Tried<Made> {
     }
     let finder = Finder::new(&*old);
     if count == 0 {
-        return Err(TroubleCode::NoMatch.into());
+        return Err(WorkspaceErrorCode::NoMatch.into());
     }
     if count > 1 && !all {
         let first: Vec<usize> = finder.find_iter(content).take(LINES).collect();
         let lines = first.iter().map(|at| 1 + memchr_iter(b'\n', &content[..*at]).count() as u64).collect();
-        let ambiguous = Trouble { occurrences: count as u64, lines, ..Trouble::of(TroubleCode::Ambiguous) };
+        let ambiguous =
+            WorkspaceError { occurrences: count as u64, lines, ..WorkspaceError::of(WorkspaceErrorCode::Ambiguous) };
         return Err(ambiguous.into());
     }
     let size = content.len() - count * old.len() + count.saturating_mul(new.len());
     if size as u64 > MAX_CONTENT {
-        return Err(TroubleCode::TooLarge.into());
+        return Err(WorkspaceErrorCode::TooLarge.into());
     }
     let (mut made, mut rest) = (Vec::with_capacity(size), 0);
     for at in finder.find_iter(content) {
@@ -128,17 +129,20 @@ mod tests {
     fn w20_line_ends_of_a_file_are_kept() {
         assert_eq!(made("a\r\nb\r\n", "b", "c", false).unwrap(), ("a\r\nc\r\n".into(), 1, false));
         assert_eq!(made("a\r\nb\r\n", "a\nb", "x\ny\nz", false).unwrap(), ("x\r\ny\r\nz\r\n".into(), 1, true));
-        assert_eq!(made("a\r\nb\n", "a\nb", "x", false).unwrap_err().0.code, TroubleCode::NoMatch);
+        assert_eq!(made("a\r\nb\n", "a\nb", "x", false).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
         assert_eq!(made("a\r\nb\r\n", "a\r\nb", "x\ny", false).unwrap(), ("x\ny\r\n".into(), 1, false));
     }
 
     #[test]
     fn w25_what_is_there_more_than_once_is_told_with_its_lines() {
         let trouble = made("x\ny x\n\nx", "x", "z", false).unwrap_err().0;
-        assert_eq!((trouble.code, trouble.occurrences, trouble.lines), (TroubleCode::Ambiguous, 3, vec![1, 2, 4]));
+        assert_eq!(
+            (trouble.code, trouble.occurrences, trouble.lines),
+            (WorkspaceErrorCode::Ambiguous, 3, vec![1, 2, 4])
+        );
         assert_eq!(made("x\ny x\n\nx", "x", "z", true).unwrap(), ("z\ny z\n\nz".into(), 3, false));
         assert_eq!(made("aaaa", "aa", "b", true).unwrap().0, "bb");
-        assert_eq!(made("a", "", "b", true).unwrap_err().0.code, TroubleCode::NoMatch);
+        assert_eq!(made("a", "", "b", true).unwrap_err().0.code, WorkspaceErrorCode::NoMatch);
     }
 
     proptest! {
@@ -150,7 +154,7 @@ mod tests {
                     prop_assert_eq!(count, content.matches(&old).count() as u64);
                 }
                 Err(trouble) => {
-                    prop_assert_eq!(trouble.0.code, TroubleCode::NoMatch);
+                    prop_assert_eq!(trouble.0.code, WorkspaceErrorCode::NoMatch);
                     prop_assert!(!content.contains(&old));
                 }
             }

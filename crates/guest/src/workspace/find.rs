@@ -9,14 +9,20 @@ use crate::files::error::Tried;
 use crate::files::gitignore::Ignored;
 use crate::files::resolve::{There, look_at};
 use crate::files::walk::{Met, Walk, WalkLimits};
-use crate::wire::patterns::Pattern;
-use crate::wire::space::{Bounds, Done, Item, ItemKind};
+use crate::protocol::patterns::Pattern;
+use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
 /// Files that are told, at most.
 const MOST: usize = 100_000;
 
 impl Work<'_> {
-    pub(super) fn glob(&self, path: &str, pattern: &str, gitignore: bool, bounds: Bounds) -> Tried<Done> {
+    pub(super) fn glob(
+        &self,
+        path: &str,
+        pattern: &str,
+        gitignore: bool,
+        bounds: SearchLimits,
+    ) -> Tried<WorkspaceReply> {
         let pattern = Pattern::parse(pattern)?;
         let (there, real) = self.root.look(path)?;
         there.expect_dir()?;
@@ -34,21 +40,21 @@ impl Work<'_> {
                 omitted += 1;
             }
         }
-        Ok(Done::Globbed { entries, omitted, complete: walk.is_complete() })
+        Ok(WorkspaceReply::Globbed { entries, omitted, complete: walk.is_complete() })
     }
 
     /// A regular file that was met, or a link to one.
-    fn file(&self, path: &str, real: &[u8], met: &Met) -> Option<Item> {
+    fn file(&self, path: &str, real: &[u8], met: &Met) -> Option<WorkspaceEntry> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;
         }
         let there: There = look_at(&met.dir, &met.name).ok()??;
         let (stat, real) = self.behind(&join(real, &met.path), &there).ok()??;
-        if kind(&stat) != ItemKind::File {
+        if kind(&stat) != EntryKind::File {
             return None;
         }
         let (path, odd) = text(&join(path.as_bytes(), &met.path));
-        Some(Item { odd, ..self.item(path, &stat, &real) })
+        Some(WorkspaceEntry { odd, ..self.item(path, &stat, &real) })
     }
 }
 

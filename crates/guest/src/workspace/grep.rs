@@ -21,8 +21,8 @@ use crate::files::gitignore::Ignored;
 use crate::files::resolve::open_found;
 use crate::files::walk::{Met, Walk, WalkLimits};
 use crate::os::blocking::Stop;
-use crate::wire::patterns::Pattern;
-use crate::wire::space::{Bounds, Done, Hit, MAX_TOLD};
+use crate::protocol::patterns::Pattern;
+use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
 
 /// Files that a thread takes at once.
 const BATCH: usize = 32;
@@ -51,7 +51,7 @@ pub(super) struct Grep<'a> {
 }
 
 impl Work<'_> {
-    pub(super) fn grep(&self, grep: &Grep<'_>, bounds: Bounds) -> Tried<Done> {
+    pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> Tried<WorkspaceReply> {
         let hunt = Hunt::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
         let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
         let (there, real) = self.root.look(grep.path)?;
@@ -146,12 +146,12 @@ impl Searcher<'_> {
     fn look(&self, hunt: &Hunt, batch: u64, mut file: File, (block, path): (&mut Block, &[u8])) {
         let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
         let over = || self.is_over();
-        let mut hit = |hit: Hit| {
+        let mut hit = |hit: GrepMatch| {
             // The one file that was asked for has no path below it.
             let whole =
                 || if path.is_empty() { self.path.to_owned() } else { text(&join(self.path.as_bytes(), path)).0 };
             let path = told.path.get_or_insert_with(whole).clone();
-            let hit = Hit { path, ..hit };
+            let hit = GrepMatch { path, ..hit };
             let bytes = weight(&hit);
             let Some(left) = told.left.0.checked_sub(1).zip(told.left.1.checked_sub(bytes)) else { return false };
             told.left = left;
@@ -199,7 +199,7 @@ struct Taken {
 
 #[derive(Debug, Default)]
 struct Hits {
-    hits: Vec<Hit>,
+    hits: Vec<GrepMatch>,
     bytes: usize,
     /// What of it is not told lies behind what is.
     omitted: bool,
@@ -220,7 +220,7 @@ impl Taken {
         (self.most.saturating_sub(own.0), MOST.saturating_sub(own.1))
     }
 
-    fn add(&mut self, batch: u64, hits: Vec<Hit>, omitted: u64) {
+    fn add(&mut self, batch: u64, hits: Vec<GrepMatch>, omitted: u64) {
         self.omitted += omitted;
         if batch >= self.end {
             self.omitted += hits.len() as u64;
@@ -246,7 +246,7 @@ impl Taken {
     }
 }
 
-fn finish(taken: Mutex<Taken>, complete: bool) -> Done {
+fn finish(taken: Mutex<Taken>, complete: bool) -> WorkspaceReply {
     let Taken { most, batches, mut omitted, complete: all, .. } =
         taken.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (mut matches, mut room, mut full) = (Vec::new(), MOST, false);
@@ -266,5 +266,5 @@ fn finish(taken: Mutex<Taken>, complete: bool) -> Done {
         }
         full |= batch.omitted;
     }
-    Done::Grepped { matches, omitted, complete: complete && all }
+    WorkspaceReply::Grepped { matches, omitted, complete: complete && all }
 }

@@ -18,8 +18,8 @@ use regex_syntax::hir::{
 
 use crate::files::error::FsError;
 use crate::files::error::Tried;
-use crate::wire::patterns::MAX_PATTERN;
-use crate::wire::space::{Hit, TroubleCode};
+use crate::protocol::patterns::MAX_PATTERN;
+use crate::protocol::workspace::{GrepMatch, WorkspaceErrorCode};
 
 /// Bytes of a pattern when it is compiled, at most.
 const COMPILED: usize = 4 << 20;
@@ -45,7 +45,7 @@ pub(super) struct Hunt {
 
 impl Hunt {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> Tried<Self> {
-        let bad = |why: String| FsError::saying(TroubleCode::BadPattern, why);
+        let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
             return Err(bad(format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", pattern.len())));
         }
@@ -70,7 +70,7 @@ impl Hunt {
         source: &mut impl Read,
         block: &mut Block,
         over: &dyn Fn() -> bool,
-        hit: &mut dyn FnMut(Hit) -> bool,
+        hit: &mut dyn FnMut(GrepMatch) -> bool,
     ) -> io::Result<u64> {
         block.clear();
         let mut told = Told { count: 0, last: 0, wants: true, hit };
@@ -112,7 +112,7 @@ impl Hunt {
         block.at = limit;
     }
 
-    fn hit(&self, block: &Block, (begin, end): (usize, usize), line: u64) -> Hit {
+    fn hit(&self, block: &Block, (begin, end): (usize, usize), line: u64) -> GrepMatch {
         let bytes = block.bytes();
         let (text, cut) = shown(&bytes[begin..end]);
         let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -129,7 +129,7 @@ impl Hunt {
             after.push(shown(&bytes[from..to]).0);
             at = to + 1;
         }
-        Hit { path: String::new(), line, text, cut, before, after }
+        GrepMatch { path: String::new(), line, text, cut, before, after }
     }
 }
 
@@ -138,7 +138,7 @@ struct Told<'a> {
     /// Number of the last line that was told: of an overlong one each block may match.
     last: u64,
     wants: bool,
-    hit: &'a mut dyn FnMut(Hit) -> bool,
+    hit: &'a mut dyn FnMut(GrepMatch) -> bool,
 }
 
 /// A part of a file: lines that were looked at, lines that are to be, and lines that come after them.

@@ -6,52 +6,52 @@ use super::Work;
 use crate::files::FinalLink;
 use crate::files::error::Tried;
 use crate::files::resolve::{There, target};
-use crate::wire::space::{Item, ItemKind, TroubleCode};
+use crate::protocol::workspace::{EntryKind, WorkspaceEntry, WorkspaceErrorCode};
 
 impl Work<'_> {
     /// What is at a path.
-    pub(super) fn stat(&self, path: &str) -> Tried<Item> {
+    pub(super) fn stat(&self, path: &str) -> Tried<WorkspaceEntry> {
         let (there, real) = self.root.look(path)?;
         Ok(self.item(path.to_owned(), &there.stat, &real))
     }
 
     /// Makes a directory.
-    pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> Tried<Item> {
+    pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> Tried<WorkspaceEntry> {
         let mut place = self.root.place(path, FinalLink::Target, parents)?;
         if let Some(there) = &place.there {
             return match there.expect_dir() {
                 Ok(()) if exist_ok => Ok(self.item(path.to_owned(), &there.stat, &place.path)),
-                _ => Err(TroubleCode::Exists.into()),
+                _ => Err(WorkspaceErrorCode::Exists.into()),
             };
         }
         rustix::fs::mkdirat(&place.dir, place.name.as_slice(), rustix::fs::Mode::from_raw_mode(0o777))?;
         if !place.look_again()? {
-            return Err(TroubleCode::Escape.into());
+            return Err(WorkspaceErrorCode::Escape.into());
         }
-        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         there.expect_dir()?;
         Ok(self.item(path.to_owned(), &there.stat, &place.path))
     }
 
     /// An entry by its status; `real` is where it is without links.
-    pub(super) fn item(&self, path: String, stat: &Stat, real: &[u8]) -> Item {
+    pub(super) fn item(&self, path: String, stat: &Stat, real: &[u8]) -> WorkspaceEntry {
         let kind = kind(stat);
         let (mut size, mut version) = (0, 0);
-        if kind == ItemKind::File {
+        if kind == EntryKind::File {
             size = u64::try_from(stat.st_size).unwrap_or_default();
             version = str::from_utf8(real).map_or(1, |it| self.memory.version(it));
         }
-        Item { path, kind, size, version, changed_ms: changed_ms(stat), target: None, odd: false }
+        WorkspaceEntry { path, kind, size, version, changed_ms: changed_ms(stat), target: None, odd: false }
     }
 
     /// An entry that was met in a directory: its path as it is told and as it is without links, and itself.
-    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &There) -> Item {
+    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &There) -> WorkspaceEntry {
         let (path, odd) = text(told);
         let mut item = match self.behind(real, there) {
             Ok(Some((stat, real))) => self.item(path, &stat, &real),
             _ => {
                 let item = self.item(path, &there.stat, real);
-                Item { target: target(there), ..item }
+                WorkspaceEntry { target: target(there), ..item }
             }
         };
         item.odd = odd;
@@ -69,12 +69,12 @@ impl Work<'_> {
     }
 }
 
-pub(super) fn kind(stat: &Stat) -> ItemKind {
+pub(super) fn kind(stat: &Stat) -> EntryKind {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => ItemKind::File,
-        FileType::Directory => ItemKind::Directory,
-        FileType::Symlink => ItemKind::Symlink,
-        _ => ItemKind::Other,
+        FileType::RegularFile => EntryKind::File,
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Symlink,
+        _ => EntryKind::Other,
     }
 }
 

@@ -12,7 +12,7 @@ use super::memory::By;
 use super::print::{MAX_READ, Print};
 use crate::files::error::Tried;
 use crate::files::resolve::content;
-use crate::wire::space::{Ending, MAX_TOLD, Text, TroubleCode};
+use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
 
 /// Bytes of lines that are told, at most: a control character is six in JSON.
 const MOST: usize = MAX_TOLD / 8;
@@ -24,14 +24,14 @@ const MOST_LINES: u64 = 100_000;
 const BLOCK: usize = 256 << 10;
 
 impl Work<'_> {
-    pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> Tried<Text> {
+    pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> Tried<TextRange> {
         let (there, real) = self.root.look(path)?;
         let file = there.read()?;
         let mut reading = Reading::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
         let small = if there.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
         let print = match small {
             Some(content) => {
-                let text = str::from_utf8(&content).map_err(|_| TroubleCode::Binary)?;
+                let text = str::from_utf8(&content).map_err(|_| WorkspaceErrorCode::Binary)?;
                 reading.take(text.as_bytes());
                 Print::of_content(&content, &fstat(&file)?)
             }
@@ -58,7 +58,7 @@ impl Work<'_> {
                 Ok(text) => text.len(),
                 // A character may go on in the next block.
                 Err(err) if err.error_len().is_none() && read > 0 => err.valid_up_to(),
-                Err(_) => return Err(TroubleCode::Binary.into()),
+                Err(_) => return Err(WorkspaceErrorCode::Binary.into()),
             };
             reading.take(&block[..whole]);
             if read == 0 {
@@ -168,19 +168,19 @@ impl Reading {
         }
     }
 
-    fn end(mut self) -> Text {
+    fn end(mut self) -> TextRange {
         let (newlines, final_newline) = (self.ended, self.ended > 0 && self.length == 0);
         if self.length > 0 {
             self.end_line(false);
         }
         let ending = match (newlines, self.crlf) {
-            (0, _) => Ending::None,
-            (_, 0) => Ending::Lf,
-            (all, crlf) if all == crlf => Ending::Crlf,
-            _ => Ending::Mixed,
+            (0, _) => LineEnding::None,
+            (_, 0) => LineEnding::Lf,
+            (all, crlf) if all == crlf => LineEnding::Crlf,
+            _ => LineEnding::Mixed,
         };
         let (total, offset) = (self.ended, self.offset.min(self.ended));
-        Text { lines: self.lines, offset, total, cut: self.cut, size: self.size, ending, final_newline }
+        TextRange { lines: self.lines, offset, total, cut: self.cut, size: self.size, ending, final_newline }
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str, piece: usize, (offset, limit, most): (u64, u64, usize)) -> Text {
+    fn read(text: &str, piece: usize, (offset, limit, most): (u64, u64, usize)) -> TextRange {
         let mut reading = Reading::new(offset, limit, most);
         for piece in text.as_bytes().chunks(piece) {
             reading.take(piece);
@@ -202,9 +202,9 @@ mod tests {
     fn w21_only_a_newline_ends_a_line() {
         let text = read("a\u{c}b\u{2028}c\rd\r\ne", 1, (0, 10, 100));
         assert_eq!(text.lines, ["a\u{c}b\u{2028}c\rd", "e"]);
-        assert_eq!((text.total, text.ending, text.final_newline), (2, Ending::Crlf, false));
-        let ends = [("", Ending::None, false), ("x", Ending::None, false), ("x\n", Ending::Lf, true)];
-        for (content, ending, newline) in ends.into_iter().chain([("\r\n\n", Ending::Mixed, true)]) {
+        assert_eq!((text.total, text.ending, text.final_newline), (2, LineEnding::Crlf, false));
+        let ends = [("", LineEnding::None, false), ("x", LineEnding::None, false), ("x\n", LineEnding::Lf, true)];
+        for (content, ending, newline) in ends.into_iter().chain([("\r\n\n", LineEnding::Mixed, true)]) {
             let text = read(content, 3, (0, 10, 100));
             assert_eq!((text.ending, text.final_newline), (ending, newline), "{content:?}");
         }

@@ -10,14 +10,14 @@ use crate::files::dir::join;
 use crate::files::dir::{Entry, entries};
 use crate::files::error::Tried;
 use crate::files::resolve::look_at;
-use crate::wire::space::{Done, ItemKind};
+use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
 /// Entries that are told, at most.
 const MOST: usize = 100_000;
 
 impl Work<'_> {
     /// Memory is bounded by `most`, whatever the directory holds.
-    pub(super) fn list(&self, path: &str, most: usize) -> Tried<Done> {
+    pub(super) fn list(&self, path: &str, most: usize) -> Tried<WorkspaceReply> {
         let (there, real) = self.root.look(path)?;
         there.expect_dir()?;
         let (mut least, mut counts) = (BinaryHeap::new(), Counts::default());
@@ -40,15 +40,15 @@ impl Work<'_> {
             }
         }
         let omitted = counts.all.saturating_sub(most.min(MOST) as u64);
-        Ok(Done::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
+        Ok(WorkspaceReply::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
     }
 
-    fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &Entry) -> Option<ItemKind> {
+    fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &Entry) -> Option<EntryKind> {
         match entry.kind {
-            FileType::RegularFile => return Some(ItemKind::File),
-            FileType::Directory => return Some(ItemKind::Directory),
+            FileType::RegularFile => return Some(EntryKind::File),
+            FileType::Directory => return Some(EntryKind::Directory),
             FileType::Symlink | FileType::Unknown => {}
-            _ => return Some(ItemKind::Other),
+            _ => return Some(EntryKind::Other),
         }
         let there = look_at(dir, &entry.name).ok()??;
         let (stat, _) = self.behind(&join(real, &entry.name), &there).ok()??;
@@ -64,11 +64,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, kind: Option<ItemKind>) {
+    fn add(&mut self, kind: Option<EntryKind>) {
         self.all += 1;
         match kind {
-            Some(ItemKind::Directory) => self.directories += 1,
-            Some(ItemKind::File) => self.files += 1,
+            Some(EntryKind::Directory) => self.directories += 1,
+            Some(EntryKind::File) => self.files += 1,
             _ => {}
         }
     }

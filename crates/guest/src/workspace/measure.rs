@@ -8,7 +8,7 @@ use super::Work;
 use crate::files::error::Tried;
 use crate::files::resolve::look_at;
 use crate::files::walk::{Walk, WalkLimits};
-use crate::wire::space::{Bounds, Done};
+use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
 
 /// What `st_blocks` counts in, whatever the file system has.
 const BLOCK: u64 = 512;
@@ -19,7 +19,7 @@ const MAX_LINKED: usize = 1 << 20;
 impl Work<'_> {
     /// Counts what lies on the disk once, whatever names it has, so that a file with holes is as large as it is there. What is mounted is not of the
     /// workspace, and not counted.
-    pub(super) fn measure(&self, bounds: Bounds) -> Tried<Done> {
+    pub(super) fn measure(&self, bounds: SearchLimits) -> Tried<WorkspaceReply> {
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {
@@ -34,6 +34,6 @@ impl Work<'_> {
                 bytes = bytes.saturating_add(u64::try_from(there.stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
             }
         }
-        Ok(Done::Measured { bytes, complete: walk.is_complete() })
+        Ok(WorkspaceReply::Measured { bytes, complete: walk.is_complete() })
     }
 }

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use super::changed::Index;
 use super::print::{Print, Stamp};
-use crate::wire::space::Touch;
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::workspace::TrackedFile;
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Files that are remembered. The one that was touched least lately goes first.
 const MAX_TOUCHED: usize = 10_000;
@@ -125,16 +125,16 @@ impl Memory {
     }
 
     /// All of it, by path.
-    pub(super) fn touched(&self) -> Vec<Touch> {
+    pub(super) fn touched(&self) -> Vec<TrackedFile> {
         let mut all: Vec<_> = self.table().files.iter().map(|(path, known)| known.told(path)).collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         all
     }
 
     /// Takes what an earlier guest remembered, where this one knows nothing yet.
-    pub(super) fn recall(&self, json: &[u8]) -> Result<(), Fault> {
-        let invalid = |what: String| Fault::new(FaultCode::Invalid, what);
-        let all: Vec<Touch> = serde_json::from_slice(json).map_err(|err| invalid(err.to_string()))?;
+    pub(super) fn recall(&self, json: &[u8]) -> Result<(), RpcError> {
+        let invalid = |what: String| RpcError::new(ErrorCode::Invalid, what);
+        let all: Vec<TrackedFile> = serde_json::from_slice(json).map_err(|err| invalid(err.to_string()))?;
         if all.len() > MAX_TOUCHED {
             return Err(invalid(format!("{} files, above {MAX_TOUCHED}", all.len())));
         }
@@ -197,8 +197,8 @@ impl Known {
         }
     }
 
-    fn told(&self, path: &str) -> Touch {
-        Touch {
+    fn told(&self, path: &str) -> TrackedFile {
+        TrackedFile {
             path: path.to_owned(),
             size: self.size,
             sha256: self.sha256.map(hex::encode),
@@ -211,7 +211,7 @@ impl Known {
         }
     }
 
-    fn recalled(touch: &Touch, used: u64) -> Option<Self> {
+    fn recalled(touch: &TrackedFile, used: u64) -> Option<Self> {
         let hash = |it: &Option<String>| match it {
             None => Some(None),
             Some(text) => {

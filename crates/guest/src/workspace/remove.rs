@@ -13,20 +13,20 @@ use crate::files::error::Tried;
 use crate::files::resolve::ResolvedPath;
 use crate::files::walk::{Temporaries, Walk, WalkLimits};
 use crate::os::atomic::nanoseconds;
-use crate::wire::space::{Bounds, Done, TroubleCode};
+use crate::protocol::workspace::{SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// How far left-over files are looked for.
-const SWEEP: Bounds = Bounds { most: 0, entries: 50_000, within_ms: 200 };
+const SWEEP: SearchLimits = SearchLimits { most: 0, entries: 50_000, within_ms: 200 };
 
 /// A removal takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
 impl Work<'_> {
     /// A tree goes by descriptors, on its own mount only.
-    pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> Tried<Done> {
+    pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> Tried<WorkspaceReply> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
         let place = self.removable(path)?;
-        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let (mut files, mut directories, mut complete) = (1, 0, true);
         let mut trouble = None;
         if there.is(FileType::Directory) {
@@ -50,24 +50,24 @@ impl Work<'_> {
             unlinkat(&place.dir, place.name.as_slice(), AtFlags::empty())?;
         }
         self.forget(&place, complete && trouble.is_none(), tool);
-        trouble.map_or(Ok(Done::Removed { files, directories, complete }), Err)
+        trouble.map_or(Ok(WorkspaceReply::Removed { files, directories, complete }), Err)
     }
 
     /// Removes a file, a link or an empty directory.
-    pub(super) fn remove_one(&self, path: &str, tool: &str) -> Tried<Done> {
+    pub(super) fn remove_one(&self, path: &str, tool: &str) -> Tried<WorkspaceReply> {
         let place = self.removable(path)?;
-        let is_dir = place.there.as_ref().ok_or(TroubleCode::NotFound)?.is(FileType::Directory);
+        let is_dir = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
         let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&place.dir, place.name.as_slice(), how)?;
         self.forget(&place, true, tool);
-        Ok(Done::Removed { files: u64::from(!is_dir), directories: u64::from(is_dir), complete: true })
+        Ok(WorkspaceReply::Removed { files: u64::from(!is_dir), directories: u64::from(is_dir), complete: true })
     }
 
     /// Nothing is followed at the end of the path.
     fn removable(&self, path: &str) -> Tried<ResolvedPath> {
         let place = self.root.place(path, FinalLink::Itself, false)?;
         if place.is_root() {
-            return Err(FsError::saying(TroubleCode::Denied, "the workspace itself is not removed"));
+            return Err(FsError::saying(WorkspaceErrorCode::Denied, "the workspace itself is not removed"));
         }
         Ok(place)
     }

@@ -11,7 +11,7 @@ use crate::files::error::Tried;
 use crate::files::reopen;
 use crate::files::resolve::{ResolvedPath, There};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
-use crate::wire::space::{Item, TroubleCode};
+use crate::protocol::workspace::{WorkspaceEntry, WorkspaceErrorCode};
 
 impl Work<'_> {
     /// Puts a new file at a place, with what `fill` writes. `over`: one that is there gives way to it.
@@ -35,8 +35,8 @@ impl Work<'_> {
     }
 
     /// A file as it is told after a change.
-    pub(super) fn written(&self, path: &str, stat: &Stat, version: u64) -> Item {
-        Item { version, ..self.item(path.to_owned(), stat, path.as_bytes()) }
+    pub(super) fn written(&self, path: &str, stat: &Stat, version: u64) -> WorkspaceEntry {
+        WorkspaceEntry { version, ..self.item(path.to_owned(), stat, path.as_bytes()) }
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn expect_writable(there: &There) -> Tried<()> {
 /// What is at a place before it is changed: nothing, or a regular file.
 pub(super) fn expect_changeable(place: &ResolvedPath) -> Tried<()> {
     if place.is_root() {
-        return Err(TroubleCode::IsDirectory.into());
+        return Err(WorkspaceErrorCode::IsDirectory.into());
     }
     place.there.as_ref().map_or(Ok(()), There::expect_file)
 }

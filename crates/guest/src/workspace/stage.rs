@@ -16,7 +16,7 @@ use crate::files::error::FsError;
 use crate::files::error::Tried;
 use crate::files::{Removal, enter};
 use crate::os::atomic::is_temporary;
-use crate::wire::space::{Staged, TroubleCode};
+use crate::protocol::workspace::{StagedFile, WorkspaceErrorCode};
 
 /// Directories one in the other, at most.
 const MAX_DEPTH: usize = 128;
@@ -80,11 +80,11 @@ impl Work<'_> {
 }
 
 fn bad(why: &str) -> FsError {
-    FsError::saying(TroubleCode::Escape, why)
+    FsError::saying(WorkspaceErrorCode::Escape, why)
 }
 
 /// The list of files, and their contents.
-fn read(payload: &[u8]) -> Tried<(Vec<Staged>, &[u8])> {
+fn read(payload: &[u8]) -> Tried<(Vec<StagedFile>, &[u8])> {
     let (len, rest) = payload.split_first_chunk::<4>().ok_or_else(|| bad("there is no list of files"))?;
     let len = u32::from_be_bytes(*len) as usize;
     let (list, contents) = rest.split_at_checked(len).ok_or_else(|| bad("the list of files is cut"))?;
@@ -109,7 +109,7 @@ fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> Tried<OwnedFd> {
     Ok(here)
 }
 
-fn write(dir: BorrowedFd<'_>, name: &str, staged: &Staged, bytes: &[u8]) -> Tried<()> {
+fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile, bytes: &[u8]) -> Tried<()> {
     let how = if staged.more { OFlags::APPEND } else { OFlags::CREATE | OFlags::EXCL };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
     let mut file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);

@@ -12,7 +12,7 @@ use crate::files::error::FsError;
 use crate::files::error::Tried;
 use crate::files::resolve::{There, look_at, target};
 use crate::files::walk::{Met, Walk, WalkLimits, by_parts};
-use crate::wire::space::{Bounds, Done, ItemKind, Sum, TroubleCode};
+use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// Files and links that are told at once, at most.
 const MOST: usize = 20_000;
@@ -21,8 +21,8 @@ const MOST: usize = 20_000;
 const MOST_BYTES: usize = 2 << 20;
 
 impl Work<'_> {
-    pub(super) fn sums(&self, after: Option<&str>, bounds: Bounds) -> Tried<Done> {
-        let bad = |_| FsError::saying(TroubleCode::NotFound, "no such place");
+    pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> Tried<WorkspaceReply> {
+        let bad = |_| FsError::saying(WorkspaceErrorCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let most = (bounds.most as usize).min(MOST);
@@ -33,7 +33,7 @@ impl Work<'_> {
                 continue;
             }
             if entries.len() >= most || bytes > MOST_BYTES {
-                return Ok(Done::Summed { entries, after: last.map(hex::encode::<Vec<u8>>), complete: true });
+                return Ok(WorkspaceReply::Summed { entries, after: last.map(hex::encode::<Vec<u8>>), complete: true });
             }
             if let Some(sum) = self.sum(&met) {
                 bytes += sum.path.len() + sum.target.as_ref().map_or(0, String::len);
@@ -41,23 +41,24 @@ impl Work<'_> {
             }
             last = Some(met.path);
         }
-        Ok(Done::Summed { entries, after: None, complete: walk.is_complete() })
+        Ok(WorkspaceReply::Summed { entries, after: None, complete: walk.is_complete() })
     }
 
     /// Nothing for what went meanwhile.
-    fn sum(&self, met: &Met) -> Option<Sum> {
+    fn sum(&self, met: &Met) -> Option<FileDigest> {
         let there = look_at(&met.dir, &met.name).ok()??;
         let (path, odd) = text(&met.path);
         let kind = kind(&there.stat);
-        let mut sum = Sum { path, kind, size: 0, mode: there.stat.st_mode & 0o7777, sha256: None, target: None, odd };
+        let mut sum =
+            FileDigest { path, kind, size: 0, mode: there.stat.st_mode & 0o7777, sha256: None, target: None, odd };
         match kind {
-            ItemKind::Directory => return None,
-            ItemKind::Symlink => sum.target = target(&there),
-            ItemKind::File => {
+            EntryKind::Directory => return None,
+            EntryKind::Symlink => sum.target = target(&there),
+            EntryKind::File => {
                 sum.size = there.size();
                 sum.sha256 = self.hash(&there);
             }
-            ItemKind::Other => {}
+            EntryKind::Other => {}
         }
         Some(sum)
     }

@@ -12,9 +12,11 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::wire::space::{Bounds, Ending, How, Item, ItemKind, Text, TroubleCode, Written};
+use crate::protocol::workspace::{
+    EntryKind, LineEnding, OpenMode, SearchLimits, TextRange, WorkspaceEntry, WorkspaceErrorCode, WriteReport,
+};
 
-const ALL: Bounds = Bounds { most: 1000, entries: 200_000, within_ms: 10_000 };
+const ALL: SearchLimits = SearchLimits { most: 1000, entries: 200_000, within_ms: 10_000 };
 
 /// A machine with a workspace `/ws` and something outside of it.
 struct World {
@@ -62,48 +64,48 @@ impl World {
         Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, afterwards: &self.afterwards }
     }
 
-    fn act(&self, act: Act) -> Done {
-        self.work().act(act, b"").unwrap_or_else(|FsError(trouble)| Done::Not(trouble))
+    fn act(&self, act: WorkspaceOp) -> WorkspaceReply {
+        self.work().act(act, b"").unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble))
     }
 
-    fn write(&self, path: &str, how: How, content: &str) -> Tried<Written> {
+    fn write(&self, path: &str, how: OpenMode, content: &str) -> Tried<WriteReport> {
         let write = write::Write { path, how, executable: None, seen: true, tool: "write_file" };
         self.work().write(&write, content.as_bytes())
     }
 
-    fn edit(&self, path: &str, old: &str, new: &str) -> Tried<Written> {
+    fn edit(&self, path: &str, old: &str, new: &str) -> Tried<WriteReport> {
         let edit = edit::Edit { path, old: old.len(), all: false, seen: true, tool: "edit_file" };
         self.work().edit(&edit, format!("{old}{new}").as_bytes())
     }
 
-    fn read(&self, path: &str) -> Tried<Text> {
+    fn read(&self, path: &str) -> Tried<TextRange> {
         self.work().lines(path, (0, 2000, 256 << 10))
     }
 
-    fn list(&self, path: &str) -> Vec<Item> {
-        match self.act(Act::List { path: path.into(), most: 2000 }) {
-            Done::Listed { entries, .. } => entries,
+    fn list(&self, path: &str) -> Vec<WorkspaceEntry> {
+        match self.act(WorkspaceOp::List { path: path.into(), most: 2000 }) {
+            WorkspaceReply::Listed { entries, .. } => entries,
             other => panic!("{other:?}"),
         }
     }
 
     fn glob(&self, path: &str, pattern: &str) -> Vec<String> {
-        let act = Act::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        let act = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
         match self.act(act) {
-            Done::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
+            WorkspaceReply::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
             other => panic!("{other:?}"),
         }
     }
 
     fn remove(&self, path: &str) -> Tried<(u64, u64)> {
         match self.work().remove(path, 10_000, "rm")? {
-            Done::Removed { files, directories, complete: true } => Ok((files, directories)),
+            WorkspaceReply::Removed { files, directories, complete: true } => Ok((files, directories)),
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn code<T: std::fmt::Debug>(tried: Tried<T>) -> TroubleCode {
+fn code<T: std::fmt::Debug>(tried: Tried<T>) -> WorkspaceErrorCode {
     tried.unwrap_err().0.code
 }
 
@@ -114,8 +116,8 @@ fn w16_a_long_directory_is_counted_whole_and_told_in_part() {
         world.file(&format!("{it:04}"), "");
     }
     fs::create_dir(world.path("z")).unwrap();
-    match world.act(Act::List { path: String::new(), most: 2000 }) {
-        Done::Listed { entries, omitted, directories, files } => {
+    match world.act(WorkspaceOp::List { path: String::new(), most: 2000 }) {
+        WorkspaceReply::Listed { entries, omitted, directories, files } => {
             assert_eq!((entries.len(), omitted, directories, files), (2000, 346, 1, 2345));
             assert!(entries.is_sorted_by(|one, other| one.path < other.path));
         }
@@ -127,24 +129,24 @@ fn w16_a_long_directory_is_counted_whole_and_told_in_part() {
 fn w23_what_was_not_read_as_it_is_is_not_written_over() {
     let world = World::new();
     world.file("a", "one\n");
-    assert_eq!(code(world.write("a", How::Create, "x")), TroubleCode::Exists);
-    assert_eq!(code(world.write("a", How::Overwrite, "x")), TroubleCode::NotSeen);
-    assert_eq!(code(world.write("a", How::Append, "x")), TroubleCode::NotSeen);
-    assert_eq!(code(world.edit("a", "one", "two")), TroubleCode::NotSeen);
+    assert_eq!(code(world.write("a", OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
+    assert_eq!(code(world.write("a", OpenMode::Overwrite, "x")), WorkspaceErrorCode::NotSeen);
+    assert_eq!(code(world.write("a", OpenMode::Append, "x")), WorkspaceErrorCode::NotSeen);
+    assert_eq!(code(world.edit("a", "one", "two")), WorkspaceErrorCode::NotSeen);
     assert_eq!(world.read("a").unwrap().lines, ["one"]);
     let edited = world.edit("a", "one", "two").unwrap();
     assert_eq!((edited.file.version, edited.changed, edited.replaced, edited.created), (2, true, 1, false));
     world.file("a", "three\n");
-    assert_eq!(code(world.edit("a", "three", "four")), TroubleCode::Stale);
-    assert_eq!(code(world.write("a", How::Overwrite, "x")), TroubleCode::Stale);
-    let unread = write::Write { path: "a", how: How::Append, executable: None, seen: false, tool: "t" };
+    assert_eq!(code(world.edit("a", "three", "four")), WorkspaceErrorCode::Stale);
+    assert_eq!(code(world.write("a", OpenMode::Overwrite, "x")), WorkspaceErrorCode::Stale);
+    let unread = write::Write { path: "a", how: OpenMode::Append, executable: None, seen: false, tool: "t" };
     let appended = world.work().write(&unread, b"x").unwrap();
     assert_eq!((appended.begin.as_str(), appended.file.size, appended.file.version), ("three\nx", 7, 3));
-    assert_eq!(world.write("a", How::Overwrite, "y").unwrap().file.version, 4);
-    let same = world.write("a", How::Overwrite, "y").unwrap();
+    assert_eq!(world.write("a", OpenMode::Overwrite, "y").unwrap().file.version, 4);
+    let same = world.write("a", OpenMode::Overwrite, "y").unwrap();
     assert_eq!((same.changed, same.file.version), (false, 4));
-    assert_eq!(code(world.write("a/b", How::Create, "x")), TroubleCode::NotDirectory);
-    assert_eq!(code(world.write("", How::Create, "x")), TroubleCode::IsDirectory);
+    assert_eq!(code(world.write("a/b", OpenMode::Create, "x")), WorkspaceErrorCode::NotDirectory);
+    assert_eq!(code(world.write("", OpenMode::Create, "x")), WorkspaceErrorCode::IsDirectory);
 }
 
 #[test]
@@ -152,7 +154,7 @@ fn permissions_of_a_file_stay_and_those_of_a_new_one_are_decided() {
     let world = World::new();
     let mode = |path: &str| fs::metadata(world.path(path)).unwrap().permissions().mode() & 0o7777;
     let write = |path: &str, executable| {
-        let write = write::Write { path, how: How::Overwrite, executable, seen: false, tool: "t" };
+        let write = write::Write { path, how: OpenMode::Overwrite, executable, seen: false, tool: "t" };
         world.work().write(&write, b"x").unwrap();
         mode(path)
     };
@@ -169,12 +171,12 @@ fn permissions_of_a_file_stay_and_those_of_a_new_one_are_decided() {
 fn w25_what_is_too_large_is_not_written() {
     let world = World::new();
     let large = vec![b'a'; 33_554_433];
-    let write = write::Write { path: "new", how: How::Create, executable: None, seen: false, tool: "t" };
-    assert_eq!(code(world.work().write(&write, &large)), TroubleCode::TooLarge);
+    let write = write::Write { path: "new", how: OpenMode::Create, executable: None, seen: false, tool: "t" };
+    assert_eq!(code(world.work().write(&write, &large)), WorkspaceErrorCode::TooLarge);
     assert!(!world.path("new").exists());
     assert_eq!(world.work().write(&write, &large[1..]).unwrap().file.size, 33_554_432);
     let edit = edit::Edit { path: "new", old: 1, all: true, seen: false, tool: "t" };
-    assert_eq!(code(world.work().edit(&edit, b"abb")), TroubleCode::TooLarge);
+    assert_eq!(code(world.work().edit(&edit, b"abb")), WorkspaceErrorCode::TooLarge);
 }
 
 #[test]
@@ -194,9 +196,9 @@ fn w22_long_lines_many_lines_and_bytes() {
     for size in [300, 9 << 20] {
         let binary: Vec<u8> = (0..=255).cycle().take(size).collect();
         world.file("binary", &binary);
-        assert_eq!(code(world.read("binary")), TroubleCode::Binary, "{size}");
-        match world.act(Act::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
-            Done::Bytes { content, offset: 7, size: all } => {
+        assert_eq!(code(world.read("binary")), WorkspaceErrorCode::Binary, "{size}");
+        match world.act(WorkspaceOp::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
+            WorkspaceReply::Bytes { content, offset: 7, size: all } => {
                 use base64::Engine as _;
                 let content = base64::engine::general_purpose::STANDARD.decode(content).unwrap();
                 assert_eq!((&content[..], all), (&binary[7..57], size as u64));
@@ -207,17 +209,17 @@ fn w22_long_lines_many_lines_and_bytes() {
     let large = "äbc\r\n".repeat(2 << 20);
     world.file("large", &large);
     let text = world.work().lines("large", ((2 << 20) - 1, 10, 100)).unwrap();
-    assert_eq!((text.lines, text.total, text.ending), (vec!["äbc".to_owned()], 2 << 20, Ending::Crlf));
+    assert_eq!((text.lines, text.total, text.ending), (vec!["äbc".to_owned()], 2 << 20, LineEnding::Crlf));
 }
 
 #[test]
 fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
     let world = World::new();
-    world.write("a", How::Create, &"0".repeat(5000)).unwrap();
+    world.write("a", OpenMode::Create, &"0".repeat(5000)).unwrap();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             for it in 1..1000 {
-                world.write("a", How::Overwrite, &(it % 10).to_string().repeat(5000)).unwrap();
+                world.write("a", OpenMode::Overwrite, &(it % 10).to_string().repeat(5000)).unwrap();
             }
         });
         while !writing.is_finished() {
@@ -231,8 +233,8 @@ fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
     world.file(left, "half");
     world.file(&format!("d/{left}"), "half");
     assert_eq!(world.glob("", "**"), ["a"]);
-    assert_eq!(code(world.read(left)), TroubleCode::NotFound);
-    assert_eq!(code(world.write(left, How::Create, "x")), TroubleCode::NotFound);
+    assert_eq!(code(world.read(left)), WorkspaceErrorCode::NotFound);
+    assert_eq!(code(world.write(left, OpenMode::Create, "x")), WorkspaceErrorCode::NotFound);
     world.work().sweep(SystemTime::UNIX_EPOCH);
     assert!(world.path(left).exists(), "not what this guest writes");
     let later = World { memory: Memory::default(), ..world };
@@ -243,12 +245,13 @@ fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
 #[test]
 fn changes_of_one_file_do_not_lose_each_other() {
     let world = World::new();
-    world.write("a", How::Create, "").unwrap();
+    world.write("a", OpenMode::Create, "").unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let write = write::Write { path: "a", how: How::Append, executable: None, seen: true, tool: "t" };
+                    let write =
+                        write::Write { path: "a", how: OpenMode::Append, executable: None, seen: true, tool: "t" };
                     world.work().write(&write, b"x").unwrap();
                 }
             });
@@ -261,13 +264,13 @@ fn changes_of_one_file_do_not_lose_each_other() {
 fn a_directory_is_made_once() {
     let world = World::new();
     let make = |path: &str, parents, exist_ok| world.work().make_dir(path, parents, exist_ok).map(|it| it.kind);
-    assert_eq!(code(make("a/b", false, false)), TroubleCode::NotFound);
-    assert_eq!(make("a/b", true, false).unwrap(), ItemKind::Directory);
-    assert_eq!(code(make("a/b", true, false)), TroubleCode::Exists);
-    assert_eq!(make("a/b", true, true).unwrap(), ItemKind::Directory);
+    assert_eq!(code(make("a/b", false, false)), WorkspaceErrorCode::NotFound);
+    assert_eq!(make("a/b", true, false).unwrap(), EntryKind::Directory);
+    assert_eq!(code(make("a/b", true, false)), WorkspaceErrorCode::Exists);
+    assert_eq!(make("a/b", true, true).unwrap(), EntryKind::Directory);
     world.file("f", "");
-    assert_eq!(code(make("f", true, true)), TroubleCode::Exists);
-    assert_eq!(code(make("f/g", true, true)), TroubleCode::NotDirectory);
+    assert_eq!(code(make("f", true, true)), WorkspaceErrorCode::Exists);
+    assert_eq!(code(make("f/g", true, true)), WorkspaceErrorCode::NotDirectory);
 }
 
 #[test]
@@ -275,15 +278,15 @@ fn one_thing_is_removed_alone_and_a_directory_only_when_it_is_empty() {
     let world = World::new();
     world.file("dir/file", "x");
     world.link("dir/out", "../../secret");
-    let remove = |path: &str| world.act(Act::RemoveOne { path: path.into(), tool: "x".into() });
-    let removed = |files, directories| Done::Removed { files, directories, complete: true };
-    let Done::Not(trouble) = remove("dir") else { panic!("it is not empty") };
-    assert_eq!(trouble.code, TroubleCode::NotEmpty);
+    let remove = |path: &str| world.act(WorkspaceOp::RemoveOne { path: path.into(), tool: "x".into() });
+    let removed = |files, directories| WorkspaceReply::Removed { files, directories, complete: true };
+    let WorkspaceReply::Not(trouble) = remove("dir") else { panic!("it is not empty") };
+    assert_eq!(trouble.code, WorkspaceErrorCode::NotEmpty);
     assert_eq!([remove("dir/out"), remove("dir/file"), remove("dir")], [removed(1, 0), removed(1, 0), removed(0, 1)]);
     assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
     let refused = ["dir", ""].map(|it| match remove(it) {
-        Done::Not(trouble) => trouble.code,
+        WorkspaceReply::Not(trouble) => trouble.code,
         other => panic!("{other:?}"),
     });
-    assert_eq!(refused, [TroubleCode::NotFound, TroubleCode::Denied]);
+    assert_eq!(refused, [WorkspaceErrorCode::NotFound, WorkspaceErrorCode::Denied]);
 }

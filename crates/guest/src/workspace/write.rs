@@ -14,7 +14,7 @@ use crate::files::error::FsError;
 use crate::files::error::Tried;
 use crate::files::resolve::ResolvedPath;
 use crate::files::{FinalLink, MAX_DISTURBED};
-use crate::wire::space::{How, MAX_CONTENT, TroubleCode, Written};
+use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, WriteReport};
 
 /// Bytes of a new content that are told.
 const BEGIN: usize = 32 << 10;
@@ -26,32 +26,32 @@ const PLAIN: u32 = 0o644;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write<'a> {
     pub(super) path: &'a str,
-    pub(super) how: How,
+    pub(super) how: OpenMode,
     pub(super) executable: Option<bool>,
     pub(super) seen: bool,
     pub(super) tool: &'a str,
 }
 
 impl Work<'_> {
-    pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> Tried<Written> {
+    pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> Tried<WriteReport> {
         if content.len() as u64 > MAX_CONTENT {
-            return Err(TroubleCode::TooLarge.into());
+            return Err(WorkspaceErrorCode::TooLarge.into());
         }
         self.change(write.path, true, |place| match (&place.there, write.how) {
-            (Some(_), How::Create) => Err(TroubleCode::Exists.into()),
-            (None, How::Create) if place.linked => Err(TroubleCode::Exists.into()),
+            (Some(_), OpenMode::Create) => Err(WorkspaceErrorCode::Exists.into()),
+            (None, OpenMode::Create) if place.linked => Err(WorkspaceErrorCode::Exists.into()),
             (Some(_), _) => self.write_over(write, place, content),
             (None, _) => {
                 let mode = if write.executable == Some(true) { PLAIN | 0o111 } else { PLAIN };
-                let over = write.how != How::Create;
+                let over = write.how != OpenMode::Create;
                 let (_, stat) = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
                 let written = self.tell_content(write.path, place, (content, stat), write.tool);
-                Ok(Written { created: true, ..written })
+                Ok(WriteReport { created: true, ..written })
             }
         })
     }
 
-    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> Tried<Written> {
+    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> Tried<WriteReport> {
         let (file, stat) = self.old(place, write.seen)?;
         let old_mode = stat.st_mode & 0o777;
         let mode = match write.executable {
@@ -59,7 +59,7 @@ impl Work<'_> {
             Some(true) => old_mode | 0o111,
             Some(false) => old_mode & !0o111,
         };
-        let append = write.how == How::Append;
+        let append = write.how == OpenMode::Append;
         let same = if append { content.is_empty() } else { holds(&file, content)? };
         if same {
             if mode != old_mode {
@@ -67,12 +67,14 @@ impl Work<'_> {
                 self.memory.met(&place.path, Some(&fstat(&file)?));
             }
             let stat = fstat(&file)?;
-            return self.tell(write.path, place, (file, stat), write.tool).map(|it| Written { changed: false, ..it });
+            return self
+                .tell(write.path, place, (file, stat), write.tool)
+                .map(|it| WriteReport { changed: false, ..it });
         }
         // What is longer nothing here could read or change again.
         let before = if append { u64::try_from(stat.st_size).unwrap_or(u64::MAX) } else { 0 };
         if before.saturating_add(content.len() as u64) > MAX_CONTENT {
-            return Err(TroubleCode::TooLarge.into());
+            return Err(WorkspaceErrorCode::TooLarge.into());
         }
         let made = self.replace(place, (mode, true), |fresh| {
             if append {
@@ -103,19 +105,19 @@ impl Work<'_> {
                 return Ok(done);
             }
         }
-        Err(FsError::saying(TroubleCode::Io, "the path changes all the time"))
+        Err(FsError::saying(WorkspaceErrorCode::Io, "the path changes all the time"))
     }
 
     /// A file that will be changed, when it may be.
     pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> Tried<(File, Stat)> {
-        let there = place.there.as_ref().ok_or(TroubleCode::NotFound)?;
+        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let file = there.read()?;
         expect_writable(there)?;
         if seen {
             let known = str::from_utf8(&place.path).ok().and_then(|it| self.memory.seen(it));
-            let known = known.ok_or(TroubleCode::NotSeen)?;
+            let known = known.ok_or(WorkspaceErrorCode::NotSeen)?;
             if Print::of(&file)?.seen() != known {
-                return Err(TroubleCode::Stale.into());
+                return Err(WorkspaceErrorCode::Stale.into());
             }
         }
         Ok((file, there.stat))
@@ -128,7 +130,7 @@ impl Work<'_> {
         place: &ResolvedPath,
         (file, stat): (File, Stat),
         tool: &str,
-    ) -> Tried<Written> {
+    ) -> Tried<WriteReport> {
         let (print, first) = (Print::of(&file)?, first(&file)?);
         Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
@@ -140,17 +142,17 @@ impl Work<'_> {
         place: &ResolvedPath,
         (content, stat): (&[u8], Stat),
         tool: &str,
-    ) -> Written {
+    ) -> WriteReport {
         let print = Print::of_content(content, &stat);
         self.report(path, place, NewFile { print: &print, stat: &stat, first: content }, tool)
     }
 
-    fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> Written {
+    fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> WriteReport {
         let NewFile { print, stat, first } = file;
         let version = self.memory.touch(&place.path, print, tool, By::Tool);
         let (begin, more) = begin(first);
         let file = self.written(path, stat, version);
-        Written { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
+        WriteReport { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
     }
 }
 

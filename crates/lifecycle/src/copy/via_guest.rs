@@ -6,8 +6,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use coracle_runtime::archive::{self, Moved, Skipped, Writer, plain_name};
-use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
-use coracle_runtime::link::{Link, Put};
+use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
+use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
 use tokio::io::AsyncReadExt;
 
@@ -39,9 +39,9 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
     let inside = Inside { link, user: guided_session(record, false)?.user };
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
     let given = &request.container;
-    let is_dir = inside.seen(given, true).await?.is_some_and(|it| it.kind == Kind::Dir);
+    let is_dir = inside.seen(given, true).await?.is_some_and(|it| it.kind == FileKind::Dir);
     let path = if is_dir || request.into_directory { parsed(given, &name)? } else { given.clone() };
-    let there = inside.seen(&path, true).await?.map(|it| it.kind == Kind::Dir);
+    let there = inside.seen(&path, true).await?.map(|it| it.kind == FileKind::Dir);
     // A link that leads nowhere is there, too.
     let there = if there.is_none() { inside.seen(&path, false).await?.map(|_| false) } else { there };
     if there.is_some_and(|dir| dir != request.host.is_dir()) || there == Some(false) && !request.overwrite {
@@ -130,15 +130,15 @@ fn parts(tar: &File, top: &str) -> Result<Vec<Part>> {
 }
 
 impl Inside<'_> {
-    fn at(&self, path: &ContainerPath, follow: bool) -> At {
-        At { user: Who::Ids { uid: self.user.uid, gid: Some(self.user.gid) }, path: path.to_string(), follow }
+    fn at(&self, path: &ContainerPath, follow: bool) -> FileRef {
+        FileRef { user: UserSpec::Ids { uid: self.user.uid, gid: Some(self.user.gid) }, path: path.to_string(), follow }
     }
 
     /// What is there, if anything is.
-    async fn seen(&self, path: &ContainerPath, follow: bool) -> Result<Option<Entry>> {
+    async fn seen(&self, path: &ContainerPath, follow: bool) -> Result<Option<FileEntry>> {
         match self.link.stat(self.at(path, follow)).await {
             Ok(entry) => Ok(Some(entry)),
-            Err(Engine::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::NoDirectory) => {
+            Err(Engine::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::NoDirectory) => {
                 Ok(None)
             }
             Err(err) => Err(err.into()),
@@ -154,7 +154,7 @@ impl Inside<'_> {
             What::File { at: offset, size } => {
                 let mode = Some(part.mode);
                 let content = content(tar, offset, size).map_err(cannot_spool)?;
-                let put = Put { at, mode, exact: true, parents: true, replace: true, content };
+                let put = WriteFile { at, mode, exact: true, parents: true, replace: true, content };
                 self.link.put(put).await?;
             }
         }
@@ -182,13 +182,13 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    async fn all(&mut self, root: &ContainerPath, entry: Entry) -> Result<()> {
+    async fn all(&mut self, root: &ContainerPath, entry: FileEntry) -> Result<()> {
         let mut left = vec![(String::new(), root.clone(), entry)];
         while let Some((within, path, entry)) = left.pop() {
             let name = if within.is_empty() { TOP.to_owned() } else { format!("{TOP}/{within}") };
             match entry.kind {
-                Kind::Dir if within.split('/').count() > MAX_DEPTH => self.skip(&within, "nested too deep"),
-                Kind::Dir => {
+                FileKind::Dir if within.split('/').count() > MAX_DEPTH => self.skip(&within, "nested too deep"),
+                FileKind::Dir => {
                     self.writer.dir(&name, entry.mode & 0o777).map_err(Error::Copy)?;
                     let (entries, more) = self.inside.link.list(self.inside.at(&path, false), self.most).await?;
                     if more {
@@ -203,14 +203,14 @@ impl Taken<'_> {
                         left.push((format!("{within}/{name}").trim_start_matches('/').to_owned(), path, entry));
                     }
                 }
-                Kind::File => self.file(&name, &within, &path).await?,
-                Kind::Link => {
+                FileKind::File => self.file(&name, &within, &path).await?,
+                FileKind::Link => {
                     let target = entry.link.unwrap_or_default();
                     if !self.writer.link_within(&name, &target).map_err(Error::Copy)? {
                         self.skip(&within, "the link leads out of the tree");
                     }
                 }
-                Kind::Special => self.skip(&within, "it is neither a file nor a directory"),
+                FileKind::Special => self.skip(&within, "it is neither a file nor a directory"),
             }
         }
         Ok(())

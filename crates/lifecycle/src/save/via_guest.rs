@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_runtime::archive::plain_name;
-use coracle_runtime::link::wire::{At, FaultCode, State as JobState, Walked, Who};
-use coracle_runtime::link::{Link, Walk};
+use coracle_runtime::link::protocol::{ErrorCode, ExecState as JobState, FileRef, ScanEntry, UserSpec};
+use coracle_runtime::link::{Link, ScanOptions};
 use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -41,7 +41,7 @@ struct Sight {
     /// Work trees.
     trees: BTreeSet<ContainerPath>,
     /// Files below the working directory that were written since it was filled.
-    written: Vec<Walked>,
+    written: Vec<ScanEntry>,
     more: bool,
 }
 
@@ -86,19 +86,19 @@ impl Inside<'_> {
     /// All at once, so that it takes as long as the longest.
     async fn look(&self, roots: &Roots<'_>) -> Result<Sight, Trouble> {
         let within = self.until.saturating_duration_since(Instant::now());
-        let repositories = |root: &ContainerPath| Walk {
+        let repositories = |root: &ContainerPath| ScanOptions {
             names: Some(vec![".git".into()]),
             // A level for the name itself.
             depth: Some(TREE_DEPTH + 1),
             prune: PRUNED.iter().filter(|it| **it != "target").chain(&[".git"]).map(|it| (*it).to_owned()).collect(),
             within,
-            ..Walk::all(root.clone())
+            ..ScanOptions::all(root.clone())
         };
-        let written = |root: &ContainerPath| Walk {
+        let written = |root: &ContainerPath| ScanOptions {
             since: Some(roots.since),
             prune: PRUNED.iter().chain(&[".git"]).map(|it| (*it).to_owned()).collect(),
             within,
-            ..Walk::all(root.clone())
+            ..ScanOptions::all(root.clone())
         };
         let (first, second, written) = tokio::join!(
             self.met(roots.workdir.as_ref().map(repositories)),
@@ -106,7 +106,7 @@ impl Inside<'_> {
             self.met(roots.workdir.as_ref().map(written)),
         );
         let ((first, _), (second, _), (written, more)) = (first?, second?, written?);
-        let tree = |it: &Walked| ContainerPath::parse(&it.path).ok()?.parent();
+        let tree = |it: &ScanEntry| ContainerPath::parse(&it.path).ok()?.parent();
         let mut trees: BTreeSet<_> = first.iter().chain(&second).filter_map(tree).collect();
         for clone in &roots.clones {
             if !trees.contains(clone) && self.is_repository(clone).await? {
@@ -126,7 +126,7 @@ impl Inside<'_> {
     }
 
     /// What a walk meets; nothing where there is no directory.
-    async fn met(&self, walk: Option<Walk>) -> Result<(Vec<Walked>, bool), Trouble> {
+    async fn met(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), Trouble> {
         let Some(walk) = walk else { return Ok((Vec::new(), false)) };
         let root = walk.root.clone();
         match self.link.walk(walk, &[]).await {
@@ -135,7 +135,7 @@ impl Inside<'_> {
                 met.entries.retain(|it| relative(&it.path, root.as_str()).is_some());
                 Ok((met.entries, met.more))
             }
-            Err(Engine::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::WrongKind) => {
+            Err(Engine::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::WrongKind) => {
                 Ok((Vec::new(), false))
             }
             Err(err) => Err(err.into()),
@@ -143,9 +143,9 @@ impl Inside<'_> {
     }
 
     /// As PID 1: as root it can read what a setup command left there.
-    fn at(&self, path: &str) -> At {
+    fn at(&self, path: &str) -> FileRef {
         let Ids { uid, gid } = self.record.guest.as_ref().and_then(|it| it.own).unwrap_or(Ids::ROOT);
-        At { user: Who::Ids { uid, gid: Some(gid) }, path: path.to_owned(), follow: false }
+        FileRef { user: UserSpec::Ids { uid, gid: Some(gid) }, path: path.to_owned(), follow: false }
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::wire::{At, Settle, Who};
-use coracle_runtime::link::{Link, Put};
+use coracle_runtime::link::protocol::{EnsureUser, FileRef, UserSpec};
+use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{
     Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeAct, VolumeMount, admit, random_hex,
 };
@@ -256,15 +256,15 @@ fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_ru
 async fn prove(link: &Link, user: Ids, volume_at: &ContainerPath, own: &[ContainerPath]) -> Result<(), BoxError> {
     let Ids { uid, gid } = user;
     for place in own.iter().chain([volume_at]) {
-        link.settle(Settle { uid, gid, workdir: place.to_string(), bound: Vec::new() }).await?;
+        link.settle(EnsureUser { uid, gid, workdir: place.to_string(), bound: Vec::new() }).await?;
     }
-    let file = At {
-        user: Who::Ids { uid, gid: Some(gid) },
+    let file = FileRef {
+        user: UserSpec::Ids { uid, gid: Some(gid) },
         path: volume_at.join(&format!(".ready-{}", random_hex::<8>()))?.to_string(),
         follow: false,
     };
     let content = Input::Bytes(Vec::new());
-    let put = Put { at: file.clone(), mode: Some(0o600), exact: false, parents: false, replace: false, content };
+    let put = WriteFile { at: file.clone(), mode: Some(0o600), exact: false, parents: false, replace: false, content };
     link.put(put).await?;
     Ok(link.remove(file, false).await?)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, wire::LEFT_ALONE};
+use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 

@@ -2,7 +2,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::{Fault, FaultCode};
+use crate::{ErrorCode, RpcError};
 
 /// Bytes of a pattern, at most.
 const MAX_PATTERN: usize = 1 << 10;
@@ -17,11 +17,11 @@ const REMEMBERED: usize = 2 << 20;
 /// ASCII, anything else of UTF-8 stands for its bytes, and `(?u)` asks for characters.
 ///
 /// # Errors
-/// [`FaultCode::Invalid`] with the reason: it is no pattern, or longer than 1 KiB, or would be too large.
-pub fn line_pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
+/// [`ErrorCode::Invalid`] with the reason: it is no pattern, or longer than 1 KiB, or would be too large.
+pub fn line_pattern(text: &str, ignore_case: bool) -> Result<Regex, RpcError> {
     if text.len() > MAX_PATTERN {
         let message = format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", text.len());
-        return Err(Fault::new(FaultCode::Invalid, message));
+        return Err(RpcError::new(ErrorCode::Invalid, message));
     }
     let mut builder = RegexBuilder::new(text);
     builder.unicode(false).case_insensitive(ignore_case).size_limit(COMPILED).dfa_size_limit(REMEMBERED);
@@ -31,7 +31,7 @@ pub fn line_pattern(text: &str, ignore_case: bool) -> Result<Regex, Fault> {
             regex::Error::CompiledTooBig(limit) => format!("it would take more than {limit} bytes"),
             _ => err.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned(),
         };
-        Fault::new(FaultCode::Invalid, format!("`{text}` is not a pattern: {reason}"))
+        RpcError::new(ErrorCode::Invalid, format!("`{text}` is not a pattern: {reason}"))
     })
 }
 

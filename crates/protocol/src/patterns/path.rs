@@ -6,7 +6,7 @@ use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::space::{Trouble, TroubleCode};
+use crate::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// Bytes of a pattern, at most.
 pub const MAX_PATTERN: usize = 8 << 10;
@@ -27,9 +27,9 @@ impl Pattern {
     /// Reads one.
     ///
     /// # Errors
-    /// [`TroubleCode::BadPattern`].
-    pub fn parse(pattern: &str) -> Result<Self, Trouble> {
-        let bad = |why: &str| Trouble::saying(TroubleCode::BadPattern, why);
+    /// [`WorkspaceErrorCode::BadPattern`].
+    pub fn parse(pattern: &str) -> Result<Self, WorkspaceError> {
+        let bad = |why: &str| WorkspaceError::saying(WorkspaceErrorCode::BadPattern, why);
         let slash = pattern.contains('/');
         let pattern = pattern.trim_start_matches('/');
         if pattern.is_empty() || pattern.len() > MAX_PATTERN {
@@ -145,7 +145,7 @@ mod tests {
         assert!(!Pattern::parse("src/*.rs").unwrap().enters(b"tests"));
         assert!(!Pattern::parse("src/*.rs").unwrap().enters(b"src/deep"));
         for bad in ["", "/", "[", "{a", "[z-a]"] {
-            assert_eq!(Pattern::parse(bad).unwrap_err().code, TroubleCode::BadPattern, "{bad}");
+            assert_eq!(Pattern::parse(bad).unwrap_err().code, WorkspaceErrorCode::BadPattern, "{bad}");
         }
     }
 }

@@ -6,8 +6,8 @@ mod family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use coracle_runtime::link::wire::FaultCode;
-use coracle_runtime::link::{Link, Put, SecretFile};
+use coracle_runtime::link::protocol::ErrorCode;
+use coracle_runtime::link::{Link, SecretFile, WriteFile};
 use coracle_runtime::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
@@ -170,9 +170,9 @@ async fn add_anchors(place: &Place, image: &Image, additions: &Additions) -> Vec
     let add = async |name: String, pem: String| {
         let at = place.at_as_root(&path(&name));
         let content = Input::Bytes(pem.into_bytes());
-        let put = Put { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
+        let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
         match place.link.put(put).await {
-            Err(err) if !aside::is(&err, FaultCode::Exists) => Item::failed(name, err.to_string()),
+            Err(err) if !aside::is(&err, ErrorCode::Exists) => Item::failed(name, err.to_string()),
             _ => Item::success(name),
         }
     };
@@ -189,7 +189,7 @@ async fn add_to_bundles(place: &Place, image: &Image, additions: &Additions) -> 
         }
         let at = place.at_as_root(&path);
         let content = Input::Bytes(with(content, &lacking));
-        let put = Put { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
+        let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
         match place.link.put(put).await {
             Ok(_) => Item::success(name),
             Err(err) => Item::failed(name, err.to_string()),

@@ -1,6 +1,6 @@
 //! Links to dotfiles that have no script.
 
-use coracle_runtime::link::wire::{At, FaultCode, Kind};
+use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
 use crate::flaw::Flaw;
@@ -45,10 +45,10 @@ enum Linked {
 }
 
 async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, Flaw> {
-    if !is_there(place, At { follow: true, ..place.at(to) }).await? {
+    if !is_there(place, FileRef { follow: true, ..place.at(to) }).await? {
         return Ok(Linked::NoSuchFile);
     }
-    let at = At { follow: false, ..place.at(from) };
+    let at = FileRef { follow: false, ..place.at(from) };
     let kept_as = if is_there(place, at.clone()).await? { Some(keep(place, from).await?) } else { None };
     if let Err(err) = place.link.make_link(at, &target(place, to), false).await {
         // Better the file that was there than none.
@@ -58,7 +58,7 @@ async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result
         return Err(err.into());
     }
     let entry = place.link.stat(place.at(from)).await?;
-    if entry.kind == Kind::Link { Err(Flaw::plain("the link leads nowhere")) } else { Ok(Linked::Made { kept_as }) }
+    if entry.kind == FileKind::Link { Err(Flaw::plain("the link leads nowhere")) } else { Ok(Linked::Made { kept_as }) }
 }
 
 /// From the home on where it can be: a home may be seen under another path, too.
@@ -67,10 +67,10 @@ fn target(place: &Place, to: &ContainerPath) -> String {
     below.unwrap_or(to.as_str()).to_owned()
 }
 
-async fn is_there(place: &Place, at: At) -> Result<bool, Flaw> {
+async fn is_there(place: &Place, at: FileRef) -> Result<bool, Flaw> {
     match place.link.stat(at).await {
         Ok(_) => Ok(true),
-        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(false),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(false),
         Err(err) => Err(err.into()),
     }
 }
@@ -82,17 +82,17 @@ async fn keep(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
         n => format!("{}.orig.{n}", path.file_name()),
     });
     for name in names {
-        let at = At { follow: false, ..place.at(path) };
+        let at = FileRef { follow: false, ..place.at(path) };
         match place.link.rename(at, &name).await {
             Ok(_) => return Ok(name),
-            Err(Error::Refused(fault)) if fault.code == FaultCode::Exists => {}
+            Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => {}
             Err(err) => return Err(err.into()),
         }
     }
     Err(Flaw::new("path_exists", format!("`{path}` is in the way, and so are {KEPT} files that it was kept as before")))
 }
 
-fn beside(place: &Place, path: &ContainerPath, name: &str) -> At {
+fn beside(place: &Place, path: &ContainerPath, name: &str) -> FileRef {
     let path = path.parent().and_then(|it| it.join(name).ok()).unwrap_or_else(|| path.clone());
-    At { follow: false, ..place.at(&path) }
+    FileRef { follow: false, ..place.at(&path) }
 }

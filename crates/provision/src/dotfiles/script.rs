@@ -1,6 +1,6 @@
 //! The script of dotfiles: which it is, and how it is run.
 
-use coracle_runtime::link::wire::{At, FaultCode, Kind};
+use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
 use coracle_runtime::{Chunk, Command, Error};
 use tokio::sync::mpsc;
 
@@ -54,10 +54,10 @@ async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<S
 }
 
 /// Whether a file may be executed, and its first bytes; `None` if there is no file.
-async fn read(place: &Place, at: At) -> Result<Option<(bool, Vec<u8>)>, Flaw> {
+async fn read(place: &Place, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, Flaw> {
     match place.link.get(at, 0, FIRST_LINE).await {
-        Ok((entry, first)) => Ok((entry.kind == Kind::File).then_some((entry.mode & 0o111 != 0, first))),
-        Err(Error::Refused(fault)) if [FaultCode::NotFound, FaultCode::WrongKind].contains(&fault.code) => Ok(None),
+        Ok((entry, first)) => Ok((entry.kind == FileKind::File).then_some((entry.mode & 0o111 != 0, first))),
+        Err(Error::Refused(fault)) if [ErrorCode::NotFound, ErrorCode::WrongKind].contains(&fault.code) => Ok(None),
         Err(err) => Err(err.into()),
     }
 }

@@ -8,7 +8,7 @@ mod settings;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::{Put, wire::FaultCode};
+use coracle_runtime::link::{WriteFile, protocol::ErrorCode};
 use coracle_runtime::{Command, ContainerPath, Error, Exit, Input};
 
 pub use identity::Identity;
@@ -106,11 +106,11 @@ async fn written(place: &Place, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&
     match there {
         Ok((_, content)) if content == bytes => {}
         Ok(_) => aside::out_of_the_way(place, &path).await?,
-        Err(err) if aside::is(&err, FaultCode::NotFound) => {}
+        Err(err) if aside::is(&err, ErrorCode::NotFound) => {}
         Err(_) => aside::out_of_the_way(place, &path).await?,
     }
     let content = Input::Bytes(bytes.clone());
-    let put = Put { at: place.at(&path), mode: Some(0o644), exact: true, parents: true, replace: true, content };
+    let put = WriteFile { at: place.at(&path), mode: Some(0o644), exact: true, parents: true, replace: true, content };
     place.link.put(put).await.map_err(|it| it.to_string())?;
     let said = async { if name.is_some() { said_name(place).await } else { Ok(None) } };
     let (back, said) = tokio::join!(place.link.get(place.at(&path), 0, MAX_FILE), said);
@@ -146,7 +146,7 @@ async fn add_hosts(place: &Place, lines: &[u8]) -> Result<(), String> {
     let path = dir.join("known_hosts").map_err(|it| it.to_string())?;
     let there = match place.link.get(place.at(&path), 0, MAX_FILE).await {
         Ok((_, content)) => content,
-        Err(err) if aside::is(&err, FaultCode::NotFound) => {
+        Err(err) if aside::is(&err, ErrorCode::NotFound) => {
             place.link.make_dir(place.at(&dir), 0o700, true).await.map_err(told)?;
             Vec::new()
         }
@@ -154,6 +154,6 @@ async fn add_hosts(place: &Place, lines: &[u8]) -> Result<(), String> {
     };
     let Some(content) = known_hosts::with(&there, lines) else { return Ok(()) };
     let (at, content) = (place.at(&path), Input::Bytes(content));
-    let put = Put { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
+    let put = WriteFile { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
     place.link.put(put).await.map(drop).map_err(told)
 }

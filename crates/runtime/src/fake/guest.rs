@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NewUser, NotStarted, Plan, Process};
 use coracle_guest::{Supervisor, serve};
-use coracle_protocol::{Fault, FaultCode, Settle, Settled, Who};
+use coracle_protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::files::Files;
 use super::programs::{ProgramContext, Programs};
 use super::{FakeRuntime, Reply, State, programs};
-use crate::link::{Dial, Dialled, There, Transport};
+use crate::link::{Dial, GuestStream, Liveness, Transport};
 use crate::{Command, ContainerId, ContainerPath, Error, Exit, Ids, Result};
 
 /// Bytes under way on a connection in memory.
@@ -102,7 +102,7 @@ impl Played {
     }
 
     /// As whom a program runs, where that is another than the test's own.
-    fn user_of(&self, plan: &Plan) -> Result<Option<Ids>, Fault> {
+    fn user_of(&self, plan: &Plan) -> Result<Option<Ids>, RpcError> {
         if self.programs != Programs::AsUser {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ impl Played {
         let mark = self.mark(plan.mark);
         let context = ProgramContext { workdir, user, image_env: &self.env, mark: &mark };
         let mut child = programs::start(command, plan, context)
-            .map_err(|err| NotStarted::Fault(Fault::new(FaultCode::CannotStart, err.to_string())))?;
+            .map_err(|err| NotStarted::Fault(RpcError::new(ErrorCode::CannotStart, err.to_string())))?;
         let (told, exit) = oneshot::channel();
         let pid = child.id().unwrap_or_else(|| self.pid());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -148,19 +148,19 @@ impl Played {
 impl Machine for Played {
     async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
         if plan.secret.is_some() {
-            let fault = Fault::new(FaultCode::Invalid, "a played guest gives no secret to programs of this host");
+            let fault = RpcError::new(ErrorCode::Invalid, "a played guest gives no secret to programs of this host");
             return Err(NotStarted::Fault(fault));
         }
         let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
-        let fault = |code, message: String| NotStarted::Fault(Fault::new(code, message));
+        let fault = |code, message: String| NotStarted::Fault(RpcError::new(code, message));
         if self.had_shell && !self.files.has_shell() {
-            return Err(fault(FaultCode::FilesRemoved, "`/bin/sh` was there and is gone".into()));
+            return Err(fault(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone".into()));
         }
         if plan.shell && !self.files.has_shell() {
-            return Err(fault(FaultCode::NoShell, "there is no `/bin/sh`".into()));
+            return Err(fault(ErrorCode::NoShell, "there is no `/bin/sh`".into()));
         }
         let workdir = ContainerPath::parse(&plan.cwd).ok().and_then(|it| self.files.workdir(&it));
-        let missing = || fault(FaultCode::NoDirectory, format!("no directory `{}`", plan.cwd));
+        let missing = || fault(ErrorCode::NoDirectory, format!("no directory `{}`", plan.cwd));
         let workdir = workdir.ok_or_else(missing)?;
         let command = if plan.shell { Command::Shell(words.concat()) } else { Command::Argv(words) };
         match self.reply(&super::exec::text(&command)) {
@@ -184,22 +184,22 @@ impl Machine for Played {
         u32::try_from(programs::marked_at_rest(&self.mark(mark)).await.len()).unwrap_or(u32::MAX)
     }
 
-    fn add_user(&self, _: NewUser<'_>) -> Result<(), Fault> {
+    fn add_user(&self, _: NewUser<'_>) -> Result<(), RpcError> {
         Ok(())
     }
 
-    async fn settle(&self, ask: Settle) -> Result<Settled, Fault> {
-        let invalid = |_| Fault::new(FaultCode::Invalid, "no path");
+    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
+        let invalid = |_| RpcError::new(ErrorCode::Invalid, "no path");
         let (name, home) = if ask.uid == 0 { ("root", "/root") } else { ("agent", "/home/agent") };
         for path in [home, &ask.workdir] {
             let path = ContainerPath::parse(path).map_err(invalid)?;
             if self.files.workdir(&path).is_none() {
                 let made = std::fs::create_dir_all(self.files.root().join(path.as_str().trim_start_matches('/')));
-                made.map_err(|err| Fault::new(FaultCode::Io, format!("cannot make `{path}`: {err}")))?;
+                made.map_err(|err| RpcError::new(ErrorCode::Io, format!("cannot make `{path}`: {err}")))?;
             }
         }
         let shell = "/bin/sh".to_owned();
-        let Settle { uid, gid, .. } = ask;
+        let EnsureUser { uid, gid, .. } = ask;
         let workdir = self.files.root().join(ask.workdir.trim_start_matches('/'));
         let there = workdir.symlink_metadata().ok().filter(std::fs::Metadata::is_dir);
         let another = there.as_ref().is_some_and(|it| ![0, uid].contains(&it.uid()));
@@ -209,7 +209,7 @@ impl Machine for Played {
         }
         let writable =
             !another || there.is_some_and(|it| it.mode() & 0o002 != 0) || !rustix::process::geteuid().is_root();
-        Ok(Settled { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable })
+        Ok(UserInfo { name: name.into(), home: home.into(), shell, uid, gid, readable: true, writable })
     }
 
     fn oom_kills(&self) -> u64 {
@@ -220,11 +220,11 @@ impl Machine for Played {
         self.files.root()
     }
 
-    fn ids(&self, who: &Who) -> Result<GuestIds, Fault> {
+    fn ids(&self, who: &UserSpec) -> Result<GuestIds, RpcError> {
         match who {
-            Who::Ids { uid, gid } => Ok(GuestIds { uid: *uid, gid: gid.unwrap_or(*uid), groups: Vec::new() }),
-            Who::Name(name) if name == "root" => Ok(GuestIds { uid: 0, gid: 0, groups: Vec::new() }),
-            Who::Name(name) => Err(Fault::new(FaultCode::NoUser, format!("no user `{name}`"))),
+            UserSpec::Ids { uid, gid } => Ok(GuestIds { uid: *uid, gid: gid.unwrap_or(*uid), groups: Vec::new() }),
+            UserSpec::Name(name) if name == "root" => Ok(GuestIds { uid: 0, gid: 0, groups: Vec::new() }),
+            UserSpec::Name(name) => Err(RpcError::new(ErrorCode::NoUser, format!("no user `{name}`"))),
         }
     }
 }
@@ -238,7 +238,7 @@ pub(super) struct FakeDial {
 
 #[async_trait]
 impl Dial for FakeDial {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         let (guest, life, silent) = self.fake.with(|state| {
             let machine = state.machine(&self.id)?;
             let guest = machine.guest.clone().filter(|_| machine.seen.pid.is_some());
@@ -269,8 +269,8 @@ impl Dial for FakeDial {
         });
         let (reader, writer) = tokio::io::split(ours);
         let lives = alive.clone();
-        let there: Option<There> = Some(Box::new(move || !lives.is_cancelled()));
-        Ok(Dialled { there, ..Dialled::plain(reader, Mortal { writer, alive }, Transport::InProcess) })
+        let there: Option<Liveness> = Some(Box::new(move || !lives.is_cancelled()));
+        Ok(GuestStream { there, ..GuestStream::plain(reader, Mortal { writer, alive }, Transport::InProcess) })
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::process::{Child, ChildStderr};
 
 use super::RunsCommands;
 use crate::host::process::{self, Stdin};
-use crate::link::{Dial, Dialled, Link, LinkSettings, SocketAt, Transport, by_socket};
+use crate::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, Transport, by_socket};
 use crate::{ContainerId, Error, Excerpt, ProcessId, Result, ended};
 use coracle_protocol::SOCKET_GONE;
 
@@ -36,7 +36,7 @@ struct EngineDial<R> {
 
 #[async_trait]
 impl<R: RunsCommands> Dial for EngineDial<R> {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         match self.by_socket().await? {
             Some(dialled) => Ok(dialled),
             None => self.by_stream(),
@@ -58,7 +58,7 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
 
 impl<R: RunsCommands> EngineDial<R> {
     /// `None` when nobody answers whom the engine calls the container's PID 1.
-    async fn by_socket(&self) -> Result<Option<Dialled>> {
+    async fn by_socket(&self) -> Result<Option<GuestStream>> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else { return Ok(None) };
@@ -80,14 +80,18 @@ impl<R: RunsCommands> EngineDial<R> {
         at.pid1.is_some() && at.is_empty()
     }
 
-    fn by_stream(&self) -> Result<Dialled> {
+    fn by_stream(&self) -> Result<GuestStream> {
         let words = self.runtime.connect_words(&self.id);
         let mut child = process::spawn(&self.runtime.program().invocation(words), Stdin::Open)?;
         let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });
         };
         let last_words = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
-        Ok(Dialled { last_words, hold: Box::new(Held(child)), ..Dialled::plain(reader, writer, Transport::Stream) })
+        Ok(GuestStream {
+            last_words,
+            hold: Box::new(Held(child)),
+            ..GuestStream::plain(reader, writer, Transport::Stream)
+        })
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::link::Link;
-use coracle_runtime::link::Way;
-use coracle_runtime::link::wire::Settle;
+use coracle_runtime::link::Upstream;
+use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ pub struct Preparing {
     /// Who workers are; the agent, where nobody inside is root.
     pub worker: Ids,
     /// How connections get from its relays to the proxy.
-    pub way: Way,
+    pub way: Upstream,
     /// The text of `/.coracle/run/gitconfig`.
     pub git_config: String,
     /// What every command finds in its environment.
@@ -67,7 +67,7 @@ impl Preparing {
 
 impl Default for Preparing {
     fn default() -> Self {
-        let (way, git_config, env, gateways) = (Way::Sockets, String::new(), BTreeMap::new(), Vec::new());
+        let (way, git_config, env, gateways) = (Upstream::Sockets, String::new(), BTreeMap::new(), Vec::new());
         let (agent, worker) = (AGENT, WORKER);
         Self { agent, worker, way, git_config, env, home: None, also: None, open: false, gateways }
     }
@@ -85,15 +85,15 @@ pub(super) async fn prepare(
         let net = TokenHash::of(token.reveal());
         let (container, walled) = (id.to_owned(), preparing.wall().is_some());
         let told = match preparing.way {
-            Way::Tcp { api, egress } => Some([api, egress]),
-            Way::Sockets | Way::Link => None,
+            Upstream::Tcp { api, egress } => Some([api, egress]),
+            Upstream::Sockets | Upstream::Link => None,
         };
         note(Prepared { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled, told })
             .await?;
         at.step("relays", link.relay(preparing.way, &token, &preparing.git_config)).await?;
         if let Some(home) = &preparing.home {
             let Ids { uid, gid } = preparing.agent;
-            let home = Settle { uid, gid, workdir: home.clone(), bound: Vec::new() };
+            let home = EnsureUser { uid, gid, workdir: home.clone(), bound: Vec::new() };
             at.step("home", link.settle(home)).await?;
         }
         at.begins("environment");

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::link::{Link, Put};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
+use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -136,8 +136,8 @@ impl SandboxProvider for ContainerSandboxProvider {
         }
         let held = self.held().await?;
         let user = who(self.sandbox.agent());
-        let put = Put {
-            at: At { user: user.clone(), path: at.to_string(), follow: false },
+        let put = WriteFile {
+            at: FileRef { user: user.clone(), path: at.to_string(), follow: false },
             mode: Some(opts.mode.unwrap_or(0o644) & 0o777),
             exact: true,
             parents: true,
@@ -145,7 +145,7 @@ impl SandboxProvider for ContainerSandboxProvider {
             content: Input::Bytes(content.to_vec()),
         };
         held.link.put(put).await.map_err(|err| failed(err.to_string()))?;
-        let at = At { user, path: at.to_string(), follow: false };
+        let at = FileRef { user, path: at.to_string(), follow: false };
         Ok(held.link.stat(at).await.map_err(|err| failed(err.to_string()))?.size)
     }
 
@@ -244,13 +244,13 @@ fn inside(shared: Option<&Path>, cwd: &str) -> Result<String> {
     Err(Failure::new(Code::InvalidInput, format!("`{path}` does not lie beneath {ROOT}.")))
 }
 
-fn who(ids: Ids) -> Who {
-    Who::Ids { uid: ids.uid, gid: Some(ids.gid) }
+fn who(ids: Ids) -> UserSpec {
+    UserSpec::Ids { uid: ids.uid, gid: Some(ids.gid) }
 }
 
 async fn pinged(link: &Link, agent: Ids) -> Option<Duration> {
     let began = Instant::now();
-    let root = At { user: who(agent), path: ROOT.into(), follow: true };
+    let root = FileRef { user: who(agent), path: ROOT.into(), follow: true };
     link.stat(root).await.is_ok().then(|| began.elapsed())
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, Way};
+use coracle_runtime::link::{Link, Upstream};
 
 use super::gate::{Gate, OTHER_WAYS};
 use super::prepare::{Preparing, not_ready, prepare};
@@ -49,7 +49,7 @@ impl Readying {
     /// Its proxy is reached by the container's own link.
     #[must_use]
     pub fn by_link(self, gate: Arc<Gate>) -> Self {
-        Self { by_link: Some(gate), preparing: Preparing { way: Way::Link, ..self.preparing }, ..self }
+        Self { by_link: Some(gate), preparing: Preparing { way: Upstream::Link, ..self.preparing }, ..self }
     }
 
     /// Its proxy is reached by a network that the container is alone on with this host.
@@ -84,7 +84,7 @@ impl Readying {
             tokio::time::sleep(LOOK).await;
         };
         let gateways = self.wall().unwrap_or_default();
-        Ok(Preparing { way: Way::Tcp { api, egress }, gateways, ..self.preparing.clone() })
+        Ok(Preparing { way: Upstream::Tcp { api, egress }, gateways, ..self.preparing.clone() })
     }
 
     /// The container that runs is reached by that link.

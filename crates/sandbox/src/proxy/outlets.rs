@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::link::wire::relay::{API_PORT, EGRESS_PORT};
+use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use coracle_runtime::Link;
-use coracle_runtime::link::wire::relay::Probe;
+use coracle_runtime::link::protocol::relay::ProbeEgress;
 
 use crate::{Code, Failure};
 
@@ -51,7 +51,7 @@ pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failu
     let outside = OUTSIDE.iter().filter(|_| wall.is_some()).map(|it| (*it).to_owned());
     let tcp = outside.chain(gateways).collect();
     let udp = wall.iter().map(|_| RESOLVER.to_owned()).collect();
-    let probe = Probe { tcp, udp, name: NAME.to_owned(), within_ms: WITHIN_MS };
+    let probe = ProbeEgress { tcp, udp, name: NAME.to_owned(), within_ms: WITHIN_MS };
     let probed = link.probe(probe).await.map_err(|err| {
         Failure::new(Code::ProxyUnreachable, "The guest did not try what it can reach.")
             .detail("error", err.to_string())

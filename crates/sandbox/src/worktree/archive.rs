@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use coracle_runtime::archive::{Limits, Moved, Writer, plain_name};
-use coracle_runtime::link::wire::{Entry, Kind};
+use coracle_runtime::link::protocol::{FileEntry, FileKind};
 
 use super::inside::{Inside, lost};
 use crate::{Code, Failure, Result};
@@ -43,18 +43,18 @@ pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max
                 return Err(unkept(&name));
             }
             match entry.kind {
-                Kind::Dir => {
+                FileKind::Dir => {
                     writer.dir(&packed, entry.mode & 0o777).map_err(full)?;
                     dirs.push(name);
                 }
-                Kind::File => add(at, &mut writer, (&packed, &inside)).await?,
-                Kind::Link => {
+                FileKind::File => add(at, &mut writer, (&packed, &inside)).await?,
+                FileKind::Link => {
                     let target = entry.link.unwrap_or_default();
                     if target.is_empty() || !writer.link_within(&packed, &target).map_err(full)? {
                         left_out.push(name);
                     }
                 }
-                Kind::Special => left_out.push(name),
+                FileKind::Special => left_out.push(name),
             }
         }
     }
@@ -74,7 +74,7 @@ async fn add(at: &Inside, writer: &mut Writer, (packed, inside): (&str, &str)) -
 }
 
 /// Below the directory.
-fn name_of(below: &str, entry: &Entry) -> Result<String> {
+fn name_of(below: &str, entry: &FileEntry) -> Result<String> {
     let name = if below.is_empty() { entry.name.clone() } else { format!("{below}/{}", entry.name) };
     match plain_name(Path::new(&entry.name)) {
         Some(plain) if plain == entry.name && !plain.contains('/') => Ok(name),

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::git::{self, Side};
-use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
-use coracle_runtime::link::{Link, Put};
+use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
+use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, Input, Stream};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -84,20 +84,20 @@ impl Inside {
     }
 
     /// What the guest is asked for, under whatever name it has: the guest takes more of them than a [`ContainerPath`] does.
-    pub(super) fn file(&self, below: &str) -> At {
-        let user = Who::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
+    pub(super) fn file(&self, below: &str) -> FileRef {
+        let user = UserSpec::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
         // Behind a last `/` a link would be followed.
         let parts = below.split('/').filter(|it| !it.is_empty() && *it != ".");
         let path =
             parts.fold(self.root.as_str().trim_end_matches('/').to_owned(), |path, part| format!("{path}/{part}"));
-        At { user, path: if path.is_empty() { "/".into() } else { path }, follow: false }
+        FileRef { user, path: if path.is_empty() { "/".into() } else { path }, follow: false }
     }
 
     /// What is there, itself and not what it leads to.
-    pub(super) async fn stat(&self, below: &str) -> Result<Option<Entry>> {
+    pub(super) async fn stat(&self, below: &str) -> Result<Option<FileEntry>> {
         match self.link.stat(self.file(below)).await {
             Ok(entry) => Ok(Some(entry)),
-            Err(Error::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::NoDirectory) => {
+            Err(Error::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::NoDirectory) => {
                 Ok(None)
             }
             Err(err) => Err(lost(err)),
@@ -105,19 +105,19 @@ impl Inside {
     }
 
     pub(super) async fn is_dir(&self, below: &str) -> Result<bool> {
-        Ok(self.stat(below).await?.is_some_and(|it| it.kind == Kind::Dir))
+        Ok(self.stat(below).await?.is_some_and(|it| it.kind == FileKind::Dir))
     }
 
     pub(super) async fn write(&self, below: &str, text: &str) -> Result<()> {
         let content = Input::Bytes(text.as_bytes().to_vec());
         let at = self.file(below);
-        let put = Put { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
+        let put = WriteFile { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
         self.link.put(put).await.map(drop).map_err(lost)
     }
 
     pub(super) async fn remove(&self, below: &str) -> Result<()> {
         match self.link.remove(self.file(below), true).await {
-            Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok(()),
+            Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(()),
             other => other.map_err(lost),
         }
     }
@@ -299,7 +299,7 @@ impl Told {
 /// What the end of a link means here.
 pub(super) fn lost(err: Error) -> Failure {
     match err {
-        Error::Refused(fault) if fault.code == FaultCode::NoProgram => no_git(),
+        Error::Refused(fault) if fault.code == ErrorCode::NoProgram => no_git(),
         Error::GuestLost { .. } | Error::NotRunning { .. } => Failure::new(Code::SandboxLost, err.to_string()),
         err => Failure::internal(err),
     }

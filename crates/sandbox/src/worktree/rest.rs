@@ -1,7 +1,7 @@
 //! What a sandbox holds beside its worktrees, and would lose with its volume.
 
 use coracle_runtime::git;
-use coracle_runtime::link::wire::{Entry, Kind};
+use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use serde_json::json;
 
 use super::WorktreeManager;
@@ -102,14 +102,14 @@ async fn old_repositories(at: &Inside) -> Result<Vec<String>> {
         let message = format!("there are more than {MAX_ROOT} files in `{}`", at.root);
         return Err(Failure::new(Code::SaveFailed, message));
     }
-    let old = entries.into_iter().filter(|it| it.kind == Kind::Dir && it.name.starts_with(OLD));
+    let old = entries.into_iter().filter(|it| it.kind == FileKind::Dir && it.name.starts_with(OLD));
     Ok(old.map(|it| it.name).filter(|it| is_plain(it)).collect())
 }
 
 /// Which directories among those of worktrees no workflow has: each by itself, or all as one where they are too many, or
 /// one has a name that it could not be asked for by.
-fn unknown(found: &[Entry], more: bool, known: &[WorkflowId]) -> Vec<String> {
-    let dirs = found.iter().filter(|it| it.kind == Kind::Dir).map(|it| it.name.as_str());
+fn unknown(found: &[FileEntry], more: bool, known: &[WorkflowId]) -> Vec<String> {
+    let dirs = found.iter().filter(|it| it.kind == FileKind::Dir).map(|it| it.name.as_str());
     let of_workflow = |name: &str| known.iter().any(|id| id.as_str() == name);
     let names: Vec<_> = dirs.filter(|it| format!("{WORKTREES}/{it}") != ORPHANS && !of_workflow(it)).collect();
     if more || names.iter().any(|it| !is_plain(it)) {
@@ -135,17 +135,17 @@ async fn has_entries(at: &Inside, dir: &str) -> Result<bool> {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, kind: Kind) -> Entry {
+    fn entry(name: &str, kind: FileKind) -> FileEntry {
         let (name, link) = (name.to_owned(), None);
-        Entry { name, kind, size: 0, mode: 0o755, uid: 10_002, gid: 10_002, changed_ns: 0, link }
+        FileEntry { name, kind, size: 0, mode: 0o755, uid: 10_002, gid: 10_002, changed_ns: 0, link }
     }
 
     #[test]
     fn directories_that_no_workflow_has_are_saved_whatever_they_are_called() {
         let known = [WorkflowId::parse("w-1").unwrap()];
-        let dirs = |names: &[&str]| names.iter().map(|it| entry(it, Kind::Dir)).collect::<Vec<_>>();
+        let dirs = |names: &[&str]| names.iter().map(|it| entry(it, FileKind::Dir)).collect::<Vec<_>>();
         let mut found = dirs(&[".orphans", "mine", "w-1"]);
-        found.push(entry("a\nfile", Kind::File));
+        found.push(entry("a\nfile", FileKind::File));
         assert_eq!(unknown(&found, false, &known), ["worktrees/mine"]);
         assert_eq!(unknown(&[], false, &known), Vec::<String>::new());
         for odd in ["a\nb", "\u{85}", "a\u{fffd}"] {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use coracle_runtime::Error;
-use coracle_runtime::link::Walk;
-use coracle_runtime::link::wire::{FaultCode, Kind};
+use coracle_runtime::link::ScanOptions;
+use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 
 use super::WorktreeManager;
 use super::create::link_of;
@@ -86,7 +86,7 @@ impl WorktreeManager {
 async fn text(at: &Inside, below: &str) -> Result<Option<String>> {
     match at.link.get(at.file(below), 0, 64 << 10).await {
         Ok((_, bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(Error::Refused(fault)) if matches!(fault.code, FaultCode::NotFound | FaultCode::NoDirectory) => Ok(None),
+        Err(Error::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::NoDirectory) => Ok(None),
         Err(Error::Refused(_)) => Ok(Some(String::new())),
         Err(err) => Err(lost(err)),
     }
@@ -102,12 +102,12 @@ async fn is_empty_dir(at: &Inside, below: &str) -> Result<bool> {
 
 /// Repositories that are none of ours: with a `.git`, or bare, with what makes git take a directory for one.
 async fn repositories(at: &Inside, known: &BTreeSet<String>) -> Result<(Vec<String>, bool)> {
-    let walk = Walk {
+    let walk = ScanOptions {
         names: Some([".git", "HEAD", "objects"].map(str::to_owned).to_vec()),
         depth: Some(DEPTH),
         prune: [".git", "repo.git", "objects"].map(str::to_owned).to_vec(),
         within: WITHIN,
-        ..Walk::all(at.root.clone())
+        ..ScanOptions::all(at.root.clone())
     };
     let walked = match at.link.walk(walk, &[]).await {
         Ok(walked) => walked,
@@ -120,7 +120,7 @@ async fn repositories(at: &Inside, known: &BTreeSet<String>) -> Result<(Vec<Stri
         match name_of(&entry.path) {
             Some((above, name)) if name == ".git" && !known.contains(&entry.path) => drop(found.insert(above)),
             Some((above, name)) if name == "HEAD" => drop(heads.insert(above)),
-            Some((above, name)) if name == "objects" && entry.kind == Kind::Dir => drop(stores.insert(above)),
+            Some((above, name)) if name == "objects" && entry.kind == FileKind::Dir => drop(stores.insert(above)),
             _ => {}
         }
     }

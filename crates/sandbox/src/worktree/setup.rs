@@ -6,7 +6,7 @@ use std::path::Path;
 
 use coracle_runtime::host::git::Asked;
 use coracle_runtime::host::process::Stdin;
-use coracle_runtime::link::wire::{Entry, FaultCode};
+use coracle_runtime::link::protocol::{ErrorCode, FileEntry};
 use coracle_runtime::{Error, Input, random_hex};
 use serde::Serialize;
 
@@ -216,10 +216,10 @@ fn unreadable(dir: &Path) -> Failure {
 }
 
 /// What lies in the root, and whether there is more; nothing when there is none.
-pub(super) async fn entries(at: &Inside, limit: u64) -> Result<(Vec<Entry>, bool)> {
+pub(super) async fn entries(at: &Inside, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
     match at.link.list(at.file(""), limit).await {
         Ok(entries) => Ok(entries),
-        Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => Ok((Vec::new(), false)),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok((Vec::new(), false)),
         Err(err) => Err(lost(err)),
     }
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_jobs::{Format, Found, From, MAX_PAGE, Match, Page, Part, Read, Search};
+use coracle_jobs::{Format, Found, LineMatch, MAX_PAGE, Page, Position, Read, Search, StreamSelector};
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::warning::Warning;
 #[derive(Clone, Debug)]
 pub(crate) struct JobPage {
     pub(crate) job_id: JobId,
-    pub(crate) stream: Option<Part>,
+    pub(crate) stream: Option<StreamSelector>,
     pub(crate) offset: Option<i64>,
     pub(crate) line: Option<u64>,
     pub(crate) limit: Option<ByteSize>,
@@ -31,7 +31,7 @@ pub(crate) struct JobPage {
 #[derive(Debug, Serialize)]
 pub(crate) struct Output {
     job_id: JobId,
-    stream: Part,
+    stream: StreamSelector,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub(crate) struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    matches: Option<Vec<Match>>,
+    matches: Option<Vec<LineMatch>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     match_count: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,17 +124,17 @@ impl JobPage {
         Ok(Ask::Matches(Search { job, part, from, pattern, ignore_case, context, max_matches }))
     }
 
-    fn part(&self) -> Part {
-        self.stream.unwrap_or(Part::All)
+    fn part(&self) -> StreamSelector {
+        self.stream.unwrap_or(StreamSelector::All)
     }
 
-    fn from(&self) -> Result<From, Failure> {
+    fn from(&self) -> Result<Position, Failure> {
         match (self.offset.unwrap_or(0), self.line) {
             (_, Some(0)) => Err(Failure::invalid("line", "lines count from 1").hint("leave it out for the start")),
             // A model that fills in the default says nothing with it.
-            (0, Some(line)) => Ok(From::Line(line)),
+            (0, Some(line)) => Ok(Position::Line(line)),
             (_, Some(_)) => Err(Failure::conflicting(&["offset", "line"], "output is read from one place")),
-            (offset, None) => Ok(From::Offset(offset)),
+            (offset, None) => Ok(Position::Offset(offset)),
         }
     }
 }
@@ -191,7 +191,7 @@ fn matches(ask: &JobPage, found: Found) -> Output {
 
 #[cfg(test)]
 mod tests {
-    use coracle_jobs::From;
+    use coracle_jobs::Position;
     use serde_json::{Value, json};
 
     use super::Ask;
@@ -204,7 +204,7 @@ mod tests {
         ask.page().resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
     }
 
-    fn from(more: Value) -> From {
+    fn from(more: Value) -> Position {
         match check(more).unwrap() {
             Ask::Page(it) => it.from,
             Ask::Matches(it) => it.from,
@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn a_place_is_an_offset_or_a_line() {
-        assert_eq!(from(json!({})), From::Offset(0));
-        assert_eq!(from(json!({ "offset": -10 })), From::Offset(-10));
-        assert_eq!(from(json!({ "line": 3 })), From::Line(3));
-        assert_eq!(from(json!({ "line": 3, "offset": 0 })), From::Line(3));
+        assert_eq!(from(json!({})), Position::Offset(0));
+        assert_eq!(from(json!({ "offset": -10 })), Position::Offset(-10));
+        assert_eq!(from(json!({ "line": 3 })), Position::Line(3));
+        assert_eq!(from(json!({ "line": 3, "offset": 0 })), Position::Line(3));
         let both = check(json!({ "line": 3, "offset": 1 })).unwrap_err();
         assert_eq!(both, "conflicting_fields: output is read from one place");
     }

@@ -1,6 +1,6 @@
 //! `job_read`: what a job printed, page by page or by lines that match.
 
-use coracle_jobs::Part;
+use coracle_jobs::StreamSelector;
 use coracle_runtime::{ByteSize, Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub(crate) struct JobRead {
     job_id: JobId,
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
     #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
-    stream: Option<Part>,
+    stream: Option<StreamSelector>,
     /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
     /// is given.
     #[schemars(extend("default" = 0))]

@@ -3,7 +3,7 @@
 
 use coracle_lifecycle::Creation;
 use coracle_provision::accounts;
-use coracle_runtime::link::wire::Settle;
+use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Image, Link, Tmpfs, admit,
     random_hex,
@@ -65,7 +65,7 @@ pub(super) async fn spec(
 
 /// Makes sure of a home that the user can write to: not every engine knows whose a directory in memory is.
 pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
-    let ask = Settle { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
+    let ask = EnsureUser { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
     if link.settle(ask).await?.writable {
         return Ok(());
     }

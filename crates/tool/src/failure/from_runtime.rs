@@ -1,6 +1,6 @@
 //! What the engine and the policy say, with what to do about it.
 
-use coracle_runtime::link::wire::FaultCode;
+use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{
     Capability, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, Refused, archive,
 };
@@ -191,32 +191,32 @@ fn without(capability: Capability) -> &'static str {
     }
 }
 
-fn of_fault(code: FaultCode) -> Code {
+fn of_fault(code: ErrorCode) -> Code {
     match code {
-        FaultCode::Invalid | FaultCode::TooLong => Code::InvalidInput,
-        FaultCode::NoDirectory | FaultCode::NotFound | FaultCode::NoProgram => Code::PathNotFound,
-        FaultCode::Exists => Code::PathExists,
-        FaultCode::NoShell => Code::NoShell,
-        FaultCode::NoUser => Code::UserNotFound,
-        FaultCode::NoJob => Code::JobNotFound,
-        FaultCode::TooMany => Code::LimitReached,
-        FaultCode::Busy => Code::Busy,
-        FaultCode::Unsupported => Code::Unsupported,
-        FaultCode::FilesRemoved => Code::FilesRemoved,
-        FaultCode::Denied | FaultCode::WrongKind | FaultCode::Io => Code::CopyFailed,
-        FaultCode::JobTaken | FaultCode::CannotStart | FaultCode::Other => Code::GuestFailed,
+        ErrorCode::Invalid | ErrorCode::TooLong => Code::InvalidInput,
+        ErrorCode::NoDirectory | ErrorCode::NotFound | ErrorCode::NoProgram => Code::PathNotFound,
+        ErrorCode::Exists => Code::PathExists,
+        ErrorCode::NoShell => Code::NoShell,
+        ErrorCode::NoUser => Code::UserNotFound,
+        ErrorCode::NoJob => Code::JobNotFound,
+        ErrorCode::TooMany => Code::LimitReached,
+        ErrorCode::Busy => Code::Busy,
+        ErrorCode::Unsupported => Code::Unsupported,
+        ErrorCode::FilesRemoved => Code::FilesRemoved,
+        ErrorCode::Denied | ErrorCode::WrongKind | ErrorCode::Io => Code::CopyFailed,
+        ErrorCode::JobTaken | ErrorCode::CannotStart | ErrorCode::Other => Code::GuestFailed,
     }
 }
 
-fn for_fault(code: FaultCode) -> &'static str {
+fn for_fault(code: ErrorCode) -> &'static str {
     match code {
-        FaultCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
-        FaultCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
-        FaultCode::Busy => "wait until a call has ended, then try again",
-        FaultCode::Unsupported => OTHER_VERSION,
-        FaultCode::FilesRemoved => FILES_REMOVED,
-        FaultCode::NoShell => "give the command as a list of words, which needs no shell",
-        FaultCode::NoProgram => "check the program's name; `exec` of `command -v NAME` shows whether the image has it",
+        ErrorCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
+        ErrorCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
+        ErrorCode::Busy => "wait until a call has ended, then try again",
+        ErrorCode::Unsupported => OTHER_VERSION,
+        ErrorCode::FilesRemoved => FILES_REMOVED,
+        ErrorCode::NoShell => "give the command as a list of words, which needs no shell",
+        ErrorCode::NoProgram => "check the program's name; `exec` of `command -v NAME` shows whether the image has it",
         _ => "correct what the message names",
     }
 }
@@ -283,10 +283,10 @@ impl From<InvalidSize> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::wire::Fault;
+    use coracle_runtime::link::protocol::RpcError;
     use coracle_runtime::{Error, Excerpt, Handle, ImageRef, Problem, Refused, Status};
 
-    use super::{EngineKind, Failure, FaultCode};
+    use super::{EngineKind, ErrorCode, Failure};
 
     fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
         let failure = err.into();
@@ -332,14 +332,14 @@ mod tests {
         check(gone, "files_removed", message, "`destroy` it and `create` another");
         let message = "the guest in the container speaks version 2 of the protocol, this program version 1";
         check(Error::GuestVersion { guest: 2, host: 1 }, "guest_failed", message, "another version of coracle");
-        let unsupported = Fault::new(FaultCode::Unsupported, "this guest does not know that request");
+        let unsupported = RpcError::new(ErrorCode::Unsupported, "this guest does not know that request");
         check(
             Error::Refused(unsupported),
             "unsupported",
             "this guest does not know that request",
             "another version of coracle",
         );
-        let fault = Fault::new(FaultCode::NoProgram, "cannot run the command: not found in the container");
+        let fault = RpcError::new(ErrorCode::NoProgram, "cannot run the command: not found in the container");
         let message = fault.message.clone();
         check(Error::Refused(fault), "path_not_found", &message, "check the program's name");
     }

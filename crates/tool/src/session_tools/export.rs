@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coracle_lifecycle::{SessionContainers, SlotRole};
 use coracle_runtime::archive::Limits;
-use coracle_runtime::link::wire::space::Sum;
+use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath, Ids};
 use coracle_workspace::{ApplyError, ApplyOptions, Role, Session};
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ struct Seen {
     session: Session,
     root: ContainerPath,
     baseline: Baseline,
-    sums: Vec<Sum>,
+    sums: Vec<FileDigest>,
 }
 
 impl Seen {

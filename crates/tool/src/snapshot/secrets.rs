@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_lifecycle::Record;
-use coracle_runtime::link::{Walk, Walked};
+use coracle_runtime::link::{ScanOptions, ScanReport};
 use coracle_runtime::{ContainerPath, Inside};
 
 use crate::config::SnapshotSecrets;
@@ -28,18 +28,18 @@ pub(super) async fn search(cx: &Context, record: &Record, inside: &Inside) -> Re
     if variables.is_empty() && values.is_empty() {
         return Ok(Vec::new());
     }
-    let walk = Walk {
+    let walk = ScanOptions {
         since: Some(record.created),
         max_file: MAX_FILE,
         session: variables,
         max_entries: MAX_PATHS,
         within: WITHIN,
-        ..Walk::all(ContainerPath::root())
+        ..ScanOptions::all(ContainerPath::root())
     };
     judged(link.walk(walk, &values).await?, cx.config.security.snapshot_secrets)
 }
 
-fn judged(walked: Walked, then: SnapshotSecrets) -> Result<Vec<Warning>, Failure> {
+fn judged(walked: ScanReport, then: SnapshotSecrets) -> Result<Vec<Warning>, Failure> {
     let mut paths: Vec<String> = walked.entries.into_iter().map(|it| it.path).collect();
     paths.sort();
     let told = match paths.as_slice() {
@@ -64,23 +64,23 @@ fn judged(walked: Walked, then: SnapshotSecrets) -> Result<Vec<Warning>, Failure
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::wire::{self, Kind};
+    use coracle_runtime::link::protocol::{self, FileKind};
 
     use super::*;
 
-    fn walked(paths: &[&str], more: bool) -> Walked {
-        let entry = |path: &&str| wire::Walked {
+    fn walked(paths: &[&str], more: bool) -> ScanReport {
+        let entry = |path: &&str| protocol::ScanEntry {
             path: (*path).to_owned(),
             odd: false,
-            kind: Kind::File,
+            kind: FileKind::File,
             size: 1,
             mode: 0o644,
             changed_ns: 0,
         };
-        Walked { entries: paths.iter().map(entry).collect(), more }
+        ScanReport { entries: paths.iter().map(entry).collect(), more }
     }
 
-    fn check(walked: Walked, then: SnapshotSecrets) -> String {
+    fn check(walked: ScanReport, then: SnapshotSecrets) -> String {
         match judged(walked, then) {
             Ok(warnings) => warnings.into_iter().map(|it| it.message).collect(),
             Err(failure) => format!("{}: {} {}", failure.code.word(), failure.message, failure.details["paths"]),

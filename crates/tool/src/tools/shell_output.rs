@@ -24,7 +24,7 @@ pub(crate) struct ShellOutput {
     output_id: JobId,
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
     #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
-    stream: Option<coracle_jobs::Part>,
+    stream: Option<coracle_jobs::StreamSelector>,
     /// Byte of the output to begin at; negative counts from its end.
     #[schemars(extend("default" = 0))]
     offset: Option<i64>,

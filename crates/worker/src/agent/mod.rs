@@ -6,7 +6,7 @@ mod submit;
 mod talk;
 
 use coracle_runtime::ContainerPath;
-use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use coracle_sandbox::{Code, Failure, Result};
 use serde_json::{Map, Value, json};
 
@@ -71,8 +71,9 @@ async fn directory(worker: &Worker, cwd: &str) -> Result<ContainerPath> {
     if rest.is_none() {
         return Err(invalid(&format!("is not beneath {root}")));
     }
-    match worker.link.space(worker.settings.agent, &path, Act::List { path: String::new(), most: 1 }, &[]).await {
-        Ok(Done::Not(_)) => Err(invalid("is no directory that is there")),
+    match worker.link.space(worker.settings.agent, &path, WorkspaceOp::List { path: String::new(), most: 1 }, &[]).await
+    {
+        Ok(WorkspaceReply::Not(_)) => Err(invalid("is no directory that is there")),
         Ok(_) => Ok(path),
         Err(err) => Err(Failure::new(Code::SandboxLost, format!("The guest does not answer: {err}."))),
     }

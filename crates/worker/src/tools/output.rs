@@ -1,7 +1,7 @@
 //! `shell_output`: what an answer had no room for.
 
 use coracle_protocol::patterns::line_pattern;
-use coracle_runtime::link::wire::{From, Part, Read, Search};
+use coracle_runtime::link::protocol::{Position, ReadRequest, SearchRequest, StreamSelector};
 use coracle_runtime::{Error, JobId, Link};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub(crate) struct ShellOutput {
     output_id: String,
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
     #[schemars(with = "Option<String>", extend("default" = "all"))]
-    stream: Option<Part>,
+    stream: Option<StreamSelector>,
     /// Byte of the output to begin at; negative counts from its end.
     #[schemars(extend("default" = 0))]
     offset: Option<i64>,
@@ -83,24 +83,24 @@ impl ShellOutput {
         self.max_matches.unwrap_or(50).clamp(1, 1000)
     }
 
-    fn from(&self) -> From {
+    fn from(&self) -> Position {
         match self.line.filter(|it| *it > 0) {
-            Some(line) => From::Line(line),
-            None => From::Offset(self.offset.unwrap_or(0)),
+            Some(line) => Position::Line(line),
+            None => Position::Offset(self.offset.unwrap_or(0)),
         }
     }
 
     async fn read(&self, link: &Link) -> coracle_runtime::Result<String> {
-        let (job, part, limit) = (self.output_id.clone(), self.stream.unwrap_or(Part::All), self.limit());
-        let (page, bytes) = link.read(Read { job, part, from: self.from(), limit }).await?;
+        let (job, part, limit) = (self.output_id.clone(), self.stream.unwrap_or(StreamSelector::All), self.limit());
+        let (page, bytes) = link.read(ReadRequest { job, part, from: self.from(), limit }).await?;
         let next = page.offset.saturating_add(bytes.len() as u64);
         Ok(told(&String::from_utf8_lossy(&bytes), (page.offset, next, page.total)))
     }
 
     async fn search(&self, pattern: &str, link: &Link) -> coracle_runtime::Result<String> {
-        let search = Search {
+        let search = SearchRequest {
             job: self.output_id.clone(),
-            part: self.stream.unwrap_or(Part::All),
+            part: self.stream.unwrap_or(StreamSelector::All),
             from: self.from(),
             pattern: pattern.to_owned(),
             ignore_case: self.ignore_case.unwrap_or(false),
@@ -148,14 +148,14 @@ impl ShellOutput {
     /// The byte of a text to begin at.
     fn start(&self, text: &str) -> usize {
         let start = match self.from() {
-            From::Line(line) => {
+            Position::Line(line) => {
                 let skipped = usize::try_from(line - 1).unwrap_or(usize::MAX);
                 text.split_inclusive('\n').take(skipped).map(str::len).sum()
             }
-            From::Offset(it) if it < 0 => {
+            Position::Offset(it) if it < 0 => {
                 text.len().saturating_sub(usize::try_from(it.unsigned_abs()).unwrap_or(usize::MAX))
             }
-            From::Offset(it) => usize::try_from(it).unwrap_or(usize::MAX).min(text.len()),
+            Position::Offset(it) => usize::try_from(it).unwrap_or(usize::MAX).min(text.len()),
         };
         text.floor_char_boundary(start)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use coracle_runtime::archive::plain_name;
-use coracle_runtime::link::wire::space::{ItemKind, Sum};
+use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Baseline, BaselineFile};
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ pub struct Changes {
 
 /// Holds what is there against what was copied in. `now` is all that is there.
 #[must_use]
-pub fn changes(baseline: &Baseline, now: &[Sum]) -> Changes {
+pub fn changes(baseline: &Baseline, now: &[FileDigest]) -> Changes {
     let mut met: BTreeMap<&str, Option<BaselineFile>> = BTreeMap::new();
     let mut passed = Vec::new();
     for sum in now {
@@ -87,17 +87,17 @@ pub fn changes(baseline: &Baseline, now: &[Sum]) -> Changes {
 }
 
 /// A regular file of a plain name, with the permissions that it keeps.
-pub(super) fn travels(sum: &Sum) -> Result<BaselineFile, &'static str> {
+pub(super) fn travels(sum: &FileDigest) -> Result<BaselineFile, &'static str> {
     let none = sum.path.is_empty() || sum.path.contains('\0');
     if none || sum.odd || plain_name(Path::new(&sum.path)).is_none_or(|it| it != sum.path) {
         return Err("its name is none that can be kept");
     }
     match (sum.kind, &sum.sha256) {
-        (ItemKind::File, Some(sha256)) => {
+        (EntryKind::File, Some(sha256)) => {
             Ok(BaselineFile { sha256: sha256.clone(), mode: sum.mode & MODE, size: sum.size })
         }
-        (ItemKind::File, None) => Err("it cannot be read"),
-        (ItemKind::Symlink, _) => Err("it is a link"),
+        (EntryKind::File, None) => Err("it cannot be read"),
+        (EntryKind::Symlink, _) => Err("it is a link"),
         _ => Err("it is neither a file nor a directory"),
     }
 }

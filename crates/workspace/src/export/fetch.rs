@@ -1,22 +1,24 @@
 //! What the guest tells of the files, and their content.
 
-use coracle_runtime::link::wire::space::{Act, Bounds, Done, Sum};
-use coracle_runtime::link::wire::{At, Who};
-use coracle_runtime::link::{Content, Link};
+use coracle_runtime::link::protocol::workspace::{FileDigest, SearchLimits, WorkspaceOp, WorkspaceReply};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
+use coracle_runtime::link::{FileContent, Link};
 use coracle_runtime::{ContainerPath, Error, Ids, Result};
 
 /// As much as a guest goes through.
-const ALL: Bounds = Bounds { most: 20_000, entries: 1_000_000, within_ms: 110_000 };
+const ALL: SearchLimits = SearchLimits { most: 20_000, entries: 1_000_000, within_ms: 110_000 };
 
 /// Every file and link of a workspace, by path.
 ///
 /// # Errors
 /// Those of the link; also when there are more than a guest goes through.
-pub async fn sums(link: &Link, (user, root): (Ids, &ContainerPath)) -> Result<Vec<Sum>> {
+pub async fn sums(link: &Link, (user, root): (Ids, &ContainerPath)) -> Result<Vec<FileDigest>> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {
-        match link.space(user, root, Act::Sums { after: from, bounds: ALL }, &[]).await? {
-            Done::Summed { entries, after, complete: true } if all.len() + entries.len() <= ALL.entries as usize => {
+        match link.space(user, root, WorkspaceOp::Sums { after: from, bounds: ALL }, &[]).await? {
+            WorkspaceReply::Summed { entries, after, complete: true }
+                if all.len() + entries.len() <= ALL.entries as usize =>
+            {
                 // A guest that tells of more and has none would never end.
                 from = after.filter(|_| !entries.is_empty());
                 all.extend(entries);
@@ -24,17 +26,17 @@ pub async fn sums(link: &Link, (user, root): (Ids, &ContainerPath)) -> Result<Ve
                     return Ok(all);
                 }
             }
-            Done::Summed { .. } => return Err(unreadable("there are more files than can be looked at")),
-            Done::Not(trouble) => return Err(unreadable(&trouble.detail)),
+            WorkspaceReply::Summed { .. } => return Err(unreadable("there are more files than can be looked at")),
+            WorkspaceReply::Not(trouble) => return Err(unreadable(&trouble.detail)),
             _ => return Err(unreadable("another answer")),
         }
     }
 }
 
 /// A file's content, as the session's user sees it.
-pub(super) async fn open(link: &Link, (user, root): (Ids, &ContainerPath), path: &str) -> Result<Content> {
-    let at = At {
-        user: Who::Ids { uid: user.uid, gid: Some(user.gid) },
+pub(super) async fn open(link: &Link, (user, root): (Ids, &ContainerPath), path: &str) -> Result<FileContent> {
+    let at = FileRef {
+        user: UserSpec::Ids { uid: user.uid, gid: Some(user.gid) },
         path: format!("{}/{path}", root.as_str().trim_end_matches('/')),
         follow: false,
     };

@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 use coracle_runtime::archive::{Limits, Moved, Writer};
-use coracle_runtime::link::wire::space::{ItemKind, Sum};
-use coracle_runtime::link::{Content, Link};
+use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
+use coracle_runtime::link::{FileContent, Link};
 use coracle_runtime::{ContainerPath, Error, Ids, archive};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -38,7 +38,7 @@ pub struct Exported {
 pub async fn export(
     link: &Link,
     at: (Ids, &ContainerPath),
-    sums: &[Sum],
+    sums: &[FileDigest],
     (into, limits): (File, Limits),
 ) -> Result<Exported, Error> {
     let mut writer = Writer::new(into, Ids::ROOT, limits);
@@ -63,17 +63,17 @@ pub async fn export(
 }
 
 /// A file that is being opened. To drop it is to want it no more.
-type Opening = AbortOnDropHandle<Result<Content, Error>>;
+type Opening = AbortOnDropHandle<Result<FileContent, Error>>;
 
-fn open(link: &Link, (user, root): (Ids, &ContainerPath), sum: &Sum) -> Opening {
+fn open(link: &Link, (user, root): (Ids, &ContainerPath), sum: &FileDigest) -> Opening {
     let (link, root, path) = (link.clone(), root.clone(), sum.path.clone());
     AbortOnDropHandle::new(tokio::spawn(async move { fetch::open(&link, (user, &root), &path).await }))
 }
 
 /// Why it is not in the archive, if it is not.
-async fn add(sum: &Sum, content: Option<Opening>, writer: &mut Writer) -> Result<Option<&'static str>, Error> {
+async fn add(sum: &FileDigest, content: Option<Opening>, writer: &mut Writer) -> Result<Option<&'static str>, Error> {
     let name = format!("{TOP}/{}", sum.path);
-    if let (ItemKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
+    if let (EntryKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
         let plain = archive::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);
         let inside = plain && writer.link_within(&name, target).map_err(cannot_write)?;
         return Ok((!inside).then_some("it is a link that leads outside"));

@@ -1,14 +1,14 @@
 //! What changed, from what a guest tells: which may be anything.
 
-use coracle_runtime::link::wire::space::{ItemKind, Sum};
+use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Baseline, BaselineFile};
 use proptest::prelude::*;
 
 use super::{ChangeKind, changes};
 
-fn sum(path: &str, content: &str, mode: u32) -> Sum {
+fn sum(path: &str, content: &str, mode: u32) -> FileDigest {
     let sha256 = Some(content.to_owned());
-    Sum { path: path.into(), kind: ItemKind::File, size: 1, mode, sha256, target: None, odd: false }
+    FileDigest { path: path.into(), kind: EntryKind::File, size: 1, mode, sha256, target: None, odd: false }
 }
 
 fn baseline(files: &[(&str, &str)]) -> Baseline {
@@ -18,7 +18,7 @@ fn baseline(files: &[(&str, &str)]) -> Baseline {
 
 #[test]
 fn files_are_added_changed_and_deleted() {
-    let link = Sum { kind: ItemKind::Symlink, sha256: None, ..sum("linked", "", 0o777) };
+    let link = FileDigest { kind: EntryKind::Symlink, sha256: None, ..sum("linked", "", 0o777) };
     let now =
         [sum("same", "a", 0o100_664), sum("mode", "a", 0o755), sum("text", "b", 0o644), sum("new", "a", 0o644), link];
     let baseline = baseline(&[("same", "a"), ("mode", "a"), ("text", "a"), ("gone", "a"), ("linked", "a")]);
@@ -32,7 +32,7 @@ fn files_are_added_changed_and_deleted() {
 proptest! {
     #[test]
     fn only_plain_names_travel(path in "[./a\0]{0,6}", odd in any::<bool>()) {
-        let changes = changes(&Baseline::default(), &[Sum { odd, ..sum(&path, "x", 0o6777) }]);
+        let changes = changes(&Baseline::default(), &[FileDigest { odd, ..sum(&path, "x", 0o6777) }]);
         for change in &changes.files {
             prop_assert!(!odd && !change.path.starts_with('/') && !change.path.is_empty());
             prop_assert!(change.path.split('/').all(|it| !["", ".", ".."].contains(&it)), "{:?}", change.path);

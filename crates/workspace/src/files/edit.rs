@@ -1,6 +1,6 @@
 //! `edit_file`: replaces a text in a file.
 
-use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -53,7 +53,7 @@ impl EditFile {
         if self.old_string.len().max(self.new_string.len()) > MAX_CONTENT {
             return Failure::boxed(Code::ContentTooLarge, "Replacement strings must be 32MB or fewer.");
         }
-        let act = Act::Edit {
+        let act = WorkspaceOp::Edit {
             path: path.as_str().to_owned(),
             old: u32::try_from(self.old_string.len()).unwrap_or(u32::MAX),
             all: self.replace_all.unwrap_or(false),
@@ -63,11 +63,13 @@ impl EditFile {
         let texts = [self.old_string, self.new_string].concat();
         let outcome = workspace.space(act, texts.as_bytes()).await?;
         let answer = match &outcome.reply {
-            Done::Written(written) => {
+            WorkspaceReply::Written(written) => {
                 let message = format!("Replaced {} in {path}.", plural(written.replaced, "occurrence"));
                 Response::done(message, Written::of(written, "edit", Encoding::Utf8))
             }
-            Done::Not(trouble) => Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File))
+            }
             other => Response::failed(unexpected(other)),
         };
         Ok(answer.at(&outcome.session))

@@ -1,6 +1,6 @@
 //! What is told of a file.
 
-use coracle_runtime::link::wire::space::{Item, ItemKind};
+use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceEntry};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,8 +28,8 @@ pub struct FileInfo {
 }
 
 impl FileInfo {
-    pub(crate) fn of(item: &Item, charset: PathCharset) -> Self {
-        let is_file = item.kind == ItemKind::File;
+    pub(crate) fn of(item: &WorkspaceEntry, charset: PathCharset) -> Self {
+        let is_file = item.kind == EntryKind::File;
         let addressable = !item.odd && is_addressable(&item.path, charset);
         Self {
             path: shown(&item.path),
@@ -62,12 +62,12 @@ pub(crate) fn versioned(size: u64, version: u64, time: &str) -> String {
     format!("{size} B, v{version}, updated {time}")
 }
 
-fn kind(kind: ItemKind) -> &'static str {
+fn kind(kind: EntryKind) -> &'static str {
     match kind {
-        ItemKind::File => "file",
-        ItemKind::Directory => "directory",
-        ItemKind::Symlink => "symlink",
-        ItemKind::Other => "other",
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symlink",
+        EntryKind::Other => "other",
     }
 }
 

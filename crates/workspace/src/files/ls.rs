@@ -1,6 +1,6 @@
 //! `ls`: what is in a directory.
 
-use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -40,14 +40,16 @@ impl Ls {
     async fn list(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
-        let outcome = workspace.space(Act::List { path: path.as_str().to_owned(), most: MOST }, &[]).await?;
+        let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MOST }, &[]).await?;
         let answer = match outcome.reply {
-            Done::Listed { entries, omitted, directories, files } => {
+            WorkspaceReply::Listed { entries, omitted, directories, files } => {
                 let value = entries.iter().map(|it| FileInfo::of(it, charset)).collect();
                 let (directories, files) = (plural(directories, "subdir"), plural(files, "file"));
                 Response::done(format!("Listed directory {path} ({directories}, {files})."), value).cut(omitted, true)
             }
-            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory))
+            }
             other => Response::failed(unexpected(&other)),
         };
         Ok(answer.at(&outcome.session))

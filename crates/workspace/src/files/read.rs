@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_runtime::link::wire::space::{Act, Done, Ending, Text};
+use coracle_runtime::link::protocol::workspace::{LineEnding, TextRange, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -119,18 +119,20 @@ impl ReadFile {
         let act = match self.encoding.unwrap_or_default() {
             Encoding::Utf8 => {
                 let limit = limit.unwrap_or(MOST_LINES).min(MOST_LINES);
-                Act::Lines { path: place, offset, limit, most: MOST_TEXT }
+                WorkspaceOp::Lines { path: place, offset, limit, most: MOST_TEXT }
             }
             Encoding::Base64 => {
                 let limit = limit.unwrap_or(BYTES.0).min(BYTES.1);
-                Act::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
+                WorkspaceOp::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
             }
         };
         let outcome = workspace.space(act, &[]).await?;
         let answer = match outcome.reply {
-            Done::Text(text) => lines(&path, &text),
-            Done::Bytes { content, offset, size } => bytes(&path, content, offset, size),
-            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::File)),
+            WorkspaceReply::Text(text) => lines(&path, &text),
+            WorkspaceReply::Bytes { content, offset, size } => bytes(&path, content, offset, size),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::File))
+            }
             other => Response::failed(unexpected(&other)),
         };
         Ok(answer.at(&outcome.session))
@@ -148,7 +150,7 @@ impl ReadFile {
     }
 }
 
-fn lines(path: &Path, text: &Text) -> Response<ReadFileResult> {
+fn lines(path: &Path, text: &TextRange) -> Response<ReadFileResult> {
     let number = |index: usize| text.offset + index as u64 + 1;
     let mut shown_lines: Vec<String> =
         text.lines.iter().enumerate().map(|(index, line)| format!("{:>4} | {line}", number(index))).collect();
@@ -191,17 +193,17 @@ fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Response<ReadF
         next_offset: (next < size).then_some(next),
         size_bytes: size,
         encoding: Encoding::Base64.word().to_owned(),
-        line_ending: ending(Ending::None).to_owned(),
+        line_ending: ending(LineEnding::None).to_owned(),
         final_newline: false,
     };
     Response::done(format!("Read file {path} ({length} bytes from {offset})."), value)
 }
 
-fn ending(ending: Ending) -> &'static str {
+fn ending(ending: LineEnding) -> &'static str {
     match ending {
-        Ending::Lf => "lf",
-        Ending::Crlf => "crlf",
-        Ending::Mixed => "mixed",
-        Ending::None => "none",
+        LineEnding::Lf => "lf",
+        LineEnding::Crlf => "crlf",
+        LineEnding::Mixed => "mixed",
+        LineEnding::None => "none",
     }
 }

@@ -1,6 +1,6 @@
 //! `rm`: removes a file or a tree.
 
-use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,17 +56,20 @@ impl Rm {
         if path.is_root() {
             return Failure::boxed(Code::RootRefused, "Cannot delete root directory.");
         }
-        let act = Act::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };
+        let act =
+            WorkspaceOp::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };
         let outcome = workspace.space(act, &[]).await?;
         let answer = match outcome.reply {
-            Done::Removed { files, directories, complete } => {
+            WorkspaceReply::Removed { files, directories, complete } => {
                 let value =
                     DeleteEntry { path: shown(path.as_str()), deleted_files: files, deleted_directories: directories };
                 let message = format!("Deleted {} under {path}.", plural(files.max(1), "entry"));
                 let done = Response::done(message, value);
                 if complete { done } else { incomplete(done) }
             }
-            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Removed)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Removed))
+            }
             other => Response::failed(unexpected(&other)),
         };
         Ok(answer.at(&outcome.session))

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_runtime::link::wire::space::{self, Act, Done, How};
+use coracle_runtime::link::protocol::workspace::{self, OpenMode, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ impl WriteFile {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (mode, encoding) = (self.mode.unwrap_or_default(), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
-        let act = Act::Write {
+        let act = WorkspaceOp::Write {
             path: path.as_str().to_owned(),
             how: mode.how(),
             executable: self.executable,
@@ -103,7 +103,7 @@ impl WriteFile {
         };
         let outcome = workspace.space(act, &content).await?;
         let answer = match &outcome.reply {
-            Done::Written(written) => {
+            WorkspaceReply::Written(written) => {
                 let length = content.len();
                 let message = match (mode, written.created) {
                     (Mode::Append, _) => format!("Appended to {path} ({length} bytes)."),
@@ -112,7 +112,9 @@ impl WriteFile {
                 };
                 Response::done(message, Written::of(written, mode.word(), encoding))
             }
-            Done::Not(trouble) => Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File))
+            }
             other => Response::failed(unexpected(other)),
         };
         Ok(answer.at(&outcome.session))
@@ -134,11 +136,11 @@ impl WriteFile {
 }
 
 impl Mode {
-    fn how(self) -> How {
+    fn how(self) -> OpenMode {
         match self {
-            Self::Create => How::Create,
-            Self::Overwrite => How::Overwrite,
-            Self::Append => How::Append,
+            Self::Create => OpenMode::Create,
+            Self::Overwrite => OpenMode::Overwrite,
+            Self::Append => OpenMode::Append,
         }
     }
 
@@ -152,7 +154,7 @@ impl Mode {
 }
 
 impl Written {
-    pub(super) fn of(written: &space::Written, mode: &str, encoding: Encoding) -> Self {
+    pub(super) fn of(written: &workspace::WriteReport, mode: &str, encoding: Encoding) -> Self {
         let content = match encoding {
             Encoding::Utf8 => written.begin.clone(),
             // The caller has it; as text it would be another one.

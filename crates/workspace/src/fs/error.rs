@@ -1,9 +1,9 @@
 //! What can be wrong with files, by what a caller can do about it.
 
-use coracle_runtime::link::wire::space::{Trouble, TroubleCode};
+use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// Bytes of a file that is read or written, at most.
-pub const MAX_CONTENT: u64 = coracle_runtime::link::wire::space::MAX_CONTENT;
+pub const MAX_CONTENT: u64 = coracle_runtime::link::protocol::workspace::MAX_CONTENT;
 
 /// What came of an act on files.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
@@ -84,22 +84,22 @@ impl FsError {
     }
 
     /// A trouble with what was named `path`.
-    pub(super) fn of(trouble: Trouble, path: &str) -> Self {
+    pub(super) fn of(trouble: WorkspaceError, path: &str) -> Self {
         let path = path.to_owned();
         match trouble.code {
-            TroubleCode::NotFound => Self::NotFound(path),
-            TroubleCode::Exists => Self::Exists(path),
-            TroubleCode::NotEmpty => Self::NotEmpty(path),
-            TroubleCode::Escape => Self::Escape(path),
-            TroubleCode::IsDirectory => Self::IsDirectory(path),
-            TroubleCode::NotDirectory => Self::NotDirectory(path),
-            TroubleCode::NotRegular => Self::invalid(&path, "is no regular file"),
-            TroubleCode::Binary => Self::Binary(path),
-            TroubleCode::TooLarge => Self::TooLarge(path),
-            TroubleCode::Full => Self::Full(path),
-            TroubleCode::Denied => Self::Denied(path),
-            TroubleCode::ReadOnly => Self::ReadOnly(path),
-            TroubleCode::BadPattern => Self::invalid(&path, format!("has a wrong pattern: {}", trouble.detail)),
+            WorkspaceErrorCode::NotFound => Self::NotFound(path),
+            WorkspaceErrorCode::Exists => Self::Exists(path),
+            WorkspaceErrorCode::NotEmpty => Self::NotEmpty(path),
+            WorkspaceErrorCode::Escape => Self::Escape(path),
+            WorkspaceErrorCode::IsDirectory => Self::IsDirectory(path),
+            WorkspaceErrorCode::NotDirectory => Self::NotDirectory(path),
+            WorkspaceErrorCode::NotRegular => Self::invalid(&path, "is no regular file"),
+            WorkspaceErrorCode::Binary => Self::Binary(path),
+            WorkspaceErrorCode::TooLarge => Self::TooLarge(path),
+            WorkspaceErrorCode::Full => Self::Full(path),
+            WorkspaceErrorCode::Denied => Self::Denied(path),
+            WorkspaceErrorCode::ReadOnly => Self::ReadOnly(path),
+            WorkspaceErrorCode::BadPattern => Self::invalid(&path, format!("has a wrong pattern: {}", trouble.detail)),
             // The others are of edits, which are not done here.
             code => {
                 let detail = if trouble.detail.is_empty() { format!("{code:?}") } else { trouble.detail };

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_runtime::git::{self, Side};
-use coracle_runtime::link::Put;
-use coracle_runtime::link::wire::{At, FaultCode, Who};
+use coracle_runtime::link::WriteFile;
+use coracle_runtime::link::protocol::{ErrorCode, FileRef, UserSpec};
 use coracle_runtime::{Command, ContainerPath, Error, Excerpt, Exec, Exit, Input, random_hex};
 
 use super::{FsError, GuestFs, Result};
@@ -71,7 +71,7 @@ impl<'a> Git<'a> {
         it.stand().await?;
         let content = Input::Bytes(ATTRIBUTES.into());
         let at = it.file("info/attributes");
-        fs.link.put(Put { at, mode: Some(0o644), exact: true, parents: true, replace: true, content }).await?;
+        fs.link.put(WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content }).await?;
         let filters = it.run("", git::ASK_FILTERS).await?;
         it.env = git::without_filters(&filters.stdout);
         Ok(it)
@@ -115,9 +115,9 @@ impl<'a> Git<'a> {
         format!("{}{}", "../".repeat(depth), self.repository)
     }
 
-    fn file(&self, name: &str) -> At {
-        let user = Who::Ids { uid: self.fs.user.uid, gid: Some(self.fs.user.gid) };
-        At { user, path: format!("/{}/{name}", self.repository), follow: false }
+    fn file(&self, name: &str) -> FileRef {
+        let user = UserSpec::Ids { uid: self.fs.user.uid, gid: Some(self.fs.user.gid) };
+        FileRef { user, path: format!("/{}/{name}", self.repository), follow: false }
     }
 
     fn argv(&self, dir: &str, said: &[&str]) -> Vec<String> {
@@ -221,7 +221,7 @@ async fn run(fs: &GuestFs, mut exec: Exec) -> Result<PromptContext> {
     exec.limits.total = Some(LONG);
     let output = match fs.link.exec(exec).await {
         Ok(output) => output,
-        Err(Error::Refused(fault)) if fault.code == FaultCode::NoProgram => return Err(FsError::Unsupported(NO_GIT)),
+        Err(Error::Refused(fault)) if fault.code == ErrorCode::NoProgram => return Err(FsError::Unsupported(NO_GIT)),
         Err(Error::NoSuchPath(path)) => return Err(FsError::NotFound(path.to_string())),
         Err(err) => return Err(err.into()),
     };

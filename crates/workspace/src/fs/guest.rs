@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::ContainerPath;
-use coracle_runtime::link::wire::space::{Act, Bounds, Done, Hit, How, Item, ItemKind, TroubleCode};
+use coracle_runtime::link::protocol::workspace::{
+    EntryKind, GrepMatch, OpenMode, SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
+};
 use jiff::Timestamp;
 
 use super::path::{folded, is_addressable};
@@ -17,7 +19,7 @@ use super::{
 const MOST: u32 = 100_000;
 
 /// Where a search ends.
-const BOUNDS: Bounds = Bounds { most: MOST, entries: 200_000, within_ms: 10_000 };
+const BOUNDS: SearchLimits = SearchLimits { most: MOST, entries: 200_000, within_ms: 10_000 };
 
 /// Bytes that are read at once.
 const PIECE: u32 = 8 << 20;
@@ -44,31 +46,31 @@ impl GuestFs {
     }
 
     /// What came of an act on what was named `text`.
-    async fn act(&self, text: &str, act: Act, content: &[u8]) -> Result<Done> {
+    async fn act(&self, text: &str, act: WorkspaceOp, content: &[u8]) -> Result<WorkspaceReply> {
         match self.link.space(self.user, &self.root, act, content).await? {
-            Done::Not(trouble) => Err(FsError::of(trouble, text)),
+            WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
             done => Ok(done),
         }
     }
 
     /// The same for a search: what is wrong with a pattern is told of the pattern.
-    async fn search(&self, (text, pattern): (&str, &str), act: Act) -> Result<Done> {
+    async fn search(&self, (text, pattern): (&str, &str), act: WorkspaceOp) -> Result<WorkspaceReply> {
         match self.link.space(self.user, &self.root, act, &[]).await? {
-            Done::Not(it) if it.code == TroubleCode::BadPattern => {
+            WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern => {
                 Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
             }
-            Done::Not(trouble) => Err(FsError::of(trouble, text)),
+            WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
             done => Ok(done),
         }
     }
 
-    fn entry(&self, item: Item) -> FsEntry {
+    fn entry(&self, item: WorkspaceEntry) -> FsEntry {
         FsEntry {
             kind: match item.kind {
-                ItemKind::File => FsKind::File,
-                ItemKind::Directory => FsKind::Directory,
-                ItemKind::Symlink => FsKind::Symlink,
-                ItemKind::Other => FsKind::Other,
+                EntryKind::File => FsKind::File,
+                EntryKind::Directory => FsKind::Directory,
+                EntryKind::Symlink => FsKind::Symlink,
+                EntryKind::Other => FsKind::Other,
             },
             size: item.size,
             version: item.version,
@@ -79,13 +81,15 @@ impl GuestFs {
         }
     }
 
-    fn entries(&self, items: Vec<Item>) -> Vec<FsEntry> {
+    fn entries(&self, items: Vec<WorkspaceEntry>) -> Vec<FsEntry> {
         items.into_iter().map(|it| self.entry(it)).collect()
     }
 
     async fn piece(&self, text: &str, path: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
-        let act = Act::Bytes { path: path.to_owned(), offset, limit: PIECE };
-        let Done::Bytes { content, size, .. } = self.act(text, act, &[]).await? else { return Err(unexpected(text)) };
+        let act = WorkspaceOp::Bytes { path: path.to_owned(), offset, limit: PIECE };
+        let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act, &[]).await? else {
+            return Err(unexpected(text));
+        };
         if size > MAX_CONTENT {
             return Err(FsError::TooLarge(text.to_owned()));
         }
@@ -146,17 +150,17 @@ impl WorkspaceFs for GuestFs {
     }
 
     async fn stat(&self, path: &str) -> Result<FsEntry> {
-        let act = Act::Stat { path: self.path(path)? };
+        let act = WorkspaceOp::Stat { path: self.path(path)? };
         match self.act(path, act, &[]).await? {
-            Done::Found(item) => Ok(self.entry(item)),
+            WorkspaceReply::Found(item) => Ok(self.entry(item)),
             _ => Err(unexpected(path)),
         }
     }
 
     async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
-        let act = Act::List { path: self.path(path)?, most: MOST };
+        let act = WorkspaceOp::List { path: self.path(path)?, most: MOST };
         match self.act(path, act, &[]).await? {
-            Done::Listed { entries, omitted, .. } => {
+            WorkspaceReply::Listed { entries, omitted, .. } => {
                 Ok(Found { items: self.entries(entries), omitted, complete: true })
             }
             _ => Err(unexpected(path)),
@@ -165,9 +169,9 @@ impl WorkspaceFs for GuestFs {
 
     async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
         let (place, searched) = (self.path(path)?, checked(pattern)?.to_owned());
-        let act = Act::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
+        let act = WorkspaceOp::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
         match self.search((path, pattern), act).await? {
-            Done::Globbed { entries, omitted, complete } => {
+            WorkspaceReply::Globbed { entries, omitted, complete } => {
                 Ok(Found { items: self.entries(entries), omitted, complete })
             }
             _ => Err(unexpected(path)),
@@ -178,7 +182,7 @@ impl WorkspaceFs for GuestFs {
         if lines.pattern.is_empty() {
             return Err(FsError::invalid(lines.pattern, "is no pattern"));
         }
-        let act = Act::Grep {
+        let act = WorkspaceOp::Grep {
             path: self.path(path)?,
             pattern: lines.pattern.to_owned(),
             glob: lines.glob.map(checked).transpose()?.map(str::to_owned),
@@ -188,7 +192,7 @@ impl WorkspaceFs for GuestFs {
             bounds: BOUNDS,
         };
         match self.search((path, lines.pattern), act).await? {
-            Done::Grepped { matches, omitted, complete } => {
+            WorkspaceReply::Grepped { matches, omitted, complete } => {
                 let items = matches.into_iter().map(line).collect();
                 Ok(Found { items, omitted, complete })
             }
@@ -212,13 +216,13 @@ impl WorkspaceFs for GuestFs {
         }
         let (executable, seen, tool) = (None, false, TOOL.to_owned());
         let mode = match how.mode {
-            WriteMode::Create => How::Create,
-            WriteMode::Overwrite => How::Overwrite,
-            WriteMode::Append => How::Append,
+            WriteMode::Create => OpenMode::Create,
+            WriteMode::Overwrite => OpenMode::Overwrite,
+            WriteMode::Append => OpenMode::Append,
         };
-        let act = Act::Write { path: place, how: mode, executable, seen, tool };
+        let act = WorkspaceOp::Write { path: place, how: mode, executable, seen, tool };
         match self.act(path, act, bytes).await? {
-            Done::Written(written) => Ok(self.entry(written.file)),
+            WorkspaceReply::Written(written) => Ok(self.entry(written.file)),
             _ => Err(unexpected(path)),
         }
     }
@@ -231,12 +235,12 @@ impl WorkspaceFs for GuestFs {
         for _ in 0..MAX_REMOVE {
             let (path_inside, tool) = (place.clone(), TOOL.to_owned());
             let act = match recursive {
-                true => Act::Remove { path: path_inside, within_ms: REMOVE_WITHIN_MS, tool },
-                false => Act::RemoveOne { path: path_inside, tool },
+                true => WorkspaceOp::Remove { path: path_inside, within_ms: REMOVE_WITHIN_MS, tool },
+                false => WorkspaceOp::RemoveOne { path: path_inside, tool },
             };
             match self.act(path, act, &[]).await? {
-                Done::Removed { complete: true, .. } => return Ok(()),
-                Done::Removed { .. } => {}
+                WorkspaceReply::Removed { complete: true, .. } => return Ok(()),
+                WorkspaceReply::Removed { .. } => {}
                 _ => return Err(unexpected(path)),
             }
         }
@@ -244,7 +248,7 @@ impl WorkspaceFs for GuestFs {
     }
 
     async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
-        let act = Act::MakeDir { path: self.changeable(path)?, parents, exist_ok };
+        let act = WorkspaceOp::MakeDir { path: self.changeable(path)?, parents, exist_ok };
         self.act(path, act, &[]).await.map(drop)
     }
 
@@ -288,8 +292,8 @@ fn named(err: FsError, path: &str) -> FsError {
     }
 }
 
-fn line(hit: Hit) -> LineMatch {
-    let Hit { path, line, text, cut, before, after } = hit;
+fn line(hit: GrepMatch) -> LineMatch {
+    let GrepMatch { path, line, text, cut, before, after } = hit;
     LineMatch { path, number: line, line: text, is_cut: cut, before, after }
 }
 

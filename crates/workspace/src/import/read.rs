@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 
 use coracle_runtime::host::tree::Tree;
-use coracle_runtime::link::wire::space::Staged;
+use coracle_runtime::link::protocol::workspace::StagedFile;
 use coracle_runtime::{Baseline, BaselineFile, BaselineMount};
 use sha2::{Digest as _, Sha256};
 
@@ -21,7 +21,7 @@ const FILES: usize = 4000;
 /// Some files, or pieces of them, on their way.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    files: Vec<Staged>,
+    files: Vec<StagedFile>,
     content: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl Reading<'_> {
             // A file that goes on has to be written to once more, which its own permissions may forbid.
             let mode = if ended { mode } else { 0o600 };
             let bytes = u32::try_from(read).expect("a piece is small");
-            self.batch.files.push(Staged { path: file.at.clone(), mode, bytes, more });
+            self.batch.files.push(StagedFile { path: file.at.clone(), mode, bytes, more });
             if self.batch.is_full() {
                 self.flush()?;
             }

@@ -1,6 +1,6 @@
 //! From the host into a workspace, all or nothing.
 
-use coracle_runtime::link::wire::space::{Act, Done, Trouble, TroubleCode};
+use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
 use coracle_runtime::{Baseline, ContainerPath, Ids, Link, random_hex};
 use tokio::sync::mpsc;
 
@@ -28,10 +28,10 @@ pub async fn copy_in(
     let mut begins = true;
     let mut refused = None;
     while let Some(batch) = batches.recv().await {
-        let act = Act::Stage { stage: stage.clone(), begins };
+        let act = WorkspaceOp::Stage { stage: stage.clone(), begins };
         begins = false;
         match link.space(user, root, act, &batch.payload()).await {
-            Ok(Done::Staged) => {}
+            Ok(WorkspaceReply::Staged) => {}
             other => {
                 refused = Some(other);
                 break;
@@ -45,18 +45,18 @@ pub async fn copy_in(
         return Err(unplaced(other));
     }
     let baseline = reading.await.map_err(|err| ImportError::Inside(err.to_string()))??;
-    match link.space(user, root, Act::Unstage { stage }, &[]).await {
-        Ok(Done::Staged) => Ok(baseline),
+    match link.space(user, root, WorkspaceOp::Unstage { stage }, &[]).await {
+        Ok(WorkspaceReply::Staged) => Ok(baseline),
         other => Err(unplaced(other)),
     }
 }
 
-fn unplaced(done: coracle_runtime::Result<Done>) -> ImportError {
+fn unplaced(done: coracle_runtime::Result<WorkspaceReply>) -> ImportError {
     match done {
-        Ok(Done::Not(Trouble { code: TroubleCode::Full, .. })) => {
+        Ok(WorkspaceReply::Not(WorkspaceError { code: WorkspaceErrorCode::Full, .. })) => {
             ImportError::Inside("there is no space left in the workspace".into())
         }
-        Ok(Done::Not(trouble)) => ImportError::Inside(trouble.detail),
+        Ok(WorkspaceReply::Not(trouble)) => ImportError::Inside(trouble.detail),
         Ok(_) => ImportError::Inside("the guest gave another answer".into()),
         Err(err) => err.into(),
     }

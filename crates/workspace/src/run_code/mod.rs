@@ -7,8 +7,8 @@ mod snippet;
 
 use std::time::Duration;
 
-use coracle_runtime::link::Put;
-use coracle_runtime::link::wire::{At, Who};
+use coracle_runtime::link::WriteFile;
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -170,13 +170,13 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     Ok(response::ran((run_id, Some(&session)), ended, (snippet.timeout, settings)))
 }
 
-fn at(language: Language) -> At {
-    At { user: Who::Ids { uid: 0, gid: Some(0) }, path: language.file(), follow: false }
+fn at(language: Language) -> FileRef {
+    FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: language.file(), follow: false }
 }
 
 /// A new file each time: whoever has the last one open sees nothing of this one.
 async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
-    let put = Put {
+    let put = WriteFile {
         at: at(snippet.language),
         mode: Some(0o444),
         exact: true,

@@ -1,6 +1,6 @@
 //! `glob`: files whose path matches.
 
-use coracle_runtime::link::wire::space::{Act, Done, TroubleCode};
+use coracle_runtime::link::protocol::workspace::{WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl Glob {
     async fn find(self, workspace: &Workspace) -> Result<Response<Vec<GlobMatch>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
-        let act = Act::Glob {
+        let act = WorkspaceOp::Glob {
             path: path.as_str().to_owned(),
             pattern: pattern(&self.pattern, charset)?,
             gitignore: self.respect_gitignore.unwrap_or(false),
@@ -69,7 +69,7 @@ impl Glob {
         };
         let outcome = workspace.space(act, &[]).await?;
         let answer = match outcome.reply {
-            Done::Globbed { entries, omitted, complete } => {
+            WorkspaceReply::Globbed { entries, omitted, complete } => {
                 let value: Vec<_> = entries
                     .into_iter()
                     .map(|it| GlobMatch {
@@ -83,10 +83,12 @@ impl Glob {
                 Response::done(format!("Found {found} under {path} for pattern '{}'.", self.pattern), value)
                     .cut(omitted, complete)
             }
-            Done::Not(trouble) if trouble.code == TroubleCode::BadPattern => {
+            WorkspaceReply::Not(trouble) if trouble.code == WorkspaceErrorCode::BadPattern => {
                 Response::failed(Failure::new(Code::InvalidPattern, format!("Invalid pattern: {}", trouble.detail)))
             }
-            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory))
+            }
             other => Response::failed(unexpected(&other)),
         };
         Ok(answer.at(&outcome.session))

@@ -1,6 +1,6 @@
 //! `grep`: lines that match.
 
-use coracle_runtime::link::wire::space::{Act, Done};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,7 @@ impl Grep {
         let glob =
             self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
         let context = self.context.unwrap_or(0).min(MOST_CONTEXT);
-        let act = Act::Grep {
+        let act = WorkspaceOp::Grep {
             path: path.as_str().to_owned(),
             pattern: self.pattern.clone(),
             glob,
@@ -108,7 +108,7 @@ impl Grep {
         };
         let outcome = workspace.space(act, &[]).await?;
         let answer = match outcome.reply {
-            Done::Grepped { matches, omitted, complete } => {
+            WorkspaceReply::Grepped { matches, omitted, complete } => {
                 let value: Vec<_> = matches
                     .into_iter()
                     .map(|it| GrepMatch {
@@ -123,7 +123,9 @@ impl Grep {
                 let found = plural(value.len() as u64 + omitted, "match");
                 Response::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
             }
-            Done::Not(trouble) => Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Path)),
+            WorkspaceReply::Not(trouble) => {
+                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Path))
+            }
             other => Response::failed(unexpected(&other)),
         };
         Ok(answer.at(&outcome.session))

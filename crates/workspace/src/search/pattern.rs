@@ -1,14 +1,14 @@
 //! What both kinds of searches are asked with.
 
-use coracle_runtime::link::wire::space::Bounds;
+use coracle_runtime::link::protocol::workspace::SearchLimits;
 
 use crate::paths::PathCharset;
 use crate::response::Result;
 use crate::{Code, Failure};
 
 /// Where a search ends that tells so many results.
-pub(super) fn bounds(most: u32) -> Bounds {
-    Bounds { most, entries: 200_000, within_ms: 10_000 }
+pub(super) fn bounds(most: u32) -> SearchLimits {
+    SearchLimits { most, entries: 200_000, within_ms: 10_000 }
 }
 
 /// A pattern for paths, without a slash at its start.

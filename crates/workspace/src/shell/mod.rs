@@ -8,7 +8,7 @@ mod response;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::wire::space::{Act, Done, ItemKind, TroubleCode};
+use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
 
 use self::check::Checked;
@@ -126,17 +126,17 @@ pub(crate) fn left_behind(survivors: u32, has_jobs: bool) -> Option<Warning> {
 
 /// A directory of the workspace, as commands name it.
 async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Result<ContainerPath> {
-    let act = Act::Stat { path: cwd.to_owned() };
+    let act = WorkspaceOp::Stat { path: cwd.to_owned() };
     let found = workspace.act(session, act).await?;
     let missing = || Failure::boxed(Code::CwdNotFound, "cwd does not exist.");
     match found {
-        Done::Found(item) => match item.kind {
-            ItemKind::Directory => {}
+        WorkspaceReply::Found(item) => match item.kind {
+            EntryKind::Directory => {}
             _ => return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory."),
         },
-        Done::Not(trouble) => match trouble.code {
-            TroubleCode::NotFound => return missing(),
-            TroubleCode::NotDirectory => {
+        WorkspaceReply::Not(trouble) => match trouble.code {
+            WorkspaceErrorCode::NotFound => return missing(),
+            WorkspaceErrorCode::NotDirectory => {
                 return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory.");
             }
             _ => return Failure::boxed(Code::PathEscape, format!("Path escapes the workspace: {cwd}.")),
@@ -154,10 +154,14 @@ pub(crate) async fn detect_changes(
     tool: &str,
 ) -> Option<Changed> {
     let hints = path_hints::parse(&output.stdout.tail(), output.stdout.head());
-    let act =
-        Act::Changed { hints, exclude: workspace.settings.scan_exclude.clone(), bounds: SCAN, tool: tool.to_owned() };
+    let act = WorkspaceOp::Changed {
+        hints,
+        exclude: workspace.settings.scan_exclude.clone(),
+        bounds: SCAN,
+        tool: tool.to_owned(),
+    };
     match workspace.act(session, act).await {
-        Ok(Done::Changed(changes)) => Some(Changed::of(&changes)),
+        Ok(WorkspaceReply::Changed(changes)) => Some(Changed::of(&changes)),
         // The command did what it did, whether or not somebody could look.
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::wire::space::Changes;
+use coracle_runtime::link::protocol::workspace::ChangeReport;
 use coracle_runtime::{ByteSize, ContainerPath, ExecOutput, Exit};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -74,7 +74,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    pub(super) fn of(changes: &Changes) -> Self {
+    pub(super) fn of(changes: &ChangeReport) -> Self {
         let shown = |all: &[String]| all.iter().map(|it| crate::paths::shown(it)).collect::<Vec<_>>();
         let (created, modified, deleted) = (shown(&changes.created), shown(&changes.modified), shown(&changes.deleted));
         let named = (created.len() + modified.len() + deleted.len()) as u64;

@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::super::{Files, walk};
 use super::*;
-use crate::wire::{FaultCode, Holding, Walk};
+use crate::protocol::{ErrorCode, ScanRequest, SecretQuery};
 
 const FOREVER: Duration = Duration::from_secs(600);
 
-fn walk(root: &str) -> Walk {
-    Walk {
+fn walk(root: &str) -> ScanRequest {
+    ScanRequest {
         root: root.into(),
         since_ms: None,
         prune: Vec::new(),
@@ -44,14 +44,14 @@ fn world() -> TempDir {
     dir
 }
 
-fn walked_in(dir: &Path, walk: &Walk, sought: Option<Sought>) -> (Vec<Walked>, bool) {
+fn walked_in(dir: &Path, walk: &ScanRequest, sought: Option<Sought>) -> (Vec<ScanEntry>, bool) {
     let mut scan = Files::open(dir).unwrap().scan(walk, sought).unwrap();
     assert!(scan.go(FOREVER));
     let (json, more) = scan.end();
     (serde_json::from_slice(&json).unwrap(), more)
 }
 
-fn paths(dir: &TempDir, walk: &Walk) -> Vec<String> {
+fn paths(dir: &TempDir, walk: &ScanRequest) -> Vec<String> {
     let (all, more) = walked_in(&dir.path().join("root"), walk, None);
     assert!(!more);
     let mut paths: Vec<_> = all.into_iter().map(|it| it.path).collect();
@@ -65,13 +65,13 @@ fn files_and_links_are_told_and_nothing_out_of_reach_is_entered() {
     let all = ["/a/b/.git/config", "/a/b/deep", "/a/b/up", "/a/node_modules/x/index", "/a/out", "/d/proc/mine", "/f"];
     assert_eq!(paths(&dir, &walk("/")), all);
     assert_eq!(paths(&dir, &walk("/a/b/")), ["/a/b/.git/config", "/a/b/deep", "/a/b/up"]);
-    let pruned = Walk { prune: vec!["node_modules".into(), ".git".into()], ..walk("/a") };
+    let pruned = ScanRequest { prune: vec!["node_modules".into(), ".git".into()], ..walk("/a") };
     assert_eq!(paths(&dir, &pruned), ["/a/b/deep", "/a/b/up", "/a/out"]);
-    assert_eq!(paths(&dir, &Walk { depth: Some(1), ..walk("/") }), ["/f"]);
-    let named = |depth| Walk { depth: Some(depth), names: Some(vec![".git".into(), "f".into()]), ..walk("/") };
+    assert_eq!(paths(&dir, &ScanRequest { depth: Some(1), ..walk("/") }), ["/f"]);
+    let named = |depth| ScanRequest { depth: Some(depth), names: Some(vec![".git".into(), "f".into()]), ..walk("/") };
     assert_eq!(paths(&dir, &named(2)), ["/f"]);
     assert_eq!(paths(&dir, &named(3)), ["/a/b/.git", "/f"]);
-    let named = Walk { prune: vec![".git".into()], ..named(9) };
+    let named = ScanRequest { prune: vec![".git".into()], ..named(9) };
     assert_eq!(paths(&dir, &named), ["/a/b/.git", "/f"]);
 }
 
@@ -80,14 +80,14 @@ fn no_walk_begins_at_a_link_or_where_no_file_call_may_be() {
     let dir = world();
     let files = Files::open(&dir.path().join("root")).unwrap();
     for (root, code) in [
-        ("/a/out", FaultCode::WrongKind),
-        ("/f", FaultCode::WrongKind),
-        ("/a/b/up", FaultCode::WrongKind),
-        ("/proc/1", FaultCode::Denied),
-        ("/.coracle", FaultCode::Denied),
-        ("/a/../.coracle/run", FaultCode::Denied),
-        ("/gone", FaultCode::NotFound),
-        ("a", FaultCode::Invalid),
+        ("/a/out", ErrorCode::WrongKind),
+        ("/f", ErrorCode::WrongKind),
+        ("/a/b/up", ErrorCode::WrongKind),
+        ("/proc/1", ErrorCode::Denied),
+        ("/.coracle", ErrorCode::Denied),
+        ("/a/../.coracle/run", ErrorCode::Denied),
+        ("/gone", ErrorCode::NotFound),
+        ("a", ErrorCode::Invalid),
     ] {
         let refused = files.scan(&walk(root), None).err().map(|it| it.code);
         assert_eq!(refused, Some(code), "{root}");
@@ -98,11 +98,14 @@ fn no_walk_begins_at_a_link_or_where_no_file_call_may_be() {
 fn what_is_mounted_is_not_entered() {
     // The machine's own root: `/proc` and `/dev` are mounts wherever tests run.
     let devices =
-        Walk { depth: Some(2), names: Some(vec!["null".into(), "shm".into(), "hostname".into()]), ..walk("/") };
+        ScanRequest { depth: Some(2), names: Some(vec!["null".into(), "shm".into(), "hostname".into()]), ..walk("/") };
     let (all, _) = walked_in(Path::new("/"), &devices, None);
     assert!(all.iter().all(|it| !it.path.starts_with("/dev/")), "{all:?}");
-    let (in_dev, _) =
-        walked_in(Path::new("/"), &Walk { names: Some(vec!["fd".into()]), depth: Some(1), ..walk("/dev") }, None);
+    let (in_dev, _) = walked_in(
+        Path::new("/"),
+        &ScanRequest { names: Some(vec!["fd".into()]), depth: Some(1), ..walk("/dev") },
+        None,
+    );
     assert_eq!(in_dev.len(), 1, "a mount itself can be walked");
 }
 
@@ -112,11 +115,11 @@ fn only_what_was_changed_since_is_told_whatever_its_own_time_says() {
     let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(dir.path().join("root/f")).unwrap().set_modified(past).unwrap();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
-    let since = |ms| Walk { since_ms: Some(ms), depth: Some(1), ..walk("/") };
+    let since = |ms| ScanRequest { since_ms: Some(ms), depth: Some(1), ..walk("/") };
     assert_eq!(paths(&dir, &since(now - 60_000)), ["/f"]);
     assert_eq!(paths(&dir, &since(now + 60_000)), Vec::<String>::new());
     let (all, _) = walked_in(&dir.path().join("root"), &since(0), None);
-    assert_eq!((all[0].changed_ns, all[0].size, all[0].kind), (1_000_000_000_000_000_000, 6, Kind::File));
+    assert_eq!((all[0].changed_ns, all[0].size, all[0].kind), (1_000_000_000_000_000_000, 6, FileKind::File));
 }
 
 #[test]
@@ -128,7 +131,7 @@ fn files_that_hold_a_value_are_found_and_large_ones_are_not_searched() {
     fs::write(root.join("a/b/encoded"), "aHVudGVyMmh1bnRlcjI=").unwrap();
     let search = |max_file| {
         let sought = Sought::new([&b"hunter2hunter2"[..], b"outside/secret", b"root/.coracle"].into_iter());
-        let walk = Walk { holding: Some(Holding { bytes: 0, session: Vec::new(), max_file }), ..walk("/") };
+        let walk = ScanRequest { holding: Some(SecretQuery { bytes: 0, session: Vec::new(), max_file }), ..walk("/") };
         let (all, more) = walked_in(&root, &walk, sought);
         let mut all: Vec<_> = all.into_iter().map(|it| it.path).collect();
         all.sort();
@@ -165,7 +168,7 @@ fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
         scan.go(Duration::from_micros(50));
     }
     let (json, more) = scan.end();
-    let all: Vec<Walked> = serde_json::from_slice(&json).unwrap();
+    let all: Vec<ScanEntry> = serde_json::from_slice(&json).unwrap();
     assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));
     // What tests leave is removed by who knows how.
     let above = open(dir.path(), flags, Mode::empty()).unwrap();
@@ -176,18 +179,18 @@ fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
 fn a_limit_that_was_reached_is_said() {
     let dir = tempfile::tempdir().unwrap();
     (0..50).for_each(|it| fs::write(dir.path().join(format!("{it}")), "").unwrap());
-    let (all, more) = walked_in(dir.path(), &Walk { max_entries: 20, ..walk("/") }, None);
+    let (all, more) = walked_in(dir.path(), &ScanRequest { max_entries: 20, ..walk("/") }, None);
     assert_eq!((all.len(), more), (20, true));
-    let (all, more) = walked_in(dir.path(), &Walk { max_entries: 51, ..walk("/") }, None);
+    let (all, more) = walked_in(dir.path(), &ScanRequest { max_entries: 51, ..walk("/") }, None);
     assert_eq!((all.len(), more), (50, false));
-    let (all, more) = walked_in(dir.path(), &Walk { within_ms: 0, ..walk("/") }, None);
+    let (all, more) = walked_in(dir.path(), &ScanRequest { within_ms: 0, ..walk("/") }, None);
     assert_eq!((all.len(), more), (0, true));
     let mut told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
-    let long = Walked { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
+    let long = ScanEntry { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
     (0..20).for_each(|_| told.add(&long));
     assert!(told.more && told.count == 7 && told.json.len() < MAX_WALKED, "{} {}", told.count, told.json.len());
 }
 
-fn all_of(dir: &Path) -> Vec<Walked> {
+fn all_of(dir: &Path) -> Vec<ScanEntry> {
     walked_in(dir, &walk("/"), None).0
 }

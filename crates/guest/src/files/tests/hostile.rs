@@ -70,10 +70,10 @@ fn the_kernel_decides_as_for_the_callers_user() {
     let w = World { ids: Ids { uid: 1234, gid: 1234, groups: vec![77] }, ..world() };
     fs::set_permissions(w.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(w.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
-    assert_eq!(w.content(&at("/f")), Err(FaultCode::Denied));
-    assert_eq!(w.put(&at("/f"), true), Err(FaultCode::Denied));
-    assert_eq!(w.files.remove(&w.ids, &at("/d/sub"), true).unwrap_err().code, FaultCode::Denied);
-    assert_eq!(w.files.make_dir(&w.ids, &at("/d/x"), 0o755, true).unwrap_err().code, FaultCode::Denied);
+    assert_eq!(w.content(&at("/f")), Err(ErrorCode::Denied));
+    assert_eq!(w.put(&at("/f"), true), Err(ErrorCode::Denied));
+    assert_eq!(w.files.remove(&w.ids, &at("/d/sub"), true).unwrap_err().code, ErrorCode::Denied);
+    assert_eq!(w.files.make_dir(&w.ids, &at("/d/x"), 0o755, true).unwrap_err().code, ErrorCode::Denied);
     chown(w.path("f"), Some(0), Some(77)).unwrap();
     assert_eq!(w.content(&at("/f")), Ok("root/f".to_owned()));
 
@@ -97,6 +97,6 @@ fn a_link_that_somebody_left_in_a_shared_directory_is_not_written_through() {
     fs::set_permissions(w.path("d"), fs::Permissions::from_mode(0o1777)).unwrap();
     symlink("/f", w.path("d/trap")).unwrap();
     std::os::unix::fs::lchown(w.path("d/trap"), Some(1234), Some(1234)).unwrap();
-    assert_eq!(w.put(&at("/d/trap"), true), Err(FaultCode::Denied));
+    assert_eq!(w.put(&at("/d/trap"), true), Err(ErrorCode::Denied));
     assert_eq!(w.content(&at("/f")), Ok("root/f".to_owned()));
 }

@@ -10,10 +10,10 @@ fn missing_parents_are_made_beneath_the_root_only() {
         ("/to-d/e/f", Ok("d/e/f")),
         ("/g/../h/f", Ok("h/f")),
         ("/../../i/f", Ok("i/f")),
-        ("/f/x/y", Err(FaultCode::WrongKind)),
-        ("/out/x/y", Err(FaultCode::NotFound)),
-        ("/.coracle/x/y", Err(FaultCode::Denied)),
-        ("/to-run/x/y", Err(FaultCode::Denied)),
+        ("/f/x/y", Err(ErrorCode::WrongKind)),
+        ("/out/x/y", Err(ErrorCode::NotFound)),
+        ("/.coracle/x/y", Err(ErrorCode::Denied)),
+        ("/to-run/x/y", Err(ErrorCode::Denied)),
     ] {
         let put = w.files.put(&w.ids, &at(path), how(None, true, false)).and_then(Writing::commit);
         assert_eq!(put.map_err(|it| it.code).map(|_| ()), expected.map(|_| ()), "{path}");
@@ -29,17 +29,17 @@ fn a_directory_is_made_with_the_bits_that_were_asked_for() {
     let w = world();
     let make = |path: &str, parents| w.files.make_dir(&w.ids, &at(path), 0o2771, parents).map_err(|it| it.code);
     let made = make("/n/m/", true).unwrap();
-    assert_eq!((made.name.as_str(), made.kind, made.mode & 0o777), ("m", Kind::Dir, 0o771));
-    assert_eq!(make("/d", true).unwrap().kind, Kind::Dir);
-    assert_eq!(make("/to-d", true).unwrap().kind, Kind::Dir);
+    assert_eq!((made.name.as_str(), made.kind, made.mode & 0o777), ("m", FileKind::Dir, 0o771));
+    assert_eq!(make("/d", true).unwrap().kind, FileKind::Dir);
+    assert_eq!(make("/to-d", true).unwrap().kind, FileKind::Dir);
     for (path, parents, expected) in [
-        ("/d", false, FaultCode::Exists),
-        ("/f", true, FaultCode::WrongKind),
-        ("/q/r", false, FaultCode::NotFound),
-        ("/f/x", true, FaultCode::WrongKind),
-        ("/dangling", true, FaultCode::Exists),
-        ("/.coracle/x", true, FaultCode::Denied),
-        ("/proc", true, FaultCode::Denied),
+        ("/d", false, ErrorCode::Exists),
+        ("/f", true, ErrorCode::WrongKind),
+        ("/q/r", false, ErrorCode::NotFound),
+        ("/f/x", true, ErrorCode::WrongKind),
+        ("/dangling", true, ErrorCode::Exists),
+        ("/.coracle/x", true, ErrorCode::Denied),
+        ("/proc", true, ErrorCode::Denied),
     ] {
         assert_eq!(make(path, parents).unwrap_err(), expected, "{path}");
     }
@@ -51,21 +51,21 @@ fn entries_are_listed_in_order_and_cut_at_the_limit() {
     fs::write(w.path("d").join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
     let list = |path: &str, limit| {
         let (entries, more) = w.files.list(&w.ids, &at(path), limit).map_err(|it| it.code)?;
-        Ok::<_, FaultCode>((entries.into_iter().map(|it| it.name).collect::<Vec<_>>(), more))
+        Ok::<_, ErrorCode>((entries.into_iter().map(|it| it.name).collect::<Vec<_>>(), more))
     };
     let names = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
     assert_eq!(list("/to-d", 10), Ok((names(&["sub", "up", "\u{fffd}"]), false)));
     assert_eq!(list("/d", 1), Ok((names(&["sub"]), true)));
     assert_eq!(list("/d", 0), Ok((vec![], true)));
-    assert_eq!(list("/f", 10), Err(FaultCode::WrongKind));
-    assert_eq!(list("/to-run", 10), Err(FaultCode::Denied));
+    assert_eq!(list("/f", 10), Err(ErrorCode::WrongKind));
+    assert_eq!(list("/to-run", 10), Err(ErrorCode::Denied));
     let (entries, _) = w.files.list(&w.ids, &at("/d"), 10).unwrap();
     assert_eq!(entries[1].link.as_deref(), Some("../f"));
 }
 
 #[test]
 fn what_is_removed_is_the_name_and_all_below_it() {
-    use FaultCode::{Denied, Exists, NotFound, WrongKind};
+    use ErrorCode::{Denied, Exists, NotFound, WrongKind};
     for (path, recursive, expected) in [
         ("/f", false, Ok(())),
         ("/pipe", false, Ok(())),
@@ -100,19 +100,19 @@ fn a_link_says_what_it_was_told_wherever_that_leads() {
     let long = "x".repeat(4095);
     for target in ["f", "/.coracle/run/ssh", "/proc/1", "../../outside", "not yet", "\u{e9}\n", &long] {
         let made = w.files.make_link(&w.ids, &at("/d/link"), target, true).unwrap();
-        assert_eq!((made.kind, &*made.name, made.link.as_deref()), (Kind::Link, "link", Some(target)));
+        assert_eq!((made.kind, &*made.name, made.link.as_deref()), (FileKind::Link, "link", Some(target)));
         assert_eq!(fs::read_link(w.path("d/link")).unwrap().to_str().unwrap(), target);
     }
     for target in ["", "a\0b", &format!("{long}x")] {
         let refused = w.files.make_link(&w.ids, &at("/d/link"), target, true);
-        assert_eq!(refused.unwrap_err().code, FaultCode::Invalid);
+        assert_eq!(refused.unwrap_err().code, ErrorCode::Invalid);
     }
     assert_eq!(w.temporaries(), 0);
 }
 
 #[test]
 fn a_link_replaces_a_file_or_a_link_and_nothing_else() {
-    use FaultCode::{Denied, Exists, Invalid, NotFound, WrongKind};
+    use ErrorCode::{Denied, Exists, Invalid, NotFound, WrongKind};
     let w = world();
     for (path, replace, expected) in [
         ("/f", false, Err(Exists)),
@@ -142,7 +142,7 @@ fn a_link_replaces_a_file_or_a_link_and_nothing_else() {
 
 #[test]
 fn a_name_changes_only_to_one_that_is_free() {
-    use FaultCode::{Denied, Exists, Invalid, NotFound};
+    use ErrorCode::{Denied, Exists, Invalid, NotFound};
     let w = world();
     for (path, name, expected) in [
         ("/f", "d", Err(Exists)),
@@ -159,10 +159,10 @@ fn a_name_changes_only_to_one_that_is_free() {
         ("/.coracle/run/key", "new", Err(Denied)),
         ("/proc/f", "new", Err(Denied)),
         ("/to-run/key", "new", Err(Denied)),
-        ("/f", "f2", Ok(Kind::File)),
-        ("/to-d", "to-d2", Ok(Kind::Link)),
-        ("/d/", "d2", Ok(Kind::Dir)),
-        ("/d2/sub/deep", "deeper", Ok(Kind::File)),
+        ("/f", "f2", Ok(FileKind::File)),
+        ("/to-d", "to-d2", Ok(FileKind::Link)),
+        ("/d/", "d2", Ok(FileKind::Dir)),
+        ("/d2/sub/deep", "deeper", Ok(FileKind::File)),
     ] {
         let renamed = w.files.rename(&w.ids, &at(path), name);
         assert_eq!(renamed.as_ref().map(|it| it.kind).map_err(|it| it.code), expected, "{path} {name}");

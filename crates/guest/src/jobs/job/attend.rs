@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use super::pipe::Pipe;
 use super::{Ended, Job, Order, now_ms};
 use crate::os::machine::{Exit, Machine, Process};
+use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::Lent;
-use crate::wire::{Life, Limits, State, Stream};
 
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ enum Why {
     /// Its own process ended, and its pipes are closed or silent.
     Over(Option<Exit>),
     /// A limit, or the caller: the tree has to be ended.
-    Stop(State, Duration),
+    Stop(ExecState, Duration),
 }
 
 impl Attendant {
@@ -76,7 +76,7 @@ impl Attendant {
         job: Arc<Job>,
         (process, lent): (Process, Lent),
         machine: Arc<dyn Machine>,
-        limits: &Limits,
+        limits: &ExecTimeouts,
     ) -> Self {
         Self {
             total: limits.total_ms.map(|it| job.began + Duration::from_millis(it)),
@@ -94,7 +94,7 @@ impl Attendant {
 
     pub(super) async fn attend(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
-            Why::Over(exit) => (State::Exited, exit, None),
+            Why::Over(exit) => (ExecState::Exited, exit, None),
             Why::Stop(state, grace) => {
                 let (exit, ended) = self.stop(grace).await;
                 (state, exit, Some(ended))
@@ -128,7 +128,7 @@ impl Attendant {
             tokio::select! {
                 biased;
                 Some(order) = orders.recv() => match order {
-                    Order::Cancel(grace) => return Why::Stop(State::Cancelled, grace),
+                    Order::Cancel(grace) => return Why::Stop(ExecState::Cancelled, grace),
                     Order::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
                 },
                 exit = exited(&mut self.exit) => over = Some(Over::now(exit)),
@@ -156,23 +156,24 @@ impl Attendant {
     }
 
     /// The next limit, and what it is called.
-    fn next_limit(&self, can_be_silent: bool) -> (Option<Instant>, State) {
+    fn next_limit(&self, can_be_silent: bool) -> (Option<Instant>, ExecState) {
         let silence = self.silence.filter(|_| can_be_silent).map(|it| self.job.printed() + it);
         let orphaned = self.orphaned.filter(|it| self.job.is_newest(it.0)).map(|it| it.1);
-        let limits = [(self.total, State::TotalTime), (silence, State::Silence), (orphaned, State::Cancelled)];
+        let limits =
+            [(self.total, ExecState::TotalTime), (silence, ExecState::Silence), (orphaned, ExecState::Cancelled)];
         let first = limits.into_iter().filter_map(|(limit, state)| Some((limit?, state))).min_by_key(|it| it.0);
-        first.map_or((None, State::Running), |(limit, state)| (Some(limit), state))
+        first.map_or((None, ExecState::Running), |(limit, state)| (Some(limit), state))
     }
 
     /// A limit is reached: the command is ended, or left to run from now on.
-    fn reach(&mut self, state: State) -> Option<Why> {
+    fn reach(&mut self, state: ExecState) -> Option<Why> {
         let mut inner = self.job.inner();
-        if inner.life == Life::Keep {
+        if inner.life == Lifetime::Keep {
             self.orphaned = None;
-            if state != State::Cancelled {
+            if state != ExecState::Cancelled {
                 (self.total, self.silence) = (None, None);
                 inner.kept_at = Some(state);
-                inner.life = Life::Job;
+                inner.life = Lifetime::Job;
                 inner.sent = None;
             }
             drop(inner);

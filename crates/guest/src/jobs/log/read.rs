@@ -4,7 +4,7 @@ use memchr::memchr_iter;
 
 use super::Log;
 use super::segment::{Chunk, Place};
-use crate::wire::{From, Part};
+use crate::protocol::{Position, StreamSelector};
 
 /// A copy of some segments, to be looked at while others use the log.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Slice {
 
 impl Log {
     /// At most `limit` bytes from `offset`, or from the oldest byte that is kept. Says where the bytes begin.
-    pub(crate) fn read(&self, part: Part, offset: u64, limit: usize) -> (u64, Vec<u8>) {
+    pub(crate) fn read(&self, part: StreamSelector, offset: u64, limit: usize) -> (u64, Vec<u8>) {
         let mut begin = offset.clamp(self.first(part), self.total(part));
         let mut bytes = Vec::new();
         for chunk in self.chunks(part, begin) {
@@ -37,26 +37,31 @@ impl Log {
     }
 
     /// Which byte is meant. A line that is gone is the oldest byte that is kept, one that has not come yet is the end.
-    pub(crate) fn resolve(&self, part: Part, from: From) -> u64 {
+    pub(crate) fn resolve(&self, part: StreamSelector, from: Position) -> u64 {
         let (first, total) = (self.first(part), self.total(part));
         let offset = match from {
-            From::Offset(offset) => {
+            Position::Offset(offset) => {
                 u64::try_from(offset).unwrap_or_else(|_| total.saturating_sub(offset.unsigned_abs()))
             }
-            From::Line(line) => self.behind_newline(part, line.saturating_sub(1)),
+            Position::Line(line) => self.behind_newline(part, line.saturating_sub(1)),
         };
         offset.clamp(first, total)
     }
 
-    /// The last lines of both streams in order of arrival: where they begin in [`Part::All`], and their bytes. What is
+    /// The last lines of both streams in order of arrival: where they begin in [`StreamSelector::All`], and their bytes. What is
     /// more than `limit` bytes is cut from the front, at a character's start.
     pub(crate) fn tail(&self, lines: u64, limit: usize) -> (u64, Vec<u8>) {
-        let (first, total) = (self.first(Part::All), self.total(Part::All));
-        let unfinished = !matches!(self.read(Part::All, total.saturating_sub(1), 1).1.as_slice(), [] | [b'\n']);
-        let all = self.end.newlines(Part::All) + u64::from(unfinished);
-        let line =
-            if lines == 0 { total } else { self.resolve(Part::All, From::Line((all + 1).saturating_sub(lines))) };
-        let (mut begin, mut bytes) = self.read(Part::All, line.max(total.saturating_sub(limit as u64)), limit);
+        let (first, total) = (self.first(StreamSelector::All), self.total(StreamSelector::All));
+        let unfinished =
+            !matches!(self.read(StreamSelector::All, total.saturating_sub(1), 1).1.as_slice(), [] | [b'\n']);
+        let all = self.end.newlines(StreamSelector::All) + u64::from(unfinished);
+        let line = if lines == 0 {
+            total
+        } else {
+            self.resolve(StreamSelector::All, Position::Line((all + 1).saturating_sub(lines)))
+        };
+        let (mut begin, mut bytes) =
+            self.read(StreamSelector::All, line.max(total.saturating_sub(limit as u64)), limit);
         if begin > line || begin == first && first > 0 {
             let inside = bytes.iter().take(3).take_while(|it| **it & 0xc0 == 0x80).count();
             bytes.drain(..inside);
@@ -66,7 +71,7 @@ impl Log {
     }
 
     /// The offset behind that newline, counted from 1; newline 0 is the beginning.
-    fn behind_newline(&self, part: Part, newline: u64) -> u64 {
+    fn behind_newline(&self, part: StreamSelector, newline: u64) -> u64 {
         if newline <= self.oldest().newlines(part) {
             return 0;
         }
@@ -80,13 +85,13 @@ impl Log {
     }
 
     /// What the part has in each segment from the one on that `offset` lies in. Slots that cannot be read are left out.
-    pub(super) fn chunks(&self, part: Part, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
+    pub(super) fn chunks(&self, part: StreamSelector, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))
     }
 
     /// As [`chunks`](Self::chunks), of so many segments.
-    pub(crate) fn slice(&self, part: Part, offset: u64, segments: usize) -> Slice {
+    pub(crate) fn slice(&self, part: StreamSelector, offset: u64, segments: usize) -> Slice {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         let behind = (index + segments).min(self.sealed.len() + 1);
         let last = behind > self.sealed.len();
@@ -95,7 +100,7 @@ impl Log {
         Slice { chunks, end, last }
     }
 
-    fn chunk(&self, index: usize, part: Part) -> Option<Chunk<'_>> {
+    fn chunk(&self, index: usize, part: StreamSelector) -> Option<Chunk<'_>> {
         let begin = self.begin_of(index);
         let bytes = match self.sealed.get(index) {
             None => self.live.of(part),

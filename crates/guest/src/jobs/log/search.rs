@@ -7,7 +7,7 @@ use regex::bytes::Regex;
 
 use super::Slice;
 use super::lines::{Line, Lines, cut, text};
-use crate::wire::Match;
+use crate::protocol::LineMatch;
 
 /// Bytes of text in an answer after which nothing is added.
 const ANSWER: usize = 128 << 10;
@@ -70,7 +70,7 @@ impl Hunt {
     }
 
     /// What was found; whether there is or may be a further match; and where to go on from.
-    pub(crate) fn answer(self) -> (Vec<Match>, bool, u64) {
+    pub(crate) fn answer(self) -> (Vec<LineMatch>, bool, u64) {
         let Haul { found, more, behind, seen, .. } = self.haul;
         (found, more || !self.over, if more { behind } else { seen })
     }
@@ -82,7 +82,7 @@ struct Haul {
     pattern: Regex,
     context: usize,
     most: usize,
-    found: Vec<Match>,
+    found: Vec<LineMatch>,
     /// Bytes of text in `found`.
     taken: usize,
     more: bool,
@@ -116,7 +116,7 @@ impl Haul {
     }
 
     fn add(&mut self, line: &Line<'_>) {
-        let found = Match { before: self.before.iter().map(|it| text(it)).collect(), ..line.found() };
+        let found = LineMatch { before: self.before.iter().map(|it| text(it)).collect(), ..line.found() };
         self.taken += found.text.len() + found.before.iter().map(String::len).sum::<usize>();
         self.found.push(found);
     }
@@ -150,8 +150,8 @@ impl Haul {
 
 impl Line<'_> {
     /// The line as a match without context.
-    pub(super) fn found(&self) -> Match {
+    pub(super) fn found(&self) -> LineMatch {
         let (before, after) = (Vec::new(), Vec::new());
-        Match { offset: self.offset, line: self.number, text: text(self.text), before, after }
+        LineMatch { offset: self.offset, line: self.number, text: text(self.text), before, after }
     }
 }

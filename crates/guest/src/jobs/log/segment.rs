@@ -8,7 +8,7 @@ use std::iter;
 
 use memchr::memchr_iter;
 
-use crate::wire::{Part, Stream};
+use crate::protocol::{Stream, StreamSelector};
 
 /// Bytes of a run's length, at most.
 const RUN: usize = 3;
@@ -27,20 +27,20 @@ impl Place {
         self.newlines[side(stream)] += newlines(bytes);
     }
 
-    pub(super) fn offset(&self, part: Part) -> u64 {
+    pub(super) fn offset(&self, part: StreamSelector) -> u64 {
         of(part, self.bytes)
     }
 
-    pub(super) fn newlines(&self, part: Part) -> u64 {
+    pub(super) fn newlines(&self, part: StreamSelector) -> u64 {
         of(part, self.newlines)
     }
 }
 
-fn of(part: Part, [stdout, stderr]: [u64; 2]) -> u64 {
+fn of(part: StreamSelector, [stdout, stderr]: [u64; 2]) -> u64 {
     match part {
-        Part::All => stdout + stderr,
-        Part::Stdout => stdout,
-        Part::Stderr => stderr,
+        StreamSelector::All => stdout + stderr,
+        StreamSelector::Stdout => stdout,
+        StreamSelector::Stderr => stderr,
     }
 }
 
@@ -102,7 +102,7 @@ impl Sealed {
     }
 
     /// What one part has in what was read from the slot.
-    pub(super) fn of(&self, part: Part, mut image: Vec<u8>) -> Vec<u8> {
+    pub(super) fn of(&self, part: StreamSelector, mut image: Vec<u8>) -> Vec<u8> {
         let runs = image.split_off(usize::from(self.bytes));
         match side_of(part) {
             None => image,
@@ -203,7 +203,7 @@ impl Live {
     }
 
     /// What one part has in it.
-    pub(super) fn of(&self, part: Part) -> Cow<'_, [u8]> {
+    pub(super) fn of(&self, part: StreamSelector) -> Cow<'_, [u8]> {
         match side_of(part) {
             None => Cow::Borrowed(&self.bytes),
             Some(side) => Cow::Owned(filtered(side, &self.bytes, self.lengths())),
@@ -215,11 +215,11 @@ impl Live {
     }
 }
 
-fn side_of(part: Part) -> Option<usize> {
+fn side_of(part: StreamSelector) -> Option<usize> {
     match part {
-        Part::All => None,
-        Part::Stdout => Some(0),
-        Part::Stderr => Some(1),
+        StreamSelector::All => None,
+        StreamSelector::Stdout => Some(0),
+        StreamSelector::Stderr => Some(1),
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn runs_that_a_disk_made_up_are_survived() {
         let sealed = Sealed { begin: Place::default(), slot: 0, bytes: 3, runs: 5 };
-        assert_eq!(sealed.of(Part::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]), b"abc");
+        assert_eq!(sealed.of(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]), b"abc");
     }
 
     #[test]

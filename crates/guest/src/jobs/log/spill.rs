@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::wire::Keep;
+use crate::protocol::Retention;
 
 /// Bytes of a slot.
 const SLOT: usize = 64 << 10;
@@ -33,14 +33,14 @@ struct Slots {
 }
 
 impl Spill {
-    /// Its file will be in this directory. As much may be in use as [`Keep`] says by default.
+    /// Its file will be in this directory. As much may be in use as [`Retention`] says by default.
     pub(crate) fn in_dir(dir: &Path) -> Self {
         Self::with_slots_of(SLOT, dir)
     }
 
     /// As [`in_dir`](Self::in_dir), with slots of that many bytes.
     pub(super) fn with_slots_of(slot_bytes: usize, dir: &Path) -> Self {
-        let most = Keep::default().total / slot_bytes as u64;
+        let most = Retention::default().total / slot_bytes as u64;
         let slots = Mutex::new(Slots { free: Vec::new(), made: 0, most });
         Self { dir: dir.to_owned(), slot_bytes, file: OnceLock::new(), slots }
     }

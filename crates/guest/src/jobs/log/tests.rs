@@ -6,10 +6,10 @@ use regex::bytes::Regex;
 use tempfile::TempDir;
 
 use super::*;
-use crate::wire::patterns::line_pattern;
-use crate::wire::{From, Match};
+use crate::protocol::patterns::line_pattern;
+use crate::protocol::{LineMatch, Position};
 
-const PARTS: [Part; 3] = [Part::All, Part::Stdout, Part::Stderr];
+const PARTS: [StreamSelector; 3] = [StreamSelector::All, StreamSelector::Stdout, StreamSelector::Stderr];
 
 /// A log in slots of 16 bytes, or of so many.
 fn small(keep_bytes: u64) -> (TempDir, Log) {
@@ -38,20 +38,20 @@ fn real(keep_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, Log) {
 struct Model(Vec<(Stream, u8)>);
 
 impl Model {
-    fn part(&self, part: Part) -> Vec<u8> {
+    fn part(&self, part: StreamSelector) -> Vec<u8> {
         self.0
             .iter()
             .filter(|(stream, _)| match part {
-                Part::All => true,
-                Part::Stdout => *stream == Stream::Stdout,
-                Part::Stderr => *stream == Stream::Stderr,
+                StreamSelector::All => true,
+                StreamSelector::Stdout => *stream == Stream::Stdout,
+                StreamSelector::Stderr => *stream == Stream::Stderr,
             })
             .map(|it| it.1)
             .collect()
     }
 
     /// Offset, number and text of each line behind `from`, and whether it has ended.
-    fn lines(&self, part: Part, from: u64) -> Vec<(u64, u64, Vec<u8>, bool)> {
+    fn lines(&self, part: StreamSelector, from: u64) -> Vec<(u64, u64, Vec<u8>, bool)> {
         let all = self.part(part);
         let (before, rest) = all.split_at(from as usize);
         let mut number = before.iter().filter(|it| **it == b'\n').count() as u64;
@@ -67,14 +67,21 @@ impl Model {
         lines
     }
 
-    fn search(&self, part: Part, from: u64, pattern: &Regex, context: usize, most: usize) -> (Vec<Match>, bool, u64) {
+    fn search(
+        &self,
+        part: StreamSelector,
+        from: u64,
+        pattern: &Regex,
+        context: usize,
+        most: usize,
+    ) -> (Vec<LineMatch>, bool, u64) {
         let lines = self.lines(part, from);
         let total = self.part(part).len() as u64;
         let text = |it: &[(u64, u64, Vec<u8>, bool)]| it.iter().map(|it| lines::text(&it.2)).collect::<Vec<_>>();
         let end = |at: usize| lines.get(at + 1).map_or(total, |it| it.0);
         let hits: Vec<_> = (0..lines.len()).filter(|at| pattern.is_match(&lines[*at].2)).collect();
         let taken = &hits[..hits.len().min(most)];
-        let found = taken.iter().map(|at| Match {
+        let found = taken.iter().map(|at| LineMatch {
             offset: lines[*at].0,
             line: lines[*at].1,
             text: lines::text(&lines[*at].2),
@@ -93,7 +100,14 @@ impl Model {
 
 impl Log {
     /// A whole search, in slices of two segments, each of which has time for one line.
-    fn search(&self, part: Part, from: u64, pattern: &Regex, context: usize, most: usize) -> (Vec<Match>, bool, u64) {
+    fn search(
+        &self,
+        part: StreamSelector,
+        from: u64,
+        pattern: &Regex,
+        context: usize,
+        most: usize,
+    ) -> (Vec<LineMatch>, bool, u64) {
         let mut hunt = Hunt::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
         while !hunt.is_over() {
             hunt.look(&self.slice(part, hunt.at(), 2), Instant::now());
@@ -103,10 +117,10 @@ impl Log {
 }
 
 /// All that a watch sees.
-fn look(watch: &mut Watch, log: &Log) -> Option<Match> {
+fn look(watch: &mut Watch, log: &Log) -> Option<LineMatch> {
     loop {
-        let found = watch.look(&log.slice(Part::All, watch.at(), 2), Instant::now());
-        if found.is_some() || watch.at() >= log.total(Part::All) {
+        let found = watch.look(&log.slice(StreamSelector::All, watch.at(), 2), Instant::now());
+        if found.is_some() || watch.at() >= log.total(StreamSelector::All) {
             return found;
         }
     }
@@ -160,7 +174,7 @@ proptest! {
         for op in &ops {
             run(&mut log, &mut model, op);
             prop_assert!(log.kept() <= keep && log.spill.used() <= slots);
-            prop_assert_eq!(log.dropped() + log.kept(), log.total(Part::All));
+            prop_assert_eq!(log.dropped() + log.kept(), log.total(StreamSelector::All));
         }
         let begun = model.0.len() - log.kept() as usize;
         for part in PARTS {
@@ -184,19 +198,19 @@ proptest! {
         for part in PARTS {
             let (first, total) = (log.first(part), log.total(part));
             let begin = model.lines(part, 0).iter().find(|it| it.1 == line.max(1)).map_or(total, |it| it.0);
-            prop_assert_eq!(log.resolve(part, From::Line(line)), begin.max(first));
-            prop_assert_eq!(log.resolve(part, From::Offset(-(back as i64) - 1)), total.saturating_sub(back + 1).max(first));
-            prop_assert_eq!(log.resolve(part, From::Offset(back as i64)), back.clamp(first, total));
+            prop_assert_eq!(log.resolve(part, Position::Line(line)), begin.max(first));
+            prop_assert_eq!(log.resolve(part, Position::Offset(-(back as i64) - 1)), total.saturating_sub(back + 1).max(first));
+            prop_assert_eq!(log.resolve(part, Position::Offset(back as i64)), back.clamp(first, total));
         }
-        let all = model.part(Part::All);
-        let whole = model.lines(Part::All, 0);
+        let all = model.part(StreamSelector::All);
+        let whole = model.lines(StreamSelector::All, 0);
         let line = whole.get((whole.len() as u64).saturating_sub(lines) as usize).map_or(all.len(), |it| it.0 as usize);
-        let mut begin = line.max(all.len().saturating_sub(limit)).max(log.first(Part::All) as usize);
+        let mut begin = line.max(all.len().saturating_sub(limit)).max(log.first(StreamSelector::All) as usize);
         if begin > line {
             begin += all[begin..].iter().take(3).take_while(|it| **it & 0xc0 == 0x80).count();
         }
         let (offset, bytes) = log.tail(lines, limit);
-        let exactly_at_first = begin != line || log.first(Part::All) as usize != line || line == 0;
+        let exactly_at_first = begin != line || log.first(StreamSelector::All) as usize != line || line == 0;
         if exactly_at_first {
             prop_assert_eq!((offset, bytes), (begin as u64, all[begin..].to_vec()));
         }
@@ -226,10 +240,10 @@ proptest! {
         let (mut lines, mut next, mut more) = (Vec::new(), 0, true);
         while more {
             let found;
-            (found, more, next) = log.search(Part::All, next, &pattern, 0, most);
+            (found, more, next) = log.search(StreamSelector::All, next, &pattern, 0, most);
             lines.extend(found.into_iter().map(|it| it.line));
         }
-        let all = model.lines(Part::All, 0).into_iter().filter(|it| it.2.contains(&b'a')).map(|it| it.1);
+        let all = model.lines(StreamSelector::All, 0).into_iter().filter(|it| it.2.contains(&b'a')).map(|it| it.1);
         prop_assert_eq!(lines, all.collect::<Vec<_>>());
     }
 
@@ -244,9 +258,9 @@ proptest! {
             run(&mut log, &mut model, op);
             seen = seen.or_else(|| look(&mut watch, &log));
         }
-        let found = log.search(Part::All, from, &pattern, 0, 1).0.pop().filter(|_| from <= log.total(Part::All));
+        let found = log.search(StreamSelector::All, from, &pattern, 0, 1).0.pop().filter(|_| from <= log.total(StreamSelector::All));
         // A line that was seen before it had ended is shorter, but it is that line.
-        let line = |it: Option<Match>| it.map(|it| (it.offset, it.line));
+        let line = |it: Option<LineMatch>| it.map(|it| (it.offset, it.line));
         prop_assert_eq!(line(seen), line(found));
     }
 }
@@ -280,7 +294,7 @@ fn a_line_is_looked_at_up_to_its_64_kib() {
         let (_dir, mut log) = in_slots_of(1000, 1 << 20);
         log.append(Stream::Stdout, &vec![b'x'; before]);
         log.append(Stream::Stdout, b"end and more\n");
-        let found = log.search(Part::All, 0, &line_pattern("end", false).unwrap(), 0, 10).0;
+        let found = log.search(StreamSelector::All, 0, &line_pattern("end", false).unwrap(), 0, 10).0;
         assert_eq!(found.len(), usize::from(seen), "{before}");
         assert!(found.iter().all(|it| it.text.len() == 4096));
     }
@@ -290,7 +304,7 @@ fn a_line_is_looked_at_up_to_its_64_kib() {
 fn an_answer_is_bounded_also_when_many_matches_are_wanted() {
     let (_dir, mut log) = in_slots_of(64 << 10, 64 << 20);
     (0..1000).for_each(|_| log.append(Stream::Stdout, &[&[b'x'; 5000][..], b"\n"].concat()));
-    let (found, more, next) = log.search(Part::All, 0, &line_pattern("x", false).unwrap(), 20, 1000);
+    let (found, more, next) = log.search(StreamSelector::All, 0, &line_pattern("x", false).unwrap(), 20, 1000);
     let bytes: usize = found.iter().map(|it| it.text.len() + it.before.concat().len() + it.after.concat().len()).sum();
     assert!(!found.is_empty() && bytes < 384 << 10, "{bytes}");
     assert_eq!((more, next), (true, found.last().unwrap().offset + 5001));
@@ -301,8 +315,8 @@ fn one_byte_in_turn_is_kept_as_well_as_anything() {
     let (_dir, log) = real(1 << 20, 600 << 10, b"x");
     assert!(log.kept() > (1 << 20) - (64 << 10), "{}", log.kept());
     assert!(log.spill.used() <= 2 * 16 + 2, "{}", log.spill.used());
-    assert_eq!(log.read(Part::Stderr, 600 << 10, 10), (600 << 10, Vec::new()));
-    assert_eq!(log.read(Part::Stderr, (600 << 10) - 5, 10).1, b"xxxxx");
+    assert_eq!(log.read(StreamSelector::Stderr, 600 << 10, 10), (600 << 10, Vec::new()));
+    assert_eq!(log.read(StreamSelector::Stderr, (600 << 10) - 5, 10).1, b"xxxxx");
 }
 
 #[test]
@@ -373,7 +387,7 @@ fn logs_share_what_there_is() {
     assert!(logs.iter().all(|log| log.tail(1, 100).1 == b"299\n"));
     let kept = logs[0].kept();
     assert!(kept > 20);
-    assert_eq!((logs[0].shed(), logs[0].kept(), logs[0].total(Part::All)), (kept, 0, 1090));
+    assert_eq!((logs[0].shed(), logs[0].kept(), logs[0].total(StreamSelector::All)), (kept, 0, 1090));
     // What one forgot another can have.
     let before = logs[1].kept();
     logs[1].append(Stream::Stdout, &[b'x'; 100]);
@@ -386,10 +400,10 @@ fn a_slot_that_cannot_be_read_is_passed_over() {
     (0..12).for_each(|number| log.append(Stream::Stdout, format!("line {number:02}\n").as_bytes()));
     // Beyond the end of the file.
     log.sealed[1].slot = 1 << 20;
-    let (gone, behind) = (log.begin_of(1).offset(Part::All), log.begin_of(2).offset(Part::All));
-    assert_eq!(log.read(Part::All, 0, 1000).1.len() as u64, gone);
-    assert_eq!(log.read(Part::All, gone, 1000).0, behind);
-    let found = log.search(Part::All, 0, &line_pattern("line 11", false).unwrap(), 0, 10).0;
+    let (gone, behind) = (log.begin_of(1).offset(StreamSelector::All), log.begin_of(2).offset(StreamSelector::All));
+    assert_eq!(log.read(StreamSelector::All, 0, 1000).1.len() as u64, gone);
+    assert_eq!(log.read(StreamSelector::All, gone, 1000).0, behind);
+    let found = log.search(StreamSelector::All, 0, &line_pattern("line 11", false).unwrap(), 0, 10).0;
     assert_eq!((found[0].offset, found[0].line), (88, 12));
 }
 
@@ -402,7 +416,7 @@ fn a_search_that_runs_out_of_time_says_where_to_go_on() {
     while more {
         let mut hunt = Hunt::new(line_pattern("hit", false).unwrap(), 0, 10, next);
         while !hunt.is_over() && !hunt.has_advanced() {
-            hunt.look(&log.slice(Part::All, hunt.at(), 1), Instant::now());
+            hunt.look(&log.slice(StreamSelector::All, hunt.at(), 1), Instant::now());
         }
         let found;
         (found, more, next) = hunt.answer();

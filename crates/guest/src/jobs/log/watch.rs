@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 
 use super::Slice;
 use super::lines::Lines;
-use crate::wire::Match;
+use crate::protocol::LineMatch;
 
 /// Waits for a line of both streams in order of arrival.
 ///
@@ -22,7 +22,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Looks at what lies behind `from`, in [`Part::All`](crate::wire::Part::All), now or later.
+    /// Looks at what lies behind `from`, in [`Part::All`](crate::protocol::Part::All), now or later.
     pub(crate) fn new(pattern: Regex, from: u64) -> Self {
         Self { pattern, lines: Lines::from(from), at: from, looked: 0 }
     }
@@ -34,7 +34,7 @@ impl Watch {
 
     /// The first line that matches in the slice, which is looked at until then, but for one line at least. It comes
     /// without context.
-    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) -> Option<Match> {
+    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) -> Option<LineMatch> {
         if self.at > slice.end {
             return None;
         }

@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::os::machine::{Exit, Session};
-use crate::wire::Size;
+use crate::protocol::TerminalSize;
 
 /// Somebody whom no machine has.
-const STRANGER: Who = Who::Ids { uid: 61_234, gid: Some(61_235) };
+const STRANGER: UserSpec = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
 const GRACE: Duration = Duration::from_millis(200);
 
 fn is_root() -> bool {
@@ -36,8 +36,8 @@ fn here() -> Container {
     on(Path::new("/"))
 }
 
-fn myself() -> Who {
-    Who::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) }
+fn myself() -> UserSpec {
+    UserSpec::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) }
 }
 
 fn words(words: &[&str]) -> Plan {
@@ -95,7 +95,7 @@ async fn refused(container: &Container, plan: Plan) -> NotStarted {
     container.start(plan).await.expect_err("not started")
 }
 
-fn code(why: &NotStarted) -> FaultCode {
+fn code(why: &NotStarted) -> ErrorCode {
     match why {
         NotStarted::Fault(fault) => fault.code,
         other => panic!("no fault: {other:?}"),
@@ -189,7 +189,7 @@ async fn many_start_at_once_and_each_is_told_its_own_end() {
         };
         match (n % 3, started) {
             (0, started) => assert_eq!(started.unwrap_err(), NotStarted::NoProgram),
-            (1, started) => assert_eq!(code(&started.unwrap_err()), FaultCode::NoDirectory),
+            (1, started) => assert_eq!(code(&started.unwrap_err()), ErrorCode::NoDirectory),
             (_, started) => assert_eq!(started.unwrap().exit.await.unwrap(), Exit::Code(u8::try_from(n).unwrap())),
         }
     }
@@ -242,10 +242,10 @@ async fn what_is_large_arrives_and_what_is_too_large_is_refused() {
     plan.env = (0..10_000).map(|it| format!("V{it}=twelve bytes").into_bytes()).collect();
     check(plan, Exit::Code(0), "1024 12\n1048575\n").await;
     let word = Plan { words: vec![b"echo".to_vec(), vec![b'x'; 200 << 10]], ..words(&[]) };
-    assert_eq!(code(&refused(&here(), word).await), FaultCode::TooLong);
+    assert_eq!(code(&refused(&here(), word).await), ErrorCode::TooLong);
     let sum = Plan { words: vec![vec![b'x'; 100 << 10]; 80], ..words(&[]) };
     let sum = Plan { words: [vec![b"echo".to_vec()], sum.words].concat(), ..sum };
-    assert_eq!(code(&refused(&here(), sum).await), FaultCode::TooLong);
+    assert_eq!(code(&refused(&here(), sum).await), ErrorCode::TooLong);
 }
 
 #[tokio::test]
@@ -260,8 +260,8 @@ async fn a_long_script_is_read_from_a_descriptor() {
 
 #[tokio::test]
 async fn a_nul_is_refused() {
-    assert_eq!(code(&refused(&here(), words(&["echo", "a\0b"])).await), FaultCode::Invalid);
-    assert_eq!(code(&refused(&here(), Plan { cwd: "/\0".into(), ..words(&["true"]) }).await), FaultCode::Invalid);
+    assert_eq!(code(&refused(&here(), words(&["echo", "a\0b"])).await), ErrorCode::Invalid);
+    assert_eq!(code(&refused(&here(), Plan { cwd: "/\0".into(), ..words(&["true"]) }).await), ErrorCode::Invalid);
 }
 
 #[tokio::test]
@@ -280,17 +280,17 @@ async fn a_directory_lies_beneath_the_root() {
     }
     for cwd in ["/none", "/file", "/outside", "/magic"] {
         let why = refused(&container, Plan { cwd: cwd.into(), ..words(&["true"]) }).await;
-        assert_eq!(code(&why), FaultCode::NoDirectory, "{cwd}");
+        assert_eq!(code(&why), ErrorCode::NoDirectory, "{cwd}");
     }
     let why = refused(&here(), Plan { cwd: "/proc/self/cwd".into(), ..words(&["true"]) }).await;
-    assert_eq!(code(&why), FaultCode::NoDirectory);
+    assert_eq!(code(&why), ErrorCode::NoDirectory);
 }
 
 #[tokio::test]
 async fn a_command_is_its_user_and_nobody_else() {
     if !is_root() {
-        let why = refused(&here(), Plan { user: Who::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
-        assert_eq!(code(&why), FaultCode::CannotStart);
+        let why = refused(&here(), Plan { user: UserSpec::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
+        assert_eq!(code(&why), ErrorCode::CannotStart);
         return;
     }
     let stranger = |plan| Plan { user: STRANGER, ..plan };
@@ -307,14 +307,14 @@ async fn a_command_is_its_user_and_nobody_else() {
     fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let why =
         refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
-    assert_eq!(code(&why), FaultCode::NoDirectory);
+    assert_eq!(code(&why), ErrorCode::NoDirectory);
     let process = here().start(words(&["true"])).await.unwrap();
     assert!(process.root);
 }
 
 #[tokio::test]
 async fn a_terminal_has_a_size_that_changes() {
-    let size = |cols, rows| Size { cols, rows };
+    let size = |cols, rows| TerminalSize { cols, rows };
     let on_terminal = |text: &str| Plan { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
     let mut process = here().start(on_terminal("stty size; tty; read x; stty size </dev/tty")).await.unwrap();
     let mut stdin = process.stdin.take().unwrap();
@@ -348,7 +348,7 @@ async fn a_child_that_does_not_get_to_run_is_killed() {
     let process = container.start(words(&["sleep", "1000"])).await.unwrap();
     tokio::time::pause();
     let fault = container.in_time(process.pid, std::future::pending::<()>()).await.unwrap_err();
-    assert_eq!((fault.code, &*fault.message), (FaultCode::CannotStart, "it did not get to run within 10 s"));
+    assert_eq!((fault.code, &*fault.message), (ErrorCode::CannotStart, "it did not get to run within 10 s"));
     assert_eq!(process.exit.await.unwrap(), Exit::Signal(9));
 }
 

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use super::child::Step;
 use super::program::{Program, SHELL};
 use crate::os::machine::NotStarted;
-use crate::wire::{Fault, FaultCode};
+use crate::protocol::{ErrorCode, RpcError};
 
 /// Bytes of one word, with its NUL, that the kernel takes.
 const LONGEST_WORD: usize = 128 << 10;
@@ -14,11 +14,11 @@ const LONGEST_WORD: usize = 128 << 10;
 pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) -> NotStarted {
     match (step, errno) {
         (Step::Program, Errno::NOENT) if program.shell => {
-            fault(FaultCode::NoShell, format!("a script needs `{SHELL}`, and there is none"))
+            fault(ErrorCode::NoShell, format!("a script needs `{SHELL}`, and there is none"))
         }
         (Step::Program, Errno::NOENT) => NotStarted::NoProgram,
         (Step::Program, Errno::ACCESS) => NotStarted::NoPermission("permission denied".into()),
-        (Step::Program, Errno::TOOBIG) => fault(FaultCode::TooLong, too_long(program)),
+        (Step::Program, Errno::TOOBIG) => fault(ErrorCode::TooLong, too_long(program)),
         (Step::Program, Errno::AGAIN | Errno::NOMEM | Errno::IO | Errno::MFILE | Errno::NFILE) => {
             cannot("the program could not be loaded", errno)
         }
@@ -43,13 +43,13 @@ pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) ->
 }
 
 /// Why there is no child at all.
-pub(super) fn no_child(errno: Errno) -> Fault {
+pub(super) fn no_child(errno: Errno) -> RpcError {
     let why = match errno {
         Errno::AGAIN => "the container has as many processes as it may".to_owned(),
         Errno::MFILE | Errno::NFILE => "the guest has as many files open as it may".to_owned(),
         other => said(other),
     };
-    Fault::new(FaultCode::CannotStart, format!("the command could not be started: {why}"))
+    RpcError::new(ErrorCode::CannotStart, format!("the command could not be started: {why}"))
 }
 
 fn too_long(program: &Program) -> String {
@@ -65,15 +65,15 @@ fn too_long(program: &Program) -> String {
 }
 
 fn no_directory(cwd: &str, why: &str) -> NotStarted {
-    fault(FaultCode::NoDirectory, format!("the directory `{cwd}` {why}"))
+    fault(ErrorCode::NoDirectory, format!("the directory `{cwd}` {why}"))
 }
 
 fn cannot(what: &str, errno: Errno) -> NotStarted {
-    fault(FaultCode::CannotStart, format!("the command could not be started: {what} ({})", said(errno)))
+    fault(ErrorCode::CannotStart, format!("the command could not be started: {what} ({})", said(errno)))
 }
 
-fn fault(code: FaultCode, message: String) -> NotStarted {
-    NotStarted::Fault(Fault::new(code, message))
+fn fault(code: ErrorCode, message: String) -> NotStarted {
+    NotStarted::Fault(RpcError::new(code, message))
 }
 
 /// The system's own words, as a fragment of a sentence.
@@ -109,13 +109,13 @@ mod tests {
         assert_eq!(explained(&program(1, 1)), NotStarted::NoProgram);
         let script = Program::script(b"ls".to_vec(), Vec::new()).unwrap();
         let NotStarted::Fault(fault) = explained(&script) else { panic!("a fault") };
-        assert_eq!((fault.code, &*fault.message), (FaultCode::NoShell, "a script needs `/bin/sh`, and there is none"));
+        assert_eq!((fault.code, &*fault.message), (ErrorCode::NoShell, "a script needs `/bin/sh`, and there is none"));
     }
 
     #[test]
     fn the_pids_limit_is_told_apart() {
         let fault = no_child(Errno::AGAIN);
-        assert_eq!(fault.code, FaultCode::CannotStart);
+        assert_eq!(fault.code, ErrorCode::CannotStart);
         assert!(fault.message.ends_with("the container has as many processes as it may"), "{fault}");
         assert!(no_child(Errno::NOMEM).message.ends_with("annot allocate memory"));
     }

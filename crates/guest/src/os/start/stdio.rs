@@ -13,14 +13,14 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-use crate::wire::Size;
+use crate::protocol::TerminalSize;
 
 /// The ends that stay here, as a [`Process`](crate::os::machine::Process) has them.
 pub(crate) struct Ours {
     pub(crate) stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    pub(crate) resize: Option<Box<dyn Fn(Size) + Send + Sync>>,
+    pub(crate) resize: Option<Box<dyn Fn(TerminalSize) + Send + Sync>>,
 }
 
 /// The command's ends: its 0, 1 and 2.
@@ -32,7 +32,7 @@ pub(crate) type Theirs = [OwnedFd; 3];
 ///
 /// # Errors
 /// The kernel's: too many descriptors, or no pseudo-terminals.
-pub(crate) fn make(stdin: bool, terminal: Option<Size>, uid: u32) -> io::Result<(Ours, Theirs)> {
+pub(crate) fn make(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(Ours, Theirs)> {
     match terminal {
         Some(size) => on_terminal(stdin, size, uid),
         None => on_pipes(stdin, uid),
@@ -60,7 +60,7 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(Ours, Theirs)> {
     Ok((ours, [their_in, their_out, their_err]))
 }
 
-fn on_terminal(stdin: bool, size: Size, uid: u32) -> io::Result<(Ours, Theirs)> {
+fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(Ours, Theirs)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;
     unlockpt(&master)?;
@@ -92,7 +92,7 @@ fn give(end: &OwnedFd, uid: u32) {
     let _ = fchown(end, Some(Uid::from_raw(uid)), None);
 }
 
-fn window(size: Size) -> Winsize {
+fn window(size: TerminalSize) -> Winsize {
     Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
 }
 

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::protocol::{CHUNK, Request};
 use crate::server::codec::Frame;
 use crate::server::quota::Reservation;
-use crate::wire::{Ask, CHUNK};
 
 /// Frames without a byte that wait, at most. A host says a channel to cancel, to resize or to leave a few times.
 const MAX_BARE: usize = 256;
 
 #[derive(Debug, Default)]
 struct State {
-    frames: VecDeque<Frame<Ask>>,
+    frames: VecDeque<Frame<Request>>,
     bare: usize,
     /// Nobody takes anything out any more.
     closed: bool,
@@ -67,7 +67,7 @@ pub(crate) fn inbox(payload: Option<Reservation>) -> (Sender, Inbox) {
 }
 
 impl Sender {
-    pub(crate) fn push(&self, frame: Frame<Ask>) -> Pushed {
+    pub(crate) fn push(&self, frame: Frame<Request>) -> Pushed {
         let mut state = self.0.lock();
         if state.closed {
             return Pushed::Closed;
@@ -97,7 +97,7 @@ impl Drop for Sender {
 
 impl Inbox {
     /// The next frame; `None` when nothing more comes. Safe to abandon.
-    pub(crate) async fn recv(&mut self) -> Option<Frame<Ask>> {
+    pub(crate) async fn recv(&mut self) -> Option<Frame<Request>> {
         loop {
             {
                 let mut state = self.queue.lock();
@@ -128,18 +128,18 @@ impl Drop for Inbox {
 }
 
 /// Makes a frame one with the last that waits, if it follows on it; else gives it back.
-fn join(waiting: &mut VecDeque<Frame<Ask>>, frame: Frame<Ask>) -> Option<Frame<Ask>> {
+fn join(waiting: &mut VecDeque<Frame<Request>>, frame: Frame<Request>) -> Option<Frame<Request>> {
     // It says nothing at all.
-    if matches!(frame.head, Ask::Data { last: false }) && frame.payload.is_empty() {
+    if matches!(frame.head, Request::Data { last: false }) && frame.payload.is_empty() {
         return None;
     }
     let Some(before) = waiting.back_mut() else { return Some(frame) };
     let fits = !before.payload.is_empty() && before.payload.len() + frame.payload.len() <= CHUNK;
     match (&mut before.head, &frame.head) {
-        (Ask::Data { last: before @ false }, Ask::Data { last }) if fits => *before = *last,
-        (Ask::More, Ask::More) if fits && !frame.payload.is_empty() => {}
+        (Request::Data { last: before @ false }, Request::Data { last }) if fits => *before = *last,
+        (Request::More, Request::More) if fits && !frame.payload.is_empty() => {}
         // The latest size is the one that counts.
-        (Ask::Resize(before), Ask::Resize(size)) => *before = *size,
+        (Request::Resize(before), Request::Resize(size)) => *before = *size,
         _ => return Some(frame),
     }
     before.payload.extend(frame.payload);
@@ -149,13 +149,13 @@ fn join(waiting: &mut VecDeque<Frame<Ask>>, frame: Frame<Ask>) -> Option<Frame<A
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Size, WINDOW};
+    use crate::protocol::{TerminalSize, WINDOW};
 
-    fn data(bytes: &[u8], last: bool) -> Frame<Ask> {
-        Frame { channel: 1, head: Ask::Data { last }, payload: bytes.to_vec() }
+    fn data(bytes: &[u8], last: bool) -> Frame<Request> {
+        Frame { channel: 1, head: Request::Data { last }, payload: bytes.to_vec() }
     }
 
-    async fn all(mut inbox: Inbox) -> Vec<Frame<Ask>> {
+    async fn all(mut inbox: Inbox) -> Vec<Frame<Request>> {
         let mut frames = Vec::new();
         while let Some(frame) = inbox.recv().await {
             frames.push(frame);
@@ -172,14 +172,14 @@ mod tests {
         drop(sender);
         let frames = all(inbox).await;
         assert_eq!(frames.len(), bytes.len() / CHUNK);
-        assert_eq!(frames.iter().filter(|it| it.head == Ask::Data { last: true }).count(), 1);
+        assert_eq!(frames.iter().filter(|it| it.head == Request::Data { last: true }).count(), 1);
         assert_eq!(frames.into_iter().flat_map(|it| it.payload).collect::<Vec<_>>(), bytes);
     }
 
     #[tokio::test]
     async fn what_does_not_follow_keeps_its_order() {
         let (sender, inbox) = inbox(None);
-        for frame in [data(b"a", false), Frame::new(1, Ask::Cancel), data(b"b", true), data(b"c", false)] {
+        for frame in [data(b"a", false), Frame::new(1, Request::Cancel), data(b"b", true), data(b"c", false)] {
             assert_eq!(sender.push(frame), Pushed::Waits);
         }
         drop(sender);
@@ -188,10 +188,10 @@ mod tests {
         assert_eq!(
             heads,
             [
-                (Ask::Data { last: false }, some(b"a")),
-                (Ask::Cancel, none),
-                (Ask::Data { last: true }, some(b"b")),
-                (Ask::Data { last: false }, some(b"c")),
+                (Request::Data { last: false }, some(b"a")),
+                (Request::Cancel, none),
+                (Request::Data { last: true }, some(b"b")),
+                (Request::Data { last: false }, some(b"c")),
             ]
         );
     }
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn words_without_a_byte_are_counted_and_sizes_replace_each_other() {
         let (sender, inbox) = inbox(None);
-        let size = |cols| Frame::new(1, Ask::Resize(Size { cols, rows: 1 }));
+        let size = |cols| Frame::new(1, Request::Resize(TerminalSize { cols, rows: 1 }));
         assert!((0..2 * MAX_BARE as u16).all(|it| sender.push(size(it)) == Pushed::Waits));
-        let waited = (0..2 * MAX_BARE).take_while(|_| sender.push(Frame::new(1, Ask::Cancel)) == Pushed::Waits);
+        let waited = (0..2 * MAX_BARE).take_while(|_| sender.push(Frame::new(1, Request::Cancel)) == Pushed::Waits);
         assert_eq!(waited.count(), MAX_BARE - 1);
-        assert_eq!(sender.push(Frame::new(1, Ask::Cancel)), Pushed::Full);
+        assert_eq!(sender.push(Frame::new(1, Request::Cancel)), Pushed::Full);
         drop(inbox);
-        assert_eq!(sender.push(Frame::new(1, Ask::Cancel)), Pushed::Closed);
+        assert_eq!(sender.push(Frame::new(1, Request::Cancel)), Pushed::Closed);
     }
 }

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::Container;
-use crate::wire::space::{Act, How, Space};
-use crate::wire::{Answer, At, MAX_PAYLOAD, Who};
+use crate::protocol::workspace::{OpenMode, WorkspaceOp, WorkspaceRequest};
+use crate::protocol::{CallReply, FileRef, MAX_PAYLOAD, UserSpec};
 
 /// A caller of a guest in an empty directory that has one file, `large`.
 struct Call {
@@ -36,12 +36,12 @@ impl Call {
     async fn greeted(caller: Caller) -> Self {
         let mut call = Self::begin(caller).await;
         call.ask(0, hello(VERSION), b"").await;
-        assert!(matches!(call.hear().await, Some((0, Say::Hello(_)))));
+        assert!(matches!(call.hear().await, Some((0, GuestMessage::Hello(_)))));
         call
     }
 
     /// What is not taken any more is let go.
-    async fn ask(&mut self, channel: u32, head: Ask, payload: &[u8]) {
+    async fn ask(&mut self, channel: u32, head: Request, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         let _ = self.writer.write_all(&bytes).await;
@@ -53,24 +53,24 @@ impl Call {
         self.writer.write_all(&bytes).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Option<(u32, Say)> {
-        codec::read::<Say>(&mut self.reader).await.ok().flatten().map(|it| (it.channel, it.head))
+    async fn hear(&mut self) -> Option<(u32, GuestMessage)> {
+        codec::read::<GuestMessage>(&mut self.reader).await.ok().flatten().map(|it| (it.channel, it.head))
     }
 
     /// What is said on a channel next that is no data.
-    async fn answer(&mut self, channel: u32) -> Say {
+    async fn answer(&mut self, channel: u32) -> GuestMessage {
         loop {
             match self.hear().await.expect("the connection stands") {
-                (_, Say::Data { .. } | Say::Credit(_)) => {}
+                (_, GuestMessage::Data { .. } | GuestMessage::Credit(_)) => {}
                 (number, say) if number == channel => return say,
                 _ => {}
             }
         }
     }
 
-    async fn fault(&mut self, channel: u32) -> Fault {
+    async fn fault(&mut self, channel: u32) -> RpcError {
         match self.answer(channel).await {
-            Say::Failed(fault) => fault,
+            GuestMessage::Failed(fault) => fault,
             other => panic!("{other:?}"),
         }
     }
@@ -85,24 +85,29 @@ impl Call {
     }
 }
 
-fn hello(version: u32) -> Ask {
-    Ask::Hello(Hello { version, nonce: "00".repeat(16), run: String::new(), keep: None })
+fn hello(version: u32) -> Request {
+    Request::Hello(Hello { version, nonce: "00".repeat(16), run: String::new(), keep: None })
 }
 
-fn at(path: &str) -> At {
+fn at(path: &str) -> FileRef {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), Some(rustix::process::getegid().as_raw()));
-    At { user: Who::Ids { uid, gid }, path: path.into(), follow: true }
+    FileRef { user: UserSpec::Ids { uid, gid }, path: path.into(), follow: true }
 }
 
 /// Its channel stays open for as long as it is given no room.
-fn get() -> Ask {
-    Ask::Get { at: at("/large"), offset: 0, limit: u64::MAX }
+fn get() -> Request {
+    Request::Get { at: at("/large"), offset: 0, limit: u64::MAX }
 }
 
-fn write(bytes: usize) -> Ask {
-    let act =
-        Act::Write { path: "file".into(), how: How::Overwrite, executable: None, seen: false, tool: String::new() };
-    Ask::Space(Space { user: at("/").user, root: "/".into(), act, bytes: u32::try_from(bytes).unwrap() })
+fn write(bytes: usize) -> Request {
+    let act = WorkspaceOp::Write {
+        path: "file".into(),
+        how: OpenMode::Overwrite,
+        executable: None,
+        seen: false,
+        tool: String::new(),
+    };
+    Request::Space(WorkspaceRequest { user: at("/").user, root: "/".into(), act, bytes: u32::try_from(bytes).unwrap() })
 }
 
 #[tokio::test]
@@ -112,11 +117,11 @@ async fn a_request_that_is_not_known_is_answered_and_the_next_one_too() {
         for channel in 1..=2 * u32::try_from(MAX_UNKNOWN).unwrap() {
             call.ask_raw(channel, r#"{"hum":{"x":1}}"#).await;
             let fault = call.fault(channel).await;
-            assert_eq!(fault.code, FaultCode::Unsupported);
+            assert_eq!(fault.code, ErrorCode::Unsupported);
             assert!(fault.message.contains(env!("CARGO_PKG_VERSION")), "{}", fault.message);
         }
-        call.ask(900, Ask::Jobs, b"").await;
-        assert_eq!(call.answer(900).await, Say::Answer(Answer::Jobs(Vec::new())));
+        call.ask(900, Request::Jobs, b"").await;
+        assert_eq!(call.answer(900).await, GuestMessage::Answer(CallReply::Jobs(Vec::new())));
     }
 }
 
@@ -133,7 +138,7 @@ async fn unknown_words_that_open_nothing_end_the_connection_when_they_are_many()
 async fn a_host_of_another_version_is_told_both_and_what_to_do() {
     let mut call = Call::begin(Caller::Host).await;
     call.ask(0, hello(VERSION + 1), b"").await;
-    assert!(matches!(call.hear().await, Some((0, Say::Hello(Hello { version: VERSION, .. })))));
+    assert!(matches!(call.hear().await, Some((0, GuestMessage::Hello(Hello { version: VERSION, .. })))));
     let why = call.end().await;
     for part in [format!("version {}", VERSION + 1), format!("guest {VERSION}"), "make the container anew".into()] {
         assert!(why.contains(&part), "{why}");
@@ -142,16 +147,16 @@ async fn a_host_of_another_version_is_told_both_and_what_to_do() {
 
 #[tokio::test]
 async fn whoever_sends_more_than_it_may_is_cut_off_and_told_why() {
-    type Sent = Vec<(u32, Ask, Vec<u8>)>;
-    let data = |bytes: usize| (1, Ask::Data { last: false }, vec![0; bytes]);
+    type Sent = Vec<(u32, Request, Vec<u8>)>;
+    let data = |bytes: usize| (1, Request::Data { last: false }, vec![0; bytes]);
     let cases: [(&str, Sent); 7] = [
         ("than a window has", vec![(1, get(), vec![]), data(WINDOW as usize), data(1)]),
         ("than a window has", vec![(1, get(), vec![]), data(MAX_PAYLOAD)]),
-        ("than were announced", vec![(1, Ask::Session { bytes: 10 }, vec![0; 4]), (1, Ask::More, vec![0; 7])]),
-        ("than were announced", vec![(1, get(), vec![]), (1, Ask::More, vec![0; 1])]),
-        ("that has none", vec![(1, get(), vec![]), (1, Ask::Cancel, vec![0; 1])]),
+        ("than were announced", vec![(1, Request::Session { bytes: 10 }, vec![0; 4]), (1, Request::More, vec![0; 7])]),
+        ("than were announced", vec![(1, get(), vec![]), (1, Request::More, vec![0; 1])]),
+        ("that has none", vec![(1, get(), vec![]), (1, Request::Cancel, vec![0; 1])]),
         ("opened again", vec![(1, get(), vec![]), (1, get(), vec![])]),
-        ("wait on one channel", [vec![(1, get(), vec![])], vec![(1, Ask::Cancel, vec![]); 300]].concat()),
+        ("wait on one channel", [vec![(1, get(), vec![])], vec![(1, Request::Cancel, vec![]); 300]].concat()),
     ];
     for (reason, sent) in cases {
         let mut call = Call::greeted(Caller::Root).await;
@@ -172,21 +177,21 @@ async fn what_is_announced_beyond_the_quota_is_refused_and_the_rest_goes_on() {
     }
     // Refused are those that came last.
     for channel in 4..=20 {
-        assert_eq!(call.fault(channel).await.code, FaultCode::Busy, "{channel}");
+        assert_eq!(call.fault(channel).await.code, ErrorCode::Busy, "{channel}");
     }
     // What follows for one that was refused is let go.
-    call.ask(20, Ask::More, &[0; 1000]).await;
-    call.ask(900, Ask::Jobs, b"").await;
-    assert_eq!(call.answer(900).await, Say::Answer(Answer::Jobs(Vec::new())));
+    call.ask(20, Request::More, &[0; 1000]).await;
+    call.ask(900, Request::Jobs, b"").await;
+    assert_eq!(call.answer(900).await, GuestMessage::Answer(CallReply::Jobs(Vec::new())));
     // What is left is free again.
     for channel in 1..=3 {
-        call.ask(channel, Ask::Leave, b"").await;
+        call.ask(channel, Request::Leave, b"").await;
         call.fault(channel).await;
     }
     call.ask(901, write(1), b"x").await;
-    assert_eq!(call.answer(901).await, Say::Answer(Answer::Space));
+    assert_eq!(call.answer(901).await, GuestMessage::Answer(CallReply::Space));
     call.ask(902, write(ANNOUNCED << 2), b"x").await;
-    assert_eq!(call.fault(902).await.code, FaultCode::TooLong);
+    assert_eq!(call.fault(902).await.code, ErrorCode::TooLong);
 }
 
 #[tokio::test]
@@ -194,7 +199,7 @@ async fn a_caller_that_goes_leaves_nothing_behind() {
     let mut call = Call::greeted(Caller::Root).await;
     for channel in 1..=100 {
         call.ask(channel, get(), b"").await;
-        assert!(matches!(call.answer(channel).await, Say::Answer(Answer::File(_))));
+        assert!(matches!(call.answer(channel).await, GuestMessage::Answer(CallReply::File(_))));
     }
     let quota = call.supervisor.quotas.root();
     let Call { reader, writer, served, .. } = call;

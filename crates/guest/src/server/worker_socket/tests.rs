@@ -5,11 +5,11 @@ use tokio::io::AsyncReadExt;
 
 use super::*;
 use crate::Container;
-use crate::wire::space::Act;
-use crate::wire::{At, Life, Limits, Secret, Settle, Show};
+use crate::protocol::workspace::WorkspaceOp;
+use crate::protocol::{EnsureUser, ExecTimeouts, FileRef, Lifetime, OutputMode, PutSecret};
 
-fn worker() -> Worker {
-    Worker { worker: (10_001, 10_001), agent: (10_002, 10_002), root: "/workspace".into() }
+fn worker() -> OpenWorkerSocket {
+    OpenWorkerSocket { worker: (10_001, 10_001), agent: (10_002, 10_002), root: "/workspace".into() }
 }
 
 fn supervisor() -> (Arc<Supervisor>, TempDir) {
@@ -20,8 +20,8 @@ fn supervisor() -> (Arc<Supervisor>, TempDir) {
     (Supervisor::new(Arc::new(container), dir.path()), dir)
 }
 
-fn exec(cwd: &str, secret: u32) -> Exec {
-    Exec {
+fn exec(cwd: &str, secret: u32) -> ExecRequest {
+    ExecRequest {
         job: "0badcafe".into(),
         shell: false,
         words: 0,
@@ -30,38 +30,43 @@ fn exec(cwd: &str, secret: u32) -> Exec {
         bare: false,
         files: Vec::new(),
         inside: false,
-        user: Who::Name("root".into()),
+        user: UserSpec::Name("root".into()),
         cwd: cwd.into(),
         stdin: false,
         terminal: None,
-        limits: Limits { total_ms: None, silence_ms: None, grace_ms: 0 },
-        life: Life::Foreground,
-        show: Show::Nothing,
+        limits: ExecTimeouts { total_ms: None, silence_ms: None, grace_ms: 0 },
+        life: Lifetime::Foreground,
+        show: OutputMode::Nothing,
         cut: 0,
         most: None,
     }
 }
 
-fn at(path: &str) -> At {
-    At { user: Who::Name("root".into()), path: path.into(), follow: true }
+fn at(path: &str) -> FileRef {
+    FileRef { user: UserSpec::Name("root".into()), path: path.into(), follow: true }
 }
 
 #[tokio::test]
 async fn whatever_a_worker_asks_is_asked_as_the_agent_beneath_the_root() {
     let (supervisor, _dir) = supervisor();
-    let agent = Who::Ids { uid: 10_002, gid: Some(10_002) };
+    let agent = UserSpec::Ids { uid: 10_002, gid: Some(10_002) };
     for cwd in ["/workspace", "/workspace/", "//workspace/a/b"] {
-        let narrowed = narrowed(&supervisor, Ask::Exec(exec(cwd, 0)), &worker()).unwrap();
-        assert_eq!(narrowed, Ask::Exec(Exec { user: agent.clone(), inside: true, ..exec(cwd, 0) }));
+        let narrowed = narrowed(&supervisor, Request::Exec(exec(cwd, 0)), &worker()).unwrap();
+        assert_eq!(narrowed, Request::Exec(ExecRequest { user: agent.clone(), inside: true, ..exec(cwd, 0) }));
     }
     let space = |root: &str| {
-        Ask::Space(Space { user: Who::Name("root".into()), root: root.into(), act: Act::Touched, bytes: 0 })
+        Request::Space(WorkspaceRequest {
+            user: UserSpec::Name("root".into()),
+            root: root.into(),
+            act: WorkspaceOp::Touched,
+            bytes: 0,
+        })
     };
-    let Ask::Space(asked) = narrowed(&supervisor, space("/workspace/a"), &worker()).unwrap() else { panic!() };
+    let Request::Space(asked) = narrowed(&supervisor, space("/workspace/a"), &worker()).unwrap() else { panic!() };
     assert_eq!(asked.user, agent);
     for path in ["/", "/workspaces", "/workspace/../etc", "/workspace/./a", "workspace", "", "/etc"] {
-        for ask in [space(path), Ask::Exec(exec(path, 0))] {
-            assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, FaultCode::Denied, "{path}");
+        for ask in [space(path), Request::Exec(exec(path, 0))] {
+            assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::Denied, "{path}");
         }
     }
 }
@@ -69,34 +74,35 @@ async fn whatever_a_worker_asks_is_asked_as_the_agent_beneath_the_root() {
 #[tokio::test]
 async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
     let (supervisor, _dir) = supervisor();
-    let secret = Secret { name: "x".into(), uid: 10_001, gid: 10_001, mode: 0o400, bytes: 0, lent: true };
-    let settle = Settle { uid: 10_002, gid: 10_002, workdir: "/".into(), bound: vec![] };
+    let secret = PutSecret { name: "x".into(), uid: 10_001, gid: 10_001, mode: 0o400, bytes: 0, lent: true };
+    let settle = EnsureUser { uid: 10_002, gid: 10_002, workdir: "/".into(), bound: vec![] };
     let denied = [
-        Ask::Exec(exec("/workspace", 1)),
-        Ask::Worker(worker()),
-        Ask::Session { bytes: 0 },
-        Ask::Secret(secret),
-        Ask::Settle(settle),
-        Ask::Jobs,
-        Ask::Stat(at("/workspace")),
-        Ask::Get { at: at("/workspace/x"), offset: 0, limit: 1 },
-        Ask::Put { at: at("/workspace/x"), mode: None, exact: false, parents: false, replace: true },
-        Ask::Remove { at: at("/workspace"), recursive: true },
+        Request::Exec(exec("/workspace", 1)),
+        Request::Worker(worker()),
+        Request::Session { bytes: 0 },
+        Request::Secret(secret),
+        Request::Settle(settle),
+        Request::Jobs,
+        Request::Stat(at("/workspace")),
+        Request::Get { at: at("/workspace/x"), offset: 0, limit: 1 },
+        Request::Put { at: at("/workspace/x"), mode: None, exact: false, parents: false, replace: true },
+        Request::Remove { at: at("/workspace"), recursive: true },
     ];
     for ask in denied {
         let told = format!("{ask:?}");
-        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, FaultCode::Denied, "{told}");
+        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::Denied, "{told}");
     }
     // One of the host's runs, and is as unknown as one that never was.
     let words =
         crate::jobs::table::Words { words: vec![b"/bin/sleep".to_vec(), b"60".to_vec()], env: vec![], secret: None };
-    let user = Who::Ids { uid: rustix::process::geteuid().as_raw(), gid: Some(rustix::process::getegid().as_raw()) };
-    let begun = supervisor.jobs.begin(&Exec { user, ..exec("/workspace", 0) }, words).await.unwrap();
+    let user =
+        UserSpec::Ids { uid: rustix::process::geteuid().as_raw(), gid: Some(rustix::process::getegid().as_raw()) };
+    let begun = supervisor.jobs.begin(&ExecRequest { user, ..exec("/workspace", 0) }, words).await.unwrap();
     // In an empty directory there is no such program, which changes nothing of what is asked below.
     drop(begun);
     for job in ["0badcafe", "12345678"] {
-        let ask = Ask::CancelJob { job: job.into(), grace_ms: 0 };
-        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, FaultCode::NoJob);
+        let ask = Request::CancelJob { job: job.into(), grace_ms: 0 };
+        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::NoJob);
     }
     supervisor.end_all(Duration::ZERO).await;
 }
@@ -105,18 +111,18 @@ async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
 async fn one_worker_is_let_in_and_nobody_else_gets_a_word() {
     let (supervisor, dir) = supervisor();
     for bad in [
-        Worker { worker: (0, 0), ..worker() },
-        Worker { agent: (10_002, 0), ..worker() },
-        Worker { root: "/".into(), ..worker() },
-        Worker { root: "/workspace/..".into(), ..worker() },
+        OpenWorkerSocket { worker: (0, 0), ..worker() },
+        OpenWorkerSocket { agent: (10_002, 0), ..worker() },
+        OpenWorkerSocket { root: "/".into(), ..worker() },
+        OpenWorkerSocket { root: "/workspace/..".into(), ..worker() },
     ] {
-        assert_eq!(open(&supervisor, bad).unwrap_err().code, FaultCode::Invalid);
+        assert_eq!(open(&supervisor, bad).unwrap_err().code, ErrorCode::Invalid);
     }
     for _ in 0..2 {
-        assert_eq!(open(&supervisor, worker()).unwrap().0, Say::Answer(Answer::Done));
+        assert_eq!(open(&supervisor, worker()).unwrap().0, GuestMessage::Answer(CallReply::Done));
     }
-    let other = Worker { root: "/workspace/other".into(), ..worker() };
-    assert_eq!(open(&supervisor, other).unwrap_err().code, FaultCode::Exists);
+    let other = OpenWorkerSocket { root: "/workspace/other".into(), ..worker() };
+    assert_eq!(open(&supervisor, other).unwrap_err().code, ErrorCode::Exists);
     let socket: PathBuf = dir.path().join(SOCKET);
     let meta = std::fs::metadata(&socket).unwrap();
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);

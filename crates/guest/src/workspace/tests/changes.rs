@@ -1,14 +1,14 @@
 //! What was touched, and what changed.
 
 use super::*;
-use crate::wire::space::{Changes, Touch};
+use crate::protocol::workspace::{ChangeReport, TrackedFile};
 
-fn changed(world: &World, hints: &[&str]) -> Changes {
+fn changed(world: &World, hints: &[&str]) -> ChangeReport {
     let hints: Vec<_> = hints.iter().map(|it| (*it).to_owned()).collect();
     world.work().changed(&hints, &["node_modules".to_owned()], ALL, "shell").unwrap()
 }
 
-fn touched(world: &World, path: &str) -> Option<Touch> {
+fn touched(world: &World, path: &str) -> Option<TrackedFile> {
     world.memory.touched().into_iter().find(|it| it.path == path)
 }
 
@@ -16,8 +16,8 @@ fn touched(world: &World, path: &str) -> Option<Touch> {
 fn w39_versions_count_changes_of_content() {
     let world = World::new();
     world.file("before", "x");
-    assert_eq!(changed(&world, &[]), Changes { complete: true, ..Changes::default() });
-    world.write("a", How::Create, "one").unwrap();
+    assert_eq!(changed(&world, &[]), ChangeReport { complete: true, ..ChangeReport::default() });
+    world.write("a", OpenMode::Create, "one").unwrap();
     assert_eq!(world.list("")[0].version, 1);
     assert_eq!(changed(&world, &[]).total, 0, "a tool's own work is no news");
     world.file("a", "three");
@@ -47,7 +47,7 @@ fn w39_versions_count_changes_of_content() {
 #[test]
 fn a_time_that_is_set_anew_is_no_change() {
     let world = World::new();
-    world.write("a", How::Create, "one").unwrap();
+    world.write("a", OpenMode::Create, "one").unwrap();
     assert_eq!(changed(&world, &[]).total, 0);
     fs::File::open(world.path("a")).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(changed(&world, &[]).total, 0);
@@ -75,7 +75,7 @@ fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
     }
     world.file("c/far", "");
     world.file("c/touched", "");
-    let bounds = Bounds { entries: 20, ..ALL };
+    let bounds = SearchLimits { entries: 20, ..ALL };
     let look = || world.work().changed(&[], &[], bounds, "shell").unwrap();
     world.read("c/touched").unwrap();
     assert_eq!((look().total, look().complete), (0, false));
@@ -83,7 +83,7 @@ fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
     world.file("c/touched", "changed");
     world.file("a/00", "changed");
     assert_eq!(look().modified, ["a/00", "c/touched"]);
-    let few = Bounds { most: 2, ..ALL };
+    let few = SearchLimits { most: 2, ..ALL };
     let changes = world.work().changed(&[], &[], few, "shell").unwrap();
     assert_eq!((changes.total, changes.complete), (0, true), "what was out of sight is no news: {changes:?}");
     for it in 0..5 {
@@ -96,8 +96,8 @@ fn what_lies_beyond_the_bounds_is_looked_at_only_if_it_was_touched() {
 #[test]
 fn what_an_earlier_guest_remembered_counts() {
     let world = World::new();
-    world.write("a", How::Create, "one").unwrap();
-    world.write("a", How::Overwrite, "two").unwrap();
+    world.write("a", OpenMode::Create, "one").unwrap();
+    world.write("a", OpenMode::Overwrite, "two").unwrap();
     let json = serde_json::to_vec(&world.memory.touched()).unwrap();
     let later = World { memory: Memory::default(), ..world };
     later.memory.recall(&json).unwrap();
@@ -123,7 +123,7 @@ fn the_least_lately_touched_is_forgotten_first() {
 async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
     let world = World::new();
     world.file("a", "old");
-    let write = write::Write { path: "a", how: How::Overwrite, executable: None, seen: false, tool: "write_file" };
+    let write = write::Write { path: "a", how: OpenMode::Overwrite, executable: None, seen: false, tool: "write_file" };
     world.work().write(&write, b"new").unwrap();
     assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
     world.afterwards.settle().await;
@@ -138,24 +138,24 @@ fn open_without_a_name(world: &World) -> usize {
 #[test]
 fn nothing_grows_beyond_what_can_be_read_again() {
     let world = World::new();
-    let almost = usize::try_from(crate::wire::space::MAX_CONTENT).unwrap() - 1;
+    let almost = usize::try_from(crate::protocol::workspace::MAX_CONTENT).unwrap() - 1;
     world.file("a", "x".repeat(almost));
     world.read("a").unwrap();
     let append = |content: &str| {
-        let unseen = write::Write { path: "a", how: How::Append, executable: None, seen: false, tool: "t" };
+        let unseen = write::Write { path: "a", how: OpenMode::Append, executable: None, seen: false, tool: "t" };
         world.work().write(&unseen, content.as_bytes()).map(|it| it.file.size)
     };
-    assert_eq!(code(append("yy")), crate::wire::space::TroubleCode::TooLarge);
-    assert_eq!(append("y").unwrap(), crate::wire::space::MAX_CONTENT);
-    assert_eq!(code(append("y")), crate::wire::space::TroubleCode::TooLarge);
+    assert_eq!(code(append("yy")), crate::protocol::workspace::WorkspaceErrorCode::TooLarge);
+    assert_eq!(append("y").unwrap(), crate::protocol::workspace::MAX_CONTENT);
+    assert_eq!(code(append("y")), crate::protocol::workspace::WorkspaceErrorCode::TooLarge);
 }
 
 #[test]
 fn a_file_with_several_names_is_counted_once() {
     let world = World::new();
     world.file("dir/a", "x".repeat(100_000));
-    let measured = || match world.act(Act::Measure { bounds: ALL }) {
-        Done::Measured { bytes, complete: true } => bytes,
+    let measured = || match world.act(WorkspaceOp::Measure { bounds: ALL }) {
+        WorkspaceReply::Measured { bytes, complete: true } => bytes,
         other => panic!("{other:?}"),
     };
     let before = measured();

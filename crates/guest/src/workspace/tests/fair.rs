@@ -14,10 +14,10 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::Container;
+use crate::protocol::{CallReply, GuestMessage, Hello, Request, UserSpec, VERSION};
 use crate::server::codec::{self, Frame};
 use crate::server::connection::{Caller, serve_socket};
 use crate::server::services::Supervisor;
-use crate::wire::{Answer, Ask, Hello, Say, VERSION, Who};
 
 /// A guest whose workspace is `/ws`, and a host that is connected to its socket.
 struct Call {
@@ -38,53 +38,53 @@ impl Call {
         let (reader, writer) = ours.into_split();
         let mut call = Self { reader: BufReader::new(reader), writer, supervisor, world };
         let hello = Hello { version: VERSION, nonce: "n".into(), run: String::new(), keep: None };
-        call.ask(0, Ask::Hello(hello), b"").await;
-        assert!(matches!(call.hear().await.head, Say::Hello(_)));
+        call.ask(0, Request::Hello(hello), b"").await;
+        assert!(matches!(call.hear().await.head, GuestMessage::Hello(_)));
         call
     }
 
-    async fn ask(&mut self, channel: u32, head: Ask, payload: &[u8]) {
+    async fn ask(&mut self, channel: u32, head: Request, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         self.writer.write_all(&bytes).await.unwrap();
     }
 
-    async fn act(&mut self, channel: u32, act: Act, content: &[u8]) {
-        let user = Who::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) };
+    async fn act(&mut self, channel: u32, act: WorkspaceOp, content: &[u8]) {
+        let user = UserSpec::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) };
         let bytes = content.len().try_into().unwrap();
-        self.ask(channel, Ask::Space(Space { user, root: "/ws".into(), act, bytes }), content).await;
+        self.ask(channel, Request::Space(WorkspaceRequest { user, root: "/ws".into(), act, bytes }), content).await;
     }
 
     async fn write(&mut self, channel: u32, path: &str) {
-        let (how, executable, seen, tool) = (How::Overwrite, None, false, "write_file".into());
-        self.act(channel, Act::Write { path: path.into(), how, executable, seen, tool }, b"new").await;
+        let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
+        self.act(channel, WorkspaceOp::Write { path: path.into(), how, executable, seen, tool }, b"new").await;
     }
 
     async fn read(&mut self, channel: u32, path: &str) {
-        self.act(channel, Act::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }, b"").await;
+        self.act(channel, WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }, b"").await;
     }
 
-    async fn hear(&mut self) -> Frame<Say> {
-        let heard = timeout(Duration::from_secs(20), codec::read::<Say>(&mut self.reader));
+    async fn hear(&mut self) -> Frame<GuestMessage> {
+        let heard = timeout(Duration::from_secs(20), codec::read::<GuestMessage>(&mut self.reader));
         heard.await.expect("somebody is held up").unwrap().unwrap()
     }
 
     /// The last words on so many channels, by channel: what was done, or nothing for a fault.
-    async fn last_words(&mut self, count: usize) -> BTreeMap<u32, Option<Done>> {
+    async fn last_words(&mut self, count: usize) -> BTreeMap<u32, Option<WorkspaceReply>> {
         let (mut begun, mut over) = (BTreeMap::<u32, Vec<u8>>::new(), BTreeMap::new());
         while over.len() < count {
             let Frame { channel, head, payload } = self.hear().await;
             assert!(!over.contains_key(&channel), "another word after the last on {channel}: {head:?}");
             match head {
-                Say::Answer(Answer::Space) => assert!(begun.insert(channel, Vec::new()).is_none()),
-                Say::Data { last } => {
+                GuestMessage::Answer(CallReply::Space) => assert!(begun.insert(channel, Vec::new()).is_none()),
+                GuestMessage::Data { last } => {
                     let content = begun.get_mut(&channel).expect("an answer comes first");
                     content.extend(payload);
                     if last {
                         over.insert(channel, Some(serde_json::from_slice(content).unwrap()));
                     }
                 }
-                Say::Failed(_) => drop(over.insert(channel, None)),
+                GuestMessage::Failed(_) => drop(over.insert(channel, None)),
                 other => panic!("{other:?}"),
             }
         }
@@ -115,8 +115,8 @@ fn with_threads(count: usize, test: impl Future<Output = ()>) {
 }
 
 /// It asks for nothing that is a file.
-fn ping() -> Ask {
-    Ask::Job { job: String::new() }
+fn ping() -> Request {
+    Request::Job { job: String::new() }
 }
 
 #[test]
@@ -130,7 +130,10 @@ fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
         call.read(3, "slow").await;
         call.ask(4, ping(), b"").await;
         let over = call.last_words(3).await;
-        assert!(matches!(over[&2], Some(Done::Written(_))) && matches!(over[&3], Some(Done::Text(_))), "{over:?}");
+        assert!(
+            matches!(over[&2], Some(WorkspaceReply::Written(_))) && matches!(over[&3], Some(WorkspaceReply::Text(_))),
+            "{over:?}"
+        );
         assert_eq!(over[&4], None, "there is no such job");
         // When all threads wait, what needs none is answered all the same.
         for channel in 5..20 {
@@ -141,7 +144,7 @@ fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
         drop(end);
         held.join().unwrap();
         let over = call.last_words(16).await;
-        assert!(over.values().all(|it| matches!(it, Some(Done::Written(_)))), "{over:?}");
+        assert!(over.values().all(|it| matches!(it, Some(WorkspaceReply::Written(_)))), "{over:?}");
     });
 }
 
@@ -153,7 +156,7 @@ fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
         call.world.file("slow", "old");
         let (end, held) = call.hold("slow");
         call.write(1, "slow").await;
-        call.ask(1, Ask::Leave, b"").await;
+        call.ask(1, Request::Leave, b"").await;
         assert_eq!(call.last_words(1).await[&1], None);
         drop(end);
         held.join().unwrap();
@@ -162,7 +165,7 @@ fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
         call.ask(2, ping(), b"").await;
         assert!(call.last_words(1).await.contains_key(&2));
         call.read(3, "slow").await;
-        assert!(matches!(call.last_words(1).await[&3], Some(Done::Text(_))));
+        assert!(matches!(call.last_words(1).await[&3], Some(WorkspaceReply::Text(_))));
     });
 }
 
@@ -177,6 +180,6 @@ async fn answers_that_a_host_does_not_take_at_once_arrive_whole() {
     }
     let over = call.last_words(CALLS as usize).await;
     for done in over.values() {
-        assert!(matches!(done, Some(Done::Text(it)) if it.lines == [text.clone()]), "a text differs");
+        assert!(matches!(done, Some(WorkspaceReply::Text(it)) if it.lines == [text.clone()]), "a text differs");
     }
 }

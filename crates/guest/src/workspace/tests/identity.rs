@@ -8,8 +8,8 @@ use rustix::process::geteuid;
 use super::*;
 use crate::Container;
 use crate::os::blocking::apart;
+use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
-use crate::wire::Who;
 
 /// More than have begun by then, so that new threads are among them.
 const THREADS: usize = 4;
@@ -28,13 +28,13 @@ async fn a_thread_that_begins_after_a_write_is_not_its_user() {
     let (container, _reaper) = Container::new(world.dir.path(), Vec::new()).unwrap();
     let supervisor = Supervisor::new(Arc::new(container), world.dir.path());
     let written = apart(move || {
-        let (how, executable, seen, tool) = (How::Overwrite, None, false, "write_file".into());
-        let act = Act::Write { path: "a".into(), how, executable, seen, tool };
-        let user = Who::Ids { uid: 61_234, gid: Some(61_235) };
-        let ask = Space { user, root: "/ws".into(), act, bytes: 3 };
+        let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
+        let act = WorkspaceOp::Write { path: "a".into(), how, executable, seen, tool };
+        let user = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
+        let ask = WorkspaceRequest { user, root: "/ws".into(), act, bytes: 3 };
         supervisor.spaces.act(&*supervisor.machine, ask, b"new", &Stop::default())
     });
-    assert!(matches!(written.await.unwrap(), Ok(Done::Written(_))));
+    assert!(matches!(written.await.unwrap(), Ok(WorkspaceReply::Written(_))));
     assert_eq!(world.has("a"), "new");
     let together = Arc::new(Barrier::new(THREADS));
     let threads = (0..THREADS).map(|_| {

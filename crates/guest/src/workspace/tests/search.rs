@@ -1,7 +1,7 @@
 //! Looking for files and lines.
 
 use super::*;
-use crate::wire::space::Hit;
+use crate::protocol::workspace::GrepMatch;
 
 struct Ask<'a> {
     path: &'a str,
@@ -9,15 +9,15 @@ struct Ask<'a> {
     glob: Option<&'a str>,
     context: u32,
     gitignore: bool,
-    bounds: Bounds,
+    bounds: SearchLimits,
 }
 
 fn every(pattern: &str) -> Ask<'_> {
     Ask { path: "", pattern, glob: None, context: 0, gitignore: false, bounds: ALL }
 }
 
-fn grep(world: &World, ask: &Ask<'_>) -> (Vec<Hit>, u64, bool) {
-    let act = Act::Grep {
+fn grep(world: &World, ask: &Ask<'_>) -> (Vec<GrepMatch>, u64, bool) {
+    let act = WorkspaceOp::Grep {
         path: ask.path.into(),
         pattern: ask.pattern.into(),
         glob: ask.glob.map(Into::into),
@@ -27,7 +27,7 @@ fn grep(world: &World, ask: &Ask<'_>) -> (Vec<Hit>, u64, bool) {
         bounds: ask.bounds,
     };
     match world.act(act) {
-        Done::Grepped { matches, omitted, complete } => (matches, omitted, complete),
+        WorkspaceReply::Grepped { matches, omitted, complete } => (matches, omitted, complete),
         other => panic!("{other:?}"),
     }
 }
@@ -52,15 +52,15 @@ fn w27_globs_find_files_in_order() {
     assert_eq!(world.glob("", ".git/*"), [".git/a.py"]);
     assert_eq!(world.glob(".git", "*"), [".git/a.py"]);
     let act = |path: &str, pattern: &str| {
-        let act = Act::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
+        let act = WorkspaceOp::Glob { path: path.into(), pattern: pattern.into(), gitignore: false, bounds: ALL };
         match world.act(act) {
-            Done::Not(trouble) => trouble.code,
+            WorkspaceReply::Not(trouble) => trouble.code,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(act("none", "*"), TroubleCode::NotFound);
-    assert_eq!(act("a.py", "*"), TroubleCode::NotDirectory);
-    assert_eq!(act("", "["), TroubleCode::BadPattern);
+    assert_eq!(act("none", "*"), WorkspaceErrorCode::NotFound);
+    assert_eq!(act("a.py", "*"), WorkspaceErrorCode::NotDirectory);
+    assert_eq!(act("", "["), WorkspaceErrorCode::BadPattern);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn w28_matches_are_told_in_order_and_the_rest_is_counted() {
     let of_one = grep(&world, &Ask { path: "007/f", ..every("match") }).0;
     assert!(of_one.len() == 10 && of_one.iter().all(|it| it.path == "007/f"), "{of_one:?}");
     assert_eq!(grep(&world, &Ask { path: "binary", ..every("match") }).0.len(), 0);
-    let bad = Act::Grep {
+    let bad = WorkspaceOp::Grep {
         path: String::new(),
         pattern: "(".into(),
         glob: None,
@@ -89,9 +89,9 @@ fn w28_matches_are_told_in_order_and_the_rest_is_counted() {
         bounds: ALL,
     };
     assert!(
-        matches!(world.act(bad), Done::Not(it) if it.code == TroubleCode::BadPattern && it.detail == "unclosed group")
+        matches!(world.act(bad), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern && it.detail == "unclosed group")
     );
-    let few = Bounds { entries: 100, ..ALL };
+    let few = SearchLimits { entries: 100, ..ALL };
     let (hits, _, complete) = grep(&world, &Ask { bounds: few, ..every("match") });
     assert_eq!((hits.len(), complete), (500, false));
 }
@@ -144,7 +144,8 @@ fn a_file_of_many_blocks_is_searched_as_one() {
     let line = |it: u32| format!("{it:07} {}\n", "-".repeat(60 + it as usize % 40));
     let all: String = (1..=80_000).map(line).collect();
     world.file("large", &all);
-    let (hits, omitted, _) = grep(&world, &Ask { context: 2, bounds: Bounds { most: 200, ..ALL }, ..every("000 -+$") });
+    let (hits, omitted, _) =
+        grep(&world, &Ask { context: 2, bounds: SearchLimits { most: 200, ..ALL }, ..every("000 -+$") });
     assert_eq!((hits.len() as u64, omitted), (80, 0));
     for (hit, number) in hits.iter().zip((1000..).step_by(1000)) {
         assert_eq!((hit.line, hit.text.as_str()), (u64::from(number), line(number).trim_end()));
@@ -174,7 +175,7 @@ mod as_ripgrep {
         ) {
             let hunt = Hunt::new(pattern, false, 0).unwrap();
             let mut found = Vec::new();
-            let mut hit = |it: crate::wire::space::Hit| { found.push(it.line); true };
+            let mut hit = |it: crate::protocol::workspace::GrepMatch| { found.push(it.line); true };
             hunt.look(&mut text.as_bytes(), &mut Block::default(), &|| false, &mut hit).unwrap();
             let alone = regex::bytes::Regex::new(pattern).unwrap();
             let mut lines: Vec<&str> = text.split('\n').collect();

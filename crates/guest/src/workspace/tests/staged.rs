@@ -1,12 +1,12 @@
 //! Many files at once, and what tells their content.
 
 use super::*;
-use crate::wire::space::{Staged, Sum};
+use crate::protocol::workspace::{FileDigest, StagedFile};
 
 const STAGE: &str = ".coracle-0123456789abcdef.tmp";
 
 fn payload(files: &[(&str, u32, &str, bool)]) -> Vec<u8> {
-    let staged = |it: &(&str, u32, &str, bool)| Staged {
+    let staged = |it: &(&str, u32, &str, bool)| StagedFile {
         path: it.0.into(),
         mode: it.1,
         bytes: u32::try_from(it.2.len()).unwrap(),
@@ -18,12 +18,12 @@ fn payload(files: &[(&str, u32, &str, bool)]) -> Vec<u8> {
     [&len[..], &list, contents.as_bytes()].concat()
 }
 
-fn sums(world: &World, most: u32) -> (Vec<Sum>, usize) {
+fn sums(world: &World, most: u32) -> (Vec<FileDigest>, usize) {
     let (mut all, mut from, mut pages) = (Vec::new(), None, 0);
     loop {
         pages += 1;
-        match world.act(Act::Sums { after: from, bounds: Bounds { most, ..ALL } }) {
-            Done::Summed { entries, after, complete: true } => {
+        match world.act(WorkspaceOp::Sums { after: from, bounds: SearchLimits { most, ..ALL } }) {
+            WorkspaceReply::Summed { entries, after, complete: true } => {
                 all.extend(entries);
                 match after {
                     Some(after) => from = Some(after),

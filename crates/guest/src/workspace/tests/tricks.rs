@@ -87,26 +87,29 @@ fn w18_what_leads_outside_is_refused_and_only_the_link_goes() {
     for (name, _) in OUTSIDE {
         let below = format!("{name}/new");
         for path in [*name, &below] {
-            assert_eq!(code(world.read(path)), TroubleCode::Escape, "{path}");
-            assert_eq!(code(world.work().bytes(path, 0, 10)), TroubleCode::Escape, "{path}");
-            assert_eq!(code(world.work().stat(path)), TroubleCode::Escape, "{path}");
-            assert_eq!(code(world.edit(path, "a", "b")), TroubleCode::Escape, "{path}");
-            for how in [How::Create, How::Overwrite, How::Append] {
-                assert_eq!(code(world.write(path, how, "x")), TroubleCode::Escape, "{path}");
+            assert_eq!(code(world.read(path)), WorkspaceErrorCode::Escape, "{path}");
+            assert_eq!(code(world.work().bytes(path, 0, 10)), WorkspaceErrorCode::Escape, "{path}");
+            assert_eq!(code(world.work().stat(path)), WorkspaceErrorCode::Escape, "{path}");
+            assert_eq!(code(world.edit(path, "a", "b")), WorkspaceErrorCode::Escape, "{path}");
+            for how in [OpenMode::Create, OpenMode::Overwrite, OpenMode::Append] {
+                assert_eq!(code(world.write(path, how, "x")), WorkspaceErrorCode::Escape, "{path}");
             }
-            assert_eq!(code(world.work().make_dir(path, true, true)), TroubleCode::Escape, "{path}");
+            assert_eq!(code(world.work().make_dir(path, true, true)), WorkspaceErrorCode::Escape, "{path}");
         }
-        assert_eq!(code(world.remove(&below)), TroubleCode::Escape, "{name}");
+        assert_eq!(code(world.remove(&below)), WorkspaceErrorCode::Escape, "{name}");
         for act in [
-            Act::List { path: (*name).into(), most: 10 },
-            Act::Glob { path: (*name).into(), pattern: "**".into(), gitignore: true, bounds: ALL },
+            WorkspaceOp::List { path: (*name).into(), most: 10 },
+            WorkspaceOp::Glob { path: (*name).into(), pattern: "**".into(), gitignore: true, bounds: ALL },
         ] {
-            assert!(matches!(world.act(act), Done::Not(it) if it.code == TroubleCode::Escape), "{name}");
+            assert!(
+                matches!(world.act(act), WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::Escape),
+                "{name}"
+            );
         }
     }
     for (name, to) in OUTSIDE {
         let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
-        assert_eq!((told.kind, told.target.as_deref(), told.size), (ItemKind::Symlink, Some(*to), 0));
+        assert_eq!((told.kind, told.target.as_deref(), told.size), (EntryKind::Symlink, Some(*to), 0));
     }
     for (name, _) in OUTSIDE {
         assert_eq!(world.remove(name).unwrap(), (1, 0), "{name}");
@@ -119,10 +122,10 @@ fn links_that_lead_inside_are_what_they_lead_to() {
     let world = tricky();
     for (name, _) in INSIDE {
         let told = world.list("").into_iter().find(|it| it.path == *name).unwrap();
-        assert_eq!((told.kind, told.target, told.size), (ItemKind::File, None, 6), "{name}");
+        assert_eq!((told.kind, told.target, told.size), (EntryKind::File, None, 6), "{name}");
         assert_eq!(world.read(name).unwrap().lines, ["inside"], "{name}");
-        assert_eq!(code(world.write(name, How::Create, "x")), TroubleCode::Exists);
-        let written = world.write(name, How::Overwrite, "INSIDE").unwrap();
+        assert_eq!(code(world.write(name, OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
+        let written = world.write(name, OpenMode::Overwrite, "INSIDE").unwrap();
         assert_eq!(written.file.path, *name);
         assert_eq!(world.has("d/f"), "INSIDE", "{name}");
         world.edit(name, "INSIDE", "inside").unwrap();
@@ -132,7 +135,7 @@ fn links_that_lead_inside_are_what_they_lead_to() {
     let versions: Vec<_> =
         world.list("").into_iter().filter(|it| it.path.starts_with("i-")).map(|it| it.version).collect();
     assert_eq!(versions, vec![1 + 2 * INSIDE.len() as u64; INSIDE.len()]);
-    world.write("to-d/new/er", How::Create, "x").unwrap();
+    world.write("to-d/new/er", OpenMode::Create, "x").unwrap();
     assert_eq!(world.has("d/new/er"), "x");
     assert_eq!(world.remove("i-chain").unwrap(), (1, 0));
     assert_eq!(world.remove("to-d").unwrap(), (1, 0));
@@ -143,18 +146,18 @@ fn links_that_lead_inside_are_what_they_lead_to() {
 fn a_link_that_dangles_is_nothing_that_can_be_read_and_a_name_for_what_is_written() {
     let world = tricky();
     for name in ["dangling", "dangling-deep"] {
-        assert_eq!(code(world.read(name)), TroubleCode::NotFound);
-        assert_eq!(code(world.work().stat(name)), TroubleCode::NotFound);
+        assert_eq!(code(world.read(name)), WorkspaceErrorCode::NotFound);
+        assert_eq!(code(world.work().stat(name)), WorkspaceErrorCode::NotFound);
         let told = world.list("").into_iter().find(|it| it.path == name).unwrap();
-        assert_eq!(told.kind, ItemKind::Symlink);
+        assert_eq!(told.kind, EntryKind::Symlink);
     }
-    assert_eq!(code(world.write("dangling", How::Create, "x")), TroubleCode::Exists);
-    for how in [How::Create, How::Overwrite] {
-        assert_eq!(code(world.write("dangling-deep", how, "x")), TroubleCode::NotFound);
+    assert_eq!(code(world.write("dangling", OpenMode::Create, "x")), WorkspaceErrorCode::Exists);
+    for how in [OpenMode::Create, OpenMode::Overwrite] {
+        assert_eq!(code(world.write("dangling-deep", how, "x")), WorkspaceErrorCode::NotFound);
     }
-    assert!(world.write("dangling", How::Overwrite, "x").unwrap().created);
+    assert!(world.write("dangling", OpenMode::Overwrite, "x").unwrap().created);
     assert_eq!(world.has("none"), "x");
-    assert_eq!(code(world.read("behind-a-file")), TroubleCode::NotDirectory);
+    assert_eq!(code(world.read("behind-a-file")), WorkspaceErrorCode::NotDirectory);
     untouched(&world);
 }
 
@@ -162,16 +165,16 @@ fn a_link_that_dangles_is_nothing_that_can_be_read_and_a_name_for_what_is_writte
 fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
     let world = tricky();
     for name in ["fifo", "socket", "to-fifo"] {
-        assert_eq!(code(world.read(name)), TroubleCode::NotRegular, "{name}");
-        assert_eq!(code(world.work().bytes(name, 0, 1)), TroubleCode::NotRegular, "{name}");
-        assert_eq!(code(world.write(name, How::Overwrite, "x")), TroubleCode::NotRegular, "{name}");
-        assert_eq!(code(world.edit(name, "a", "x")), TroubleCode::NotRegular, "{name}");
+        assert_eq!(code(world.read(name)), WorkspaceErrorCode::NotRegular, "{name}");
+        assert_eq!(code(world.work().bytes(name, 0, 1)), WorkspaceErrorCode::NotRegular, "{name}");
+        assert_eq!(code(world.write(name, OpenMode::Overwrite, "x")), WorkspaceErrorCode::NotRegular, "{name}");
+        assert_eq!(code(world.edit(name, "a", "x")), WorkspaceErrorCode::NotRegular, "{name}");
     }
     let all = world.list("");
     let kind = |name: &str| all.iter().find(|it| it.path == name).map(|it| it.kind);
     assert_eq!(
         (kind("fifo"), kind("socket"), kind("to-fifo")),
-        (Some(ItemKind::Other), Some(ItemKind::Other), Some(ItemKind::Other))
+        (Some(EntryKind::Other), Some(EntryKind::Other), Some(EntryKind::Other))
     );
     let odd: Vec<_> = all.iter().filter(|it| it.odd).map(|it| it.path.as_str()).collect();
     assert_eq!(odd, ["odd\u{fffd}"]);
@@ -179,7 +182,7 @@ fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
     let found = world.glob("", "**/*");
     assert!(found.contains(&"d/f".to_owned()) && !found.iter().any(|it| OUTSIDE.iter().any(|out| out.0 == it)));
     for gitignore in [false, true] {
-        let act = Act::Grep {
+        let act = WorkspaceOp::Grep {
             path: String::new(),
             pattern: ".".into(),
             glob: None,
@@ -189,7 +192,7 @@ fn w17_odd_entries_neither_fail_nor_hold_up_nor_show_what_is_outside() {
             bounds: ALL,
         };
         match world.act(act) {
-            Done::Grepped { matches, complete: true, .. } => {
+            WorkspaceReply::Grepped { matches, complete: true, .. } => {
                 assert_eq!(matches.len(), 5);
                 assert!(matches.iter().all(|it| it.text == "x" || it.text == "inside"));
             }
@@ -209,8 +212,8 @@ fn a_file_of_rules_that_is_a_link_or_a_pipe_is_not_read() {
     fs::create_dir(world.path("d")).unwrap();
     mknodat(CWD, world.path("d/.gitignore"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     world.file("d/f", "");
-    let act = Act::Glob { path: String::new(), pattern: "**/f".into(), gitignore: true, bounds: ALL };
-    assert!(matches!(world.act(act), Done::Globbed { entries, .. } if entries.len() == 1));
+    let act = WorkspaceOp::Glob { path: String::new(), pattern: "**/f".into(), gitignore: true, bounds: ALL };
+    assert!(matches!(world.act(act), WorkspaceReply::Globbed { entries, .. } if entries.len() == 1));
 }
 
 #[test]
@@ -218,10 +221,10 @@ fn a_hard_link_is_cut_when_one_of_its_names_is_written() {
     let world = World::new();
     fs::hard_link(world.dir.path().join("secret"), world.path("hard")).unwrap();
     world.read("hard").unwrap();
-    world.write("hard", How::Overwrite, "mine").unwrap();
+    world.write("hard", OpenMode::Overwrite, "mine").unwrap();
     assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
     world.read("hard").unwrap();
-    world.write("hard", How::Append, "x").unwrap();
+    world.write("hard", OpenMode::Append, "x").unwrap();
     world.edit("hard", "minex", "other").unwrap();
     world.remove("hard").unwrap();
     assert_eq!(fs::read_to_string(world.dir.path().join("secret")).unwrap(), "a secret");
@@ -235,16 +238,16 @@ fn more_links_than_the_kernel_follows_are_not_followed() {
         world.link(&format!("l{it}"), format!("l{}", it - 1));
     }
     assert_eq!(world.read("l40").unwrap().lines, ["end"]);
-    assert_eq!(code(world.read("l41")), TroubleCode::Escape);
+    assert_eq!(code(world.read("l41")), WorkspaceErrorCode::Escape);
 }
 
 #[test]
 fn a_path_is_parts_and_nothing_else() {
     let world = World::new();
     for path in ["..", "a/../b", ".", "/secret", "a//b", "a/", "a\0b"] {
-        assert_eq!(code(world.read(path)), TroubleCode::Escape, "{path:?}");
-        assert_eq!(code(world.write(path, How::Create, "x")), TroubleCode::Escape, "{path:?}");
-        assert_eq!(code(world.remove(path)), TroubleCode::Escape, "{path:?}");
+        assert_eq!(code(world.read(path)), WorkspaceErrorCode::Escape, "{path:?}");
+        assert_eq!(code(world.write(path, OpenMode::Create, "x")), WorkspaceErrorCode::Escape, "{path:?}");
+        assert_eq!(code(world.remove(path)), WorkspaceErrorCode::Escape, "{path:?}");
     }
     for root in ["", "ws", "/proc", "/sys/kernel", "/.coracle", "/ws/..", "/ws/../proc"] {
         assert!(Root::open(world.dir.path(), root).is_err(), "{root}");
@@ -272,12 +275,12 @@ fn w29_a_tree_goes_and_what_its_links_lead_to_stays() {
     world.link("t/in", "../d");
     assert_eq!(world.remove("t").unwrap(), (12, 11));
     assert_eq!(world.has("d/f"), "inside");
-    assert_eq!(code(world.remove("t")), TroubleCode::NotFound);
-    assert_eq!(code(world.remove("")), TroubleCode::Denied);
+    assert_eq!(code(world.remove("t")), WorkspaceErrorCode::NotFound);
+    assert_eq!(code(world.remove("")), WorkspaceErrorCode::Denied);
     assert_eq!(world.remove("fifo").unwrap(), (1, 0));
     world.file("late/f", "x");
     let none = world.work().remove("late", 0, "rm").unwrap();
-    assert!(matches!(none, Done::Removed { complete: false, .. }), "{none:?}");
+    assert!(matches!(none, WorkspaceReply::Removed { complete: false, .. }), "{none:?}");
     untouched(&world);
 }
 
@@ -302,22 +305,23 @@ fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
         });
         let (mut read, mut refused) = (0, 0);
         while !swapping.is_finished() {
-            let mut look = |text: Tried<Text>| match text {
+            let mut look = |text: Tried<TextRange>| match text {
                 Ok(text) => {
                     assert!(text.lines.iter().all(|it| it == "inside"), "{text:?}");
                     read += 1;
                 }
                 Err(trouble) => {
-                    let known = [TroubleCode::Escape, TroubleCode::NotFound];
+                    let known = [WorkspaceErrorCode::Escape, WorkspaceErrorCode::NotFound];
                     assert!(known.contains(&trouble.0.code), "{trouble:?}");
                     refused += 1;
                 }
             };
             look(world.read("d/f"));
             look(world.read("evil/f"));
-            let write = write::Write { path: "d/f", how: How::Overwrite, executable: None, seen: false, tool: "t" };
+            let write =
+                write::Write { path: "d/f", how: OpenMode::Overwrite, executable: None, seen: false, tool: "t" };
             let _ = world.work().write(&write, b"inside\n");
-            let new = write::Write { path: "d/new/er", how: How::Overwrite, ..write };
+            let new = write::Write { path: "d/new/er", how: OpenMode::Overwrite, ..write };
             let _ = world.work().write(&new, b"inside\n");
             let _ = world.remove("d/new");
             for found in world.glob("", "**/f") {
@@ -336,5 +340,5 @@ fn a_workspace_that_leads_to_what_is_hidden_is_none() {
     let world = World::new();
     fs::create_dir(world.dir.path().join(".coracle")).unwrap();
     symlink(".coracle", world.dir.path().join("alias")).unwrap();
-    assert_eq!(code(Root::open(world.dir.path(), "/alias").unwrap()), TroubleCode::Escape);
+    assert_eq!(code(Root::open(world.dir.path(), "/alias").unwrap()), WorkspaceErrorCode::Escape);
 }

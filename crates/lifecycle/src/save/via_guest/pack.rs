@@ -1,8 +1,8 @@
 //! Files and links of a container, one by one into an archive. What cannot go in is told with its reason.
 
 use coracle_runtime::archive::Writer;
-use coracle_runtime::link::Walk;
-use coracle_runtime::link::wire::{FaultCode, Kind as FileKind};
+use coracle_runtime::link::ScanOptions;
+use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
@@ -21,7 +21,7 @@ impl Inside<'_> {
         };
         let prune = PRUNED.iter().map(|it| (*it).to_owned()).collect();
         let within = self.until.saturating_duration_since(Instant::now());
-        let (met, more) = self.met(Some(Walk { prune, within, ..Walk::all(root) })).await?;
+        let (met, more) = self.met(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
             return Err(Trouble::Odd("there are more files than can be looked at"));
         }
@@ -40,7 +40,7 @@ impl Inside<'_> {
         let name = format!("{}/{path}", item.top());
         let (entry, mut content) = match self.link.open_file(self.at(&inside), 0, u64::MAX >> 1).await {
             Ok(opened) => opened,
-            Err(Engine::Refused(fault)) if fault.code == FaultCode::WrongKind => {
+            Err(Engine::Refused(fault)) if fault.code == ErrorCode::WrongKind => {
                 return self.add_link(writer, item, (path, &inside, &name)).await;
             }
             Err(Engine::Refused(fault)) => {
@@ -93,10 +93,10 @@ impl Inside<'_> {
     }
 }
 
-fn reason(code: FaultCode) -> &'static str {
+fn reason(code: ErrorCode) -> &'static str {
     match code {
-        FaultCode::NotFound => "it went while it was saved",
-        FaultCode::Denied => "it may not be read",
+        ErrorCode::NotFound => "it went while it was saved",
+        ErrorCode::Denied => "it may not be read",
         _ => "it cannot be read",
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::link::Walk;
-use coracle_runtime::link::wire::Kind as FileKind;
+use coracle_runtime::link::ScanOptions;
+use coracle_runtime::link::protocol::FileKind;
 use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::Instant;
 
@@ -154,7 +154,8 @@ impl Inside<'_> {
         }
         let since = Some(Roots::of(self.record).since);
         let within = self.until.saturating_duration_since(Instant::now());
-        let (met, more) = self.met(Some(Walk { since, max_entries: 1, within, ..Walk::all(path.clone()) })).await?;
+        let (met, more) =
+            self.met(Some(ScanOptions { since, max_entries: 1, within, ..ScanOptions::all(path.clone()) })).await?;
         Ok(more || !met.is_empty())
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::link::wire::Walked;
-use coracle_runtime::link::wire::space::{Act, Bounds, Done};
+use coracle_runtime::link::protocol::ScanEntry;
+use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Inside, Sight, relative};
@@ -15,9 +15,9 @@ impl Inside<'_> {
     /// Files in no work tree, the smallest first, as many as fit in slot and time.
     pub(super) async fn files(&self, shelf: &mut Shelf, sight: Sight) -> Result<(), Trouble> {
         let mut item = Item::new(self.record.workdir.clone(), Kind::Files);
-        let in_tree = |it: &Walked| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
+        let in_tree = |it: &ScanEntry| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
         let kept = self.kept(&sight.written).await;
-        let is_kept = |it: &Walked| kept.contains(&it.path);
+        let is_kept = |it: &ScanEntry| kept.contains(&it.path);
         let mut written: Vec<_> = sight.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
         if written.is_empty() {
             return Ok(());
@@ -55,7 +55,7 @@ impl Inside<'_> {
 
     /// Files that are what they were when the working directory was filled, or when it was last exported. Where that
     /// cannot be told, none are: to save too much is the lesser fault.
-    async fn kept(&self, written: &[Walked]) -> BTreeSet<String> {
+    async fn kept(&self, written: &[ScanEntry]) -> BTreeSet<String> {
         let (Some(baseline), Some(user)) = (self.baseline, self.record.exec_user) else { return BTreeSet::new() };
         let known = |path: &str, sha256: &str| {
             baseline.files.get(path).is_some_and(|it| it.sha256 == sha256)
@@ -67,11 +67,13 @@ impl Inside<'_> {
         let workdir = &self.record.workdir;
         let within_ms =
             u64::try_from(self.until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(0) / 2;
-        let bounds = Bounds { most: 20_000, entries: 1_000_000, within_ms };
+        let bounds = SearchLimits { most: 20_000, entries: 1_000_000, within_ms };
         let (mut kept, mut from) = (BTreeSet::new(), None);
         loop {
-            let sums = self.link.space(user, workdir, Act::Sums { after: from, bounds }, &[]);
-            let Ok(Ok(Done::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else { return kept };
+            let sums = self.link.space(user, workdir, WorkspaceOp::Sums { after: from, bounds }, &[]);
+            let Ok(Ok(WorkspaceReply::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else {
+                return kept;
+            };
             from = after.filter(|_| !entries.is_empty());
             let same = entries.into_iter().filter(|it| it.sha256.as_deref().is_some_and(|sha| known(&it.path, sha)));
             kept.extend(same.map(|it| format!("{}/{}", workdir.as_str().trim_end_matches('/'), it.path)));

@@ -1,5 +1,5 @@
 use async_trait::async_trait;
-use coracle_runtime::link::{Dial, Dialled};
+use coracle_runtime::link::{Dial, GuestStream};
 use coracle_runtime::{Error, LinkSettings};
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ struct Nowhere;
 
 #[async_trait]
 impl Dial for Nowhere {
-    async fn dial(&self) -> coracle_runtime::Result<Dialled> {
+    async fn dial(&self) -> coracle_runtime::Result<GuestStream> {
         Err(Error::GuestFailed { reason: "nobody is there".into() })
     }
 }

@@ -1,7 +1,7 @@
 //! What a file asks for inside: links, and commands.
 
 use coracle_runtime::link::Link;
-use coracle_runtime::link::wire::{At, Entry, FaultCode, Kind, Who};
+use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Error, Ids};
 use coracle_sandbox::Warning;
 use coracle_sandbox::devcontainer::{CommandRan, MountKind, RunAs, Stage, run};
@@ -176,13 +176,13 @@ async fn linked(link: &Link, (place, who): (&ContainerPath, Ids), target: &str) 
     }
     match link.stat(at(who, place.as_str())).await {
         // An empty directory of the image gives way; one that has something in it is refused by the guest.
-        Ok(Entry { kind: Kind::Dir, .. }) => link.remove(at(who, place.as_str()), false).await?,
-        Err(Error::Refused(fault)) if fault.code != FaultCode::NotFound => return Err(Error::Refused(fault)),
+        Ok(FileEntry { kind: FileKind::Dir, .. }) => link.remove(at(who, place.as_str()), false).await?,
+        Err(Error::Refused(fault)) if fault.code != ErrorCode::NotFound => return Err(Error::Refused(fault)),
         _ => {}
     }
     link.make_link(at(who, place.as_str()), target, true).await.map(drop)
 }
 
-fn at(who: Ids, path: &str) -> At {
-    At { user: Who::Ids { uid: who.uid, gid: Some(who.gid) }, path: path.to_owned(), follow: false }
+fn at(who: Ids, path: &str) -> FileRef {
+    FileRef { user: UserSpec::Ids { uid: who.uid, gid: Some(who.gid) }, path: path.to_owned(), follow: false }
 }

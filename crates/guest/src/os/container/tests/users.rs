@@ -18,9 +18,9 @@ fn guest() -> (u32, u32) {
     if geteuid().is_root() { (61_234, 61_235) } else { (geteuid().as_raw(), getegid().as_raw()) }
 }
 
-fn ask(workdir: &str) -> Settle {
+fn ask(workdir: &str) -> EnsureUser {
     let (uid, gid) = guest();
-    Settle { uid, gid, workdir: workdir.into(), bound: vec![] }
+    EnsureUser { uid, gid, workdir: workdir.into(), bound: vec![] }
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn a_user_is_settled_in_an_empty_image() {
     let root = image(None);
     let container = on(root.path());
     let (uid, gid) = guest();
-    let expected = Settled {
+    let expected = UserInfo {
         name: "agent".into(),
         home: "/home/agent".into(),
         shell: "/bin/sh".into(),
@@ -90,7 +90,7 @@ async fn what_is_bound_keeps_its_owner_and_is_looked_at_as_the_user() {
         [("/closed", own, own), ("/readable", true, own), ("/link", true, own), ("/open", true, true)]
     {
         let bound = vec![workdir.to_owned()];
-        let settled = container.settle(Settle { bound, ..ask(workdir) }).await.unwrap();
+        let settled = container.settle(EnsureUser { bound, ..ask(workdir) }).await.unwrap();
         assert_eq!((settled.readable, settled.writable), (readable, writable), "{workdir}");
         assert_eq!(fs::symlink_metadata(root.path().join(&workdir[1..])).unwrap().uid(), geteuid().as_raw());
     }
@@ -121,12 +121,12 @@ async fn what_cannot_be_made_is_said() {
     symlink("/nowhere", root.path().join("dangling")).unwrap();
     for workdir in ["/file/x", "/file", "/dangling", "relative"] {
         let fault = on(root.path()).settle(ask(workdir)).await.unwrap_err();
-        assert!([FaultCode::NoDirectory, FaultCode::Invalid].contains(&fault.code), "{workdir}: {fault:?}");
+        assert!([ErrorCode::NoDirectory, ErrorCode::Invalid].contains(&fault.code), "{workdir}: {fault:?}");
     }
-    let fault = on(root.path()).ids(&Who::Name("nobody".into())).unwrap_err();
-    assert_eq!(fault.code, FaultCode::NoUser);
-    let fault = on(root.path()).ids(&Who::Ids { uid: 0, gid: Some(u32::MAX) }).unwrap_err();
-    assert_eq!(fault.code, FaultCode::NoUser);
+    let fault = on(root.path()).ids(&UserSpec::Name("nobody".into())).unwrap_err();
+    assert_eq!(fault.code, ErrorCode::NoUser);
+    let fault = on(root.path()).ids(&UserSpec::Ids { uid: 0, gid: Some(u32::MAX) }).unwrap_err();
+    assert_eq!(fault.code, ErrorCode::NoUser);
 }
 
 #[tokio::test]
@@ -137,5 +137,5 @@ async fn a_table_that_is_a_pipe_keeps_nobody_waiting() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let container = on(root.path());
     assert_eq!(container.ids(&myself()).unwrap().uid, geteuid().as_raw());
-    assert_eq!(container.settle(ask("/")).await.unwrap_err().code, FaultCode::Io);
+    assert_eq!(container.settle(ask("/")).await.unwrap_err().code, ErrorCode::Io);
 }

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use coracle_protocol::{Ask, CHUNK};
+use coracle_protocol::{CHUNK, Request};
 use coracle_types::Input;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::connection::Sender;
 
 /// Input of a command or content of a file, and how far it got.
-pub(crate) struct Feed {
+pub(crate) struct InputSource {
     source: Source,
     /// Something of it was given to the connection.
     begun: bool,
@@ -23,7 +23,7 @@ enum Source {
     Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
 }
 
-impl Feed {
+impl InputSource {
     /// Input of a command: none at all when there is none.
     pub(crate) fn input(input: Option<Input>) -> Self {
         match input {
@@ -65,7 +65,7 @@ impl Feed {
             };
             to.spare(room - piece.len());
             self.begun = true;
-            if !to.send(Ask::Data { last }, piece).await {
+            if !to.send(Request::Data { last }, piece).await {
                 return Ok(());
             }
             self.done = last;

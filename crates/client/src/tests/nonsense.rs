@@ -7,14 +7,14 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_fits_nothing_ends_the_connection_with_its_reason() {
-    type Said = Vec<(u32, Say, Vec<u8>)>;
-    type Case = (&'static str, fn(u32, &str) -> Said);
+    type SentFrame = Vec<(u32, GuestMessage, Vec<u8>)>;
+    type Case = (&'static str, fn(u32, &str) -> SentFrame);
     let cases: &[Case] = &[
-        ("not open", |channel, _| vec![(channel + 9, Say::Credit(0), vec![])]),
-        ("not open", |_, _| vec![(0, Say::Credit(0), vec![])]),
+        ("not open", |channel, _| vec![(channel + 9, GuestMessage::Credit(0), vec![])]),
+        ("not open", |_, _| vec![(0, GuestMessage::Credit(0), vec![])]),
         ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![]), (channel, begun(job), vec![])]),
-        ("nobody asked for", |channel, _| vec![(channel, Say::Answer(Answer::Done), vec![])]),
-        ("nobody asked for", |channel, _| vec![(channel, Say::Data { last: true }, vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, GuestMessage::Answer(CallReply::Done), vec![])]),
+        ("nobody asked for", |channel, _| vec![(channel, GuestMessage::Data { last: true }, vec![])]),
         ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![1])]),
         ("had room for", |channel, _| {
             // On the next connection it goes on, or else that would be what is wrong.
@@ -22,18 +22,20 @@ async fn what_fits_nothing_ends_the_connection_with_its_reason() {
             let offset = || NEXT.fetch_add(1 << 17, Ordering::Relaxed) as u64;
             (0..4).map(|_| (channel, out(Stream::Stdout, offset()), vec![0; 1 << 17])).collect()
         }),
-        ("than was used", |channel, _| vec![(channel, Say::Credit(1), vec![])]),
-        ("than was used", |channel, _| vec![(channel, Say::Credit(u64::MAX), vec![])]),
+        ("than was used", |channel, _| vec![(channel, GuestMessage::Credit(1), vec![])]),
+        ("than was used", |channel, _| vec![(channel, GuestMessage::Credit(u64::MAX), vec![])]),
         ("twice", |channel, _| {
             vec![(channel, out(Stream::Stdout, 0), vec![1; 5]), (channel, out(Stream::Stdout, 4), vec![1])]
         }),
         ("twice", |channel, _| vec![(channel, out(Stream::Stderr, u64::MAX), vec![1])]),
-        ("unknown types", |_, _| vec![(0, Say::Unknown, vec![]); MAX_UNKNOWN]),
+        ("unknown types", |_, _| vec![(0, GuestMessage::Unknown, vec![]); MAX_UNKNOWN]),
         ("another command", |channel, _| vec![(channel, begun("00000000"), vec![])]),
-        ("does not know", |channel, _| vec![(channel, Say::Unknown, vec![])]),
-        ("how the command ended", |channel, _| vec![(channel, Say::End(End { code: None, ..ended(0, 0, 0) }), vec![])]),
+        ("does not know", |channel, _| vec![(channel, GuestMessage::Unknown, vec![])]),
         ("how the command ended", |channel, _| {
-            vec![(channel, Say::End(End { state: State::Running, ..ended(0, 0, 0) }), vec![])]
+            vec![(channel, GuestMessage::End(ExecStatus { code: None, ..ended(0, 0, 0) }), vec![])]
+        }),
+        ("how the command ended", |channel, _| {
+            vec![(channel, GuestMessage::End(ExecStatus { state: ExecState::Running, ..ended(0, 0, 0) }), vec![])]
         }),
     ];
     for (reason, said) in cases {
@@ -60,9 +62,9 @@ async fn what_comes_after_the_last_word_ends_the_connection() {
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         while let Some(Frame { channel, head, .. }) = guest.asked().await {
-            if let Ask::Exec(exec) = head {
+            if let Request::Exec(exec) = head {
                 guest.say(channel, begun(&exec.job), b"").await;
-                guest.say(channel, Say::End(ended(0, 0, 0)), b"").await;
+                guest.say(channel, GuestMessage::End(ended(0, 0, 0)), b"").await;
                 guest.say(channel, out(Stream::Stdout, 0), b"more").await;
             }
         }
@@ -75,13 +77,13 @@ async fn what_comes_after_the_last_word_ends_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_another_kind_or_beyond_its_limit_is_none() {
-    for said in [Answer::Jobs(vec![]), Answer::Done] {
+    for said in [CallReply::Jobs(vec![]), CallReply::Done] {
         let link = link(move |_, mut guest| {
             let said = said.clone();
             async move {
                 guest.greet("a run").await;
                 let Some(Frame { channel, .. }) = guest.asked().await else { return };
-                guest.say(channel, Say::Answer(said), b"").await;
+                guest.say(channel, GuestMessage::Answer(said), b"").await;
                 guest.idle().await;
             }
         });
@@ -91,7 +93,7 @@ async fn an_answer_of_another_kind_or_beyond_its_limit_is_none() {
         guest.greet("a run").await;
         let Some(Frame { channel, .. }) = guest.asked().await else { return };
         guest.say(channel, file("x"), b"").await;
-        guest.say(channel, Say::Data { last: true }, b"123456").await;
+        guest.say(channel, GuestMessage::Data { last: true }, b"123456").await;
         guest.idle().await;
     });
     assert!(lost(link.get(at("x"), 0, 5).await).contains("nobody asked for"));
@@ -103,8 +105,8 @@ async fn an_unknown_word_ends_its_own_call_only() {
         guest.greet("a run").await;
         while let Some(Frame { channel, head, .. }) = guest.asked().await {
             match head {
-                Ask::Stat(at) if at.path == "odd" => guest.say(channel, Say::Unknown, b"").await,
-                Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                Request::Stat(at) if at.path == "odd" => guest.say(channel, GuestMessage::Unknown, b"").await,
+                Request::Stat(at) => guest.say(channel, file(&at.path), b"").await,
                 _ => {}
             }
         }
@@ -115,16 +117,16 @@ async fn an_unknown_word_ends_its_own_call_only() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_say_a_proper_hello_is_no_guest() {
-    type Script = fn(Hello) -> Option<Say>;
+    type Script = fn(Hello) -> Option<GuestMessage>;
     let cases: &[(&str, Script)] = &[
-        ("did not say hello", |hello| Some(Say::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
-        ("did not say hello", |_| Some(Say::Credit(1))),
+        ("did not say hello", |hello| Some(GuestMessage::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
+        ("did not say hello", |_| Some(GuestMessage::Credit(1))),
         ("within 5 s", |_| None),
     ];
     for (reason, answer) in cases {
         let answer = *answer;
         let link = link(move |_, mut guest| async move {
-            let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
+            let Some(Frame { head: Request::Hello(hello), .. }) = guest.hear().await else { return };
             if let Some(say) = answer(hello) {
                 guest.say(0, say, b"").await;
             }
@@ -140,8 +142,8 @@ async fn who_does_not_say_a_proper_hello_is_no_guest() {
 #[tokio::test]
 async fn a_guest_of_another_version_is_not_spoken_to_and_both_are_named() {
     let link = link(|_, mut guest| async move {
-        let Some(Frame { head: Ask::Hello(hello), .. }) = guest.hear().await else { return };
-        guest.say(0, Say::Hello(Hello { version: VERSION + 1, ..hello }), b"").await;
+        let Some(Frame { head: Request::Hello(hello), .. }) = guest.hear().await else { return };
+        guest.say(0, GuestMessage::Hello(Hello { version: VERSION + 1, ..hello }), b"").await;
         guest.idle().await;
     });
     let failed = link.open().await.unwrap_err();
@@ -153,27 +155,27 @@ async fn a_guest_that_ends_the_connection_says_why() {
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         guest.asked().await;
-        let why = Fault::new(FaultCode::Invalid, "more data than a window has");
-        guest.say(0, Say::Failed(why), b"").await;
+        let why = RpcError::new(ErrorCode::Invalid, "more data than a window has");
+        guest.say(0, GuestMessage::Failed(why), b"").await;
         guest.idle().await;
     });
     assert_eq!(lost(link.stat(at("x")).await), "the guest ended the connection: more data than a window has");
 }
 
 /// What a guest may say about a command, in any order.
-fn said() -> impl Strategy<Value = Say> {
+fn said() -> impl Strategy<Value = GuestMessage> {
     let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)];
     prop_oneof![
         Just(begun("00000000")),
         (stream, 0..9u64).prop_map(|(stream, offset)| out(stream, offset)),
-        any::<bool>().prop_map(|last| Say::Data { last }),
-        (0..3u64).prop_map(Say::Credit),
-        Just(Say::Answer(Answer::Done)),
-        Just(Say::Unknown),
+        any::<bool>().prop_map(|last| GuestMessage::Data { last }),
+        (0..3u64).prop_map(GuestMessage::Credit),
+        Just(GuestMessage::Answer(CallReply::Done)),
+        Just(GuestMessage::Unknown),
         Just(file("f")),
-        any::<u8>().prop_map(|code| Say::End(ended(code, 3, 3))),
-        Just(Say::Failed(Fault::new(FaultCode::NoJob, "none"))),
-        Just(Say::Failed(Fault::new(FaultCode::JobTaken, "taken"))),
+        any::<u8>().prop_map(|code| GuestMessage::End(ended(code, 3, 3))),
+        Just(GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none"))),
+        Just(GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken"))),
     ]
 }
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use coracle_protocol::{self as wire, Answer, Ask, Holding, MAX_SESSION, MAX_WALKED};
+use coracle_protocol::{self as protocol, CallReply, MAX_SESSION, MAX_WALKED, Request, SecretQuery};
 use coracle_types::{ContainerPath, Error, Result, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::call::{refused, sendable};
-use crate::channels::Talk;
+use crate::channels::ReplyShape;
 use crate::command::ms;
-use crate::connection::Broken;
+use crate::connection::ConnectionLost;
 use crate::link::Link;
 
 /// What a guest may take beyond the time that it was given: it is to tell what it met.
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// What is walked, as root: files and links below a directory, never through a link, and never into what is mounted
 /// there, so that no bind, tmpfs or volume is met. `/proc`, `/sys` and `/.coracle` are not entered.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub struct ScanOptions {
     /// The directory. It must not be a link itself.
     pub root: ContainerPath,
     /// Only what was changed then or later, in its content or otherwise.
@@ -41,7 +41,7 @@ pub struct Walk {
     pub within: Duration,
 }
 
-impl Walk {
+impl ScanOptions {
     /// All that is below a directory, for at most a minute.
     #[must_use]
     pub fn all(root: ContainerPath) -> Self {
@@ -53,23 +53,23 @@ impl Walk {
 
 /// What a walk met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Walked {
+pub struct ScanReport {
     /// In no order.
-    pub entries: Vec<wire::Walked>,
+    pub entries: Vec<protocol::ScanEntry>,
     /// A limit was reached, or something could not be looked at: there may be more.
     pub more: bool,
 }
 
 impl Link {
-    /// Goes through files. With needles, or with names in [`Walk::session`], only files are told that hold one of those
+    /// Goes through files. With needles, or with names in [`ScanOptions::session`], only files are told that hold one of those
     /// values, in any form that programs write it in; values of less than 8 bytes are not looked for.
     ///
     /// # Errors
     /// [`Error::Refused`]: the directory is missing or none, or the needles have more than 1 MiB.
-    pub async fn walk(&self, walk: Walk, needles: &[Secret]) -> Result<Walked> {
+    pub async fn walk(&self, walk: ScanOptions, needles: &[Secret]) -> Result<ScanReport> {
         let payload = payload(needles);
         let patience = walk.within + GRACE;
-        let ask = sendable(Ask::Walk(asked(walk, &payload)?))?;
+        let ask = sendable(Request::Walk(asked(walk, &payload)?))?;
         let walking = async {
             let mut first = true;
             loop {
@@ -83,11 +83,11 @@ impl Link {
         timeout(patience, walking).await.map_err(|_| Error::TimedOut { verb: "walk", after: patience })?
     }
 
-    async fn walk_once(&self, ask: Ask, payload: &[u8]) -> Result<Result<Walked, Broken>> {
+    async fn walk_once(&self, ask: Request, payload: &[u8]) -> Result<Result<ScanReport, ConnectionLost>> {
         let connection = self.connection().await?;
         // What was met is parsed whole, so only some may come at once.
         let _place = connection.list_place().await?;
-        let talk = Talk::Content { fits: |it| matches!(it, Answer::Walked { .. }), most: MAX_WALKED as u64 };
+        let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::Walked { .. }), most: MAX_WALKED as u64 };
         let mut channel = match connection.bring(ask, payload, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
@@ -96,24 +96,24 @@ impl Link {
             Ok(told) => told,
             Err(broken) => return Ok(Err(broken)),
         };
-        let more = if let Some(Answer::Walked { more }) = answer { more } else { true };
+        let more = if let Some(CallReply::Walked { more }) = answer { more } else { true };
         let entries = serde_json::from_slice(&json)
             .map_err(|err| Error::Unreadable { verb: "walk", detail: format!("line {}", err.line()) })?;
-        Ok(Ok(Walked { entries, more }))
+        Ok(Ok(ScanReport { entries, more }))
     }
 }
 
-fn asked(walk: Walk, payload: &[u8]) -> Result<wire::Walk> {
+fn asked(walk: ScanOptions, payload: &[u8]) -> Result<protocol::ScanRequest> {
     let too_long = || {
         let message = format!("values of more than {} MiB cannot be searched for", MAX_SESSION >> 20);
-        refused(wire::Fault::new(wire::FaultCode::TooLong, message))
+        refused(protocol::RpcError::new(protocol::ErrorCode::TooLong, message))
     };
     let bytes = u32::try_from(payload.len()).ok().filter(|it| *it as usize <= MAX_SESSION).ok_or_else(too_long)?;
-    let Walk { root, since, prune, depth, names, max_file, session, max_entries, within } = walk;
+    let ScanOptions { root, since, prune, depth, names, max_file, session, max_entries, within } = walk;
     let searches = bytes > 0 || !session.is_empty();
-    let holding = searches.then_some(Holding { bytes, session, max_file });
+    let holding = searches.then_some(SecretQuery { bytes, session, max_file });
     let (root, since_ms, within_ms) = (root.to_string(), since.map(Timestamp::as_millisecond), ms(within));
-    Ok(wire::Walk { root, since_ms, prune, depth, names, holding, max_entries, within_ms })
+    Ok(protocol::ScanRequest { root, since_ms, prune, depth, names, holding, max_entries, within_ms })
 }
 
 /// Each with its length before it.

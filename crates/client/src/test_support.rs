@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use coracle_protocol::{Ask, Begun, End, Exec, Fault, FaultCode, Hello, Say, State, Stream, VERSION};
+use coracle_protocol::{
+    ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, GuestMessage, Hello, Request, RpcError, Stream, VERSION,
+};
 use coracle_types::Result;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
 
 use crate::codec::{self, Frame};
-use crate::dial::{Dial, Dialled, Transport};
+use crate::dial::{Dial, GuestStream, Transport};
 use crate::link::{Link, LinkSettings};
 
 /// The guest's end of one connection.
@@ -25,21 +27,21 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// What the host says next; `None` when it is gone.
-    pub(crate) async fn hear(&mut self) -> Option<Frame<Ask>> {
+    pub(crate) async fn hear(&mut self) -> Option<Frame<Request>> {
         codec::read(&mut self.reader).await.ok().flatten()
     }
 
     /// As [`hear`](Self::hear), without credit.
-    pub(crate) async fn asked(&mut self) -> Option<Frame<Ask>> {
+    pub(crate) async fn asked(&mut self) -> Option<Frame<Request>> {
         loop {
             let frame = self.hear().await?;
-            if !matches!(frame.head, Ask::Credit(_)) {
+            if !matches!(frame.head, Request::Credit(_)) {
                 return Some(frame);
             }
         }
     }
 
-    pub(crate) async fn say(&mut self, channel: u32, head: Say, payload: &[u8]) {
+    pub(crate) async fn say(&mut self, channel: u32, head: GuestMessage, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         let _ = self.writer.write_all(&bytes).await;
@@ -47,9 +49,9 @@ impl Guest {
 
     /// Says a proper hello.
     pub(crate) async fn greet(&mut self, run: &str) {
-        let Some(Frame { head: Ask::Hello(hello), .. }) = self.hear().await else { return };
+        let Some(Frame { head: Request::Hello(hello), .. }) = self.hear().await else { return };
         let ours = Hello { version: VERSION, nonce: hello.nonce, run: run.into(), keep: None };
-        self.say(0, Say::Hello(ours), b"").await;
+        self.say(0, GuestMessage::Hello(ours), b"").await;
     }
 
     /// Reads until the host is gone.
@@ -58,17 +60,17 @@ impl Guest {
     }
 }
 
-pub(crate) fn begun(job: &str) -> Say {
-    Say::Begun(Begun { job: job.into(), pid: 7, at_ms: 0 })
+pub(crate) fn begun(job: &str) -> GuestMessage {
+    GuestMessage::Begun(ExecStarted { job: job.into(), pid: 7, at_ms: 0 })
 }
 
-pub(crate) fn out(stream: Stream, offset: u64) -> Say {
-    Say::Out { stream, offset }
+pub(crate) fn out(stream: Stream, offset: u64) -> GuestMessage {
+    GuestMessage::Out { stream, offset }
 }
 
-pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> End {
-    End {
-        state: State::Exited,
+pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> ExecStatus {
+    ExecStatus {
+        state: ExecState::Exited,
         code: Some(code),
         signal: None,
         stdout,
@@ -112,14 +114,14 @@ where
     S: Fn(usize, Guest) -> F + Send + Sync,
     F: Future<Output = ()> + Send + 'static,
 {
-    async fn dial(&self) -> Result<Dialled> {
+    async fn dial(&self) -> Result<GuestStream> {
         let (host, guest) = tokio::io::duplex(32 << 10);
         let (reader, writer) = tokio::io::split(guest);
         tokio::spawn((self.script)(self.count.fetch_add(1, Ordering::Relaxed), Guest { reader, writer }));
         let cut = std::mem::replace(&mut *self.cut.lock().unwrap(), Cut::NEVER);
         let (reader, writer) = tokio::io::split(host);
         let (reader, writer) = (Limited { inner: reader, left: cut.said }, Limited { inner: writer, left: cut.heard });
-        Ok(Dialled::plain(reader, writer, Transport::InProcess))
+        Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
 }
 
@@ -187,7 +189,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Limited<T> {
 
 /// What a played guest keeps over all connections.
 #[derive(Debug, Default)]
-pub(crate) struct World {
+pub(crate) struct Fixture {
     /// How often anything was started.
     pub(crate) started: usize,
     jobs: HashMap<String, Played>,
@@ -207,12 +209,12 @@ pub(crate) const COMPLAINED: &[u8] = b"oh";
 
 /// Plays a guest on one connection. It knows one command, which takes all of its input and then prints. As with a real
 /// guest, input ends with its connection.
-pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
+pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
     guest.greet("a run").await;
     let mut channels: HashMap<u32, String> = HashMap::new();
     while let Some(Frame { channel, head, payload }) = guest.hear().await {
         match head {
-            Ask::Exec(Exec { job, stdin, .. }) => {
+            Request::Exec(ExecRequest { job, stdin, .. }) => {
                 let fresh = {
                     let mut world = world.lock().unwrap();
                     let fresh = !world.jobs.contains_key(&job);
@@ -223,7 +225,7 @@ pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
                     fresh
                 };
                 if !fresh {
-                    guest.say(channel, Say::Failed(Fault::new(FaultCode::JobTaken, "taken")), b"").await;
+                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
                     continue;
                 }
                 guest.say(channel, begun(&job), b"").await;
@@ -232,7 +234,7 @@ pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
                 }
             }
-            Ask::Data { last } => {
+            Request::Data { last } => {
                 let Some(job) = channels.get(&channel).cloned() else { continue };
                 let size = payload.len() as u64;
                 {
@@ -241,17 +243,17 @@ pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
                     played.input.extend(payload);
                     played.whole = last;
                 }
-                guest.say(channel, Say::Credit(size), b"").await;
+                guest.say(channel, GuestMessage::Credit(size), b"").await;
                 if last {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
                 }
             }
-            Ask::Attach { job, stdout, stderr, .. } => {
+            Request::Attach { job, stdout, stderr, .. } => {
                 if world.lock().unwrap().jobs.contains_key(&job) {
                     guest.say(channel, begun(&job), b"").await;
                     print(&world, &job, channel, [stdout, stderr], &mut guest).await;
                 } else {
-                    guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
                 }
             }
             _ => {}
@@ -260,7 +262,7 @@ pub(crate) async fn play(world: Arc<Mutex<World>>, mut guest: Guest) {
 }
 
 /// From these offsets on, then the end.
-async fn print(world: &Mutex<World>, job: &str, channel: u32, from: [u64; 2], guest: &mut Guest) {
+async fn print(world: &Mutex<Fixture>, job: &str, channel: u32, from: [u64; 2], guest: &mut Guest) {
     let input = world.lock().unwrap().jobs[job].input.clone();
     let printed = if input.is_empty() { PRINTED.to_vec() } else { input };
     for (stream, bytes, from) in [(Stream::Stdout, printed.as_slice(), from[0]), (Stream::Stderr, COMPLAINED, from[1])]
@@ -271,5 +273,5 @@ async fn print(world: &Mutex<World>, job: &str, channel: u32, from: [u64; 2], gu
             offset += piece.len();
         }
     }
-    guest.say(channel, Say::End(ended(3, printed.len() as u64, COMPLAINED.len() as u64)), b"").await;
+    guest.say(channel, GuestMessage::End(ended(3, printed.len() as u64, COMPLAINED.len() as u64)), b"").await;
 }

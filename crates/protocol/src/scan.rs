@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Kind;
+use super::FileKind;
 #[cfg(doc)]
 use super::MAX_SESSION;
 
 /// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
 /// there. `/proc`, `/sys` and `/.coracle` are not entered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walk {
+pub struct ScanRequest {
     /// The directory: an absolute path, with no link at its end.
     pub root: String,
     /// Only what was changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
@@ -21,7 +21,7 @@ pub struct Walk {
     /// Only what has one of these names; then directories, too.
     pub names: Option<Vec<String>>,
     /// Only files that hold one of some values.
-    pub holding: Option<Holding>,
+    pub holding: Option<SecretQuery>,
     /// At most so many entries.
     pub max_entries: u64,
     /// Milliseconds after which what was met is told.
@@ -30,8 +30,8 @@ pub struct Walk {
 
 /// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holding {
-    /// Bytes of values in the payload and what follows by [`Ask::More`](crate::Ask::More), at most [`MAX_SESSION`]: each
+pub struct SecretQuery {
+    /// Bytes of values in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`]: each
     /// has its length before it, as four bytes, the greatest first.
     pub bytes: u32,
     /// Names of the session's variables whose values are searched for, too.
@@ -42,14 +42,14 @@ pub struct Holding {
 
 /// What a walk met.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walked {
+pub struct ScanEntry {
     /// Its path, as text.
     pub path: String,
     /// The path has bytes that no text can say: by this one it cannot be reached.
     #[serde(default, skip_serializing_if = "is_false")]
     pub odd: bool,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Bytes.
     pub size: u64,
     /// Permission bits.

@@ -24,13 +24,15 @@ async fn a_command_whose_start_is_slow_is_found_and_not_started_again() {
         let mut looks = 0;
         while let Some(Frame { channel, head, .. }) = guest.asked().await {
             match head {
-                Ask::Exec(_) if nth == 0 => return,
-                Ask::Exec(_) => guest.say(channel, Say::Failed(Fault::new(FaultCode::JobTaken, "taken")), b"").await,
-                Ask::Attach { .. } if looks < 9 => {
-                    looks += 1;
-                    guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "not yet")), b"").await;
+                Request::Exec(_) if nth == 0 => return,
+                Request::Exec(_) => {
+                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await
                 }
-                _ => guest.say(channel, Say::End(ended(3, 0, 0)), b"").await,
+                Request::Attach { .. } if looks < 9 => {
+                    looks += 1;
+                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "not yet")), b"").await;
+                }
+                _ => guest.say(channel, GuestMessage::End(ended(3, 0, 0)), b"").await,
             }
         }
     });
@@ -73,7 +75,7 @@ async fn what_does_not_begin_is_not_waited_for_beyond_its_limit() {
     let limits = ExecLimits { total: Some(total), grace, ..ExecLimits::default() };
     assert_eq!(lost(link.exec(Exec { limits, ..command() }).await), "it did not begin");
     assert_eq!(begun.elapsed().as_secs(), 17);
-    assert_eq!(tells.recv().await, Some(Ask::Leave));
+    assert_eq!(tells.recv().await, Some(Request::Leave));
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,14 +85,14 @@ async fn what_was_sent_long_ago_is_not_sent_again() {
             guest.greet("a run").await;
             while let Some(Frame { channel, head, .. }) = guest.asked().await {
                 match head {
-                    Ask::Exec(_) if nth == 0 => {
+                    Request::Exec(_) if nth == 0 => {
                         tokio::time::sleep(Duration::from_secs(after)).await;
                         return;
                     }
-                    Ask::Exec(_) => guest.say(channel, Say::End(ended(3, 0, 0)), b"").await,
+                    Request::Exec(_) => guest.say(channel, GuestMessage::End(ended(3, 0, 0)), b"").await,
                     _ => {
                         tokio::time::sleep(Duration::from_secs(5)).await;
-                        guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+                        guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
                     }
                 }
             }

@@ -3,25 +3,25 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{Done, Staged, Touch};
+use super::{StagedFile, TrackedFile, WorkspaceReply};
 
 /// What is done with the files of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
-    /// What is in a directory, by name: [`Done::Listed`].
+pub enum WorkspaceOp {
+    /// What is in a directory, by name: [`WorkspaceReply::Listed`].
     List {
         /// Which.
         path: String,
         /// At most so many entries are told; the others are counted.
         most: u32,
     },
-    /// What is at a path: [`Done::Found`].
+    /// What is at a path: [`WorkspaceReply::Found`].
     Stat {
         /// Where.
         path: String,
     },
-    /// Lines of a text: [`Done::Text`].
+    /// Lines of a text: [`WorkspaceReply::Text`].
     Lines {
         /// Of which file.
         path: String,
@@ -32,7 +32,7 @@ pub enum Act {
         /// At most so many bytes: whole lines, unless already the first one has more.
         most: u32,
     },
-    /// A piece of a file as it is: [`Done::Bytes`].
+    /// A piece of a file as it is: [`WorkspaceReply::Bytes`].
     Bytes {
         /// Of which file.
         path: String,
@@ -41,12 +41,12 @@ pub enum Act {
         /// At most so many bytes.
         limit: u32,
     },
-    /// Writes a file whole, or adds to it: [`Done::Written`]. Payload: the content.
+    /// Writes a file whole, or adds to it: [`WorkspaceReply::Written`]. Payload: the content.
     Write {
         /// Where.
         path: String,
         /// What may be there.
-        how: How,
+        how: OpenMode,
         /// A new file can be executed. One that is there keeps its permissions, unless this is said.
         executable: Option<bool>,
         /// A file that is there must have been seen as it is.
@@ -54,7 +54,7 @@ pub enum Act {
         /// Who touched it.
         tool: String,
     },
-    /// Replaces a text in a file: [`Done::Written`]. Payload: the old text, then the new one.
+    /// Replaces a text in a file: [`WorkspaceReply::Written`]. Payload: the old text, then the new one.
     Edit {
         /// Of which file.
         path: String,
@@ -67,7 +67,7 @@ pub enum Act {
         /// Who touched it.
         tool: String,
     },
-    /// Removes a file, a link or a tree: [`Done::Removed`]. Nothing is followed.
+    /// Removes a file, a link or a tree: [`WorkspaceReply::Removed`]. Nothing is followed.
     Remove {
         /// What.
         path: String,
@@ -76,14 +76,14 @@ pub enum Act {
         /// Who touched it.
         tool: String,
     },
-    /// Removes a file, a link or a directory that is empty: [`Done::Removed`]. Nothing is followed.
+    /// Removes a file, a link or a directory that is empty: [`WorkspaceReply::Removed`]. Nothing is followed.
     RemoveOne {
         /// What.
         path: String,
         /// Who touched it.
         tool: String,
     },
-    /// Makes a directory, with those above it: [`Done::Found`].
+    /// Makes a directory, with those above it: [`WorkspaceReply::Found`].
     MakeDir {
         /// Where.
         path: String,
@@ -92,7 +92,7 @@ pub enum Act {
         /// One that is there already is no error.
         exist_ok: bool,
     },
-    /// Files whose path matches: [`Done::Globbed`].
+    /// Files whose path matches: [`WorkspaceReply::Globbed`].
     Glob {
         /// Below which directory.
         path: String,
@@ -101,9 +101,9 @@ pub enum Act {
         /// What git would ignore is left out.
         gitignore: bool,
         /// Where it ends.
-        bounds: Bounds,
+        bounds: SearchLimits,
     },
-    /// Lines that match: [`Done::Grepped`].
+    /// Lines that match: [`WorkspaceReply::Grepped`].
     Grep {
         /// A directory, or one file.
         path: String,
@@ -118,35 +118,35 @@ pub enum Act {
         /// What git would ignore is left out.
         gitignore: bool,
         /// Where it ends.
-        bounds: Bounds,
+        bounds: SearchLimits,
     },
-    /// What changed since the last look: [`Done::Changed`].
+    /// What changed since the last look: [`WorkspaceReply::Changed`].
     Changed {
         /// Paths to look at in any case. One that is not there is no news.
         hints: Vec<String>,
         /// Names of directories that are not entered.
         exclude: Vec<String>,
         /// Where it ends.
-        bounds: Bounds,
+        bounds: SearchLimits,
         /// Who touched what changed.
         tool: String,
     },
-    /// All that is remembered of files that were touched: [`Done::Touched`].
+    /// All that is remembered of files that were touched: [`WorkspaceReply::Touched`].
     Touched,
-    /// Every file and link with what tells its content: [`Done::Summed`].
+    /// Every file and link with what tells its content: [`WorkspaceReply::Summed`].
     Sums {
         /// Only what comes after this place, as the last answer told it.
         after: Option<String>,
         /// Where it ends.
-        bounds: Bounds,
+        bounds: SearchLimits,
     },
-    /// How much there is: [`Done::Measured`].
+    /// How much there is: [`WorkspaceReply::Measured`].
     Measure {
         /// Where it ends.
-        bounds: Bounds,
+        bounds: SearchLimits,
     },
-    /// Writes files into a directory that nobody sees, to be moved into place together: [`Done::Staged`]. Payload: the
-    /// bytes of a JSON array of [`Staged`] as four bytes, the greatest first, the array, then the contents one after the
+    /// Writes files into a directory that nobody sees, to be moved into place together: [`WorkspaceReply::Staged`]. Payload: the
+    /// bytes of a JSON array of [`StagedFile`] as four bytes, the greatest first, the array, then the contents one after the
     /// other.
     Stage {
         /// The directory: `.coracle-`, 16 hex digits, `.tmp`.
@@ -154,19 +154,19 @@ pub enum Act {
         /// It is made, and any other of its kind goes.
         begins: bool,
     },
-    /// Moves all that was staged into place, over what is there: [`Done::Staged`].
+    /// Moves all that was staged into place, over what is there: [`WorkspaceReply::Staged`].
     Unstage {
         /// The directory.
         stage: String,
     },
-    /// What an earlier guest of this workspace remembered. Payload: JSON, an array of [`Touch`]: [`Done::Recalled`].
+    /// What an earlier guest of this workspace remembered. Payload: JSON, an array of [`TrackedFile`]: [`WorkspaceReply::Recalled`].
     Recall,
 }
 
 /// What may be at a path that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum OpenMode {
     /// Nothing.
     Create,
     /// Nothing, or a file, which is replaced.
@@ -177,7 +177,7 @@ pub enum How {
 
 /// Where something that goes through files ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bounds {
+pub struct SearchLimits {
     /// At most so many results are told; the others are counted.
     pub most: u32,
     /// At most so many entries are met.

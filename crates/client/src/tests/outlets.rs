@@ -4,12 +4,12 @@ use coracle_protocol::relay::API_PORT;
 
 use super::*;
 
-const DONE: Say = Say::Answer(Answer::Done);
+const DONE: GuestMessage = GuestMessage::Answer(CallReply::Done);
 
 /// The channel of the first connection that a program inside makes.
 async fn connected(guest: &mut Guest) -> Option<u32> {
     guest.greet("a run").await;
-    let Some(Frame { channel, head: Ask::Outlet(API_PORT), .. }) = guest.asked().await else { return None };
+    let Some(Frame { channel, head: Request::Outlet(API_PORT), .. }) = guest.asked().await else { return None };
     guest.say(channel, DONE, b"").await;
     Some(channel)
 }
@@ -21,12 +21,12 @@ async fn a_connection_inside_is_a_stream_here_and_each_side_ends_by_itself() {
         let tell = tell.clone();
         async move {
             let Some(channel) = connected(&mut guest).await else { return };
-            guest.say(channel, Say::Data { last: false }, b"CORACLE/1 token\nwhat").await;
-            guest.say(channel, Say::Data { last: true }, b"").await;
+            guest.say(channel, GuestMessage::Data { last: false }, b"CORACLE/1 token\nwhat").await;
+            guest.say(channel, GuestMessage::Data { last: true }, b"").await;
             let mut answer = Vec::new();
             while let Some(Frame { head, payload, .. }) = guest.hear().await {
                 answer.extend(payload);
-                if head == (Ask::Data { last: true }) {
+                if head == (Request::Data { last: true }) {
                     break;
                 }
             }
@@ -49,9 +49,9 @@ async fn a_connection_inside_is_a_stream_here_and_each_side_ends_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn what_follows_on_the_end_of_a_connection_ends_the_link() {
     for (before, then) in [
-        (vec![], Say::Data { last: false }),
-        (vec![DONE, Say::Data { last: true }], Say::Data { last: false }),
-        (vec![DONE], Say::Answer(Answer::Jobs(vec![]))),
+        (vec![], GuestMessage::Data { last: false }),
+        (vec![DONE, GuestMessage::Data { last: true }], GuestMessage::Data { last: false }),
+        (vec![DONE], GuestMessage::Answer(CallReply::Jobs(vec![]))),
     ] {
         let link = link(move |_, mut guest| {
             let (before, then) = (before.clone(), then.clone());
@@ -80,15 +80,15 @@ fn never_closed(taken: u64) -> (Link, mpsc::UnboundedReceiver<()>) {
         let tell = tell.clone();
         async move {
             let Some(channel) = connected(&mut guest).await else { return };
-            guest.say(channel, Say::Data { last: false }, b"x\r\n\r\n").await;
+            guest.say(channel, GuestMessage::Data { last: false }, b"x\r\n\r\n").await;
             let mut left = taken;
             while let Some(Frame { head, payload, .. }) = guest.hear().await {
                 let room = left.min(payload.len() as u64);
                 if room > 0 {
                     left -= room;
-                    guest.say(channel, Say::Credit(room), b"").await;
+                    guest.say(channel, GuestMessage::Credit(room), b"").await;
                 }
-                if head == Ask::Leave {
+                if head == Request::Leave {
                     break;
                 }
             }

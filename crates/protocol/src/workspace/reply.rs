@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// What came of an act.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Done {
+pub enum WorkspaceReply {
     /// Entries, sorted by the bytes of their names.
     Listed {
         /// At most as many as were asked for.
-        entries: Vec<Item>,
+        entries: Vec<WorkspaceEntry>,
         /// How many more there are.
         omitted: u64,
         /// Directories among all of them.
@@ -18,9 +18,9 @@ pub enum Done {
         files: u64,
     },
     /// An entry.
-    Found(Item),
+    Found(WorkspaceEntry),
     /// Lines.
-    Text(Text),
+    Text(TextRange),
     /// A piece of a file.
     Bytes {
         /// Base64.
@@ -31,7 +31,7 @@ pub enum Done {
         size: u64,
     },
     /// A file that was written.
-    Written(Written),
+    Written(WriteReport),
     /// Something that is gone.
     Removed {
         /// Files and links.
@@ -44,7 +44,7 @@ pub enum Done {
     /// Files, sorted by the parts of their paths.
     Globbed {
         /// At most as many as were asked for.
-        entries: Vec<Item>,
+        entries: Vec<WorkspaceEntry>,
         /// How many more were met.
         omitted: u64,
         /// Everything was met.
@@ -53,20 +53,20 @@ pub enum Done {
     /// Lines, sorted by the parts of their paths, then by number.
     Grepped {
         /// At most as many as were asked for.
-        matches: Vec<Hit>,
+        matches: Vec<GrepMatch>,
         /// How many more were met.
         omitted: u64,
         /// Everything was met.
         complete: bool,
     },
     /// What changed.
-    Changed(Changes),
+    Changed(ChangeReport),
     /// All that is remembered.
-    Touched(Vec<Touch>),
+    Touched(Vec<TrackedFile>),
     /// Files and links, sorted by the parts of their paths.
     Summed {
         /// At most as many as were asked for.
-        entries: Vec<Sum>,
+        entries: Vec<FileDigest>,
         /// Where the next ones begin, if there are more.
         after: Option<String>,
         /// Everything so far was met.
@@ -84,16 +84,16 @@ pub enum Done {
     /// It is remembered.
     Recalled,
     /// It was not done.
-    Not(Trouble),
+    Not(WorkspaceError),
 }
 
 /// An entry of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item {
+pub struct WorkspaceEntry {
     /// From the workspace, as text.
     pub path: String,
     /// What it is. A link that leads inside is what it leads to.
-    pub kind: ItemKind,
+    pub kind: EntryKind,
     /// Bytes; 0 for what is no file.
     pub size: u64,
     /// How often it was seen to change, from 1; 0 for what is no file.
@@ -111,7 +111,7 @@ pub struct Item {
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ItemKind {
+pub enum EntryKind {
     /// A regular file.
     File,
     /// A directory.
@@ -124,7 +124,7 @@ pub enum ItemKind {
 
 /// Lines of a file. They end at `\n` and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
+pub struct TextRange {
     /// Without their ends (`\n` or `\r\n`).
     pub lines: Vec<String>,
     /// Lines before the first one; at most as many as there are.
@@ -136,7 +136,7 @@ pub struct Text {
     /// Bytes of the file.
     pub size: u64,
     /// How its lines end.
-    pub ending: Ending,
+    pub ending: LineEnding,
     /// Its last byte ends a line.
     pub final_newline: bool,
 }
@@ -144,7 +144,7 @@ pub struct Text {
 /// How the lines of a file end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum LineEnding {
     /// `\n`
     Lf,
     /// `\r\n`
@@ -157,9 +157,9 @@ pub enum Ending {
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WriteReport {
     /// The file.
-    pub file: Item,
+    pub file: WorkspaceEntry,
     /// It was made.
     pub created: bool,
     /// Its content is another one.
@@ -176,7 +176,7 @@ pub struct Written {
 
 /// A line that matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hit {
+pub struct GrepMatch {
     /// Of which file.
     pub path: String,
     /// Its number, from 1.
@@ -196,7 +196,7 @@ pub struct Hit {
 
 /// Files that are not what they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changes {
+pub struct ChangeReport {
     /// Made, sorted; at most as many as were asked for.
     pub created: Vec<String>,
     /// Written, sorted; at most as many.
@@ -211,7 +211,7 @@ pub struct Changes {
 
 /// What is remembered of a file that was touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Touch {
+pub struct TrackedFile {
     /// From the workspace.
     pub path: String,
     /// Bytes.
@@ -235,11 +235,11 @@ pub struct Touch {
 
 /// A file or link, and what tells its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
+pub struct FileDigest {
     /// From the workspace, as text.
     pub path: String,
     /// What it is itself; no directory.
-    pub kind: ItemKind,
+    pub kind: EntryKind,
     /// Bytes; 0 for what is no file.
     pub size: u64,
     /// Permission bits.
@@ -257,7 +257,7 @@ pub struct Sum {
 
 /// A file to be staged, or a further piece of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Staged {
+pub struct StagedFile {
     /// From the workspace.
     pub path: String,
     /// Permission bits.
@@ -271,9 +271,9 @@ pub struct Staged {
 
 /// Why an act was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct WorkspaceError {
     /// What a caller can tell apart.
-    pub code: TroubleCode,
+    pub code: WorkspaceErrorCode,
     /// What the kernel or a parser said, if that tells more.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
@@ -285,16 +285,16 @@ pub struct Trouble {
     pub lines: Vec<u64>,
 }
 
-impl Trouble {
+impl WorkspaceError {
     /// One that says no more than its code.
     #[must_use]
-    pub fn of(code: TroubleCode) -> Self {
+    pub fn of(code: WorkspaceErrorCode) -> Self {
         Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
     }
 
     /// One with what the kernel or a parser said.
     #[must_use]
-    pub fn saying(code: TroubleCode, detail: impl Into<String>) -> Self {
+    pub fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..Self::of(code) }
     }
 }
@@ -302,7 +302,7 @@ impl Trouble {
 /// Troubles that a caller can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TroubleCode {
+pub enum WorkspaceErrorCode {
     /// There is nothing at the path.
     NotFound,
     /// Something is there already.

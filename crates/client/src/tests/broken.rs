@@ -3,7 +3,7 @@
 use super::*;
 
 async fn exec_cut_at(cut: Cut, stdin: Option<&[u8]>) -> (Result<coracle_types::ExecOutput, Error>, usize) {
-    let world = Arc::new(Mutex::new(World::default()));
+    let world = Arc::new(Mutex::new(Fixture::default()));
     let link = cut_link(cut, {
         let world = Arc::clone(&world);
         move |_, guest| play(Arc::clone(&world), guest)
@@ -80,7 +80,7 @@ async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
                 guest.greet(&format!("run {nth}")).await;
                 while let Some(Frame { channel, head, .. }) = guest.asked().await {
                     match head {
-                        Ask::Exec(exec) => {
+                        Request::Exec(exec) => {
                             count.fetch_add(1, Ordering::Relaxed);
                             if begins {
                                 guest.say(channel, begun(&exec.job), b"").await;
@@ -88,7 +88,9 @@ async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
                             }
                             return;
                         }
-                        _ => guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await,
+                        _ => {
+                            guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await
+                        }
                     }
                 }
             }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-pub struct Fault {
+pub struct RpcError {
     /// What a caller can tell apart.
-    pub code: FaultCode,
+    pub code: ErrorCode,
     /// A sentence without a final period.
     pub message: String,
     /// What the sentence is about.
@@ -20,10 +20,10 @@ pub struct Fault {
 /// Bytes of a fault's message, at most.
 const LONGEST_MESSAGE: usize = 4 << 10;
 
-impl Fault {
+impl RpcError {
     /// A fault without details. What is said beyond 4 KiB is cut: it may quote anything, and goes into a header.
     #[must_use]
-    pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let mut message = message.into();
         message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
         Self { code, message, about: BTreeMap::new() }
@@ -33,7 +33,7 @@ impl Fault {
 /// Faults that a caller can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FaultCode {
+pub enum ErrorCode {
     /// What was asked for makes no sense.
     Invalid,
     /// The work directory is missing, or no directory.

@@ -7,19 +7,19 @@ async fn what_is_too_long_to_be_asked_is_refused_here() {
     let link = link(|_, mut guest| async move { guest.greet("a run").await });
     let long = "x".repeat(1 << 16);
     for refused in [link.stat(at(&long)).await.map(drop), link.get(at(&long), 0, 1).await.map(drop)] {
-        assert!(matches!(refused, Err(Error::Refused(fault)) if fault.code == FaultCode::TooLong));
+        assert!(matches!(refused, Err(Error::Refused(fault)) if fault.code == ErrorCode::TooLong));
     }
 }
 
 #[tokio::test]
 async fn faults_are_what_a_caller_can_act_on() {
     for (code, expected) in [
-        (FaultCode::NoDirectory, "no `/` in the container"),
-        (FaultCode::NoShell, "the container has no `/bin/sh`"),
-        (FaultCode::CannotStart, "because"),
+        (ErrorCode::NoDirectory, "no `/` in the container"),
+        (ErrorCode::NoShell, "the container has no `/bin/sh`"),
+        (ErrorCode::CannotStart, "because"),
     ] {
         let link = against(move |mut guest, channel, _| async move {
-            guest.say(channel, Say::Failed(Fault::new(code, "because")), b"").await;
+            guest.say(channel, GuestMessage::Failed(RpcError::new(code, "because")), b"").await;
             guest.idle().await;
         });
         assert_eq!(link.exec(command()).await.unwrap_err().to_string(), expected);
@@ -27,7 +27,7 @@ async fn faults_are_what_a_caller_can_act_on() {
     let link = link(|_, mut guest| async move {
         guest.greet("a run").await;
         while let Some(Frame { channel, .. }) = guest.asked().await {
-            guest.say(channel, Say::Failed(Fault::new(FaultCode::NoJob, "none")), b"").await;
+            guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
         }
     });
     let job = JobId::random();
@@ -44,8 +44,8 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
             guest.greet("a run").await;
             let Some(Frame { channel, head, .. }) = guest.asked().await else { return };
             tokio::time::sleep(Duration::from_secs(4)).await;
-            if let (Ask::Wait(wait), 1) = (head, nth) {
-                let job = coracle_protocol::Job {
+            if let (Request::Wait(wait), 1) = (head, nth) {
+                let job = coracle_protocol::JobInfo {
                     job: wait.job,
                     pid: 1,
                     command: String::new(),
@@ -55,14 +55,14 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
                     ended_ms: None,
                     end: ended(0, 0, 0),
                 };
-                let reason = coracle_protocol::Reason::Limit;
-                let waited = Waited { reason, found: None, job, ms: wait.limit_ms, tail: None };
-                guest.say(channel, Say::Answer(Answer::Waited(waited)), b"").await;
+                let reason = coracle_protocol::WaitOutcome::Limit;
+                let waited = WaitResult { reason, found: None, job, ms: wait.limit_ms, tail: None };
+                guest.say(channel, GuestMessage::Answer(CallReply::Waited(waited)), b"").await;
                 guest.asked().await;
             }
         }
     });
-    let wait = Wait {
+    let wait = WaitRequest {
         job: JobId::random().to_string(),
         pattern: None,
         ignore_case: false,
@@ -78,8 +78,8 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
     assert_eq!(dials.load(Ordering::Relaxed), 4, "one more each for the wait and for stat, none for the removal");
 }
 
-fn put(content: &[u8]) -> Put {
-    Put {
+fn put(content: &[u8]) -> WriteFile {
+    WriteFile {
         at: at("/f"),
         mode: None,
         exact: false,
@@ -96,19 +96,19 @@ async fn files_go_and_come_in_pieces() {
         let mut content = Vec::new();
         while let Some(Frame { channel, head, payload }) = guest.asked().await {
             match head {
-                Ask::Data { last } => {
-                    guest.say(channel, Say::Credit(payload.len() as u64), b"").await;
+                Request::Data { last } => {
+                    guest.say(channel, GuestMessage::Credit(payload.len() as u64), b"").await;
                     content.extend(payload);
                     if last {
                         guest.say(channel, file("f"), b"").await;
                     }
                 }
-                Ask::Get { .. } => {
+                Request::Get { .. } => {
                     guest.say(channel, file("f"), b"").await;
                     for piece in content.chunks(20_000) {
-                        guest.say(channel, Say::Data { last: false }, piece).await;
+                        guest.say(channel, GuestMessage::Data { last: false }, piece).await;
                     }
-                    guest.say(channel, Say::Data { last: true }, b"").await;
+                    guest.say(channel, GuestMessage::Data { last: true }, b"").await;
                 }
                 _ => {}
             }

@@ -13,30 +13,39 @@ use std::time::Duration;
 
 use coracle_protocol::codec::Frame;
 use coracle_protocol::{
-    Answer, Ask, At, End, Entry, Fault, FaultCode, Hello, Kind, MAX_CHANNELS, Say, State, Stream, WINDOW, Wait, Waited,
-    Who,
+    CallReply, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, GuestMessage, Hello, MAX_CHANNELS,
+    Request, RpcError, Stream, UserSpec, WINDOW, WaitRequest, WaitResult,
 };
 use coracle_types::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use crate::files::Put;
+use crate::files::WriteFile;
 use crate::link::Link;
-use crate::script::{COMPLAINED, Cut, Guest, PRINTED, World, begun, cut_link, ended, link, out, play};
+use crate::test_support::{COMPLAINED, Cut, Fixture, Guest, PRINTED, begun, cut_link, ended, link, out, play};
 
 fn command() -> Exec {
     Exec::new(Command::Argv(vec!["say".into(), "it".into()]), Ids::ROOT, ContainerPath::root())
 }
 
-fn at(path: &str) -> At {
-    At { user: Who::Name("root".into()), path: path.into(), follow: true }
+fn at(path: &str) -> FileRef {
+    FileRef { user: UserSpec::Name("root".into()), path: path.into(), follow: true }
 }
 
-fn file(name: &str) -> Say {
-    let (kind, link) = (Kind::File, None);
+fn file(name: &str) -> GuestMessage {
+    let (kind, link) = (FileKind::File, None);
     let name = name.to_owned();
-    Say::Answer(Answer::File(Entry { name, kind, size: 0, mode: 0o644, uid: 0, gid: 0, changed_ns: 0, link }))
+    GuestMessage::Answer(CallReply::File(FileEntry {
+        name,
+        kind,
+        size: 0,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        changed_ns: 0,
+        link,
+    }))
 }
 
 fn lost<T>(outcome: Result<T, Error>) -> String {
@@ -57,8 +66,8 @@ where
         async move {
             guest.greet("a run").await;
             let job = match guest.asked().await {
-                Some(Frame { channel, head: Ask::Exec(exec), .. }) => (channel, exec.job),
-                Some(Frame { channel, head: Ask::Attach { job, .. }, .. }) => (channel, job),
+                Some(Frame { channel, head: Request::Exec(exec), .. }) => (channel, exec.job),
+                Some(Frame { channel, head: Request::Attach { job, .. }, .. }) => (channel, job),
                 _ => return,
             };
             act(guest, job.0, job.1).await;
@@ -75,7 +84,7 @@ async fn many_calls_at_once_get_each_its_own_answer_and_only_so_many_are_open() 
         while left > 0 {
             let mut asked = Vec::new();
             while asked.len() < left.min(MAX_CHANNELS) {
-                let Some(Frame { channel, head: Ask::Stat(at), .. }) = guest.hear().await else { continue };
+                let Some(Frame { channel, head: Request::Stat(at), .. }) = guest.hear().await else { continue };
                 asked.push((channel, at.path));
             }
             assert!(timeout(Duration::from_secs(1), guest.hear()).await.is_err(), "one more than may be open");
@@ -104,12 +113,12 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
         let (mut room, mut sent, mut flooded) = (WINDOW, 0, 0);
         while let Some(Frame { channel, head, .. }) = guest.hear().await {
             match head {
-                Ask::Exec(exec) => {
+                Request::Exec(exec) => {
                     flooded = channel;
                     guest.say(channel, begun(&exec.job), b"").await;
                 }
-                Ask::Credit(more) => room += more,
-                Ask::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                Request::Credit(more) => room += more,
+                Request::Stat(at) => guest.say(channel, file(&at.path), b"").await,
                 _ => {}
             }
             while room > 0 && sent < 4 * WINDOW {
@@ -119,7 +128,7 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
             }
             assert!(room <= WINDOW);
             if sent == 4 * WINDOW && flooded != 0 {
-                guest.say(flooded, Say::End(ended(0, sent, 0)), b"").await;
+                guest.say(flooded, GuestMessage::End(ended(0, sent, 0)), b"").await;
                 flooded = 0;
             }
         }
@@ -150,17 +159,17 @@ async fn a_long_input_goes_as_fast_as_it_is_taken() {
     let link = against(|mut guest, channel, job| async move {
         guest.say(channel, begun(&job), b"").await;
         let (mut taken, mut held) = (0, 0);
-        while let Some(Frame { head: Ask::Data { last }, payload, .. }) = guest.hear().await {
+        while let Some(Frame { head: Request::Data { last }, payload, .. }) = guest.hear().await {
             held += payload.len() as u64;
             assert!(held <= WINDOW, "more than there was room for");
             if held > WINDOW / 2 || last {
-                guest.say(channel, Say::Credit(held), b"").await;
+                guest.say(channel, GuestMessage::Credit(held), b"").await;
                 (taken, held) = (taken + held, 0);
             }
             if last {
                 let count = taken.to_string();
                 guest.say(channel, out(Stream::Stdout, 0), count.as_bytes()).await;
-                guest.say(channel, Say::End(ended(0, count.len() as u64, 0)), b"").await;
+                guest.say(channel, GuestMessage::End(ended(0, count.len() as u64, 0)), b"").await;
             }
         }
     });
@@ -175,7 +184,7 @@ async fn what_is_sent_of_both_ends_is_what_is_kept() {
         guest.say(channel, begun(&job), b"").await;
         guest.say(channel, out(Stream::Stdout, 0), b"0123").await;
         guest.say(channel, out(Stream::Stdout, 96), b"wxyz").await;
-        guest.say(channel, Say::End(End { left: 2, ..ended(1, 100, 50) }), b"").await;
+        guest.say(channel, GuestMessage::End(ExecStatus { left: 2, ..ended(1, 100, 50) }), b"").await;
         guest.idle().await;
     });
     let output = link.exec(Exec { keep_bytes: 7, ..command() }).await.unwrap();
@@ -186,19 +195,19 @@ async fn what_is_sent_of_both_ends_is_what_is_kept() {
 
 #[tokio::test]
 async fn states_of_an_end_are_exits() {
-    let end = |state, code| End { state, code, ..ended(0, 0, 0) };
+    let end = |state, code| ExecStatus { state, code, ..ended(0, 0, 0) };
     for (at_limit, end, exit) in [
-        (AtLimit::End, end(State::Exited, Some(7)), Exit::Code(7)),
-        (AtLimit::End, end(State::TotalTime, Some(137)), Exit::TimedOut(LimitKind::Total)),
-        (AtLimit::End, end(State::Silence, None), Exit::TimedOut(LimitKind::Silence)),
-        (AtLimit::Keep, end(State::Silence, None), Exit::Running(LimitKind::Silence)),
-        (AtLimit::Keep, end(State::TotalTime, None), Exit::Running(LimitKind::Total)),
-        (AtLimit::Keep, end(State::Cancelled, Some(143)), Exit::Cancelled),
+        (AtLimit::End, end(ExecState::Exited, Some(7)), Exit::Code(7)),
+        (AtLimit::End, end(ExecState::TotalTime, Some(137)), Exit::TimedOut(LimitKind::Total)),
+        (AtLimit::End, end(ExecState::Silence, None), Exit::TimedOut(LimitKind::Silence)),
+        (AtLimit::Keep, end(ExecState::Silence, None), Exit::Running(LimitKind::Silence)),
+        (AtLimit::Keep, end(ExecState::TotalTime, None), Exit::Running(LimitKind::Total)),
+        (AtLimit::Keep, end(ExecState::Cancelled, Some(143)), Exit::Cancelled),
     ] {
         let link = against(move |mut guest, channel, _| {
             let end = end.clone();
             async move {
-                guest.say(channel, Say::End(end), b"").await;
+                guest.say(channel, GuestMessage::End(end), b"").await;
                 guest.idle().await;
             }
         });
@@ -215,8 +224,14 @@ async fn a_job_is_begun_when_the_guest_has_its_input() {
         async move {
             guest.say(channel, begun(&job), b"").await;
             while let Some(frame) = guest.hear().await {
-                if matches!(frame.head, Ask::Data { last: true }) {
-                    guest.say(channel, Say::End(End { state: State::Running, ..ended(0, 0, 0) }), b"").await;
+                if matches!(frame.head, Request::Data { last: true }) {
+                    guest
+                        .say(
+                            channel,
+                            GuestMessage::End(ExecStatus { state: ExecState::Running, ..ended(0, 0, 0) }),
+                            b"",
+                        )
+                        .await;
                 }
                 told.send(frame).unwrap();
             }
@@ -225,7 +240,9 @@ async fn a_job_is_begun_when_the_guest_has_its_input() {
     let exec = Exec { stdin: Some(Input::Bytes(b"in".to_vec())), ..command() };
     assert_eq!(link.start(exec, Some(32)).await.unwrap().pid, 7);
     drop(link);
-    let Some(Frame { head: Ask::Data { last: true }, payload, .. }) = tells.recv().await else { panic!("no input") };
+    let Some(Frame { head: Request::Data { last: true }, payload, .. }) = tells.recv().await else {
+        panic!("no input")
+    };
     assert_eq!(payload, b"in");
     assert_eq!(tells.recv().await, None, "nobody left it");
 }

@@ -1,6 +1,6 @@
 //! Connections that programs inside make to the host, each on a channel of its own.
 //!
-//! **Invariant:** a channel ends soon after its [`Outlet`] is dropped, whatever the program does: a link has few of them.
+//! **Invariant:** a channel ends soon after its [`Tunnel`] is dropped, whatever the program does: a link has few of them.
 
 use std::io;
 use std::pin::Pin;
@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use coracle_protocol::{Answer, Ask, Say};
+use coracle_protocol::{CallReply, GuestMessage, Request};
 use coracle_types::{Input, Result};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::call::{not_understood, refused};
-use crate::channels::Talk;
+use crate::channels::ReplyShape;
 use crate::connection::Channel;
-use crate::feed::Feed;
+use crate::input::InputSource;
 use crate::link::Link;
 
 /// Bytes of a connection that wait for who reads it.
@@ -36,7 +36,7 @@ const LOOKS: Duration = Duration::from_millis(50);
 /// A connection that a program inside made. To drop it is to end it; a program that is slow still gets all of it if it was
 /// shut down before.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct Tunnel {
     stream: DuplexStream,
     ends: Ends,
     _gone: DropGuard,
@@ -53,7 +53,7 @@ struct Ends {
     over: CancellationToken,
 }
 
-impl Outlet {
+impl Tunnel {
     /// Cancelled when its channel is no more, which is a while after it was dropped.
     #[must_use]
     pub fn over(&self) -> CancellationToken {
@@ -67,13 +67,13 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`](coracle_types::Error::Refused); the link broke.
-    pub async fn outlet(&self, port: u16) -> Result<Option<Outlet>> {
+    pub async fn outlet(&self, port: u16) -> Result<Option<Tunnel>> {
         let Some(connection) = self.current() else { return Ok(None) };
-        let opened = connection.open(Ask::Outlet(port), Vec::new(), Talk::Outlet { heard: false }).await;
+        let opened = connection.open(Request::Outlet(port), Vec::new(), ReplyShape::Outlet { heard: false }).await;
         let mut channel = opened.map_err(|it| it.of("outlet"))?;
         match channel.next().await.map_err(|it| it.of("outlet"))? {
-            (Say::Answer(Answer::Done), _) => {}
-            (Say::Failed(fault), _) => return Err(refused(fault)),
+            (GuestMessage::Answer(CallReply::Done), _) => {}
+            (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
             _ => return Err(not_understood()),
         }
         let ((near, stream), ends) = (duplex(WAITING), Ends::default());
@@ -83,14 +83,14 @@ impl Link {
             passing.await;
             drop(over);
         });
-        Ok(Some(Outlet { stream, _gone: ends.gone.clone().drop_guard(), ends }))
+        Ok(Some(Tunnel { stream, _gone: ends.gone.clone().drop_guard(), ends }))
     }
 }
 
 /// Until the guest has said its last word, or nobody is there any more on this side and the program had its time.
 async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>), ends: Ends) {
     let sender = channel.sender();
-    let mut feed = Feed::content(Input::Stream(Box::new(from)));
+    let mut feed = InputSource::content(Input::Stream(Box::new(from)));
     let all = CancellationToken::new();
     let sending = async {
         let _ = feed.run(&sender).await;
@@ -98,7 +98,7 @@ async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, Wri
         std::future::pending::<()>().await;
     };
     let receiving = async {
-        while let Ok((Say::Data { last }, piece)) = channel.next().await {
+        while let Ok((GuestMessage::Data { last }, piece)) = channel.next().await {
             // What nobody listens to any more is let go, since who listens no more may still have said something.
             let _ = to.write_all(&piece).await;
             channel.took(piece.len());
@@ -128,13 +128,13 @@ async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, Wri
     }
 }
 
-impl AsyncRead for Outlet {
+impl AsyncRead for Tunnel {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Outlet {
+impl AsyncWrite for Tunnel {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

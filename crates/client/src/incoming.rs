@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_protocol::Say;
+use coracle_protocol::GuestMessage;
 use tokio::sync::Notify;
 
 /// Something that was said, with its payload.
-pub(crate) type Heard = (Say, Vec<u8>);
+pub(crate) type Incoming = (GuestMessage, Vec<u8>);
 
 /// Things that wait on a channel, at most. Output leaves out a part now and then, and never thousands of times.
 const MAX_WAITING: usize = 4096;
@@ -20,7 +20,7 @@ const IN_ORDER: usize = 256;
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Heard>,
+    waiting: VecDeque<Incoming>,
     closed: bool,
 }
 
@@ -38,21 +38,21 @@ impl Shared {
 
 /// Puts things in. To drop it is to say that nothing more comes.
 #[derive(Debug)]
-pub(crate) struct Tell(Arc<Shared>);
+pub(crate) struct IncomingSender(Arc<Shared>);
 
 /// Takes things out.
 #[derive(Debug)]
-pub(crate) struct Inbox(Arc<Shared>);
+pub(crate) struct IncomingReceiver(Arc<Shared>);
 
 /// An empty inbox.
-pub(crate) fn inbox() -> (Tell, Inbox) {
+pub(crate) fn inbox() -> (IncomingSender, IncomingReceiver) {
     let shared = Arc::new(Shared::default());
-    (Tell(Arc::clone(&shared)), Inbox(shared))
+    (IncomingSender(Arc::clone(&shared)), IncomingReceiver(shared))
 }
 
-impl Tell {
+impl IncomingSender {
     /// `false` when too much waits.
-    pub(crate) fn put(&self, say: Say, payload: Vec<u8>) -> bool {
+    pub(crate) fn put(&self, say: GuestMessage, payload: Vec<u8>) -> bool {
         let mut state = self.0.lock();
         let Some((say, payload)) = join(&mut state.waiting, say, payload) else { return true };
         let fits = state.waiting.len() < MAX_WAITING;
@@ -64,16 +64,16 @@ impl Tell {
     }
 }
 
-impl Drop for Tell {
+impl Drop for IncomingSender {
     fn drop(&mut self) {
         self.0.lock().closed = true;
         self.0.wake.notify_one();
     }
 }
 
-impl Inbox {
+impl IncomingReceiver {
     /// The next thing; `None` when nothing more comes. Safe to abandon.
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
+    pub(crate) async fn next(&mut self) -> Option<Incoming> {
         loop {
             {
                 let mut state = self.0.lock();
@@ -90,17 +90,19 @@ impl Inbox {
 }
 
 /// Makes a piece one with what waits, if it follows on it; else gives it back.
-fn join(waiting: &mut VecDeque<Heard>, say: Say, payload: Vec<u8>) -> Option<Heard> {
+fn join(waiting: &mut VecDeque<Incoming>, say: GuestMessage, payload: Vec<u8>) -> Option<Incoming> {
     let near = if waiting.len() < IN_ORDER { 1 } else { 2 };
     for (before, bytes) in waiting.iter_mut().rev().take(near) {
         match (before, &say) {
-            (Say::Out { stream, offset }, Say::Out { stream: same, offset: next }) if stream == same => {
+            (GuestMessage::Out { stream, offset }, GuestMessage::Out { stream: same, offset: next })
+                if stream == same =>
+            {
                 if offset.checked_add(bytes.len() as u64) != Some(*next) {
                     break;
                 }
             }
-            (Say::Out { .. }, Say::Out { .. }) => continue,
-            (Say::Data { last: before @ false }, Say::Data { last }) => *before = *last,
+            (GuestMessage::Out { .. }, GuestMessage::Out { .. }) => continue,
+            (GuestMessage::Data { last: before @ false }, GuestMessage::Data { last }) => *before = *last,
             _ => break,
         }
         bytes.extend(payload);
@@ -115,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    fn out(stream: Stream, offset: u64) -> Say {
-        Say::Out { stream, offset }
+    fn out(stream: Stream, offset: u64) -> GuestMessage {
+        GuestMessage::Out { stream, offset }
     }
 
     #[tokio::test]
@@ -142,7 +144,7 @@ mod tests {
         }
         drop(tell);
         let (mut next, mut count) = ([0; 2], 0);
-        while let Some((Say::Out { stream, offset }, bytes)) = inbox.next().await {
+        while let Some((GuestMessage::Out { stream, offset }, bytes)) = inbox.next().await {
             let next = &mut next[usize::from(stream == Stream::Stderr)];
             assert_eq!(offset, *next);
             *next += bytes.len() as u64;
@@ -155,9 +157,9 @@ mod tests {
     async fn pieces_of_a_file_wait_as_one_with_their_end() {
         let (tell, mut inbox) = inbox();
         for last in [false, false, true] {
-            assert!(tell.put(Say::Data { last }, b"x".to_vec()));
+            assert!(tell.put(GuestMessage::Data { last }, b"x".to_vec()));
         }
-        assert_eq!(inbox.next().await, Some((Say::Data { last: true }, b"xxx".to_vec())));
+        assert_eq!(inbox.next().await, Some((GuestMessage::Data { last: true }, b"xxx".to_vec())));
     }
 
     #[test]

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((&call["operation"], &call["host_path"]), (&"copy_out".into(), &"./x".into()));
         let call = copies("./x", "web:/x").unwrap();
         assert_eq!((&call["operation"], &call["container_path"]), (&"copy_in".into(), &"/x".into()));
-        assert!(copies("x", "y").unwrap_err().hint.unwrap().contains("web:/tmp/"));
+        assert!(copies("x", "y").unwrap_err().into_inner().hint.unwrap().contains("web:/tmp/"));
         assert!(copies("a:x", "b:y").is_err());
     }
 }

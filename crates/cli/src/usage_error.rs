@@ -168,7 +168,7 @@ mod tests {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
         let err = command(operations::ALL, &words).try_get_matches_from(&words).unwrap_err();
         let failure = super::failure(&err, &words).unwrap();
-        format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.unwrap())
+        format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.as_deref().unwrap())
     }
 
     #[test]

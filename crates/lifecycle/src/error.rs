@@ -139,9 +139,9 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No engine could be had; the reason is that of whoever gives engines.
+    /// No engine is available, for the reason that the source of engines gives.
     #[error("no engine")]
-    NoEngine(#[source] Box<dyn std::error::Error + Send + Sync>),
+    NoEngine(#[source] Box<coracle_runtime::failure::Failure>),
     /// The engine refused or failed.
     #[error(transparent)]
     Runtime(#[from] coracle_runtime::Error),

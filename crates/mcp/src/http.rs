@@ -266,7 +266,9 @@ mod tests {
     fn check(address: &str) -> String {
         match (Http { address: address.to_owned(), token_file: None }).address() {
             Ok(address) => address.to_string(),
-            Err(failure) => format!("{}: {}\n{}", failure.code.word(), failure.message, failure.hint.unwrap()),
+            Err(failure) => {
+                format!("{}: {}\n{}", failure.code.word(), failure.message, failure.hint.as_deref().unwrap())
+            }
         }
     }
 

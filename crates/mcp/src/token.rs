@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn refused(path: &Path) -> String {
-        Token::at(path, uid()).unwrap_err().message
+        Token::at(path, uid()).unwrap_err().into_inner().message
     }
 
     fn opens(token: &Token, values: &[&str]) -> bool {

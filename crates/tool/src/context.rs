@@ -309,7 +309,8 @@ fn session(host: &Host, options: &Options, mouth: Mouth) -> Result<ContainerName
     ContainerName::parse(&name).map_err(|err| {
         let failure = Failure::from(err);
         let grammar = failure.hint.clone().unwrap_or_default();
-        Failure { message: format!("`{}` is not a session name", name.escape_debug()), ..failure }
+        failure
+            .with_message(format!("`{}` is not a session name", name.escape_debug()))
             .detail("field", "session")
             .hint(grammar)
     })

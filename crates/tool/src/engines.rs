@@ -192,9 +192,8 @@ impl coracle_lifecycle::Engines for Engines {
     }
 }
 
-/// Turned into the same failure again where the answer is made.
 fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
-    coracle_lifecycle::Error::NoEngine(Box::new(failure))
+    coracle_lifecycle::Error::NoEngine(Box::new(failure.into_inner()))
 }
 
 /// How to reach the configured engine.
@@ -269,8 +268,10 @@ mod tests {
         let message =
             "no container engine answers: no `podman` program was found; docker is installed and does not answer";
         assert_eq!(failure.message, message);
-        assert!(failure.hint.unwrap().contains("`preflight`"));
-        assert!(unavailable(vec![(EngineKind::Podman, missing())]).hint.unwrap().contains("coracle setup"));
+        assert!(failure.into_inner().hint.unwrap().contains("`preflight`"));
+        assert!(
+            unavailable(vec![(EngineKind::Podman, missing())]).into_inner().hint.unwrap().contains("coracle setup")
+        );
     }
 
     #[test]
@@ -282,7 +283,7 @@ mod tests {
         let down = Error::Unavailable { engine: EngineKind::Container, denied: false, excerpt: Excerpt::default() };
         let failure = unavailable(vec![(EngineKind::Container, down)]);
         assert_eq!(failure.code.word(), "engine_unavailable");
-        assert!(failure.hint.unwrap().contains("container system start"));
+        assert!(failure.into_inner().hint.unwrap().contains("container system start"));
     }
 
     #[tokio::test(start_paused = true)]

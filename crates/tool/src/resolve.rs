@@ -231,7 +231,7 @@ fn mounts(args: &Create, (workdir, by_default): (&ContainerPath, bool), cx: &Con
             Ok(_) if copies => copied = true,
             Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),
             Err(failure) if asked == Some(true) => return Err(failure),
-            Err(failure) => unmounted = Some(failure.message),
+            Err(failure) => unmounted = Some(failure.into_inner().message),
         }
     }
     let mount_cwd = !mounts.is_empty();

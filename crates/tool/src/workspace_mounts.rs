@@ -133,5 +133,5 @@ fn no_binds(host: &HostPath) -> Failure {
 
 /// A refusal in the words of this place.
 fn denied(message: &str, problem: Problem) -> Failure {
-    Failure { message: message.to_owned(), ..Refused { problems: vec![problem] }.into() }
+    Failure::from(Refused { problems: vec![problem] }).with_message(message)
 }

@@ -1,7 +1,8 @@
 //! The words that all crates of the host share: names, paths, sizes, secrets, commands and how they end, errors.
 //!
 //! A value here is parsed once, where it comes in, and nobody checks it again. [`Error`] is the one family of errors of
-//! engines, guests and programs: a variant is something that a caller can react to.
+//! engines, guests and programs: a variant is something that a caller can react to. [`Failure`](failure::Failure) is what
+//! a call answers in place of a result: a code, a message, what to do next.
 //!
 //! **Invariant:** values only. Nothing here starts, opens or sends anything; [`ProcessId`] alone reads `/proc`.
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
@@ -14,6 +15,7 @@ mod capture;
 mod engine;
 mod error;
 mod exec;
+pub mod failure;
 mod name;
 mod path;
 mod process;

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_nearly_right_is_named() {
-        let hint = |text: &str| Config::read(text, text.starts_with('{')).unwrap_err().hint.unwrap();
+        let hint = |text: &str| Config::read(text, text.starts_with('{')).unwrap_err().into_inner().hint.unwrap();
         assert!(hint("engin = 1\n").starts_with("did you mean `engine`?"));
         assert!(hint("{\"exec\": {\n\"grce\": 1}}").starts_with("did you mean `grace`?"));
         assert!(hint("engine = \"podmann\"\n").starts_with("did you mean `podman`?"));
@@ -230,7 +230,7 @@ mod tests {
             "{ languages = [\"bash\"] }",
             "\"x\"",
         ] {
-            let fault = read(bad).expect_err(bad).message;
+            let fault = read(bad).expect_err(bad).into_inner().message;
             assert!(fault.contains("run_code.preload"), "{fault}");
         }
         let strict = Config::read("policy = \"strict\"\nrun_code.preload.command = [\"x\"]\n", false).unwrap_err();

@@ -89,7 +89,7 @@ mod tests {
 
     fn fault(mount: &str) -> Option<String> {
         let text = format!("[[workspace.mounts]]\nhost_path = \"p\"\n{mount}\n");
-        Config::read(&text, false).err().map(|it| it.message)
+        Config::read(&text, false).err().map(|it| it.into_inner().message)
     }
 
     #[test]

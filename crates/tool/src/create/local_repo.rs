@@ -50,5 +50,5 @@ pub(super) async fn clear(place: &Place, repos: &[Repo]) {
 
 /// A part of the step `repos`.
 pub(super) fn failed(name: &str, failure: Failure) -> Item {
-    Item::failed(name, failure.message).with("code", failure.code.word())
+    Item::failed(name, &failure.message).with("code", failure.code.word())
 }

@@ -51,7 +51,7 @@ impl Filling<'_> {
         let (started, step) = match self.started(asked, making).await {
             Ok(step) => (true, step),
             Err(failure) => {
-                let step = Step::flawed("main", Status::Failed, "it did not start", failure.message);
+                let step = Step::flawed("main", Status::Failed, "it did not start", &failure.message);
                 (false, if failure.code == Code::PolicyDenied { step.code("policy_denied") } else { step })
             }
         };

@@ -110,7 +110,7 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
         }
         Err(failure) => {
             let failure = Failure::from(failure);
-            Step::flawed("workspace", Status::Failed, "nothing was copied in", failure.message)
+            Step::flawed("workspace", Status::Failed, "nothing was copied in", failure.into_inner().message)
         }
     })
 }

@@ -78,7 +78,7 @@ pub(super) async fn copied(
     Some(match done.await {
         Ok(copied) => Item::success(name).with("path", path.as_str()).with("files", copied.moved.files),
         Err(failure) => {
-            Item::failed(name, failure.message).with("code", failure.code.word()).with("path", path.as_str())
+            Item::failed(name, &failure.message).with("code", failure.code.word()).with("path", path.as_str())
         }
     })
 }

@@ -24,10 +24,7 @@ impl From<StackError> for Failure {
                 Self::new(Code::ComposeFailed, message).hint(hint(&bad)).detail("services", bad)
             }
             StackError::Changed(refused) => refused.into(),
-            StackError::Engine(err) => {
-                let failure = Self::from(err);
-                Self { code: Code::ComposeFailed, ..failure }
-            }
+            StackError::Engine(err) => Self::from(err).with_code(Code::ComposeFailed),
             other => Self::internal(other),
         }
     }

@@ -49,7 +49,7 @@ mod tests {
         ] {
             let failure = Failure::from(err);
             assert_eq!(failure.code.word(), code);
-            assert!(failure.hint.unwrap().contains(hint));
+            assert!(failure.into_inner().hint.unwrap().contains(hint));
         }
         let failure = Failure::from(Error::TooMany { limit: 2, current: 2 });
         assert_eq!(failure.details["setting"], "jobs.max_running");

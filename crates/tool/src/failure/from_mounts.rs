@@ -14,7 +14,8 @@ impl From<ImportError> for Failure {
                 .hint("give the mounts a `mount_path` each, or leave the file out with `exclude_glob`"),
             ImportError::Refused { path, problem } => {
                 let refused = Self::from(Refused { problems: vec![*problem] });
-                Self { message, ..refused }
+                refused
+                    .with_message(message)
                     .detail("path", path)
                     .hint("leave the link out with `exclude_glob`, or `follow_symlinks` false")
             }

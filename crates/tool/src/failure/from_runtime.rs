@@ -289,7 +289,8 @@ mod tests {
     use super::{EngineKind, ErrorCode, Failure};
 
     fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
-        let failure = err.into();
+        let failure: Failure = err.into();
+        let failure = failure.into_inner();
         let told = (failure.code.word(), failure.message, failure.hint.unwrap_or_default());
         assert_eq!((told.0.as_str(), told.1.as_str()), (code, message));
         assert!(told.2.contains(hint), "{}", told.2);
@@ -363,6 +364,6 @@ mod tests {
         let err = Handle::parse("../../x").unwrap_err();
         let failure = Failure::from(err);
         assert_eq!(failure.code, super::Code::InvalidName);
-        assert!(failure.hint.unwrap().starts_with("use letters"));
+        assert!(failure.into_inner().hint.unwrap().starts_with("use letters"));
     }
 }

@@ -1,14 +1,21 @@
 //! What to do next when a sandbox or its worktree is not what was asked for.
 
+use coracle_runtime::failure;
 use coracle_sandbox as sandbox;
 
 use super::{Code, Failure};
 
 impl From<sandbox::Failure> for Failure {
     fn from(it: sandbox::Failure) -> Self {
-        let Some(code) = Code::of_word(&it.code.word()) else { return Self::internal(it) };
+        let Ok(code) = serde_json::from_value::<Code>(it.code.word().into()) else { return Self::internal(it) };
         let hint = it.hint.or_else(|| hint(code).map(str::to_owned));
-        Self { hint, retryable: it.retryable, details: it.details, ..Self::new(code, it.message) }
+        failure::Failure {
+            hint,
+            retryable: it.retryable,
+            details: it.details,
+            ..failure::Failure::new(code, it.message)
+        }
+        .into()
     }
 }
 

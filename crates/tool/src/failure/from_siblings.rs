@@ -56,7 +56,8 @@ impl From<lifecycle::Error> for Failure {
             Error::HostPath(err) => err.into(),
             Error::Copy(source) => {
                 let failure = Self::from(coracle_runtime::Error::Archive(source));
-                Self { message: format!("{message}: {}", failure.message), ..failure }
+                let message = format!("{message}: {}", failure.message);
+                failure.with_message(message)
             }
             Error::SaveFailed { paths, reason } => {
                 Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(
@@ -65,10 +66,7 @@ impl From<lifecycle::Error> for Failure {
                 )
             }
             Error::Store(err) => err.into(),
-            Error::NoEngine(source) => match source.downcast::<Self>() {
-                Ok(failure) => *failure,
-                Err(other) => Self::new(Code::EngineUnavailable, other.to_string()),
-            },
+            Error::NoEngine(failure) => (*failure).into(),
             Error::Runtime(err) => err.into(),
             Error::Several(errors) => several(errors),
             other => Self::internal(other),
@@ -84,7 +82,7 @@ fn several(errors: Vec<lifecycle::Error>) -> Failure {
     let messages: Vec<String> = told.iter().map(|it| it.message.clone()).collect();
     let count = told.len();
     let Some(first) = told.into_iter().next() else { return Failure::internal("a failure without a reason") };
-    Failure { message: messages.join("; "), ..first }.detail("failed", count)
+    first.with_message(messages.join("; ")).detail("failed", count)
 }
 
 impl From<lifecycle::StoreError> for Failure {
@@ -232,7 +230,7 @@ mod tests {
     #[test]
     fn a_failure_that_went_through_lifecycle_comes_out_as_it_was() {
         let failure = Failure::not_found("engine", "x", &[]);
-        assert_eq!(Failure::from(Error::NoEngine(Box::new(failure.clone()))), failure);
+        assert_eq!(Failure::from(Error::NoEngine(Box::new(failure.clone().into_inner()))), failure);
     }
 
     #[test]

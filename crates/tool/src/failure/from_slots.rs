@@ -20,7 +20,7 @@ pub(crate) fn slot_failure(err: SlotError) -> Failure {
         SlotError::NotMade(err) => {
             let failure = Failure::from(err);
             let why = failure.code.word();
-            Failure { code: Code::CreateFailed, ..failure }.detail("why", why)
+            failure.with_code(Code::CreateFailed).detail("why", why)
         }
         err @ SlotError::OtherUser { .. } => Failure::new(Code::Unsupported, err.to_string())
             .detail("capability", "volume_owner")

@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
 
-mod code;
 mod from_compose;
 mod from_jobs;
 mod from_mounts;
@@ -14,40 +13,70 @@ mod from_snapshots;
 mod from_tools;
 mod reader;
 
-use coracle_runtime::{Problem, Refused};
+pub use coracle_runtime::failure::Code;
+use coracle_runtime::{Problem, Refused, failure};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub use self::code::Code;
 pub(crate) use self::from_runtime::code as code_of;
 pub(crate) use self::from_slots::slot_failure;
 pub use self::from_tools::tool_hint;
 pub use self::reader::Reader;
 
-/// A call that did not do what was asked.
+/// A failure with its hints, and the result fields that are known all the same.
+///
+/// The `From` implementations of this module add the hints, so that no crate below knows operations or settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// What agents branch on.
-    pub code: Code,
-    /// One sentence that names the thing.
-    pub message: String,
-    /// What to do next.
-    pub hint: Option<String>,
-    /// The same for a person at the command line, where that reads otherwise.
-    pub(crate) person_hint: Option<Box<str>>,
-    /// The same call may succeed later.
-    pub retryable: bool,
-    /// More, by code (containers.md 1.6).
-    pub details: Map<String, Value>,
-    /// Result fields of the operation that are known all the same, such as `container`.
+    failure: failure::Failure,
+    /// Result fields of the operation that are known although it failed, such as `container`.
     pub known: Map<String, Value>,
+}
+
+impl std::ops::Deref for Failure {
+    type Target = failure::Failure;
+
+    fn deref(&self) -> &Self::Target {
+        &self.failure
+    }
+}
+
+impl std::ops::DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.failure
+    }
+}
+
+impl From<failure::Failure> for Failure {
+    fn from(failure: failure::Failure) -> Self {
+        Self { failure, known: Map::new() }
+    }
 }
 
 impl Failure {
     /// A failure without a hint.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let (message, retryable) = (message.into(), code.is_retryable());
-        Self { code, message, hint: None, person_hint: None, retryable, details: Map::new(), known: Map::new() }
+        failure::Failure::new(code, message).into()
+    }
+
+    /// The failure without the known result fields.
+    #[must_use]
+    pub fn into_inner(self) -> failure::Failure {
+        self.failure
+    }
+
+    fn map(self, change: impl FnOnce(failure::Failure) -> failure::Failure) -> Self {
+        Self { failure: change(self.failure), known: self.known }
+    }
+
+    /// Replaces the code. Whether the call may be repeated stays as it was.
+    pub(crate) fn with_code(self, code: Code) -> Self {
+        self.map(|it| failure::Failure { code, ..it })
+    }
+
+    /// Replaces the message.
+    pub(crate) fn with_message(self, message: impl Into<String>) -> Self {
+        self.map(|it| failure::Failure { message: message.into(), ..it })
     }
 
     /// A fault of ours. The id also stands in the log, where the cause is told.
@@ -79,7 +108,7 @@ impl Failure {
     pub fn conflicting(fields: &[&str], message: &str) -> Self {
         Self::new(Code::ConflictingFields, message)
             .detail("fields", fields)
-            .hint(format!("give only one of {}", code::listed(fields)))
+            .hint(format!("give only one of {}", listed(fields)))
     }
 
     /// The configuration cannot be used.
@@ -104,24 +133,28 @@ impl Failure {
             .hint(hint)
     }
 
-    /// Says what to do next.
+    /// Sets what to do next.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        (self.hint, self.person_hint) = (Some(hint.into()), None);
-        self
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        self.map(|it| it.hint(hint))
+    }
+
+    /// Sets what to do next, in the words of each reader.
+    #[must_use]
+    pub(crate) fn hint_for(self, agent: impl Into<String>, person: impl Into<String>) -> Self {
+        self.map(|it| it.hint_for(agent, person))
     }
 
     /// Adds to `details`.
     #[must_use]
-    pub fn detail(mut self, key: &str, value: impl Serialize) -> Self {
-        self.details.insert(key.to_owned(), plain(value));
-        self
+    pub fn detail(self, key: &str, value: impl Serialize) -> Self {
+        self.map(|it| it.detail(key, value))
     }
 
     /// Adds a result field that is known although the call failed.
     #[must_use]
     pub fn known(mut self, key: &str, value: impl Serialize) -> Self {
-        self.known.insert(key.to_owned(), plain(value));
+        self.known.insert(key.to_owned(), serde_json::to_value(value).unwrap_or(Value::Null));
         self
     }
 
@@ -159,16 +192,21 @@ pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
     Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
 }
 
-/// Values given here are texts, numbers and lists of them, which have no way to fail.
-fn plain(value: impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or(Value::Null)
+/// The words as "`a`, `b` and `c`".
+fn listed(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|it| format!("`{it}`")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use insta::assert_json_snapshot;
 
-    use super::{Code, Failure};
+    use super::{Code, Failure, listed};
 
     #[test]
     fn an_answer_has_every_field_and_what_is_known() {
@@ -189,8 +227,14 @@ mod tests {
     }
 
     #[test]
+    fn lists_read_like_a_sentence() {
+        assert_eq!(listed(&["a"]), "`a`");
+        assert_eq!(listed(&["a", "b", "c"]), "`a`, `b` and `c`");
+    }
+
+    #[test]
     fn what_is_not_found_names_what_is_near() {
         let failure = Failure::not_found("container", "wbe", &["web".into()]);
-        assert_eq!(failure.hint.unwrap(), "did you mean `web`? `list` shows the containers there are");
+        assert_eq!(failure.into_inner().hint.unwrap(), "did you mean `web`? `list` shows the containers there are");
     }
 }

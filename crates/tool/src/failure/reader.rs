@@ -21,12 +21,6 @@ pub enum Reader {
 }
 
 impl Failure {
-    /// What to do next, in the words of each reader.
-    #[must_use]
-    pub(crate) fn hint_for(self, agent: impl Into<String>, person: impl Into<String>) -> Self {
-        Self { person_hint: Some(person.into().into_boxed_str()), ..self.hint(agent) }
-    }
-
     /// What to do without more rights, or the setting that lifts the refusal, which only a person changes.
     #[must_use]
     pub fn hint_setting(self, instead: &str, key: &str) -> Self {
@@ -67,7 +61,7 @@ mod tests {
     use crate::failure::Code;
 
     fn check(failure: &Failure, agent: &str, person: &str) {
-        let told = |reader: &Reader| failure.clone().told_to(reader).hint.unwrap();
+        let told = |reader: &Reader| failure.clone().told_to(reader).into_inner().hint.unwrap();
         assert_eq!(told(&Reader::Agent), agent);
         assert_eq!(told(&Reader::Person("/home/kim/.config/coracle/config.toml".into())), person);
     }

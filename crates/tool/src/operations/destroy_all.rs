@@ -156,7 +156,7 @@ fn one(it: &Listed, done: Result<Destroyed, Failure>) -> One {
         saved,
         review: review.findings,
         code: failure.as_ref().map(|it| it.code),
-        error: failure.map(|it| it.message),
+        error: failure.map(|it| it.into_inner().message),
         forgotten,
     }
 }

@@ -156,7 +156,7 @@ impl Pruning<'_> {
                 false => Some(coracle_lifecycle::prune(cx.engines(), &store, (&removing, &*tell), &it).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
-            let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).message);
+            let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);
             let Thing { name, id, reason, bytes, .. } = it;
             self.tell(Item { kind, name, id, reason, bytes, removed: done, error });
         }
@@ -260,7 +260,7 @@ impl Pruning<'_> {
         if !self.answer.dry_run {
             match self.cx.runtime().await?.image(ImageAct::Remove(id.clone())).await {
                 Ok(_) => removed = true,
-                Err(err) => error = Some(Failure::from(err).message),
+                Err(err) => error = Some(Failure::from(err).into_inner().message),
             }
         }
         self.tell(Item { kind, name, id: Some(id.to_string()), reason, bytes: Some(size), removed, error });

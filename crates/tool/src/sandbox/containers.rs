@@ -199,6 +199,7 @@ pub(super) fn key_of(session: &ContainerName) -> Option<SandboxKey> {
 
 /// A failure as `sandbox` tells it.
 pub(super) fn of_failure(failure: Failure) -> sandbox::Failure {
+    let failure = failure.into_inner();
     sandbox::Failure {
         code: sandbox::Code::Other(failure.code.word()),
         message: failure.message,

@@ -46,7 +46,9 @@ pub(super) fn as_told(failure: Failure) -> Failure {
         return failure;
     }
     let code = Code::EngineUnavailable;
-    Failure { code, retryable: code.is_retryable(), ..failure }
+    let mut failure = failure.with_code(code);
+    failure.retryable = code.is_retryable();
+    failure
 }
 
 #[cfg(test)]

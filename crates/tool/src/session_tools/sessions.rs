@@ -271,6 +271,7 @@ fn lifecycle_reason(it: Reason) -> coracle_lifecycle::Reason {
 
 /// A failure as the tools tell it.
 pub(crate) fn of_failure(failure: Failure) -> workspace::Failure {
+    let failure = failure.into_inner();
     workspace::Failure {
         code: workspace::Code::Other(failure.code.word()),
         message: failure.message,

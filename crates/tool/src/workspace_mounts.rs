@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use coracle_lifecycle::VolumeInit;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy, Problem, Refused};
-use coracle_workspace::{self as workspace, copy_in};
+use coracle_workspace::{self as workspace, GuestFs, import};
 
 use crate::config::{HostMount, MountMode, Workspace};
 use crate::context::Context;
@@ -29,7 +29,7 @@ pub(super) fn fill(cx: &Context, user: Ids) -> VolumeInit {
 async fn filled(cx: &Context, user: Ids, link: &Link) -> Result<(), Failure> {
     let copied = cx.config.workspace.mounts.iter().filter(|it| it.mode == MountMode::Copy);
     let mounts = copied.map(|it| copied_from(it, cx)).collect::<Result<Vec<_>, _>>()?;
-    let baseline = copy_in(link, (user, &ContainerPath::parse(ROOT)?), mounts).await?;
+    let baseline = import(&GuestFs::new(link.clone(), user, ContainerPath::parse(ROOT)?), mounts).await?;
     Ok(cx.session_containers()?.keep_baseline(&cx.call.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
 }
 

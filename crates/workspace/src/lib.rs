@@ -42,11 +42,11 @@ pub use code::Code;
 pub use concurrency::ConcurrencyLimit;
 pub use export::{
     Applied, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, SkippedFile, apply,
-    changes, diff, export, sums,
+    changes, diff, digests, export,
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
 pub use fs::{FsError, GuestFs, WorkspaceFs};
-pub use import::{Filter, HostMount, ImportError, ImportEstimate, copy_in, estimate};
+pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, import};
 pub use language::Language;
 pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::output::{Inline, characters};
 use crate::response::Result;
-use crate::shell::{self, Asked, Run};
+use crate::shell::{self, CommandLine, ShellCommand};
 use crate::{Code, Effect, Failure, Response, Role, Tool, Warning, Workspace};
 
 /// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
@@ -99,13 +99,13 @@ impl EvaluatePython {
         let _permit = workspace.calls().acquire().await?;
         let session = workspace.ensure_session(Role::Workspace).await?;
         let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
-        let asked = Asked { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
-        let run = Run { asked, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
+        let line = CommandLine { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
+        let run = ShellCommand { line, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
         let (output, survivors) = shell::run(workspace, &session, run).await?;
-        let ended = shell::ended(&output, survivors, (TIMEOUT, session.memory));
+        let ended = shell::ended(&output, survivors, TIMEOUT, session.memory);
         // Nothing in the answer has room for it; the files' versions have.
         shell::detect_changes(workspace, &session, &output, Self::NAME).await;
-        let mut answer = told(ended);
+        let mut answer = response(ended);
         answer.warnings.extend(shell::left_behind(survivors, workspace.settings.has_jobs));
         Ok(answer.at(&session))
     }
@@ -131,7 +131,7 @@ impl EvaluatePython {
     }
 }
 
-fn told(ended: shell::Ended) -> Response<Evaluated> {
+fn response(ended: shell::CommandResult) -> Response<Evaluated> {
     use crate::shell::Termination::{Cancelled, Exited, Oom, Signaled, TimedOut};
 
     let mut stderr = ended.stderr.clone();

@@ -59,6 +59,11 @@ pub(crate) struct Outcome<T> {
 }
 
 impl Session {
+    /// Sends one request to the guest's file service, as the session's user.
+    pub(crate) async fn request(&self, act: WorkspaceOp, content: &[u8]) -> coracle_runtime::Result<WorkspaceReply> {
+        self.link.space(self.user, &self.workdir, act, content).await
+    }
+
     /// All news of it, which whoever has it tells.
     pub(crate) fn told(&self) -> impl Iterator<Item = Warning> {
         self.replaced.iter().map(Warning::from).chain(self.warnings.iter().cloned())
@@ -184,7 +189,7 @@ impl Workspace {
             tokio::time::sleep(disk_quota::PAUSE).await;
             let begun = Instant::now();
             let act = WorkspaceOp::Measure { bounds: disk_quota::BOUNDS };
-            let done = session.link.space(session.user, &session.workdir, act, &[]).await;
+            let done = session.request(act, &[]).await;
             let bytes = if let Ok(WorkspaceReply::Measured { bytes, .. }) = done { Some(bytes) } else { None };
             workspace.disk_quota().record_scan(bytes, begun.elapsed());
         });
@@ -203,7 +208,7 @@ impl Workspace {
         if !known.is_empty() {
             let bytes = serde_json::to_vec(&known).unwrap_or_default();
             // Whoever has to read again what it read before has lost little.
-            let _ = session.link.space(session.user, &session.workdir, WorkspaceOp::Recall, &bytes).await;
+            let _ = session.request(WorkspaceOp::Recall, &bytes).await;
         }
     }
 
@@ -223,8 +228,7 @@ impl Workspace {
 
     /// Does something with the files of a container, within a call that has its place.
     pub(crate) async fn act(&self, session: &Session, act: WorkspaceOp) -> Result<WorkspaceReply> {
-        let done = session.link.space(session.user, &session.workdir, act, &[]).await;
-        done.map_err(|err| failed(&err, true))
+        session.request(act, &[]).await.map_err(|err| failed(&err, true))
     }
 
     /// What is known of touched files is kept for a container that comes after this one.
@@ -239,7 +243,7 @@ impl Workspace {
         act: WorkspaceOp,
         content: &[u8],
     ) -> coracle_runtime::Result<WorkspaceReply> {
-        let done = session.link.space(session.user, &session.workdir, act, content).await;
+        let done = session.request(act, content).await;
         self.sessions.touch(Role::Workspace).await;
         done
     }

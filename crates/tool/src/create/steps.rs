@@ -4,6 +4,7 @@ use coracle_lifecycle::{Creation, ManagedContainer, Review, Store, guided_sessio
 use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
 use super::no_guest::unguided;
@@ -103,7 +104,7 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
     cx.call.progress.message("copying the working directory in").await;
     let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
     let mount = workspace_mounts::working_dir(cx)?;
-    Ok(match coracle_workspace::copy_in(link, (user, workdir), vec![mount]).await {
+    Ok(match coracle_workspace::import(&GuestFs::new(link.clone(), user, workdir.clone()), vec![mount]).await {
         Ok(baseline) => {
             let detail = format!("{} files of the working directory were copied to {workdir}", baseline.files.len());
             Step::success("workspace", detail, "each was written whole, and its SHA-256 taken")

@@ -1,12 +1,14 @@
-//! What became of the workspace, for the person: seen, packed, or brought back to the host (workspace.md 1.11).
+//! What became of the workspace, for the person: compared, packed, or applied to the host (workspace.md 1.11).
 
+use std::any::Any;
 use std::path::Path;
+use std::sync::Arc;
 
 use coracle_lifecycle::{SessionContainers, SlotRole};
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
-use coracle_runtime::{Baseline, ContainerPath, Ids};
-use coracle_workspace::{ApplyError, ApplyOptions, Role, Session};
+use coracle_runtime::{Baseline, ContainerPath};
+use coracle_workspace::{ApplyError, ApplyOptions, GuestFs, Role};
 use serde_json::{Map, Value, json};
 
 use super::sessions::ContainerSessions;
@@ -14,18 +16,19 @@ use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
 use crate::workspace_mounts::ROOT;
 
-/// A workspace that is looked at.
-struct Seen {
+/// A workspace with its import and the digests of its files.
+struct WorkspaceState {
     slots: SessionContainers,
-    session: Session,
-    root: ContainerPath,
+    files: GuestFs,
     baseline: Baseline,
-    sums: Vec<FileDigest>,
+    digests: Vec<FileDigest>,
+    /// Keeps the container in use.
+    _in_use: Arc<dyn Any + Send + Sync>,
 }
 
-impl Seen {
+impl WorkspaceState {
     /// The container of the session, made anew if it is not there; its volume has to be.
-    async fn of(cx: &Context) -> Result<Self, Failure> {
+    async fn new(cx: &Context) -> Result<Self, Failure> {
         cx.configured()?;
         let slots = cx.session_containers()?;
         let all = slots.all().map_err(slot_failure)?;
@@ -36,15 +39,10 @@ impl Seen {
                 .hint("the first call of a tool makes it; `--session` names another session"));
         }
         let session = Box::pin(ContainerSessions::new(cx)?.ready(Role::Workspace)).await?;
-        let root = ContainerPath::parse(ROOT)?;
+        let files = GuestFs::new(session.link.clone(), session.user, ContainerPath::parse(ROOT)?);
         let baseline = slots.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
-        let sums = coracle_workspace::sums(&session.link, (session.user, &root)).await;
-        let sums = sums.map_err(coracle_lifecycle::Error::from)?;
-        Ok(Self { slots, session, root, baseline, sums })
-    }
-
-    fn at(&self) -> (Ids, &ContainerPath) {
-        (self.session.user, &self.root)
+        let digests = coracle_workspace::digests(&files).await.map_err(coracle_lifecycle::Error::from)?;
+        Ok(Self { slots, files, baseline, digests, _in_use: session.in_use })
     }
 
     fn keep(&self, cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
@@ -57,9 +55,9 @@ impl Seen {
 /// # Errors
 /// `not_found` when the session has no workspace, and whatever keeps it from being reached.
 pub async fn diff(cx: &Context) -> Result<Map<String, Value>, Failure> {
-    let seen = Seen::of(cx).await?;
-    let changes = coracle_workspace::changes(&seen.baseline, &seen.sums);
-    let files = coracle_workspace::diff(&seen.session.link, seen.at(), &seen.baseline, &changes).await;
+    let state = WorkspaceState::new(cx).await?;
+    let changes = coracle_workspace::changes(&state.baseline, &state.digests);
+    let files = coracle_workspace::diff(&state.files, &state.baseline, &changes).await;
     let files = files.map_err(coracle_lifecycle::Error::from)?;
     Ok(object(json!({ "success": true, "files": files, "count": files.len(), "passed_over": changes.passed })))
 }
@@ -84,19 +82,19 @@ pub async fn export(cx: &Context, file: &str) -> Result<Map<String, Value>, Fail
         return Err(taken());
     }
     let beside = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
-    let mut seen = Seen::of(cx).await?;
-    let into = (beside.reopen().map_err(failed)?, limits(cx));
-    let exported = coracle_workspace::export(&seen.session.link, seen.at(), &seen.sums, into).await;
+    let mut state = WorkspaceState::new(cx).await?;
+    let into = beside.reopen().map_err(failed)?;
+    let exported = coracle_workspace::export(&state.files, &state.digests, into, limits(cx)).await;
     let exported = exported.map_err(coracle_lifecycle::Error::from)?;
     exported.file.sync_all().map_err(failed)?;
     beside.persist_noclobber(&path).map_err(|err| match err.error.kind() {
         std::io::ErrorKind::AlreadyExists => taken(),
         _ => failed(err.error),
     })?;
-    let packed = seen.sums.iter().filter(|it| !exported.passed.iter().any(|passed| passed.path == it.path));
+    let packed = state.digests.iter().filter(|it| !exported.passed.iter().any(|passed| passed.path == it.path));
     let packed = packed.filter_map(|it| Some((it.path.clone(), it.sha256.clone()?)));
-    seen.baseline.exported = packed.collect();
-    seen.keep(cx, &seen.baseline)?;
+    state.baseline.exported = packed.collect();
+    state.keep(cx, &state.baseline)?;
     let moved = exported.moved;
     Ok(object(json!({
         "success": true, "path": shown, "files": moved.files, "bytes": moved.bytes, "passed_over": exported.passed,
@@ -108,25 +106,25 @@ pub async fn export(cx: &Context, file: &str) -> Result<Map<String, Value>, Fail
 /// # Errors
 /// As [`diff`]; `apply_conflict`, and then nothing was written.
 pub async fn apply(cx: &Context, protected: bool) -> Result<Map<String, Value>, Failure> {
-    let seen = Seen::of(cx).await?;
-    if seen.baseline.mounts.is_empty() {
+    let state = WorkspaceState::new(cx).await?;
+    if state.baseline.mounts.is_empty() {
         return Err(Failure::new(Code::NotFound, "no directory of the host was copied into this workspace")
             .hint("`workspace.mounts` names directories; `coracle workspace export FILE.tar` packs the files"));
     }
-    still_allowed(cx, &seen.baseline)?;
-    let changes = coracle_workspace::changes(&seen.baseline, &seen.sums);
-    let how = ApplyOptions {
+    still_allowed(cx, &state.baseline)?;
+    let changes = coracle_workspace::changes(&state.baseline, &state.digests);
+    let options = ApplyOptions {
         protected: cx.config.workspace.protected.clone(),
         also_protected: protected,
         scratch: cx.state()?.scratch(),
         limits: limits(cx),
     };
-    let done = coracle_workspace::apply(&seen.session.link, seen.at(), (&seen.baseline, &changes), &how).await;
+    let done = coracle_workspace::apply(&state.files, &state.baseline, &changes, &options).await;
     if let Err(ApplyError::Io { baseline, .. }) = &done {
-        seen.keep(cx, baseline)?;
+        state.keep(cx, baseline)?;
     }
     let applied = done?;
-    seen.keep(cx, &applied.baseline)?;
+    state.keep(cx, &applied.baseline)?;
     let files: Vec<Value> =
         applied.files.iter().map(|(path, change)| json!({ "path": path, "change": change })).collect();
     Ok(object(json!({

@@ -16,10 +16,10 @@ use crate::process::Process;
 const PREVIEW: usize = 200;
 
 /// Notes that a tool was called. A log that cannot be written fails no call.
-pub(super) fn called(process: &Process, entry: &ToolEntry, args: &Map<String, Value>, (said, took): (&Said, Duration)) {
+pub(super) fn called(process: &Process, entry: &ToolEntry, args: &Map<String, Value>, said: &Said, took: Duration) {
     let cx = &process.context;
     if let Some(log) = Log::of(cx.state().ok(), &cx.call.session) {
-        log.add(tool(process, entry, args, (said, took)));
+        log.add(tool(process, entry, args, said, took));
     }
 }
 
@@ -27,7 +27,8 @@ fn tool(
     process: &Process,
     entry: &ToolEntry,
     args: &Map<String, Value>,
-    (said, took): (&Said, Duration),
+    said: &Said,
+    took: Duration,
 ) -> Map<String, Value> {
     let answer = &said.answer;
     let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);

@@ -66,7 +66,7 @@ pub(crate) async fn call(entry: &ToolEntry, process: &Process, object: Map<Strin
         Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, process.clone()).await,
         Err(failure) => entry.refused(&failure.told_to(&process.context.reader())),
     };
-    call_log::called(process, entry, &object, (&said, begun.elapsed()));
+    call_log::called(process, entry, &object, &said, begun.elapsed());
     said
 }
 

@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{Stamp, Tree};
-use coracle_runtime::link::Link;
-use coracle_runtime::{Baseline, BaselineFile, ContainerPath, Error, Ids, is_acted_on};
+use coracle_runtime::{Baseline, BaselineFile, Error, is_acted_on};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::changes::{Change, ChangeKind, Changes, SkippedFile};
-use super::fetch;
 use super::host_files::{HostFileState, inspect, tree};
+use crate::GuestFs;
 use crate::import::Filter;
 
 /// How changes are brought back.
@@ -98,12 +97,12 @@ pub enum ApplyError {
 /// # Errors
 /// [`ApplyError`]. But for [`ApplyError::Io`] nothing is written then.
 pub async fn apply(
-    link: &Link,
-    at: (Ids, &ContainerPath),
-    (baseline, changes): (&Baseline, &Changes),
-    how: &ApplyOptions,
+    files: &GuestFs,
+    baseline: &Baseline,
+    changes: &Changes,
+    options: &ApplyOptions,
 ) -> Result<Applied, ApplyError> {
-    let classified = classify(baseline, changes, how)?;
+    let classified = classify(baseline, changes, options)?;
     let mut applied = Applied {
         passed: classified.passed,
         protected: classified.protected,
@@ -112,7 +111,7 @@ pub async fn apply(
     };
     let trees = trees(baseline, &classified.writes)?;
     let (steps, trees) = blocking(move || check(classified.writes, &trees).map(|it| (it, trees))).await?;
-    let spool = fetch_all(link, at, &steps, how).await?;
+    let spool = fetch_all(files, &steps, &options.scratch).await?;
     blocking(move || {
         for (index, step) in steps.iter().enumerate() {
             if let Err(source) = step.run(&trees, &spool) {
@@ -150,7 +149,7 @@ struct Classified {
 }
 
 /// Which changes go to the host. Pure.
-fn classify(baseline: &Baseline, changes: &Changes, how: &ApplyOptions) -> Result<Classified, ApplyError> {
+fn classify(baseline: &Baseline, changes: &Changes, options: &ApplyOptions) -> Result<Classified, ApplyError> {
     let mut classified = Classified { passed: changes.passed.clone(), ..Classified::default() };
     let filters: Vec<_> =
         baseline.mounts.iter().map(|it| Filter::new(&it.include, &it.exclude).unwrap_or_default()).collect();
@@ -166,14 +165,15 @@ fn classify(baseline: &Baseline, changes: &Changes, how: &ApplyOptions) -> Resul
             continue;
         }
         let host = baseline.mounts[mount].host.join(inner);
-        if !how.also_protected && (is_acted_on(inner) || is_protected(&host.to_string_lossy(), &how.protected)) {
+        if !options.also_protected && (is_acted_on(inner) || is_protected(&host.to_string_lossy(), &options.protected))
+        {
             classified.protected.push(change.path.clone());
             continue;
         }
         bytes += change.new.as_ref().map_or(0, |it| it.size);
         classified.writes.push(PlannedWrite { change: change.clone(), mount, inner: inner.to_owned() });
     }
-    let Limits { max_bytes, max_entries } = how.limits;
+    let Limits { max_bytes, max_entries } = options.limits;
     if bytes > max_bytes {
         return Err(ApplyError::TooLarge { limit: max_bytes, of: "bytes" });
     }
@@ -278,20 +278,15 @@ struct Spool {
     places: BTreeMap<String, (u64, u64)>,
 }
 
-async fn fetch_all(
-    link: &Link,
-    at: (Ids, &ContainerPath),
-    steps: &[Step],
-    how: &ApplyOptions,
-) -> Result<Spool, ApplyError> {
+async fn fetch_all(files: &GuestFs, steps: &[Step], scratch: &Path) -> Result<Spool, ApplyError> {
     let no_room = |source| Error::Host { what: "cannot keep the new files".into(), source };
-    let mut spool = Spool { file: tempfile::tempfile_in(&how.scratch).map_err(no_room)?, places: BTreeMap::new() };
+    let mut spool = Spool { file: tempfile::tempfile_in(scratch).map_err(no_room)?, places: BTreeMap::new() };
     let mut begin = 0;
     for step in steps {
         let (Act::Write { .. }, Some(new)) = (&step.act, &step.meant.change.new) else { continue };
         let path = &step.meant.change.path;
         let changing = || ApplyError::Changing(path.clone());
-        let mut content = match fetch::open(link, at, path).await {
+        let mut content = match files.open(path).await {
             Ok(content) => content,
             Err(Error::Refused(_)) => return Err(changing()),
             Err(err) => return Err(err.into()),

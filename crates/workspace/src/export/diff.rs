@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use coracle_runtime::host::tree::Tree;
-use coracle_runtime::link::Link;
-use coracle_runtime::{Baseline, ContainerPath, Ids, Result};
+use coracle_runtime::{Baseline, Result};
 use serde::Serialize;
 use similar::TextDiff;
 
 use super::changes::{Change, ChangeKind, Changes};
 use super::{fetch, host_files};
+use crate::GuestFs;
 
 /// Files of more bytes are named only.
 const MOST: u64 = 2 << 20;
@@ -42,19 +42,15 @@ pub struct FileDiff {
 ///
 /// # Errors
 /// Those of the link.
-pub async fn diff(
-    link: &Link,
-    at: (Ids, &ContainerPath),
-    baseline: &Baseline,
-    changes: &Changes,
-) -> Result<Vec<FileDiff>> {
-    let trees: Vec<Option<Tree>> = baseline.mounts.iter().map(|it| host_files::tree(it).ok()).collect();
+pub async fn diff(files: &GuestFs, baseline: &Baseline, changes: &Changes) -> Result<Vec<FileDiff>> {
+    let trees = baseline.mounts.iter().map(|it| host_files::tree(it).ok()).collect();
+    let copied = ImportedFiles { baseline, trees };
     let (mut diffs, mut shown) = (Vec::new(), 0);
     for change in &changes.files {
         let compared = if shown > MOST_TEXT {
             Compared::Unknown("there is too much to show")
         } else {
-            compare(link, at, (baseline, &trees), change).await?
+            compare(files, &copied, change).await?
         };
         let file = FileDiff { path: change.path.clone(), change: change.kind(), binary: false, diff: None, note: None };
         let file = match compared {
@@ -74,12 +70,21 @@ enum Compared {
     Unknown(&'static str),
 }
 
-async fn compare(
-    link: &Link,
-    at: (Ids, &ContainerPath),
-    (baseline, trees): (&Baseline, &[Option<Tree>]),
-    change: &Change,
-) -> Result<Compared> {
+/// The imported files, and the host directories that still hold them.
+struct ImportedFiles<'a> {
+    baseline: &'a Baseline,
+    trees: Vec<Option<Tree>>,
+}
+
+impl ImportedFiles<'_> {
+    /// The content that was copied in, if the host's file still has it.
+    fn content(&self, path: &str, sha256: &str) -> Option<Vec<u8>> {
+        let (index, inner) = self.baseline.mount_of(path)?;
+        host_files::content(self.trees.get(index)?.as_ref()?, inner, sha256, MOST)
+    }
+}
+
+async fn compare(files: &GuestFs, copied: &ImportedFiles<'_>, change: &Change) -> Result<Compared> {
     let large = |size: Option<u64>| size.is_some_and(|it| it > MOST);
     if large(change.old.as_ref().map(|it| it.size)) || large(change.new.as_ref().map(|it| it.size)) {
         return Ok(Compared::Unknown("it is too large to show"));
@@ -89,19 +94,14 @@ async fn compare(
     }
     let old = match &change.old {
         None => Vec::new(),
-        Some(old) => {
-            let found = baseline
-                .mount_of(&change.path)
-                .and_then(|(index, inner)| host_files::content(trees.get(index)?.as_ref()?, inner, &old.sha256, MOST));
-            match found {
-                Some(old) => old,
-                None => return Ok(Compared::Unknown("the host's file is not the one that was copied in any more")),
-            }
-        }
+        Some(old) => match copied.content(&change.path, &old.sha256) {
+            Some(old) => old,
+            None => return Ok(Compared::Unknown("the host's file is not the one that was copied in any more")),
+        },
     };
     let new = match &change.new {
         None => Vec::new(),
-        Some(_) => match fetch::read(link, at, &change.path, MOST).await {
+        Some(_) => match fetch::read(files, &change.path, MOST).await {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(Compared::Unknown("it is too large to show")),
             Err(coracle_runtime::Error::Refused(_)) => return Ok(Compared::Unknown("it changes meanwhile")),

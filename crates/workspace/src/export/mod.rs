@@ -1,9 +1,9 @@
-//! What became of a workspace since it was filled, and its way out: seen, packed, or back to the host (workspace.md 1.11).
+//! Changes of a workspace since its import: compared, packed, or applied to the host (workspace.md 1.11).
 //!
-//! The guest tells what is there. Everything it tells is data: names are checked, links are never followed on the host,
-//! and set-id bits stay behind.
+//! The guest lists the files. Its replies are untrusted data: names are checked, the host follows no link, and set-id bits
+//! are dropped.
 //!
-//! **Invariant:** nothing of the host is written before everything was looked at.
+//! **Invariant:** nothing is written on the host before every file was checked.
 
 mod apply;
 mod changes;
@@ -17,5 +17,5 @@ mod tests;
 pub use self::apply::{Applied, ApplyError, ApplyOptions, Conflict, apply};
 pub use self::changes::{Change, ChangeKind, Changes, SkippedFile, changes};
 pub use self::diff::{FileDiff, diff};
-pub use self::fetch::sums;
+pub use self::fetch::digests;
 pub use self::tar::{Exported, export};

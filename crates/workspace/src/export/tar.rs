@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 
 use coracle_runtime::archive::{Limits, Moved, Writer};
+use coracle_runtime::link::FileContent;
 use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
-use coracle_runtime::link::{FileContent, Link};
-use coracle_runtime::{ContainerPath, Error, Ids, archive};
+use coracle_runtime::{Error, Ids, archive};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::changes::{SkippedFile, travels};
-use super::fetch;
+use crate::GuestFs;
 
 /// The directory that everything in the archive lies in.
 const TOP: &str = "workspace";
@@ -35,22 +35,17 @@ pub struct Exported {
 ///
 /// # Errors
 /// Those of the link, and [`archive::Error`] as [`Error::Host`].
-pub async fn export(
-    link: &Link,
-    at: (Ids, &ContainerPath),
-    sums: &[FileDigest],
-    (into, limits): (File, Limits),
-) -> Result<Exported, Error> {
+pub async fn export(files: &GuestFs, sums: &[FileDigest], into: File, limits: Limits) -> Result<Exported, Error> {
     let mut writer = Writer::new(into, Ids::ROOT, limits);
     let mut passed = Vec::new();
-    // To ask for one file after the other would take as long as all the ways there and back.
+    // Files are opened ahead, so that each costs no round trip of its own.
     let mut opening = VecDeque::new();
     let mut coming = sums.iter();
     loop {
         while opening.len() < AHEAD
             && let Some(sum) = coming.next()
         {
-            let content = travels(sum).is_ok().then(|| open(link, at, sum));
+            let content = travels(sum).is_ok().then(|| open(files, sum));
             opening.push_back((sum, content));
         }
         let Some((sum, content)) = opening.pop_front() else { break };
@@ -62,12 +57,12 @@ pub async fn export(
     Ok(Exported { file, moved, passed })
 }
 
-/// A file that is being opened. To drop it is to want it no more.
+/// A file that is being opened. Dropping it cancels that.
 type Opening = AbortOnDropHandle<Result<FileContent, Error>>;
 
-fn open(link: &Link, (user, root): (Ids, &ContainerPath), sum: &FileDigest) -> Opening {
-    let (link, root, path) = (link.clone(), root.clone(), sum.path.clone());
-    AbortOnDropHandle::new(tokio::spawn(async move { fetch::open(&link, (user, &root), &path).await }))
+fn open(files: &GuestFs, sum: &FileDigest) -> Opening {
+    let (files, path) = (files.clone(), sum.path.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move { files.open(&path).await }))
 }
 
 /// Why it is not in the archive, if it is not.

@@ -24,14 +24,14 @@ const BOUNDS: SearchLimits = SearchLimits { most: MOST, entries: 200_000, within
 /// Bytes that are read at once.
 const PIECE: u32 = 8 << 20;
 
-/// How often a file of several pieces is read again that somebody replaces meanwhile.
+/// OpenMode often a file of several pieces is read again that somebody replaces meanwhile.
 const MAX_READ: usize = 5;
 
 /// A removal that takes longer is asked for again, so often.
 const REMOVE_WITHIN_MS: u64 = 60_000;
 const MAX_REMOVE: usize = 10;
 
-/// Who touched files, for those who look at what was touched.
+/// UserSpec touched files, for those who look at what was touched.
 const TOOL: &str = "workspace_fs";
 
 impl GuestFs {
@@ -47,15 +47,15 @@ impl GuestFs {
 
     /// What came of an act on what was named `text`.
     async fn act(&self, text: &str, act: WorkspaceOp, content: &[u8]) -> Result<WorkspaceReply> {
-        match self.link.space(self.user, &self.root, act, content).await? {
+        match self.request(act, content).await? {
             WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
             done => Ok(done),
         }
     }
 
     /// The same for a search: what is wrong with a pattern is told of the pattern.
-    async fn search(&self, (text, pattern): (&str, &str), act: WorkspaceOp) -> Result<WorkspaceReply> {
-        match self.link.space(self.user, &self.root, act, &[]).await? {
+    async fn search(&self, text: &str, pattern: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
+        match self.request(act, &[]).await? {
             WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern => {
                 Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
             }
@@ -170,7 +170,7 @@ impl WorkspaceFs for GuestFs {
     async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
         let (place, searched) = (self.path(path)?, checked(pattern)?.to_owned());
         let act = WorkspaceOp::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
-        match self.search((path, pattern), act).await? {
+        match self.search(path, pattern, act).await? {
             WorkspaceReply::Globbed { entries, omitted, complete } => {
                 Ok(Found { items: self.entries(entries), omitted, complete })
             }
@@ -191,7 +191,7 @@ impl WorkspaceFs for GuestFs {
             gitignore: false,
             bounds: BOUNDS,
         };
-        match self.search((path, lines.pattern), act).await? {
+        match self.search(path, lines.pattern, act).await? {
             WorkspaceReply::Grepped { matches, omitted, complete } => {
                 let items = matches.into_iter().map(line).collect();
                 Ok(Found { items, omitted, complete })

@@ -1,15 +1,18 @@
-//! What leads to the files of a workspace: its guest, and as whom it acts where.
+//! The client of the guest's file service: a link, a user and a root directory.
 
+use coracle_runtime::link::FileContent;
 use coracle_runtime::link::Link;
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Ids};
 use tokio::sync::OnceCell;
 
 use crate::Session;
 
-/// The files of a workspace, by the guest of its container and as the session's user.
+/// The files of a workspace. The guest of the container acts on them as the session's user.
 ///
 /// The [`Link`] is the host's to a container, or within one that of a worker to its guest's socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GuestFs {
     pub(super) link: Link,
     pub(super) user: Ids,
@@ -34,7 +37,22 @@ impl GuestFs {
         home.into_iter().fold(it, Self::with_home)
     }
 
-    /// Nothing can be changed by it.
+    /// Sends one request to the guest.
+    pub(crate) async fn request(&self, act: WorkspaceOp, content: &[u8]) -> coracle_runtime::Result<WorkspaceReply> {
+        self.link.space(self.user, &self.root, act, content).await
+    }
+
+    /// Opens a file to stream its content.
+    pub(crate) async fn open(&self, path: &str) -> coracle_runtime::Result<FileContent> {
+        let at = FileRef {
+            user: UserSpec::Ids { uid: self.user.uid, gid: Some(self.user.gid) },
+            path: format!("{}/{path}", self.root.as_str().trim_end_matches('/')),
+            follow: false,
+        };
+        Ok(self.link.open_file(at, 0, u64::MAX >> 1).await?.1)
+    }
+
+    /// The same files, with every change refused.
     #[must_use]
     pub fn only_reading(self) -> Self {
         Self { read_only: true, ..self }

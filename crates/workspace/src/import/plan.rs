@@ -1,4 +1,4 @@
-//! What will be copied: names, modes and sizes, and nothing read yet.
+//! Plans an import from names, modes and sizes. Reads no content.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -28,13 +28,13 @@ pub(super) struct PlannedFile {
     /// Path in the workspace.
     pub(super) at: String,
     /// Where it lies.
-    pub(super) from: From,
+    pub(super) from: SourcePath,
 }
 
 /// A file of the host: the directory that its path begins at, and the parts of that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct From {
-    /// It was come to by a link, so its path begins at the allowed directory.
+pub(super) struct SourcePath {
+    /// Reached through a symlink, so its path begins at the allowed directory.
     pub(super) linked: bool,
     pub(super) parts: Vec<OsString>,
 }
@@ -54,17 +54,17 @@ impl Trees {
     }
 
     /// The directory that a file lies in.
-    pub(super) fn dir(&self, from: &From) -> io::Result<Tree> {
+    pub(super) fn dir(&self, from: &SourcePath) -> io::Result<Tree> {
         let tree = if from.linked { &self.root } else { &self.mount };
         let above = from.parts.len().saturating_sub(1);
         tree.descend(from.parts[..above].iter().map(OsString::as_os_str))
     }
 }
 
-/// Goes through the directory.
+/// Walks the directory.
 pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, ImportError> {
     let own = mount.host.real().strip_prefix(mount.root.real()).unwrap_or(Path::new(""));
-    let mut it = Planning {
+    let mut it = Planner {
         mount,
         trees,
         own: own.iter().map(OsStr::to_owned).collect(),
@@ -72,13 +72,16 @@ pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, ImportError
         met: 0,
         above: Vec::new(),
     };
-    let start =
-        SourceDir { tree: trees.mount.clone(), from: From { linked: false, parts: Vec::new() }, inner: String::new() };
+    let start = SourceDir {
+        tree: trees.mount.clone(),
+        from: SourcePath { linked: false, parts: Vec::new() },
+        inner: String::new(),
+    };
     it.dir(&start, 0)?;
     Ok(it.plan)
 }
 
-struct Planning<'a> {
+struct Planner<'a> {
     mount: &'a HostMount,
     trees: &'a Trees,
     /// Parts of the directory from the allowed one.
@@ -92,12 +95,12 @@ struct Planning<'a> {
 /// A directory on the way.
 struct SourceDir {
     tree: Tree,
-    from: From,
+    from: SourcePath,
     /// Its path from the mounted directory, as its files will have it.
     inner: String,
 }
 
-impl Planning<'_> {
+impl Planner<'_> {
     fn dir(&mut self, here: &SourceDir, hops: usize) -> Result<(), ImportError> {
         let failed = |source| self.failed(&here.inner, source);
         let identity = here.tree.identity().map_err(failed)?;
@@ -116,19 +119,19 @@ impl Planning<'_> {
             if self.met > self.mount.max_entries {
                 return Err(self.too_large(self.mount.max_entries, "files"));
             }
-            self.entry(here, (&name, node), hops)?;
+            self.entry(here, &name, node, hops)?;
         }
         self.above.pop();
         Ok(())
     }
 
-    fn entry(&mut self, here: &SourceDir, (name, node): (&OsStr, Node), hops: usize) -> Result<(), ImportError> {
+    fn entry(&mut self, here: &SourceDir, name: &OsStr, node: Node, hops: usize) -> Result<(), ImportError> {
         let Some(text) = name.to_str() else {
             self.plan.left_out.names += 1;
             return Ok(());
         };
         let inner = if here.inner.is_empty() { text.to_owned() } else { format!("{}/{text}", here.inner) };
-        let from = From { linked: here.from.linked, parts: below(&here.from.parts, name) };
+        let from = SourcePath { linked: here.from.linked, parts: below(&here.from.parts, name) };
         match node {
             Node::Dir if self.mount.filter.enters(&inner) => {
                 let tree = here.tree.enter(name).map_err(|source| self.failed(&inner, source))?;
@@ -141,7 +144,7 @@ impl Planning<'_> {
                 self.plan.left_out.links += u64::from(self.mount.filter.takes(&inner));
                 Ok(())
             }
-            Node::Link => self.link(here, (name, inner), hops + 1),
+            Node::Link => self.link(here, name, inner, hops + 1),
             Node::Other => {
                 self.plan.left_out.special += u64::from(self.mount.filter.takes(&inner));
                 Ok(())
@@ -149,7 +152,7 @@ impl Planning<'_> {
         }
     }
 
-    fn file(&mut self, dir: &Tree, name: &OsStr, from: From, inner: String) -> Result<(), ImportError> {
+    fn file(&mut self, dir: &Tree, name: &OsStr, from: SourcePath, inner: String) -> Result<(), ImportError> {
         if !self.mount.filter.takes(&inner) {
             return Ok(());
         }
@@ -163,7 +166,7 @@ impl Planning<'_> {
         Ok(())
     }
 
-    fn link(&mut self, here: &SourceDir, (name, inner): (&OsStr, String), hops: usize) -> Result<(), ImportError> {
+    fn link(&mut self, here: &SourceDir, name: &OsStr, inner: String, hops: usize) -> Result<(), ImportError> {
         // Patterns are of where a link lies, so what no pattern could mean is not followed, either.
         let (takes, enters) = (self.mount.filter.takes(&inner), self.mount.filter.enters(&inner));
         if !takes && !enters {
@@ -186,7 +189,7 @@ impl Planning<'_> {
         if self.mount.policy.host_path_problem("mount", &real).is_some() {
             return Err(self.refused(inner, &real));
         }
-        let from = From { linked: true, parts };
+        let from = SourcePath { linked: true, parts };
         let failed = |source| self.failed(&inner, source);
         let Some(last) = from.parts.last().cloned() else {
             // The allowed directory itself is above what is mounted.

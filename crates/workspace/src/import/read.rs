@@ -96,7 +96,7 @@ impl Reading<'_> {
             if self.files.contains_key(&file.at) {
                 return Err(ImportError::Twice(file.at.clone()));
             }
-            let known = self.file(&dir.open(name).map_err(failed)?, file, (mount, left))?;
+            let known = self.file(&dir.open(name).map_err(failed)?, file, mount, left)?;
             left -= known.size;
             self.files.insert(file.at.clone(), known);
         }
@@ -108,7 +108,8 @@ impl Reading<'_> {
         &mut self,
         opened: &coracle_runtime::host::tree::Opened,
         file: &PlannedFile,
-        (mount, left): (&HostMount, u64),
+        mount: &HostMount,
+        left: u64,
     ) -> Result<BaselineFile, ImportError> {
         let failed = |source| ImportError::Read { path: shown_at(mount, &file.at), source };
         let mode = opened.mode & MODE;

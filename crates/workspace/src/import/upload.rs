@@ -1,24 +1,21 @@
 //! From the host into a workspace, all or nothing.
 
 use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
-use coracle_runtime::{Baseline, ContainerPath, Ids, Link, random_hex};
+use coracle_runtime::{Baseline, random_hex};
 use tokio::sync::mpsc;
 
 use super::read::{Batch, read_all};
 use super::{HostMount, ImportError};
+use crate::GuestFs;
 
 /// Batches that are read ahead.
 const AHEAD: usize = 2;
 
-/// Copies directories of the host into a workspace that nobody works in yet, as its user's.
+/// Copies directories of the host into a workspace that is not in use yet. Its user owns the files.
 ///
 /// # Errors
 /// [`ImportError`]; then the workspace is as it was.
-pub async fn copy_in(
-    link: &Link,
-    (user, root): (Ids, &ContainerPath),
-    mounts: Vec<HostMount>,
-) -> Result<Baseline, ImportError> {
+pub async fn import(files: &GuestFs, mounts: Vec<HostMount>) -> Result<Baseline, ImportError> {
     if mounts.is_empty() {
         return Ok(Baseline::default());
     }
@@ -30,7 +27,7 @@ pub async fn copy_in(
     while let Some(batch) = batches.recv().await {
         let act = WorkspaceOp::Stage { stage: stage.clone(), begins };
         begins = false;
-        match link.space(user, root, act, &batch.payload()).await {
+        match files.request(act, &batch.payload()).await {
             Ok(WorkspaceReply::Staged) => {}
             other => {
                 refused = Some(other);
@@ -40,12 +37,12 @@ pub async fn copy_in(
     }
     drop(batches);
     if let Some(other) = refused {
-        // Whoever reads hears that nobody listens, and its own failure is no news.
+        // The reader fails because the channel is closed; its error says nothing more.
         let _ = reading.await;
         return Err(unplaced(other));
     }
     let baseline = reading.await.map_err(|err| ImportError::Inside(err.to_string()))??;
-    match link.space(user, root, WorkspaceOp::Unstage { stage }, &[]).await {
+    match files.request(WorkspaceOp::Unstage { stage }, &[]).await {
         Ok(WorkspaceReply::Staged) => Ok(baseline),
         other => Err(unplaced(other)),
     }

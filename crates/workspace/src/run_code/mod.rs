@@ -70,7 +70,7 @@ impl RunCode {
             self.limit(&workspace.settings.run).unwrap_or_else(|_| bounds(&workspace.settings.run).clamped(SECONDS.0));
         let mode = &workspace.settings.run.mode;
         let ran = match (self.checked(&workspace.settings.run), mode) {
-            (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, &run_id, snippet).await,
+            (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, snippet).await,
             (Ok(snippet), _) => run(workspace, &run_id, snippet).await,
             (Err(failure), _) => Err(failure),
         };
@@ -160,14 +160,14 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
         let _ = session.link.cancel(job, LEFT_GRACE).await;
     }
-    let ended = ended(&output, left, (snippet.timeout, session.memory));
+    let ended = ended(&output, left, snippet.timeout, session.memory);
     if ended.termination == Termination::TimedOut && settings.discard_at_timeout {
         // What could not be taken away is found dead by the next call.
         let _ = workspace.sessions().discard(Role::Run, Reason::Timeout).await;
     } else {
         workspace.sessions().touch(Role::Run).await;
     }
-    Ok(response::ran((run_id, Some(&session)), ended, (snippet.timeout, settings)))
+    Ok(RunCodeResult::new(ended, Some(&session), snippet.timeout, settings))
 }
 
 fn at(language: Language) -> FileRef {

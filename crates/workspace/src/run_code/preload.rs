@@ -12,7 +12,6 @@ use coracle_runtime::host::program::HostProgram;
 use coracle_runtime::{Error, ExecLimits, ExecOutput, Input};
 
 use super::RunCodeResult;
-use super::response;
 use super::snippet::{GRACE, Snippet};
 use crate::output::KEEP;
 use crate::response::Result;
@@ -40,15 +39,15 @@ impl Preload {
         Warning::new("preload_not_isolated", message)
     }
 
-    pub(super) async fn run(&self, workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<RunCodeResult> {
+    pub(super) async fn run(&self, workspace: &Workspace, snippet: Snippet) -> Result<RunCodeResult> {
         // One after another, as in a container.
         let _permit = workspace.runs().acquire().await?;
         let dir =
             tempfile::Builder::new().prefix(PREFIX).tempdir_in(&self.temp_dir).map_err(|err| not_written(&err))?;
         let output = self.execute(workspace, &snippet, dir.path()).await?;
         let settings = &workspace.settings.run;
-        let ended = ended(&output, output.left_running, (snippet.timeout, settings.memory));
-        Ok(response::ran((run_id, None), ended, (snippet.timeout, settings)))
+        let ended = ended(&output, output.left_running, snippet.timeout, settings.memory);
+        Ok(RunCodeResult::new(ended, None, snippet.timeout, settings))
     }
 
     async fn execute(&self, workspace: &Workspace, snippet: &Snippet, dir: &Path) -> Result<ExecOutput> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::shell::{Ended, Termination, millis, rest_text, stream_text};
+use crate::shell::{CommandResult, Termination, millis, rest_text, stream_text};
 use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, Session, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
@@ -154,60 +154,63 @@ impl RunCodeResult {
     }
 }
 
-pub(super) fn ran(
-    (run_id, session): (&str, Option<&Session>),
-    ended: Ended,
-    (timeout, settings): (Duration, &RunSettings),
-) -> RunCodeResult {
-    let (error, code) = match ended.termination {
-        Termination::TimedOut => {
-            (Some(format!("Execution timed out after {} ms.", millis(timeout))), Some(Code::TimedOut))
+impl RunCodeResult {
+    /// The result of a snippet that ran in a session's container, or on the host. `run` adds its id and language.
+    pub(super) fn new(
+        ended: CommandResult,
+        session: Option<&Session>,
+        timeout: Duration,
+        settings: &RunSettings,
+    ) -> Self {
+        let (error, code) = match ended.termination {
+            Termination::TimedOut => {
+                (Some(format!("Execution timed out after {} ms.", millis(timeout))), Some(Code::TimedOut))
+            }
+            Termination::Oom => {
+                let message = format!("Execution exceeded the memory limit of {} MiB.", settings.memory.0 >> 20);
+                (Some(message), Some(Code::OutOfMemory))
+            }
+            Termination::Cancelled => (Some("The run was cancelled.".to_owned()), Some(Code::Cancelled)),
+            Termination::Exited if ended.exit_code == 0 => (None, None),
+            Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
+            Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
+        };
+        let nothing = Self::nothing(&settings.mode);
+        let (generation, replaced, told) = match session {
+            Some(session) => (session.generation, session.replaced.as_ref(), session.warnings.clone()),
+            None => (nothing.generation, None, Vec::new()),
+        };
+        // That a run took too long was told by that run.
+        let news = replaced.filter(|it| it.reason != Reason::Timeout).map(|it| Warning::recreated(it, "/packages"));
+        Self {
+            success: code.is_none(),
+            message: error.clone(),
+            error,
+            exit_code: Some(ended.exit_code),
+            timed_out: ended.termination == Termination::TimedOut,
+            oom: ended.termination == Termination::Oom,
+            duration_ms: millis(ended.duration),
+            signal: ended.signal,
+            generation,
+            container_restarted: replaced.is_some(),
+            truncated: ended.stdout.truncated || ended.stderr.truncated,
+            output_bytes: ended.stdout.bytes,
+            stderr_bytes: ended.stderr.bytes,
+            output: ended.stdout.text,
+            stderr: ended.stderr.text,
+            output_tail: ended.stdout.tail,
+            stderr_tail: ended.stderr.tail,
+            former_output_id: ended.output_id.clone(),
+            output_id: ended.output_id,
+            code,
+            warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),
+            ..Self::nothing(&settings.mode)
         }
-        Termination::Oom => {
-            let message = format!("Execution exceeded the memory limit of {} MiB.", settings.memory.0 >> 20);
-            (Some(message), Some(Code::OutOfMemory))
-        }
-        Termination::Cancelled => (Some("The run was cancelled.".to_owned()), Some(Code::Cancelled)),
-        Termination::Exited if ended.exit_code == 0 => (None, None),
-        Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
-        Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
-    };
-    let nothing = RunCodeResult::nothing(&settings.mode);
-    let (generation, replaced, told) = match session {
-        Some(session) => (session.generation, session.replaced.as_ref(), session.warnings.clone()),
-        None => (nothing.generation, None, Vec::new()),
-    };
-    // That a run took too long was told by that run.
-    let news = replaced.filter(|it| it.reason != Reason::Timeout).map(|it| Warning::recreated(it, "/packages"));
-    RunCodeResult {
-        success: code.is_none(),
-        message: error.clone(),
-        error,
-        exit_code: Some(ended.exit_code),
-        timed_out: ended.termination == Termination::TimedOut,
-        oom: ended.termination == Termination::Oom,
-        duration_ms: millis(ended.duration),
-        signal: ended.signal,
-        run_id: run_id.to_owned(),
-        generation,
-        container_restarted: replaced.is_some(),
-        truncated: ended.stdout.truncated || ended.stderr.truncated,
-        output_bytes: ended.stdout.bytes,
-        stderr_bytes: ended.stderr.bytes,
-        output: ended.stdout.text,
-        stderr: ended.stderr.text,
-        output_tail: ended.stdout.tail,
-        stderr_tail: ended.stderr.tail,
-        former_output_id: ended.output_id.clone(),
-        output_id: ended.output_id,
-        code,
-        warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),
-        ..RunCodeResult::nothing(&settings.mode)
     }
 }
 
 /// What a program that failed says itself, else its code.
-fn said(ended: &Ended) -> String {
+fn said(ended: &CommandResult) -> String {
     if ended.stderr.text.is_empty() {
         return format!("Process exited with code {}.", ended.exit_code);
     }

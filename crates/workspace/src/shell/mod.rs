@@ -14,7 +14,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Inpu
 use self::check::Checked;
 pub use self::request::Shell;
 pub use self::response::{Changed, ShellResult};
-pub(crate) use self::response::{Ended, Termination, ended, millis, rest_text, stream_text};
+pub(crate) use self::response::{CommandResult, Termination, ended, millis, rest_text, stream_text};
 use crate::output::{INLINE, KEEP};
 use crate::response::Result;
 use crate::workspace::SCAN;
@@ -23,7 +23,7 @@ use crate::{Alias, Code, Effect, Failure, Response, Role, Session, Tool, Warning
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a command left behind gets so long after TERM.
+/// Between TERM and KILL of processes that a command left behind.
 const LEFT_GRACE: Duration = Duration::from_millis(500);
 
 impl Tool for Shell {
@@ -58,47 +58,44 @@ async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<
         "" => session.workdir.clone(),
         cwd => directory(workspace, &session, cwd).await?,
     };
-    let asked = Asked { command: checked.command.clone(), cwd: cwd.clone(), timeout: checked.timeout };
-    let (output, survivors) = run(
-        workspace,
-        &session,
-        Run { asked, env: checked.env, stdin: checked.stdin, shown: checked.capture.then_some(INLINE) },
-    )
-    .await?;
-    let ended = ended(&output, survivors, (checked.timeout, session.memory));
+    let line = CommandLine { command: checked.command, cwd, timeout: checked.timeout };
+    let shown = checked.capture.then_some(INLINE);
+    let command = ShellCommand { line: line.clone(), env: checked.env, stdin: checked.stdin, shown };
+    let (output, survivors) = run(workspace, &session, command).await?;
+    let ended = ended(&output, survivors, line.timeout, session.memory);
     let changed = detect_changes(workspace, &session, &output, name).await;
-    let mut answer = ShellResult::answer(name, (checked.command, cwd), ended, (changed, checked.capture));
+    let mut answer = ShellResult::response(name, line, ended, changed, checked.capture);
     answer.warnings.extend(left_behind(survivors, workspace.settings.has_jobs));
     Ok(answer.at(&session))
 }
 
-/// What is run, and for how long.
+/// A program with its arguments, where it runs and for how long.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CommandLine {
     pub(crate) command: Vec<String>,
     pub(crate) cwd: ContainerPath,
     pub(crate) timeout: Duration,
 }
 
-/// A command with all that it is given.
+/// A command with its environment and input.
 #[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) asked: Asked,
+pub(crate) struct ShellCommand {
+    pub(crate) line: CommandLine,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) stdin: Option<String>,
     /// Bytes of each stream that the answer has room for; without it the output is discarded.
     pub(crate) shown: Option<usize>,
 }
 
-/// Runs a command and ends what it left behind; how many processes that were.
-pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> Result<(ExecOutput, u32)> {
-    let Run { asked, env, stdin, shown } = run;
+/// Runs a command and ends the processes that it left behind; returns their number.
+pub(crate) async fn run(workspace: &Workspace, session: &Session, command: ShellCommand) -> Result<(ExecOutput, u32)> {
+    let ShellCommand { line, env, stdin, shown } = command;
     workspace.baseline_scan(session).await;
-    let mut exec = Exec::new(Command::Argv(asked.command), session.user, asked.cwd);
+    let mut exec = Exec::new(Command::Argv(line.command), session.user, line.cwd);
     exec.env = session.env.clone();
     exec.env.extend(env);
     exec.stdin = stdin.map(|it| Input::Bytes(it.into_bytes()));
-    exec.limits = ExecLimits { total: Some(asked.timeout), silence: None, grace: GRACE };
+    exec.limits = ExecLimits { total: Some(line.timeout), silence: None, grace: GRACE };
     exec.keep_bytes = if shown.is_some() { KEEP } else { 0 };
     exec.passes_on = Some(shown.unwrap_or(usize::MAX));
     exec.cancel = workspace.cancel.clone();
@@ -108,7 +105,7 @@ pub(crate) async fn run(workspace: &Workspace, session: &Session, run: Run) -> R
     workspace.scan_disk_usage(session);
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
-        // What cannot be ended goes with the container; its count is told.
+        // A process that cannot be ended goes with the container.
         let _ = session.link.cancel(job, LEFT_GRACE).await;
     }
     Ok((output, left))
@@ -146,7 +143,7 @@ async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Resul
     session.workdir.join(cwd).map_err(|err| Box::new(Failure::new(Code::InvalidCwd, format!("{err}."))))
 }
 
-/// What the command changed.
+/// Finds the files that the command changed.
 pub(crate) async fn detect_changes(
     workspace: &Workspace,
     session: &Session,
@@ -162,7 +159,7 @@ pub(crate) async fn detect_changes(
     };
     match workspace.act(session, act).await {
         Ok(WorkspaceReply::Changed(changes)) => Some(Changed::of(&changes)),
-        // The command did what it did, whether or not somebody could look.
+        // A failed scan does not change the result of the command.
         _ => None,
     }
 }

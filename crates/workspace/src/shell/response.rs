@@ -1,12 +1,13 @@
-//! How a command ended, as it is told.
+//! The result of a command.
 
 use std::time::Duration;
 
 use coracle_runtime::link::protocol::workspace::ChangeReport;
-use coracle_runtime::{ByteSize, ContainerPath, ExecOutput, Exit};
+use coracle_runtime::{ByteSize, ExecOutput, Exit};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::CommandLine;
 use crate::output::Inline;
 use crate::{Code, Failure, Response};
 
@@ -56,7 +57,7 @@ pub struct ShellResult {
     pub changed: Option<Changed>,
 }
 
-/// Files that are not what they were.
+/// Files that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Changed {
     /// Made, at most 50.
@@ -83,7 +84,7 @@ impl Changed {
     }
 }
 
-/// Why a command is over.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Termination {
     Exited,
@@ -95,7 +96,7 @@ pub(crate) enum Termination {
 
 /// How a command ended, with what it printed.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     pub(crate) termination: Termination,
     pub(crate) exit_code: u8,
     pub(crate) signal: Option<i32>,
@@ -109,8 +110,8 @@ pub(crate) struct Ended {
     pub(crate) duration: Duration,
 }
 
-/// The end of a command, with a line of ours when a limit was it.
-pub(crate) fn ended(output: &ExecOutput, survivors: u32, (timeout, memory): (Duration, ByteSize)) -> Ended {
+/// Reads how a command ended, and adds a line to its errors if a limit ended it.
+pub(crate) fn ended(output: &ExecOutput, survivors: u32, timeout: Duration, memory: ByteSize) -> CommandResult {
     let termination = match output.exit {
         _ if output.oom => Termination::Oom,
         Exit::TimedOut(_) | Exit::Running(_) => Termination::TimedOut,
@@ -133,7 +134,7 @@ pub(crate) fn ended(output: &ExecOutput, survivors: u32, (timeout, memory): (Dur
     }
     let cut = stdout.truncated || stderr.truncated;
     let job = output.job.as_ref().map(ToString::to_string);
-    Ended {
+    CommandResult {
         termination,
         exit_code,
         signal: output.signal,
@@ -175,12 +176,14 @@ pub(crate) fn millis(it: Duration) -> u64 {
 }
 
 impl ShellResult {
-    pub(super) fn answer(
+    pub(super) fn response(
         name: &str,
-        (command, cwd): (Vec<String>, ContainerPath),
-        ended: Ended,
-        (changed, capture): (Option<Changed>, bool),
+        run: CommandLine,
+        ended: CommandResult,
+        changed: Option<Changed>,
+        capture: bool,
     ) -> Response<Self> {
+        let CommandLine { command, cwd, .. } = run;
         let shown = |stream: &Inline| if capture { stream.text.clone() } else { "capture disabled".to_owned() };
         let termination = ended.termination;
         let message = match termination {
@@ -209,7 +212,7 @@ impl ShellResult {
             survivors_ended: ended.survivors,
             changed,
         };
-        // A cut run must not be taken for an answer; a program that failed by itself is one.
+        // A run that was cut off is a failure; a program that failed by itself is a result.
         let code = match termination {
             Termination::TimedOut => Some(Code::TimedOut),
             Termination::Oom => Some(Code::OutOfMemory),

@@ -1,6 +1,6 @@
 //! The end of worktrees, and what is kept of them (X35 to X38).
 
-use coracle_lifecycle::Manifest;
+use coracle_lifecycle::SaveManifest;
 use coracle_sandbox::Code;
 use coracle_sandbox::worktree::{PushAsk, RemoveAsk, WorktreeManager, WorktreeSettings};
 
@@ -262,7 +262,7 @@ async fn a_save_is_one_for_those_who_restore_it() {
         let mut ask = bench.removal();
         ask.save_to.manifest = header.as_object().unwrap().clone();
         let saved = bench.manager.remove(&bench.inside, &id("a"), &ask).await.unwrap().saved.unwrap();
-        let manifest: Manifest =
+        let manifest: SaveManifest =
             serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
         assert_eq!((manifest.items.len(), manifest.bytes()), (1, saved.bytes));
         let save =

@@ -87,34 +87,6 @@ pub fn fresh_name(namespace: &LabelNamespace, purpose: Option<&str>) -> Containe
     ContainerName::parse(name).expect("a namespace, a purpose and hex digits are a name")
 }
 
-/// Writes the intent to make a container. From here on nobody else makes one of that name.
-///
-/// # Errors
-/// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
-pub async fn begin<'a>(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: NewRecord) -> Result<Creation<'a>> {
-    let lock = store.lock(&draft.name).await?;
-    name_is_free(store, &draft.name)?;
-    let protected = draft.protected.clone();
-    let limits = ContainerLimits { per_session: draft.max_containers, total: draft.max_containers_total };
-    let record = record_of(runtime, store, draft);
-    let counting = store.common_lock("count").await?;
-    let mut records = counted(store.records()?);
-    if record.role == Role::Build {
-        store.save(&record)?;
-        return Ok(Creation::new((runtime, store), record, protected, lock));
-    }
-    if limits.check(&records, &record.session).is_err() {
-        // What was removed behind us takes no place.
-        let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-        let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
-        records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
-    }
-    limits.check(&records, &record.session)?;
-    store.save(&record)?;
-    drop(counting);
-    Ok(Creation::new((runtime, store), record, protected, lock))
-}
-
 fn counted(records: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     records.into_iter().filter(|it| it.role == Role::Primary || it.role.is_session_container()).collect()
 }
@@ -165,8 +137,37 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: NewRecord) ->
 }
 
 impl<'a> Creation<'a> {
+    /// Writes the intent to create a container, which reserves its name.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
+    pub async fn begin(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: NewRecord) -> Result<Self> {
+        let lock = store.lock(&draft.name).await?;
+        name_is_free(store, &draft.name)?;
+        let protected = draft.protected.clone();
+        let limits = ContainerLimits { per_session: draft.max_containers, total: draft.max_containers_total };
+        let record = record_of(runtime, store, draft);
+        let counting = store.common_lock("count").await?;
+        let mut records = counted(store.records()?);
+        if record.role == Role::Build {
+            store.save(&record)?;
+            return Ok(Self::new(runtime, store, record, protected, lock));
+        }
+        if limits.check(&records, &record.session).is_err() {
+            // What was removed behind us takes no place.
+            let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
+            let there: Vec<_> = runtime.list(&managed).await?.into_iter().map(|it| it.id).collect();
+            records.retain(|it| it.engine != runtime.kind() || it.id.as_ref().is_none_or(|id| there.contains(id)));
+        }
+        limits.check(&records, &record.session)?;
+        store.save(&record)?;
+        drop(counting);
+        Ok(Self::new(runtime, store, record, protected, lock))
+    }
+
     fn new(
-        (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
+        runtime: &'a dyn ContainerRuntime,
+        store: &'a Store,
         record: Record,
         protected: Vec<String>,
         lock: Lock,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use coracle_runtime::ContainerRuntime;
 
 use crate::error::one_or_several;
-use crate::host_review::{Review, Swept, looked_through, take_off, writable};
+use crate::host_review::{Review, SetIdReport, looked_through, take_off, writable};
 use crate::record::{Record, Role, State};
 use crate::remove::remove_all;
-use crate::save::{Saver, end_commands};
+use crate::save::{SaveContext, end_commands};
 use crate::store::Loaded;
 use crate::{Links, Result, SaveLimits, Saved, Store};
 
@@ -91,7 +91,7 @@ pub async fn destroy(
         // One that was never ready holds nobody's work. What is in one that was adopted its maker put there, and where work
         // lies in it nobody said.
         SavePolicy::Keep(limits) if record.state == State::Ready && record.role != Role::Adopted => {
-            Saver { runtime, store, links, limits, grace }.save(&record).await?
+            SaveContext { runtime, store, links, limits, grace }.save(&record).await?
         }
         _ => Vec::new(),
     };
@@ -103,10 +103,15 @@ pub async fn destroy(
 
 /// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
 /// leave nothing.
-async fn swept(runtime: &dyn ContainerRuntime, store: &Store, record: &Record, removing: &RemoveOptions<'_>) -> Swept {
+async fn swept(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    record: &Record,
+    removing: &RemoveOptions<'_>,
+) -> SetIdReport {
     let RemoveOptions { links, grace, .. } = *removing;
     if record.state != State::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
-        return Swept::default();
+        return SetIdReport::default();
     }
     match links.at_hand(store, record).await {
         Some(link) => {
@@ -115,11 +120,11 @@ async fn swept(runtime: &dyn ContainerRuntime, store: &Store, record: &Record, r
             }
             take_off(&link, record).await
         }
-        None => Swept::default(),
+        None => SetIdReport::default(),
     }
 }
 
-async fn review(record: Record, swept: Swept) -> Review {
+async fn review(record: Record, swept: SetIdReport) -> Review {
     if record.state != State::Ready || writable(&record).next().is_none() {
         return Review::default();
     }

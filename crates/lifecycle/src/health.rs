@@ -51,7 +51,7 @@ pub enum Check {
 
 /// How long is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Between two attempts.
     pub every: Duration,
     /// At most so many.
@@ -62,7 +62,7 @@ pub struct Patience {
 
 /// What an attempt came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tried {
+pub enum ProbeOutcome {
     /// It holds.
     Passed,
     /// It does not.
@@ -78,9 +78,9 @@ pub enum Tried {
 
 /// What a wait came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waited {
+pub struct HealthReport {
     /// The last attempt.
-    pub last: Tried,
+    pub last: ProbeOutcome,
     /// How many there were.
     pub attempts: u32,
     /// How long it took.
@@ -91,7 +91,7 @@ pub struct Waited {
 ///
 /// # Errors
 /// When the container stops, or nothing can be run in it: then there is nothing to wait for.
-pub async fn wait_healthy(probe: &Probe, patience: &Patience) -> Result<Waited> {
+pub async fn wait_healthy(probe: &Probe, patience: &RetryPolicy) -> Result<HealthReport> {
     let begun = Instant::now();
     let mut attempts = 0;
     loop {
@@ -99,17 +99,17 @@ pub async fn wait_healthy(probe: &Probe, patience: &Patience) -> Result<Waited> 
         let left = LONGEST.saturating_sub(begun.elapsed());
         let last = probe.once(patience.each.min(left)).await?;
         let over = attempts >= patience.attempts || begun.elapsed() + patience.every >= LONGEST;
-        if over || !matches!(last, Tried::Failed { .. }) {
-            return Ok(Waited { last, attempts, took: begun.elapsed() });
+        if over || !matches!(last, ProbeOutcome::Failed { .. }) {
+            return Ok(HealthReport { last, attempts, took: begun.elapsed() });
         }
         if probe.cancel.run_until_cancelled(sleep(patience.every)).await.is_none() {
-            return Ok(Waited { last: Tried::Cancelled, attempts, took: begun.elapsed() });
+            return Ok(HealthReport { last: ProbeOutcome::Cancelled, attempts, took: begun.elapsed() });
         }
     }
 }
 
 impl Probe {
-    async fn once(&self, limit: Duration) -> Result<Tried> {
+    async fn once(&self, limit: Duration) -> Result<ProbeOutcome> {
         match (&self.check, &self.inside) {
             (Check::Command(command), _) => Ok(tried(&self.run(command.clone(), limit).await?)),
             (Check::Port(at), Inside::Guest(_)) => {
@@ -121,9 +121,9 @@ impl Probe {
                 let words = std::iter::once("cat").chain(TABLES).map(str::to_owned);
                 let output = self.run(Command::Argv(words.collect()), limit).await?;
                 if listens(&output.stdout.text(), *at) {
-                    return Ok(Tried::Passed);
+                    return Ok(ProbeOutcome::Passed);
                 }
-                Ok(Tried::Failed { error: format!("nothing listens on {at}"), exit_code: None })
+                Ok(ProbeOutcome::Failed { error: format!("nothing listens on {at}"), exit_code: None })
             }
             (Check::Image(runtime, id), _) => image(&**runtime, id).await,
         }
@@ -139,33 +139,33 @@ impl Probe {
 }
 
 /// What the image's own check says. A container that stopped is not going to be healthy.
-async fn image(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<Tried> {
+async fn image(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<ProbeOutcome> {
     let container = runtime.inspect(&Handle::from(id)).await?;
     if !container.running() {
         let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
         return Err(Engine::NotRunning { status, exit_code, oom_killed, output: None }.into());
     }
     let error = match runtime.check_health(id).await? {
-        Some(Health::Healthy) => return Ok(Tried::Passed),
+        Some(Health::Healthy) => return Ok(ProbeOutcome::Passed),
         Some(Health::Starting) => "its health check has not passed yet",
         Some(Health::Unhealthy) => "its health check failed",
         None => {
             return Err(Engine::Unsupported { engine: runtime.kind(), capability: Capability::HealthCheck }.into());
         }
     };
-    Ok(Tried::Failed { error: error.to_owned(), exit_code: None })
+    Ok(ProbeOutcome::Failed { error: error.to_owned(), exit_code: None })
 }
 
-fn tried(output: &ExecOutput) -> Tried {
+fn tried(output: &ExecOutput) -> ProbeOutcome {
     let exit_code = match output.exit {
-        Exit::Code(0) => return Tried::Passed,
-        Exit::Cancelled => return Tried::Cancelled,
+        Exit::Code(0) => return ProbeOutcome::Passed,
+        Exit::Cancelled => return ProbeOutcome::Cancelled,
         Exit::Code(code) => Some(code),
         Exit::TimedOut(_) | Exit::Running(_) => None,
     };
     let said = [&output.stderr, &output.stdout].into_iter().map(told).find(|it| !it.is_empty());
     let silent = || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, no output"));
-    Tried::Failed { error: said.unwrap_or_else(silent), exit_code }
+    ProbeOutcome::Failed { error: said.unwrap_or_else(silent), exit_code }
 }
 
 /// The end of what was printed, where programs say what went wrong.
@@ -227,8 +227,8 @@ mod tests {
         Reply::new(Exit::Code(code), "", "not yet\n")
     }
 
-    const fn patience(every_s: u64, attempts: u32, each_s: u64) -> Patience {
-        Patience { every: Duration::from_secs(every_s), attempts, each: Duration::from_secs(each_s) }
+    const fn patience(every_s: u64, attempts: u32, each_s: u64) -> RetryPolicy {
+        RetryPolicy { every: Duration::from_secs(every_s), attempts, each: Duration::from_secs(each_s) }
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,7 +236,7 @@ mod tests {
         let (fake, id) = running().await;
         fake.replies("ready", [no(3)]);
         let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(2, 15, 7)).await.unwrap();
-        assert_eq!(waited.last, Tried::Failed { error: "not yet".into(), exit_code: Some(3) });
+        assert_eq!(waited.last, ProbeOutcome::Failed { error: "not yet".into(), exit_code: Some(3) });
         assert_eq!((waited.attempts, waited.took), (15, Duration::from_secs(2 * 14)));
     }
 
@@ -245,14 +245,14 @@ mod tests {
         let (fake, id) = running().await;
         fake.replies("ready", [no(1), no(1), Reply::new(Exit::Code(0), "", "")]);
         let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(2, 15, 7)).await.unwrap();
-        assert_eq!((waited.last, waited.attempts, waited.took), (Tried::Passed, 3, Duration::from_secs(4)));
+        assert_eq!((waited.last, waited.attempts, waited.took), (ProbeOutcome::Passed, 3, Duration::from_secs(4)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_has_its_limit_and_all_together_an_hour() {
         let (fake, id) = running().await;
         fake.replies("ready", [Reply::new(Exit::Code(0), "", "").after(LONGEST * 2)]);
-        let timed_out = Tried::Failed { error: "timed out".into(), exit_code: None };
+        let timed_out = ProbeOutcome::Failed { error: "timed out".into(), exit_code: None };
         let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(0, 2, 5)).await.unwrap();
         assert_eq!((waited.last, waited.took), (timed_out.clone(), Duration::from_secs(10)));
         let waited = wait_healthy(&probe(&fake, &id, ready()), &patience(60, 1000, 300)).await.unwrap();
@@ -271,7 +271,7 @@ mod tests {
         };
         let patience = patience(60, 9, 5);
         let (waited, ()) = tokio::join!(wait_healthy(&waiting, &patience), withdraws);
-        assert_eq!(waited.unwrap().last, Tried::Cancelled);
+        assert_eq!(waited.unwrap().last, ProbeOutcome::Cancelled);
         let waiting = probe(&fake, &id, ready());
         let stops = async {
             sleep(Duration::from_secs(5)).await;

@@ -1,17 +1,18 @@
-//! Containers as things that are made, remembered, proven ours and removed.
+//! Creates, records, finds and removes containers.
 //!
-//! A [`Record`] is what we remember of a container, one file in the [`Store`] each. [`begin`] opens the [`Creation`] of
-//! one, which ends in a ready record or is undone; [`find`] leads from what a caller wrote to a container that is proven
-//! ours; [`destroy`] removes it with all that only it used.
+//! A [`Record`] is one file in the [`Store`] that describes one container. [`Creation`] is the transaction that creates a
+//! container: it ends with a ready record, or undoes all of its steps. [`find`] resolves a name or id to a
+//! [`ManagedContainer`]. [`destroy`] saves unsaved work, then removes the container and everything that only it used.
+//! [`SessionContainers`] holds the containers that a session gets without a request, one [slot](SlotRole) each.
 //!
-//! **Invariant:** nothing is done to a container that is not proven ours: a record of ours holds its full id and the
-//! engine gives that id, or its labels carry a right signature.
-//! **Invariant:** the intent to make a container is on disk before the engine hears of it, so that what a killed process
-//! left is found and removed by the next one.
-//! **Invariant:** without a known exec user a command is refused, never run as root.
+//! **Invariant:** only managed containers are changed: a record has the full id that the engine reports, or the labels
+//! carry a valid signature.
+//! **Invariant:** the intent to create a container is on disk before the engine is called, so the next process finds and
+//! removes what a killed process left.
+//! **Invariant:** a command without a known exec user is refused, never run as root.
 //! **Invariant:** no record holds a secret.
-//! **Invariant:** a container that was ready is removed by [`destroy`] alone, which saves what only it has, unless somebody
-//! who may says otherwise.
+//! **Invariant:** only [`destroy`] removes a container that was ready. It saves unsaved work first, unless an authorised
+//! caller discards it.
 
 #![warn(missing_docs)]
 
@@ -55,18 +56,18 @@ pub use adopt::adopt;
 pub use clock::ClockReading;
 pub use compose_stack::StackPart;
 pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
-pub use create::{Creation, NewRecord, begin, fresh_name};
+pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{Destroyed, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
 pub use error::{Error, Kind, Result, StoreError};
 pub use exec::{Hint, OnTerminal, Session, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
 pub use find::{Engines, at_hand, find};
 pub use guest::{GuestProgram, Links};
-pub use health::{Check, Patience, Probe, Tried, Waited, wait_healthy};
+pub use health::{Check, HealthReport, Probe, ProbeOutcome, RetryPolicy, wait_healthy};
 pub use host_review::{Change, Finding, Review, compared, read_only_paths};
 pub use lease::{LeaseTerms, expires_at};
 pub(crate) use list::asked;
-pub use list::{Listed, Listing, list, list_recent};
+pub use list::{ContainerEntry, ContainerList, list, list_recent};
 pub use lock::Lock;
 pub use managed_container::ManagedContainer;
 pub use networks::{
@@ -75,7 +76,7 @@ pub use networks::{
 };
 pub use packages::{SharedPackage, SharedPackages};
 pub use protected_paths::DEFAULT_PROTECTED;
-pub use prune::{Prune, PruneKind, Thing, prunable, prune};
+pub use prune::{Prune, PruneItem, PruneKind, prunable, prune};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{
@@ -84,8 +85,8 @@ pub use record::{
 };
 pub use restart::restart;
 pub use save::{
-    Bundle, Commits, Item, LeftOut, Manifest, Names, Omission, Part, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
-    Saved, SavedKind, Target, What,
+    Bundle, Commits, NameList, Omission, Omissions, PartKind, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
+    SaveManifest, Saved, SavedItem, SavedKind, SavedPart, Target,
 };
 pub use session_container::{
     BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,

@@ -12,7 +12,7 @@ use crate::{Engines, Result, Store, StoreError};
 
 /// One container of ours.
 #[derive(Debug)]
-pub struct Listed {
+pub struct ContainerEntry {
     /// What we remember.
     pub record: Arc<Record>,
     /// What the engine knows; missing when it is gone.
@@ -21,9 +21,9 @@ pub struct Listed {
 
 /// All that carries our label.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct ContainerList {
     /// Proven ours, oldest first.
-    pub containers: Vec<Listed>,
+    pub containers: Vec<ContainerEntry>,
     /// Names of containers that carry our label without the proof. Nothing acts on them.
     pub unverified: Vec<String>,
     /// Services of stacks by project, in the order of their names.
@@ -33,7 +33,7 @@ pub struct Listing {
 /// The label that Compose puts on a service's container.
 const SERVICE: &str = "com.docker.compose.service";
 
-impl Listing {
+impl ContainerList {
     fn note_service(&mut self, service: &Record, container: &Container) {
         let name = container.labels.get(SERVICE).unwrap_or(&container.name);
         if let Some(project) = &service.compose_project {
@@ -48,7 +48,7 @@ impl Listing {
 ///
 /// # Errors
 /// When one of these engines does not answer: what it holds would be told as missing.
-pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
+pub async fn list(engines: &dyn Engines, store: &Store) -> Result<ContainerList> {
     list_by(engines, store, Freshness::Exact).await
 }
 
@@ -56,7 +56,7 @@ pub async fn list(engines: &dyn Engines, store: &Store) -> Result<Listing> {
 ///
 /// # Errors
 /// Those of [`list`].
-pub async fn list_recent(engines: &dyn Engines, store: &Store) -> Result<Listing> {
+pub async fn list_recent(engines: &dyn Engines, store: &Store) -> Result<ContainerList> {
     list_by(engines, store, Freshness::Recent).await
 }
 
@@ -75,7 +75,7 @@ async fn managed(runtime: &dyn ContainerRuntime, store: &Store, freshness: Fresh
     })
 }
 
-async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> Result<Listing> {
+async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> Result<ContainerList> {
     let preferred = engines.preferred().await?;
     // A hundred records take as long to be read as the engine takes to name what it has.
     let reading = tokio::task::spawn_blocking({
@@ -103,17 +103,17 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
     for runtime in asked(engines, &records).await?.into_iter().filter(another) {
         seen.extend(with(&runtime, managed(&*runtime, store, freshness).await?));
     }
-    let mut listing = Listing::default();
+    let mut listing = ContainerList::default();
     for record in records {
         let at = seen.iter().position(|(_, it)| Some(&it.id) == record.id.as_ref());
         let container = at.map(|at| seen.swap_remove(at).1);
         match record.role {
-            Role::Primary => listing.containers.push(Listed { record, container }),
+            Role::Primary => listing.containers.push(ContainerEntry { record, container }),
             Role::Adopted => {
                 let runtime = engines.of(record.engine, &record.endpoint).await?;
                 // It need not carry a label of ours.
                 let container = proven(&*runtime, &record).await?.map(Arc::new);
-                listing.containers.push(Listed { record, container });
+                listing.containers.push(ContainerEntry { record, container });
             }
             _ => {}
         }
@@ -128,7 +128,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
         }
         match rebuild(&*runtime, store, &container).await? {
             Some(record) if !listing.containers.iter().any(|it| it.record.name == record.name) => {
-                listing.containers.push(Listed { record: Arc::new(record), container: Some(container) });
+                listing.containers.push(ContainerEntry { record: Arc::new(record), container: Some(container) });
             }
             // Somebody is just making it: its record will hold the id in a moment.
             Some(_) => {}

@@ -299,10 +299,10 @@ mod tests {
     use super::*;
 
     /// One engine for all.
-    struct One(FakeRuntime);
+    struct SingleEngine(FakeRuntime);
 
     #[async_trait]
-    impl Engines for One {
+    impl Engines for SingleEngine {
         async fn of(&self, _: EngineKind, _: &str) -> Result<Arc<dyn ContainerRuntime>> {
             Ok(Arc::new(self.0.clone()))
         }
@@ -362,7 +362,7 @@ mod tests {
         assert!(matches!(find_network(&fake, &store, &one.name).await, Err(Error::Belongs { .. })));
         // A session that may use every other session's may still not use this.
         assert_eq!((made.session.as_deref(), made.slot.as_deref()), (None, Some("sbx-1")));
-        let engines = One(fake.clone());
+        let engines = SingleEngine(fake.clone());
         assert_eq!(networks(&engines, &store).await.unwrap(), []);
         assert_eq!(drop_networks(&engines, &store, |_| true).await.unwrap(), [""; 0]);
         assert_eq!(networks_on(&fake, &store).await.unwrap(), [made], "it can be pruned");

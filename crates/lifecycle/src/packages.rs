@@ -43,7 +43,7 @@ pub struct SharedPackage {
 
 /// The file.
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct PackageRecord {
     engines: Vec<SharedPackages>,
 }
 
@@ -61,7 +61,7 @@ impl Store {
     pub fn shared_packages(&self) -> Result<Vec<SharedPackages>, StoreError> {
         let file = self.packages_file();
         let Some(bytes) = read_own(&file)? else { return Ok(Vec::new()) };
-        let kept: Result<Kept, _> = summed_value(&bytes);
+        let kept: Result<PackageRecord, _> = summed_value(&bytes);
         let damaged = |err| StoreError::io(&file)(std::io::Error::other(format!("it is damaged: {err}")));
         kept.map(|it| it.engines).map_err(damaged)
     }
@@ -106,7 +106,7 @@ impl Store {
         let mut engines = self.shared_packages()?;
         engines.retain(|it| !it.is_of(runtime));
         engines.push(kept);
-        write_whole(&self.packages_file(), &summed_bytes(&Kept { engines }))?;
+        write_whole(&self.packages_file(), &summed_bytes(&PackageRecord { engines }))?;
         // They are kept now, whatever becomes of those of before.
         if let Err(err) = self.sweep_packages(runtime).await {
             tracing::warn!(%err, "packages of before stay for now");
@@ -121,7 +121,7 @@ impl Store {
     pub async fn drop_packages(&self, runtime: &dyn ContainerRuntime) -> Result<bool> {
         let mut engines = self.shared_packages().unwrap_or_default();
         engines.retain(|it| !it.is_of(runtime));
-        write_whole(&self.packages_file(), &summed_bytes(&Kept { engines }))?;
+        write_whole(&self.packages_file(), &summed_bytes(&PackageRecord { engines }))?;
         Ok(self.sweep_packages(runtime).await? > 0)
     }
 

@@ -21,14 +21,14 @@ use crate::reap::in_use;
 use crate::record::{Record, Role, State};
 use crate::remove::clear_directory;
 use crate::{
-    EndOptions, EndReason, Engines, Error, Links, Listed, ManagedContainer, RemoveOptions, Result, SAVE_TIME,
+    ContainerEntry, EndOptions, EndReason, Engines, Error, Links, ManagedContainer, RemoveOptions, Result, SAVE_TIME,
     SessionContainers, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network, list,
     reconcile,
 };
 
 /// Something of ours.
 #[derive(Clone, Debug)]
-pub struct Thing {
+pub struct PruneItem {
     /// What it is.
     pub kind: PruneKind,
     /// Its name.
@@ -43,7 +43,7 @@ pub struct Thing {
     pub reason: String,
     /// Bytes on the disk, where they are known.
     pub bytes: Option<u64>,
-    way: Way,
+    way: PruneAction,
 }
 
 /// Kinds of things.
@@ -64,7 +64,7 @@ pub enum PruneKind {
 
 /// How it goes.
 #[derive(Clone, Debug)]
-enum Way {
+enum PruneAction {
     Stays,
     Record(Arc<dyn ContainerRuntime>, Arc<Record>),
     Heal(RecordId),
@@ -79,14 +79,14 @@ enum Way {
 #[derive(Debug, Default)]
 pub struct Prune {
     /// Nothing needs it.
-    pub candidates: Vec<Thing>,
+    pub candidates: Vec<PruneItem>,
     /// Somebody does.
-    pub kept: Vec<Thing>,
+    pub kept: Vec<PruneItem>,
 }
 
 impl Prune {
-    fn add(&mut self, thing: Thing) {
-        if matches!(thing.way, Way::Stays) { self.kept.push(thing) } else { self.candidates.push(thing) }
+    fn add(&mut self, thing: PruneItem) {
+        if matches!(thing.way, PruneAction::Stays) { self.kept.push(thing) } else { self.candidates.push(thing) }
     }
 }
 
@@ -113,7 +113,7 @@ pub async fn prunable(
         slots(store, now, (&wanted, &mut found))?;
         for name in listing.unverified.into_iter().filter(|_| wanted(PruneKind::Containers)) {
             let reason = "unverified: it carries our label without proof".to_owned();
-            found.add(Thing { name, reason, ..Thing::of(PruneKind::Containers) });
+            found.add(PruneItem { name, reason, ..PruneItem::of(PruneKind::Containers) });
         }
     }
     for runtime in asked(engines, &store.records()?).await? {
@@ -144,31 +144,31 @@ pub async fn prune(
     engines: &dyn Engines,
     store: &Store,
     (removing, tell): (&RemoveOptions<'_>, &SlotObserver<'_>),
-    thing: &Thing,
+    thing: &PruneItem,
 ) -> Result<()> {
     match &thing.way {
-        Way::Stays => {}
-        Way::Heal(id) => {
+        PruneAction::Stays => {}
+        PruneAction::Heal(id) => {
             reconcile(engines, store, Duration::MAX).await?;
             // What it could not do is in its log; that the record is there says enough.
             if store.records()?.iter().any(|it| it.record_id == *id) {
                 return Err(Error::Busy { name: thing.name.clone() });
             }
         }
-        Way::Record(runtime, record) => {
+        PruneAction::Record(runtime, record) => {
             destroy(&**runtime, store, record, removing).await?;
         }
-        Way::Container(runtime, id) => drop(runtime.remove(id).await?),
-        Way::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
-        Way::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
-        Way::Room(session, role) => {
+        PruneAction::Container(runtime, id) => drop(runtime.remove(id).await?),
+        PruneAction::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
+        PruneAction::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
+        PruneAction::Room(session, role) => {
             let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
             let RemoveOptions { saving, grace, .. } = *removing;
             let reason = EndReason::LeaseExpired;
             let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
             slots.end_slot(engines, (session, *role), &ending).await?;
         }
-        Way::Directory(path) => {
+        PruneAction::Directory(path) => {
             if let (Some(above), Some(name)) = (path.parent(), path.file_name().and_then(|it| it.to_str())) {
                 clear_directory(above.to_owned(), name.to_owned()).await?;
             }
@@ -177,10 +177,10 @@ pub async fn prune(
     Ok(())
 }
 
-impl Thing {
+impl PruneItem {
     fn of(kind: PruneKind) -> Self {
         let (name, reason) = (String::new(), String::new());
-        Self { kind, name, id: None, made: None, session: None, reason, bytes: None, way: Way::Stays }
+        Self { kind, name, id: None, made: None, session: None, reason, bytes: None, way: PruneAction::Stays }
     }
 }
 
@@ -188,34 +188,34 @@ async fn of_record(
     engines: &dyn Engines,
     store: &Store,
     links: &Links,
-    (it, terms, now): (Listed, &LeaseTerms, &ClockReading),
-) -> Result<Thing> {
-    let Listed { record, container } = it;
-    let thing = Thing {
+    (it, terms, now): (ContainerEntry, &LeaseTerms, &ClockReading),
+) -> Result<PruneItem> {
+    let ContainerEntry { record, container } = it;
+    let thing = PruneItem {
         name: record.name.to_string(),
         id: record.id.as_ref().map(ToString::to_string),
         made: Some(record.created),
         session: Some(record.session.clone()),
-        ..Thing::of(if container.is_none() { PruneKind::Records } else { PruneKind::Containers })
+        ..PruneItem::of(if container.is_none() { PruneKind::Records } else { PruneKind::Containers })
     };
-    let stays = |reason: &str| Thing { reason: reason.to_owned(), ..thing.clone() };
+    let stays = |reason: &str| PruneItem { reason: reason.to_owned(), ..thing.clone() };
     let broken_off = record.state == State::Destroying || !record.maker.alive();
     if record.state != State::Ready {
         let kind = PruneKind::Containers;
         return Ok(match broken_off {
-            true => Thing {
+            true => PruneItem {
                 kind,
-                way: Way::Heal(record.record_id.clone()),
+                way: PruneAction::Heal(record.record_id.clone()),
                 session: None,
                 ..stays("its making or removal was broken off")
             },
-            false => Thing { kind, ..stays("it is just being made") },
+            false => PruneItem { kind, ..stays("it is just being made") },
         });
     }
     let runtime = engines.of(record.engine, &record.endpoint).await?;
-    let goes = Way::Record(runtime.clone(), record.clone());
+    let goes = PruneAction::Record(runtime.clone(), record.clone());
     if container.is_none() {
-        return Ok(Thing { way: goes, ..stays("its container is gone") });
+        return Ok(PruneItem { way: goes, ..stays("its container is gone") });
     }
     if record.persistent {
         return Ok(stays("it is persistent"));
@@ -244,7 +244,7 @@ async fn of_record(
     };
     let session = thing.session.clone().filter(|_| !over);
     let reason = if orphan { "the process of its session is dead" } else { "nobody has used it for long" };
-    Ok(Thing { way: goes, bytes, session, ..stays(reason) })
+    Ok(PruneItem { way: goes, bytes, session, ..stays(reason) })
 }
 
 /// SessionContainers of sessions, which go when their process is dead and has not renewed its lease.
@@ -255,16 +255,16 @@ fn slots(
 ) -> Result<(), StoreError> {
     for slot in store.slots()?.into_iter().filter(|_| wanted(PruneKind::Containers)) {
         let over = slot.is_over(now.wall);
-        let way = if over { Way::Room(slot.session.clone(), slot.role) } else { Way::Stays };
+        let way = if over { PruneAction::Room(slot.session.clone(), slot.role) } else { PruneAction::Stays };
         let reason = if over { "the process of its session is dead" } else { "its session lives" }.to_owned();
-        found.add(Thing {
+        found.add(PruneItem {
             name: slot.name.as_ref().map_or_else(|| slot.volume.name.to_string(), ToString::to_string),
             id: slot.container_id().map(ToString::to_string),
             made: Some(slot.started_at),
             session: Some(slot.session.to_string()).filter(|_| !over),
             reason,
             way,
-            ..Thing::of(PruneKind::Containers)
+            ..PruneItem::of(PruneKind::Containers)
         });
     }
     Ok(())
@@ -283,34 +283,38 @@ async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut 
         if known.iter().any(|known| known.as_str() == id) {
             continue;
         }
-        found.add(Thing {
+        found.add(PruneItem {
             name: it.name.clone(),
             id: Some(it.id.to_string()),
             made: it.labels.get(&label("created")).and_then(|it| it.parse().ok()),
             reason: "it was made for an image, and its maker is gone".to_owned(),
-            way: Way::Container(runtime.clone(), it.id),
-            ..Thing::of(PruneKind::Containers)
+            way: PruneAction::Container(runtime.clone(), it.id),
+            ..PruneItem::of(PruneKind::Containers)
         });
     }
     Ok(())
 }
 
-fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork) -> Result<Thing> {
+fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork) -> Result<PruneItem> {
     let records = store.records()?;
-    let thing = Thing {
+    let thing = PruneItem {
         name: it.name.clone(),
         id: Some(it.id.clone()),
         made: it.created.parse().ok(),
         session: it.session.clone().filter(|session| records.iter().any(|record| record.session == *session)),
-        ..Thing::of(PruneKind::Networks)
+        ..PruneItem::of(PruneKind::Networks)
     };
     if !it.containers.is_empty() {
-        return Ok(Thing { reason: format!("used by {}", it.containers.join(", ")), ..thing });
+        return Ok(PruneItem { reason: format!("used by {}", it.containers.join(", ")), ..thing });
     }
     if it.project.is_some() && records.iter().any(|record| record.compose_project == it.project) {
-        return Ok(Thing { reason: "its stack is there".to_owned(), ..thing });
+        return Ok(PruneItem { reason: "its stack is there".to_owned(), ..thing });
     }
-    Ok(Thing { reason: "no container is on it".to_owned(), way: Way::Network(runtime.clone(), it), ..thing })
+    Ok(PruneItem {
+        reason: "no container is on it".to_owned(),
+        way: PruneAction::Network(runtime.clone(), it),
+        ..thing
+    })
 }
 
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
@@ -334,16 +338,16 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
             let of_project = |it: &Arc<Record>| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
             (records.iter().any(of_project), "stack")
         };
-        let way = if there { Way::Stays } else { Way::Volume(runtime.clone(), it.name.clone()) };
+        let way = if there { PruneAction::Stays } else { PruneAction::Volume(runtime.clone(), it.name.clone()) };
         let reason = format!("its {whose} is {}", if there { "there" } else { "gone" });
         let made = it.created.parse().ok();
-        found.add(Thing {
+        found.add(PruneItem {
             id: Some(it.name.clone()),
             name: it.name,
             made,
             reason,
             way,
-            ..Thing::of(PruneKind::Volumes)
+            ..PruneItem::of(PruneKind::Volumes)
         });
     }
     Ok(())
@@ -374,14 +378,14 @@ async fn packages_of_before(
             () if containers.iter().any(has_it) => ("a container has these packages", false),
             () => ("snippets get other packages now", true),
         };
-        let way = if goes { Way::Volume(runtime.clone(), it.name.clone()) } else { Way::Stays };
-        found.add(Thing {
+        let way = if goes { PruneAction::Volume(runtime.clone(), it.name.clone()) } else { PruneAction::Stays };
+        found.add(PruneItem {
             id: Some(it.name.clone()),
             made: it.created.parse().ok(),
             reason: reason.to_owned(),
             way,
             name: it.name,
-            ..Thing::of(PruneKind::Volumes)
+            ..PruneItem::of(PruneKind::Volumes)
         });
     }
     Ok(())
@@ -400,12 +404,12 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
         let path = above.join(&name);
         let meta = path.symlink_metadata().ok();
         let made = meta.as_ref().and_then(|it| it.modified().ok()).and_then(timestamp);
-        found.add(Thing {
+        found.add(PruneItem {
             reason: "its container is gone".to_owned(),
             made,
-            way: Way::Directory(path),
+            way: PruneAction::Directory(path),
             name: format!("link/{name}"),
-            ..Thing::of(PruneKind::Temporary)
+            ..PruneItem::of(PruneKind::Temporary)
         });
     }
     Ok(())
@@ -427,9 +431,9 @@ fn clones(dir: &Path, found: &mut Prune) {
             continue;
         }
         let made = meta.modified().ok().and_then(timestamp);
-        let way = if old { Way::Directory(path) } else { Way::Stays };
+        let way = if old { PruneAction::Directory(path) } else { PruneAction::Stays };
         let reason = if old { "the process that made it is gone" } else { "somebody may be using it" };
-        found.add(Thing { name, made, way, reason: reason.to_owned(), ..Thing::of(PruneKind::Temporary) });
+        found.add(PruneItem { name, made, way, reason: reason.to_owned(), ..PruneItem::of(PruneKind::Temporary) });
     }
 }
 

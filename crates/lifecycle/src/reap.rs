@@ -9,7 +9,9 @@ use tokio::time::timeout;
 
 use crate::clock::ClockReading;
 use crate::lease::{LeaseTerms, Verdict, verdict};
-use crate::{Engines, Links, Listed, ManagedContainer, RemoveOptions, Result, Store, destroy, drop_networks, list};
+use crate::{
+    ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, destroy, drop_networks, list,
+};
 
 /// Nobody looks more often.
 const EVERY: Duration = Duration::from_secs(600);
@@ -50,7 +52,7 @@ pub async fn reap(
 }
 
 /// Whether it could be ended: not one in which something runs.
-async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: Listed) -> Result<bool> {
+async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: ContainerEntry) -> Result<bool> {
     let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
     let mut found = ManagedContainer {
         runtime,

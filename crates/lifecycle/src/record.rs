@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 pub use self::fingerprints::Watched;
-pub(crate) use self::fingerprints::{Print, PrintKind};
+pub(crate) use self::fingerprints::{Fingerprint, FingerprintKind};
 pub use self::guest::GuestRecord;
 pub use self::lease::Lease;
 use crate::clock::{ClockReading, now};

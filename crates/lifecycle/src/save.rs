@@ -25,16 +25,18 @@ use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, Contain
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::error::{Failed, Trouble};
+use self::error::{Failed, SaveError};
 use self::limits::PRUNED;
 pub use self::limits::{SAVE_TIME, SaveLimits};
-pub use self::manifest::{Bundle, Item, Kind as SavedKind, LeftOut, Manifest, Names, Omission, Part, What};
+pub use self::manifest::{
+    Bundle, NameList, Omission, Omissions, PartKind, SaveManifest, SavedItem, SavedKind, SavedPart,
+};
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
-use self::via_engine::Outside;
-use self::via_guest::Inside;
+use self::via_engine::EngineSave;
+use self::via_guest::GuestSave;
 pub(crate) use self::via_guest::end_commands;
 pub use self::writer::Save;
-use self::writer::Shelf;
+use self::writer::SaveWriter;
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
 
@@ -57,7 +59,7 @@ pub struct Saved {
 
 /// What is saved, and how.
 #[derive(Debug)]
-pub(crate) struct Saver<'a> {
+pub(crate) struct SaveContext<'a> {
     pub(crate) runtime: &'a dyn ContainerRuntime,
     pub(crate) store: &'a Store,
     pub(crate) links: &'a Links,
@@ -66,7 +68,7 @@ pub(crate) struct Saver<'a> {
     pub(crate) grace: Duration,
 }
 
-impl Saver<'_> {
+impl SaveContext<'_> {
     /// Saves what only this container has. The caller holds its lock.
     ///
     /// # Errors
@@ -78,7 +80,7 @@ impl Saver<'_> {
         tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
         match saved {
             Ok(saved) => Ok(saved),
-            Err(SaveError::Failed(failed)) => {
+            Err(SaveFailure::Failed(failed)) => {
                 if let Some(id) = &record.id
                     && let Err(err) = self.runtime.stop(id, self.grace).await
                 {
@@ -86,15 +88,15 @@ impl Saver<'_> {
                 }
                 Err(Error::SaveFailed { reason: self.reason(&failed.trouble), paths: vec![failed.path] })
             }
-            Err(SaveError::Other(err)) => Err(err),
+            Err(SaveFailure::Other(err)) => Err(err),
         }
     }
 
-    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>, SaveError> {
+    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>, SaveFailure> {
         let until = Instant::now() + self.limits.time;
         if let Some(link) = self.link(record).await? {
             match self.by_link(&link, record, until).await {
-                Err(Failed { trouble: Trouble::Inside(err), .. }) => {
+                Err(Failed { trouble: SaveError::Inside(err), .. }) => {
                     tracing::warn!(container = %record.name, %err, "its guest cannot save, so the engine has to");
                 }
                 done => return Ok(done?),
@@ -112,17 +114,17 @@ impl Saver<'_> {
     }
 
     async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
-        let mut shelf = self.shelf(record);
-        let outside = Outside { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
-        let done = outside.save(&mut shelf).await;
-        kept(shelf, done, record)
+        let mut out = self.save_writer(record);
+        let outside = EngineSave { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
+        let done = outside.save(&mut out).await;
+        kept(out, done, record)
     }
 
     /// Somebody removed the container, and its files are there without it.
-    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, SaveError> {
+    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, SaveFailure> {
         let unread = |err| match err {
-            Error::Runtime(err) => Failed { path: record.workdir.to_string(), trouble: Trouble::Inside(err) }.into(),
-            other => SaveError::Other(other),
+            Error::Runtime(err) => Failed { path: record.workdir.to_string(), trouble: SaveError::Inside(err) }.into(),
+            other => SaveFailure::Other(other),
         };
         let reader = volume::reader(self.runtime, self.store, record).await.map_err(unread)?;
         // The home was in memory.
@@ -144,11 +146,11 @@ impl Saver<'_> {
     }
 
     async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
-        let mut shelf = self.shelf(record);
+        let mut out = self.save_writer(record);
         let baseline = self.baseline(record);
-        let inside = Inside { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
-        let done = inside.save(&mut shelf).await;
-        kept(shelf, done, record)
+        let inside = GuestSave { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
+        let done = inside.save(&mut out).await;
+        kept(out, done, record)
     }
 
     /// What a workspace was filled with.
@@ -162,8 +164,8 @@ impl Saver<'_> {
             .ok()?
     }
 
-    fn shelf(&self, record: &Record) -> Shelf {
-        Shelf::new(self.store, record, self.limits.max_bytes, PRUNED)
+    fn save_writer(&self, record: &Record) -> SaveWriter {
+        SaveWriter::new(self.store, record, self.limits.max_bytes, PRUNED)
     }
 
     async fn container(&self, record: &Record) -> Result<Option<Container>> {
@@ -175,45 +177,45 @@ impl Saver<'_> {
         }
     }
 
-    fn reason(&self, trouble: &Trouble) -> String {
+    fn reason(&self, trouble: &SaveError) -> String {
         match trouble {
-            Trouble::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
-            Trouble::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
-            Trouble::Disk(err) => format!("the state directory: {err}"),
-            Trouble::Inside(err) => err.to_string(),
-            Trouble::Odd(why) => (*why).to_owned(),
+            SaveError::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
+            SaveError::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
+            SaveError::Disk(err) => format!("the state directory: {err}"),
+            SaveError::Inside(err) => err.to_string(),
+            SaveError::Odd(why) => (*why).to_owned(),
         }
     }
 }
 
-enum SaveError {
+enum SaveFailure {
     Failed(Failed),
     Other(Error),
 }
 
-impl From<Failed> for SaveError {
+impl From<Failed> for SaveFailure {
     fn from(failed: Failed) -> Self {
         Self::Failed(failed)
     }
 }
 
-impl From<Error> for SaveError {
+impl From<Error> for SaveFailure {
     fn from(err: Error) -> Self {
         Self::Other(err)
     }
 }
 
 /// Finishes what was saved, or takes it away.
-fn kept(shelf: Shelf, done: Result<(), Failed>, record: &Record) -> Result<Vec<Saved>, Failed> {
+fn kept(out: SaveWriter, done: Result<(), Failed>, record: &Record) -> Result<Vec<Saved>, Failed> {
     if let Err(failed) = done {
-        shelf.give_up();
+        out.give_up();
         return Err(failed);
     }
-    let dir = shelf.dir().to_owned();
-    match shelf.finish() {
+    let dir = out.dir().to_owned();
+    match out.finish() {
         Ok(None) => Ok(Vec::new()),
         Ok(Some(Save { location, manifest, .. })) => {
-            let saved = |it: Item| Saved {
+            let saved = |it: SavedItem| Saved {
                 path: it.path,
                 kind: it.kind,
                 files: it.files,

@@ -11,7 +11,7 @@ use crate::store::{Store, key_of, read_own, write_whole};
 
 /// A destroyed container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Gone {
+pub(crate) struct Tombstone {
     pub(crate) name: ContainerName,
     pub(crate) id: Option<ContainerId>,
     pub(crate) at: jiff::Timestamp,
@@ -19,7 +19,7 @@ pub(crate) struct Gone {
 
 /// A network that was removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct GoneNetwork {
+struct NetworkTombstone {
     name: NetworkName,
     id: String,
     at: jiff::Timestamp,
@@ -27,7 +27,7 @@ struct GoneNetwork {
 
 impl Store {
     pub(crate) fn bury(&self, name: &ContainerName, id: Option<ContainerId>) -> Result<(), StoreError> {
-        let gone = Gone { name: name.clone(), id, at: jiff::Timestamp::now() };
+        let gone = Tombstone { name: name.clone(), id, at: jiff::Timestamp::now() };
         let bytes = serde_json::to_vec(&gone).expect("names and times serialise");
         write_whole(&self.graves().join(format!("{}.json", key_of(name))), &bytes)
     }
@@ -40,7 +40,7 @@ impl Store {
         let found = match handle {
             Handle::Name(name) => self.grave(&format!("{}.json", key_of(name)))?,
             Handle::IdPrefix(digits) => {
-                let begins = |it: &Gone| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
+                let begins = |it: &Tombstone| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
                 self.all_gone()?.into_iter().find(begins)
             }
         };
@@ -49,7 +49,7 @@ impl Store {
 
     /// Remembers a network that was ours and is removed.
     pub(crate) fn bury_network(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
-        let gone = GoneNetwork { name: name.clone(), id: id.to_owned(), at: jiff::Timestamp::now() };
+        let gone = NetworkTombstone { name: name.clone(), id: id.to_owned(), at: jiff::Timestamp::now() };
         let bytes = serde_json::to_vec(&gone).expect("names and times serialise");
         write_whole(&self.network_grave(name), &bytes)
     }
@@ -75,11 +75,11 @@ impl Store {
         self.root().join("gone/network").join(format!("{name}.json"))
     }
 
-    fn networks_gone(&self) -> Result<Vec<GoneNetwork>, StoreError> {
+    fn networks_gone(&self) -> Result<Vec<NetworkTombstone>, StoreError> {
         let dir = self.root().join("gone/network");
         let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
         let read = |path: PathBuf| Ok(read_own(&path)?.and_then(|it| serde_json::from_slice(&it).ok()));
-        let found: Result<Vec<Option<GoneNetwork>>, StoreError> =
+        let found: Result<Vec<Option<NetworkTombstone>>, StoreError> =
             entries.filter_map(|it| Some(read(it.ok()?.path()))).collect();
         Ok(found?.into_iter().flatten().collect())
     }
@@ -96,7 +96,7 @@ impl Store {
         Ok(())
     }
 
-    fn all_gone(&self) -> Result<Vec<Gone>, StoreError> {
+    fn all_gone(&self) -> Result<Vec<Tombstone>, StoreError> {
         let dir = self.graves();
         let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
         let names = entries.filter_map(|it| it.ok()?.file_name().into_string().ok());
@@ -104,7 +104,7 @@ impl Store {
         Ok(found?.into_iter().flatten().collect())
     }
 
-    fn grave(&self, file: &str) -> Result<Option<Gone>, StoreError> {
+    fn grave(&self, file: &str) -> Result<Option<Tombstone>, StoreError> {
         let bytes = read_own(&self.graves().join(file))?;
         Ok(bytes.and_then(|it| serde_json::from_slice(&it).ok()))
     }

@@ -26,7 +26,7 @@ const AT_ONCE: u64 = 1 << 20;
 const MAX_DEPTH: usize = 128;
 
 /// Directories whose guest runs everything as its own user.
-struct Inside<'a> {
+struct GuestFiles<'a> {
     link: &'a Link,
     user: Ids,
 }
@@ -36,7 +36,7 @@ struct Inside<'a> {
 /// # Errors
 /// As for that one; [`Error::Runtime`] for what the user may not write.
 pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
-    let inside = Inside { link, user: guided_session(record, false)?.user };
+    let inside = GuestFiles { link, user: guided_session(record, false)?.user };
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
     let given = &request.container;
     let is_dir = inside.seen(given, true).await?.is_some_and(|it| it.kind == FileKind::Dir);
@@ -54,7 +54,7 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
     request.meter.sends(&tar);
     let parts = parts(&tar, &name)?;
     if !request.overwrite {
-        for part in parts.iter().filter(|it| !matches!(it.what, What::Dir)) {
+        for part in parts.iter().filter(|it| !matches!(it.what, ArchiveEntryKind::Dir)) {
             let at = below(&path, &part.path)?;
             if inside.seen(&at, false).await?.is_some() {
                 return Err(Error::PathExists { path: at.to_string(), side: "in the container" });
@@ -72,12 +72,12 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
 /// # Errors
 /// As for that one.
 pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
-    let inside = Inside { link, user: guided_session(record, false)?.user };
+    let inside = GuestFiles { link, user: guided_session(record, false)?.user };
     let path = request.container.clone();
     let entry = inside.seen(&path, false).await?.ok_or_else(|| Error::NoSuchPath(path.clone()))?;
     let spool = temporary(&request.scratch)?;
     request.meter.fills(&spool);
-    let mut taken = Taken {
+    let mut taken = ArchiveBuilder {
         inside,
         writer: Writer::new(spool, Ids::ROOT, request.limits),
         skipped: Vec::new(),
@@ -91,21 +91,21 @@ pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> 
 }
 
 /// Something in an archive of ours.
-struct Part {
+struct ArchiveEntry {
     /// Below the tree; empty for itself.
     path: String,
     mode: u32,
-    what: What,
+    what: ArchiveEntryKind,
 }
 
-enum What {
+enum ArchiveEntryKind {
     Dir,
     File { at: u64, size: u64 },
     Link(String),
 }
 
 /// What an archive of ours holds, in its order: a directory comes before what is in it.
-fn parts(tar: &File, top: &str) -> Result<Vec<Part>> {
+fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
     let read = || {
         let mut parts = Vec::new();
         let mut from = tar.try_clone()?;
@@ -116,20 +116,20 @@ fn parts(tar: &File, top: &str) -> Result<Vec<Part>> {
             let path =
                 name.trim_end_matches('/').strip_prefix(top).unwrap_or_default().trim_start_matches('/').to_owned();
             let what = match entry.header().entry_type() {
-                tar::EntryType::Directory => What::Dir,
-                tar::EntryType::Symlink => {
-                    What::Link(entry.link_name()?.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default())
-                }
-                _ => What::File { at: entry.raw_file_position(), size: entry.size() },
+                tar::EntryType::Directory => ArchiveEntryKind::Dir,
+                tar::EntryType::Symlink => ArchiveEntryKind::Link(
+                    entry.link_name()?.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default(),
+                ),
+                _ => ArchiveEntryKind::File { at: entry.raw_file_position(), size: entry.size() },
             };
-            parts.push(Part { path, mode: entry.header().mode()? & 0o777, what });
+            parts.push(ArchiveEntry { path, mode: entry.header().mode()? & 0o777, what });
         }
         Ok(parts)
     };
     read().map_err(cannot_spool)
 }
 
-impl Inside<'_> {
+impl GuestFiles<'_> {
     fn at(&self, path: &ContainerPath, follow: bool) -> FileRef {
         FileRef { user: UserSpec::Ids { uid: self.user.uid, gid: Some(self.user.gid) }, path: path.to_string(), follow }
     }
@@ -145,13 +145,13 @@ impl Inside<'_> {
         }
     }
 
-    async fn put(&self, path: &ContainerPath, tar: &File, part: Part) -> Result<()> {
+    async fn put(&self, path: &ContainerPath, tar: &File, part: ArchiveEntry) -> Result<()> {
         let at = self.at(path, false);
         match part.what {
             // Nobody inside could fill one that its owner may not write to.
-            What::Dir => drop(self.link.make_dir(self.at(path, true), part.mode | 0o700, true).await?),
-            What::Link(target) => drop(self.link.make_link(at, &target, true).await?),
-            What::File { at: offset, size } => {
+            ArchiveEntryKind::Dir => drop(self.link.make_dir(self.at(path, true), part.mode | 0o700, true).await?),
+            ArchiveEntryKind::Link(target) => drop(self.link.make_link(at, &target, true).await?),
+            ArchiveEntryKind::File { at: offset, size } => {
                 let mode = Some(part.mode);
                 let content = content(tar, offset, size).map_err(cannot_spool)?;
                 let put = WriteFile { at, mode, exact: true, parents: true, replace: true, content };
@@ -174,14 +174,14 @@ fn content(tar: &File, offset: u64, size: u64) -> std::io::Result<Input> {
 }
 
 /// What comes out. The guest's word on it is hostile: names are plain ones, and bytes and entries bounded.
-struct Taken<'a> {
-    inside: Inside<'a>,
+struct ArchiveBuilder<'a> {
+    inside: GuestFiles<'a>,
     writer: Writer,
     skipped: Vec<Skipped>,
     most: u64,
 }
 
-impl Taken<'_> {
+impl ArchiveBuilder<'_> {
     async fn all(&mut self, root: &ContainerPath, entry: FileEntry) -> Result<()> {
         let mut left = vec![(String::new(), root.clone(), entry)];
         while let Some((within, path, entry)) = left.pop() {

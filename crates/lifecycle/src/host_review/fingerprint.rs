@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat,
 use sha2::{Digest, Sha256};
 
 use super::finding::Change;
-use super::limits::Bounds;
-use crate::record::{Print, PrintKind};
+use super::limits::ScanLimits;
+use crate::record::{Fingerprint, FingerprintKind};
 
 /// A file is read so far; of a longer one its times are taken for its content.
 const MAX_FILE: u64 = 1 << 20;
@@ -21,33 +21,33 @@ const MAX_ENTRIES: usize = 20_000;
 /// Directories open at once.
 const MAX_DEPTH: usize = 32;
 
-impl Print {
+impl Fingerprint {
     /// Nothing is there, or something that has no such path any more. Whether the bounds were reached before all was read.
-    pub(super) fn of(root: &Path, path: &str, bounds: &mut Bounds) -> (Option<Self>, bool) {
-        let Some(Place { above, name, seen }) = Place::of(root, path) else { return (None, false) };
+    pub(super) fn of(root: &Path, path: &str, bounds: &mut ScanLimits) -> (Option<Self>, bool) {
+        let Some(ResolvedEntry { above, name, seen }) = ResolvedEntry::of(root, path) else { return (None, false) };
         // A directory that git works in is another one after every command; what counts in it is protected by itself.
         let whole = path != ".git" || FileType::from_raw_mode(seen.st_mode) != FileType::Directory;
-        let mut sum = Sum { hash: Sha256::new(), left: MAX_ENTRIES, bounds, cut: false };
+        let mut sum = TreeHasher { hash: Sha256::new(), left: MAX_ENTRIES, bounds, cut: false };
         let summed = if whole { sum.add(above.as_fd(), &name, &seen, MAX_DEPTH) } else { Some(()) };
         let kind = match FileType::from_raw_mode(seen.st_mode) {
-            FileType::RegularFile => PrintKind::File,
-            FileType::Directory => PrintKind::Dir,
-            FileType::Symlink => PrintKind::Link,
-            _ => PrintKind::Other,
+            FileType::RegularFile => FingerprintKind::File,
+            FileType::Directory => FingerprintKind::Dir,
+            FileType::Symlink => FingerprintKind::Link,
+            _ => FingerprintKind::Other,
         };
         let cut = sum.cut;
-        let sum = summed.filter(|()| kind != PrintKind::Other).map(|()| hex::encode(sum.hash.finalize()));
+        let sum = summed.filter(|()| kind != FingerprintKind::Other).map(|()| hex::encode(sum.hash.finalize()));
         (Some(Self { kind, inode: seen.st_ino, sum }), cut)
     }
 
     /// Whether there is something that its content can be compared with.
     pub(super) fn was_read(&self) -> bool {
-        self.sum.is_some() || self.kind == PrintKind::Other
+        self.sum.is_some() || self.kind == FingerprintKind::Other
     }
 
     /// Whether something is there. Nothing of it is read.
     pub(super) fn is_there(root: &Path, path: &str) -> bool {
-        Place::of(root, path).is_some()
+        ResolvedEntry::of(root, path).is_some()
     }
 
     /// How it differs from what was there; nothing when it holds the same, or when that is not known because the bounds were
@@ -65,13 +65,13 @@ impl Print {
 }
 
 /// A path that is there, with no link on the way.
-struct Place {
+struct ResolvedEntry {
     above: OwnedFd,
     name: CString,
     seen: Stat,
 }
 
-impl Place {
+impl ResolvedEntry {
     fn of(root: &Path, path: &str) -> Option<Self> {
         let mut above = opened(CWD, root.to_str()?.as_bytes(), OFlags::DIRECTORY)?;
         let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -89,15 +89,15 @@ fn opened(from: BorrowedFd<'_>, name: &[u8], more: OFlags) -> Option<OwnedFd> {
     openat(from, name, flags | more, Mode::empty()).ok()
 }
 
-struct Sum<'a> {
+struct TreeHasher<'a> {
     hash: Sha256,
     left: usize,
-    bounds: &'a mut Bounds,
+    bounds: &'a mut ScanLimits,
     /// They were reached.
     cut: bool,
 }
 
-impl Sum<'_> {
+impl TreeHasher<'_> {
     /// What is there, with all below it.
     fn add(&mut self, above: BorrowedFd<'_>, name: &CStr, seen: &Stat, depth: usize) -> Option<()> {
         self.left = self.left.checked_sub(1)?;
@@ -171,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    fn print(root: &Path, path: &str) -> Option<Print> {
-        Print::of(root, path, &mut Bounds::new()).0
+    fn print(root: &Path, path: &str) -> Option<Fingerprint> {
+        Fingerprint::of(root, path, &mut ScanLimits::new()).0
     }
 
     #[test]
@@ -202,9 +202,9 @@ mod tests {
         let file = print(dir.path(), "file").unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let link = print(dir.path(), "link").unwrap();
-        assert_eq!((link.kind, file.change_to((&link, false))), (PrintKind::Link, Some(Change::Replaced)));
+        assert_eq!((link.kind, file.change_to((&link, false))), (FingerprintKind::Link, Some(Change::Replaced)));
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert_eq!(print(dir.path(), "pipe").map(|it| (it.kind, it.sum)), Some((PrintKind::Other, None)));
+        assert_eq!(print(dir.path(), "pipe").map(|it| (it.kind, it.sum)), Some((FingerprintKind::Other, None)));
         assert_eq!(print(dir.path(), "link/below"), None);
     }
 
@@ -216,9 +216,9 @@ mod tests {
             fs::write(dir.path().join("hooks").join(name), [b'x'; 600]).unwrap();
         }
         let was = print(dir.path(), "hooks").unwrap();
-        let over = Bounds { until: std::time::Instant::now(), ..Bounds::new() };
-        for mut few in [Bounds { bytes: 1000, ..Bounds::new() }, over] {
-            let (now, cut) = Print::of(dir.path(), "hooks", &mut few);
+        let over = ScanLimits { until: std::time::Instant::now(), ..ScanLimits::new() };
+        for mut few in [ScanLimits { bytes: 1000, ..ScanLimits::new() }, over] {
+            let (now, cut) = Fingerprint::of(dir.path(), "hooks", &mut few);
             let now = now.unwrap();
             assert_eq!((cut, &now.sum, was.change_to((&now, cut))), (true, &None, None));
             assert_eq!((now.was_read(), now.change_to((&was, false))), (false, None), "nobody knows what it held");

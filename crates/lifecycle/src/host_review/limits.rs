@@ -8,13 +8,13 @@ const MAX_BYTES: u64 = 512 << 20;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// What is left of it.
-pub(super) struct Bounds {
+pub(super) struct ScanLimits {
     pub(super) entries: usize,
     pub(super) bytes: u64,
     pub(super) until: Instant,
 }
 
-impl Bounds {
+impl ScanLimits {
     pub(super) fn new() -> Self {
         Self { entries: MAX_ENTRIES, bytes: MAX_BYTES, until: Instant::now() + WITHIN }
     }

@@ -17,9 +17,9 @@ use coracle_runtime::{Access, Mount, git_files};
 
 pub(crate) use self::finding::MOST;
 pub use self::finding::{Change, Finding, Review};
-use self::limits::Bounds;
-pub(crate) use self::setid::{Swept, take_off};
-use crate::record::{Print, Record, Watched};
+use self::limits::ScanLimits;
+pub(crate) use self::setid::{SetIdReport, take_off};
+use crate::record::{Fingerprint, Record, Watched};
 
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
 pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
@@ -29,8 +29,9 @@ pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
         let paths = protected.iter().cloned().chain([".git".to_owned()]).chain(nested);
         paths.map(|path| (bind.host.real().to_owned(), path))
     });
-    let mut bounds = Bounds::new();
-    let was = |(root, path): (PathBuf, String)| Watched { was: Print::of(&root, &path, &mut bounds).0, root, path };
+    let mut bounds = ScanLimits::new();
+    let was =
+        |(root, path): (PathBuf, String)| Watched { was: Fingerprint::of(&root, &path, &mut bounds).0, root, path };
     each.map(was).collect()
 }
 
@@ -53,17 +54,17 @@ pub fn read_only_paths(record: &Record) -> Vec<String> {
 /// nothing.
 #[must_use]
 pub fn compared(record: &Record) -> Review {
-    compared_within(record, &mut Bounds::new())
+    compared_within(record, &mut ScanLimits::new())
 }
 
-fn compared_within(record: &Record, bounds: &mut Bounds) -> Review {
+fn compared_within(record: &Record, bounds: &mut ScanLimits) -> Review {
     let (mut findings, mut more) = (setuid(&record.swept), false);
     for Watched { root, path, was } in &record.watched {
         let change = match was {
             // What is new can be made as large as one likes, and nothing in it is compared.
-            None => Print::is_there(root, path).then_some(Change::New),
+            None => Fingerprint::is_there(root, path).then_some(Change::New),
             Some(was) => {
-                let (now, cut) = Print::of(root, path, bounds);
+                let (now, cut) = Fingerprint::of(root, path, bounds);
                 more |= cut || !was.was_read();
                 now.and_then(|now| was.change_to((&now, cut)))
             }
@@ -74,8 +75,8 @@ fn compared_within(record: &Record, bounds: &mut Bounds) -> Review {
 }
 
 /// The same, and what a walk through all that could be written finds. The container is gone.
-pub(crate) fn looked_through(record: &Record, swept: &Swept) -> Review {
-    let mut bounds = Bounds::new();
+pub(crate) fn looked_through(record: &Record, swept: &SetIdReport) -> Review {
+    let mut bounds = ScanLimits::new();
     let Review { mut findings, mut more } = compared_within(record, &mut bounds);
     more |= swept.cut;
     findings.extend(setuid(&swept.paths));
@@ -88,7 +89,7 @@ pub(crate) fn looked_through(record: &Record, swept: &Swept) -> Review {
 }
 
 /// What was swept just now, of a container that is there.
-pub(crate) fn of_swept(swept: &Swept) -> Review {
+pub(crate) fn of_swept(swept: &SetIdReport) -> Review {
     Review::of(setuid(&swept.paths), swept.cut)
 }
 
@@ -116,7 +117,7 @@ mod tests {
         fs::create_dir(root.join("was")).unwrap();
         fs::write(root.join("was/a"), [b'x'; 100]).unwrap();
         let watched = |path: &str| {
-            let was = Print::of(root, path, &mut Bounds::new()).0;
+            let was = Fingerprint::of(root, path, &mut ScanLimits::new()).0;
             Watched { root: root.to_owned(), path: path.to_owned(), was }
         };
         let record = Record { watched: ["was", "large", "late"].map(watched).into(), ..record("web") };
@@ -131,8 +132,11 @@ mod tests {
             (review.findings, review.more)
         };
         // Enough for what was there, and not for what is new.
-        assert_eq!(compared(Bounds { bytes: 500, ..Bounds::new() }), (new.to_vec(), false));
-        assert_eq!(compared(Bounds { bytes: 50, ..Bounds::new() }), (new.to_vec(), true));
-        assert_eq!(compared(Bounds { until: std::time::Instant::now(), ..Bounds::new() }), (new.to_vec(), true));
+        assert_eq!(compared(ScanLimits { bytes: 500, ..ScanLimits::new() }), (new.to_vec(), false));
+        assert_eq!(compared(ScanLimits { bytes: 50, ..ScanLimits::new() }), (new.to_vec(), true));
+        assert_eq!(
+            compared(ScanLimits { until: std::time::Instant::now(), ..ScanLimits::new() }),
+            (new.to_vec(), true)
+        );
     }
 }

@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::finding::{Change, Finding};
-use super::limits::Bounds;
+use super::limits::ScanLimits;
 
 /// Directories open at once.
 const DEPTH: usize = 128;
@@ -32,11 +32,11 @@ const SET_ID: u32 = 0o6000;
 const DECIDES: [&str; 4] = ["config", "config.worktree", "commondir", "hooks"];
 
 /// What changed there since then, and whether not all was seen.
-pub(super) fn walk(root: &Path, since: Timestamp, bounds: &mut Bounds) -> (Vec<Finding>, bool) {
+pub(super) fn walk(root: &Path, since: Timestamp, bounds: &mut ScanLimits) -> (Vec<Finding>, bool) {
     let Some(dir) = open(CWD, root.as_os_str()) else { return (Vec::new(), true) };
     let Ok(owner) = dir.fd().and_then(fstat) else { return (Vec::new(), true) };
     let Some(beneath) = dir.fd().ok().and_then(|it| it.try_clone_to_owned().ok()) else { return (Vec::new(), true) };
-    let mut walk = Walk {
+    let mut walk = Scan {
         root,
         beneath,
         since_ms: since.as_millisecond() - LAG_MS,
@@ -53,7 +53,7 @@ fn open(from: BorrowedFd<'_>, name: &OsStr) -> Option<Dir> {
     Dir::new(openat(from, name, flags, Mode::empty()).ok()?).ok()
 }
 
-struct Walk<'a> {
+struct Scan<'a> {
     root: &'a Path,
     /// The same, open.
     beneath: OwnedFd,
@@ -64,8 +64,8 @@ struct Walk<'a> {
     cut: bool,
 }
 
-impl Walk<'_> {
-    fn go(&mut self, root: Dir, bounds: &mut Bounds) {
+impl Scan<'_> {
+    fn go(&mut self, root: Dir, bounds: &mut ScanLimits) {
         let mut levels = vec![(root, PathBuf::new())];
         loop {
             let room = levels.len() < DEPTH;
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn found(root: &Path, since: Timestamp) -> Vec<(String, Change)> {
-        let (mut found, cut) = walk(root, since, &mut Bounds::new());
+        let (mut found, cut) = walk(root, since, &mut ScanLimits::new());
         assert!(!cut);
         found.sort();
         found.into_iter().map(|it| (it.path.strip_prefix(root).unwrap().display().to_string(), it.change)).collect()
@@ -257,9 +257,9 @@ mod tests {
             std::os::unix::fs::symlink("/", dir.path().join(format!("l{n}"))).unwrap();
         }
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-        let (found, cut) = walk(dir.path(), Timestamp::UNIX_EPOCH, &mut Bounds::new());
+        let (found, cut) = walk(dir.path(), Timestamp::UNIX_EPOCH, &mut ScanLimits::new());
         assert!(cut && found.len() == MOST_OF_A_KIND + 1, "{}", found.len());
-        let mut bounds = Bounds { entries: 3, ..Bounds::new() };
+        let mut bounds = ScanLimits { entries: 3, ..ScanLimits::new() };
         assert!(walk(dir.path(), Timestamp::UNIX_EPOCH, &mut bounds).1);
     }
 
@@ -329,6 +329,6 @@ mod tests {
         fs::write(dir.path().join(".git/index"), bytes).unwrap();
         assert_eq!(found(dir.path(), Timestamp::MAX), [("sub".to_owned(), Change::Submodule)]);
         fs::write(dir.path().join(".git/index"), "DIRC").unwrap();
-        assert!(walk(dir.path(), Timestamp::MAX, &mut Bounds::new()).1, "it is said that it was not read");
+        assert!(walk(dir.path(), Timestamp::MAX, &mut ScanLimits::new()).1, "it is said that it was not read");
     }
 }

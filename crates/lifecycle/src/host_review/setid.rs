@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 /// What was swept.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
+pub(crate) struct SetIdReport {
     /// Files that lost a bit, on the host.
     pub(crate) paths: Vec<PathBuf>,
     /// There was no time for all.
@@ -25,10 +25,10 @@ pub(crate) struct Swept {
 
 /// Takes the set-id bits off what root inside left in directories of the host since the container was made. The filter
 /// of commands leaves nothing to do; that it could not be made sure of is said.
-pub(crate) async fn take_off(link: &Link, record: &Record) -> Swept {
+pub(crate) async fn take_off(link: &Link, record: &Record) -> SetIdReport {
     let binds: Vec<_> = record.mounts.iter().filter(|it| it.mode == Access::ReadWrite && it.host.is_dir()).collect();
     if binds.is_empty() {
-        return Swept::default();
+        return SetIdReport::default();
     }
     let since = record.created.as_millisecond().max(0).to_string();
     let words = [GUEST.to_owned(), "sweep".to_owned(), since, WITHIN.as_millis().to_string()];
@@ -46,11 +46,11 @@ pub(crate) async fn take_off(link: &Link, record: &Record) -> Swept {
             };
             let paths = text.split('\0').filter(|it| !it.is_empty()).filter_map(host).collect();
             // A guest that runs in a process of a test's has no program of its own.
-            Swept { paths, cut: !matches!(output.exit, Exit::Code(0 | 127)) }
+            SetIdReport { paths, cut: !matches!(output.exit, Exit::Code(0 | 127)) }
         }
         Err(err) => {
             tracing::warn!(container = %record.name, %err, "what root inside left in host directories is not known");
-            Swept { paths: Vec::new(), cut: true }
+            SetIdReport { paths: Vec::new(), cut: true }
         }
     }
 }

@@ -12,13 +12,13 @@ pub struct Watched {
     /// Its path in there.
     pub(crate) path: String,
     /// Nothing, if it was not there.
-    pub(crate) was: Option<Print>,
+    pub(crate) was: Option<Fingerprint>,
 }
 
 /// A file, a directory, a link or something else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Print {
-    pub(crate) kind: PrintKind,
+pub(crate) struct Fingerprint {
+    pub(crate) kind: FingerprintKind,
     pub(crate) inode: u64,
     /// Of its content; nothing when it is too much, or may not be read.
     pub(crate) sum: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Print {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum PrintKind {
+pub(crate) enum FingerprintKind {
     File,
     Dir,
     Link,

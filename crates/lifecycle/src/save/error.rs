@@ -4,7 +4,7 @@ use coracle_runtime::Error as Engine;
 
 /// Why something could not be saved.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SaveError {
     /// There is more than may be kept.
     TooLarge,
     /// It takes longer than it may.
@@ -17,7 +17,7 @@ pub(super) enum Trouble {
     Odd(&'static str),
 }
 
-impl From<Engine> for Trouble {
+impl From<Engine> for SaveError {
     fn from(err: Engine) -> Self {
         Self::Inside(err)
     }
@@ -27,5 +27,5 @@ impl From<Engine> for Trouble {
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) path: String,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: SaveError,
 }

@@ -14,8 +14,8 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Stream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::error::Trouble;
-use super::writer::Draft;
+use super::error::SaveError;
+use super::writer::PartWriter;
 
 /// For one command.
 const AT_MOST: Duration = Duration::from_secs(25);
@@ -42,7 +42,7 @@ pub(super) struct Git<'a> {
 
 /// How a work tree stands.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct RepoStatus {
     /// The commit that is checked out.
     pub(super) head: Option<String>,
     pub(super) branch: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct Standing {
     pub(super) unpushed: bool,
 }
 
-impl Standing {
+impl RepoStatus {
     /// Nothing would be lost.
     pub(super) fn is_clean(&self) -> bool {
         let files = [&self.changed, &self.nested, &self.deleted, &self.odd];
@@ -73,7 +73,7 @@ impl<'a> Git<'a> {
     }
 
     /// How the tree stands; `None` when git cannot tell, or is not there.
-    pub(super) async fn standing(&mut self) -> Result<Option<Standing>, Trouble> {
+    pub(super) async fn standing(&mut self) -> Result<Option<RepoStatus>, SaveError> {
         let mut names = Vec::new();
         match self.run(git::ASK_FILTERS, |it| bounded(&mut names, it)).await? {
             // 1: there are none.
@@ -99,12 +99,12 @@ impl<'a> Git<'a> {
     }
 
     /// All refs with their history. Whether it worked.
-    pub(super) async fn whole_bundle(&self, into: &mut Draft) -> Result<bool, Trouble> {
+    pub(super) async fn whole_bundle(&self, into: &mut PartWriter) -> Result<bool, SaveError> {
         self.fill(&["bundle", "create", "-", "--all"], into).await
     }
 
     /// Refs with what is on no remote.
-    pub(super) async fn new_bundle(&self, standing: &Standing, into: &mut Draft) -> Result<bool, Trouble> {
+    pub(super) async fn new_bundle(&self, standing: &RepoStatus, into: &mut PartWriter) -> Result<bool, SaveError> {
         let mut words = vec!["bundle", "create", "-", "--branches", "--tags", git::STASH];
         words.extend(standing.head.as_ref().map(|_| "HEAD"));
         words.extend(["--not", "--remotes"]);
@@ -112,18 +112,22 @@ impl<'a> Git<'a> {
     }
 
     /// What is staged, as a patch.
-    pub(super) async fn staged(&self, into: &mut Draft) -> Result<bool, Trouble> {
+    pub(super) async fn staged(&self, into: &mut PartWriter) -> Result<bool, SaveError> {
         let words = ["diff", "--cached", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv"];
         self.fill(&[&words[..], &["--no-renames"]].concat(), into).await
     }
 
-    async fn fill(&self, words: &[&str], into: &mut Draft) -> Result<bool, Trouble> {
+    async fn fill(&self, words: &[&str], into: &mut PartWriter) -> Result<bool, SaveError> {
         let exit = self.run(words, |it| into.write(it)).await?;
         Ok(exit == Exit::Code(0) && into.looks_right())
     }
 
     /// Runs git and takes what it prints, as it comes. A taker that fails ends it.
-    async fn run(&self, words: &[&str], mut take: impl FnMut(&[u8]) -> Result<(), Trouble>) -> Result<Exit, Trouble> {
+    async fn run(
+        &self,
+        words: &[&str],
+        mut take: impl FnMut(&[u8]) -> Result<(), SaveError>,
+    ) -> Result<Exit, SaveError> {
         let (live, mut chunks) = mpsc::channel(8);
         let settings = git::settings(Side::Inside).chain(SETTINGS.iter().copied()).flat_map(|it| ["-c", it]);
         let words = ["git"].into_iter().chain(PLACE.iter().copied()).chain(settings).chain(words.iter().copied());
@@ -145,7 +149,7 @@ impl<'a> Git<'a> {
                 }
                 let gap = chunk.offset != taken;
                 taken += chunk.bytes.len() as u64;
-                done = if gap { Err(Trouble::Odd("some of its output is missing")) } else { take(&chunk.bytes) };
+                done = if gap { Err(SaveError::Odd("some of its output is missing")) } else { take(&chunk.bytes) };
                 if done.is_err() {
                     cancel.cancel();
                 }
@@ -158,22 +162,22 @@ impl<'a> Git<'a> {
             Ok(output) => Ok(output.exit),
             // What cannot be run in a directory that went, or by a user that is none, is not git's to tell.
             Err(coracle_runtime::Error::NoSuchPath(_) | coracle_runtime::Error::Refused(_)) => Ok(Exit::Code(127)),
-            Err(err) => Err(Trouble::Inside(err)),
+            Err(err) => Err(SaveError::Inside(err)),
         }
     }
 }
 
-fn bounded(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Trouble> {
+fn bounded(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), SaveError> {
     if into.len() + bytes.len() > MAX_STATUS {
-        return Err(Trouble::Odd("git names more files than can be looked at"));
+        return Err(SaveError::Odd("git names more files than can be looked at"));
     }
     into.extend_from_slice(bytes);
     Ok(())
 }
 
 /// Reads `git status --porcelain=v2 --branch -z`. What it says may be anything.
-fn read(told: &[u8]) -> Standing {
-    let mut standing = Standing::default();
+fn read(told: &[u8]) -> RepoStatus {
+    let mut standing = RepoStatus::default();
     let mut records = told.split(|it| *it == 0);
     while let Some(record) = records.next() {
         let Some((kind, rest)) = record.split_first_chunk::<2>() else { continue };
@@ -195,7 +199,7 @@ fn read(told: &[u8]) -> Standing {
     standing
 }
 
-fn header(standing: &mut Standing, text: &[u8]) {
+fn header(standing: &mut RepoStatus, text: &[u8]) {
     let Some((name, value)) = std::str::from_utf8(text).ok().and_then(|it| it.split_once(' ')) else { return };
     let value = Some(value.to_owned()).filter(|it| it.len() <= 1024);
     match name {
@@ -205,7 +209,7 @@ fn header(standing: &mut Standing, text: &[u8]) {
     }
 }
 
-fn untracked(standing: &mut Standing, name: &[u8]) {
+fn untracked(standing: &mut RepoStatus, name: &[u8]) {
     match (name.strip_suffix(b"/"), plain(name)) {
         (_, Err(odd)) => standing.odd.push(odd),
         (Some(_), Ok(name)) => standing.nested.push(name),
@@ -214,7 +218,7 @@ fn untracked(standing: &mut Standing, name: &[u8]) {
 }
 
 /// `at` is which field has the name, and which the mode of the file in the tree.
-fn tracked(standing: &mut Standing, record: &[u8], at: (usize, usize)) {
+fn tracked(standing: &mut RepoStatus, record: &[u8], at: (usize, usize)) {
     let fields: Vec<_> = record.splitn(at.0, |it| *it == b' ').collect();
     let (Some([x, _]), Some(mode), Some(name)) =
         (fields.first().and_then(|it| it.first_chunk::<2>()), fields.get(at.1), fields.get(at.0 - 1))

@@ -13,7 +13,7 @@ const MAX_NAMES: usize = 256 << 10;
 
 /// One save: `manifest.json` in its directory. A directory without one was never finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct SaveManifest {
     /// Version of the format.
     pub schema: u32,
     /// Name of the container.
@@ -35,7 +35,7 @@ pub struct Manifest {
     /// When the save began.
     pub at: jiff::Timestamp,
     /// What was saved.
-    pub items: Vec<Item>,
+    pub items: Vec<SavedItem>,
     /// Names of directories that were not looked into, but for those in a git tree.
     pub pruned: Vec<String>,
     /// Version of the tool that wrote this.
@@ -44,13 +44,13 @@ pub struct Manifest {
 
 /// What was saved of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item {
+pub struct SavedItem {
     /// The place inside.
     pub path: ContainerPath,
     /// What it is.
-    pub kind: Kind,
+    pub kind: SavedKind,
     /// Files beside the manifest.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SavedPart>,
     /// Files in the archive.
     pub files: u64,
     /// Bytes of all parts.
@@ -68,17 +68,17 @@ pub struct Item {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shallow: Vec<String>,
     /// Tracked files that were deleted.
-    #[serde(default, skip_serializing_if = "Names::is_empty")]
-    pub deleted: Names,
+    #[serde(default, skip_serializing_if = "NameList::is_empty")]
+    pub deleted: NameList,
     /// What was not saved, and why.
-    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
-    pub left_out: LeftOut,
+    #[serde(default, skip_serializing_if = "Omissions::is_empty")]
+    pub left_out: Omissions,
 }
 
 /// Kinds of what is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum SavedKind {
     /// A git work tree: a bundle, and an archive of what was not committed.
     Git,
     /// A git work tree as it lay there, `.git` included.
@@ -99,11 +99,11 @@ pub enum Bundle {
 
 /// A file beside the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct SavedPart {
     /// Its name.
     pub file: String,
     /// What it is.
-    pub what: What,
+    pub what: PartKind,
     /// Its length.
     pub bytes: u64,
     /// SHA-256 of it, in hex.
@@ -113,7 +113,7 @@ pub struct Part {
 /// Kinds of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum PartKind {
     /// A git bundle.
     Bundle,
     /// A tar, whose first part of each name is that of the place.
@@ -122,7 +122,7 @@ pub enum What {
     Staged,
 }
 
-impl What {
+impl PartKind {
     pub(super) fn ending(self) -> &'static str {
         match self {
             Self::Bundle => "bundle",
@@ -132,16 +132,16 @@ impl What {
     }
 }
 
-/// Names, as many as are worth telling.
+/// The first names of a list and its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Names {
+pub struct NameList {
     /// The first ones.
     pub names: Vec<String>,
     /// How many there are in all.
     pub count: u64,
 }
 
-impl Names {
+impl NameList {
     fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -156,7 +156,7 @@ impl Names {
 
 /// What was not saved, as much as is worth telling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct Omissions {
     /// The first ones.
     pub entries: Vec<Omission>,
     /// How many there are in all.
@@ -172,7 +172,7 @@ pub struct Omission {
     pub reason: String,
 }
 
-impl LeftOut {
+impl Omissions {
     fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -186,7 +186,7 @@ impl LeftOut {
     }
 }
 
-impl Manifest {
+impl SaveManifest {
     pub(crate) fn new(record: &Record, at: jiff::Timestamp, pruned: &[&str]) -> Self {
         Self {
             schema: SCHEMA,
@@ -223,8 +223,8 @@ impl Manifest {
     }
 }
 
-impl Item {
-    pub(super) fn new(path: ContainerPath, kind: Kind) -> Self {
+impl SavedItem {
+    pub(super) fn new(path: ContainerPath, kind: SavedKind) -> Self {
         Self {
             path,
             kind,
@@ -235,8 +235,8 @@ impl Item {
             branch: None,
             bundle: None,
             shallow: Vec::new(),
-            deleted: Names::default(),
-            left_out: LeftOut::default(),
+            deleted: NameList::default(),
+            left_out: Omissions::default(),
         }
     }
 
@@ -248,7 +248,7 @@ impl Item {
 
     /// The part of that kind.
     #[must_use]
-    pub fn part(&self, what: What) -> Option<&Part> {
+    pub fn part(&self, what: PartKind) -> Option<&SavedPart> {
         self.parts.iter().find(|it| it.what == what)
     }
 }

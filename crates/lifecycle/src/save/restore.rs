@@ -16,7 +16,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Inside, random_hex};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::manifest::{Item, What};
+use super::manifest::{PartKind, SavedItem};
 use super::{Save, SavedKind};
 use crate::{CopyRequest, Error, ManagedContainer, Result, Session, copy_in};
 
@@ -76,7 +76,7 @@ impl Save {
         self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into)).collect()
     }
 
-    fn unpack_item(&self, item: &Item, dir: &Dir, into: &Path) -> Result<Restored> {
+    fn unpack_item(&self, item: &SavedItem, dir: &Dir, into: &Path) -> Result<Restored> {
         let above = item.path.parent().unwrap_or_else(ContainerPath::root);
         let above = above.as_str().trim_start_matches('/');
         let place = match above {
@@ -85,7 +85,7 @@ impl Save {
         };
         let (place, real) = (place.map_err(disk)?, into.join(above));
         let moved = self.unpack_archive(item, &place)?;
-        let beside = |what: What| -> Result<Option<String>> {
+        let beside = |what: PartKind| -> Result<Option<String>> {
             let Some(from) = self.checked(item, what)? else { return Ok(None) };
             let name = format!("{}.saved.{}", item.top(), what.ending());
             let options = cap_std::fs::OpenOptions::new().write(true).create_new(true).clone();
@@ -93,22 +93,22 @@ impl Save {
             io::copy(&mut &from, &mut to).map_err(disk)?;
             Ok(Some(real.join(name).display().to_string()))
         };
-        let commits = beside(What::Bundle)?.map_or(Commits::None, Commits::Bundle);
-        let staged = beside(What::Staged)?;
+        let commits = beside(PartKind::Bundle)?.map_or(Commits::None, Commits::Bundle);
+        let staged = beside(PartKind::Staged)?;
         let path = real.join(item.top()).display().to_string();
         let (from, kind) = (item.path.clone(), item.kind);
         Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
     }
 
-    fn unpack_archive(&self, item: &Item, place: &Dir) -> Result<archive::Moved> {
-        match self.checked(item, What::Archive)? {
+    fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::Moved> {
+        match self.checked(item, PartKind::Archive)? {
             Some(tar) => archive::unpack(tar, place, item.top(), LIMITS).map_err(Error::Copy),
             None => Ok(archive::Moved::default()),
         }
     }
 
     /// A part, which has to be what the manifest says.
-    fn checked(&self, item: &Item, what: What) -> Result<Option<File>> {
+    fn checked(&self, item: &SavedItem, what: PartKind) -> Result<Option<File>> {
         use io::{Read, Seek};
         let Some(part) = item.part(what) else { return Ok(None) };
         let plain = !part.file.contains('/') && part.file != "..";
@@ -155,10 +155,10 @@ impl Target<'_> {
         Ok(restored)
     }
 
-    async fn item(&self, save: &Save, item: &Item) -> Result<Restored> {
+    async fn item(&self, save: &Save, item: &SavedItem) -> Result<Restored> {
         let temp = tempfile::tempdir_in(&self.scratch).map_err(disk)?;
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).map_err(disk)?;
-        let commits = match save.checked(item, What::Bundle)? {
+        let commits = match save.checked(item, PartKind::Bundle)? {
             Some(bundle) => self.commits(item, bundle, temp.path()).await?,
             None => Commits::None,
         };
@@ -174,7 +174,7 @@ impl Target<'_> {
                 self.copy(&part, into.clone()).await?;
             }
         }
-        let staged = match save.checked(item, What::Staged)? {
+        let staged = match save.checked(item, PartKind::Staged)? {
             Some(patch) => Some(self.beside(patch, temp.path(), "patch").await?.to_string()),
             None => None,
         };
@@ -182,7 +182,7 @@ impl Target<'_> {
         Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
     }
 
-    async fn commits(&self, item: &Item, bundle: File, temp: &Path) -> Result<Commits> {
+    async fn commits(&self, item: &SavedItem, bundle: File, temp: &Path) -> Result<Commits> {
         let bundle = self.beside(bundle, temp, "bundle").await?;
         let by_hand = Commits::Bundle(bundle.to_string());
         let at = &item.path;
@@ -264,7 +264,7 @@ fn children(dir: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|it| Ok(it.map_err(disk)?.path())).collect()
 }
 
-fn unnamed(item: &Item) -> Error {
+fn unnamed(item: &SavedItem) -> Error {
     disk(io::Error::other(format!("`{}` cannot be named", item.path)))
 }
 

@@ -13,11 +13,11 @@ use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Failed, Trouble};
+use super::error::{Failed, SaveError};
 use super::limits::{PRUNED, SaveLimits};
-use super::manifest::{Item, Kind};
+use super::manifest::{SavedItem, SavedKind};
 use super::roots::Roots;
-use super::writer::Shelf;
+use super::writer::SaveWriter;
 use crate::Store;
 use crate::record::Record;
 
@@ -34,7 +34,7 @@ const SPOOL_FACTOR: u64 = 4;
 const ALWAYS_THERE: &str = "/etc/hostname";
 
 /// A container that is being saved by its engine.
-pub(super) struct Outside<'a> {
+pub(super) struct EngineSave<'a> {
     pub(super) runtime: &'a dyn ContainerRuntime,
     pub(super) store: &'a Store,
     pub(super) record: &'a Record,
@@ -53,21 +53,21 @@ struct Spool {
 
 #[derive(Clone, Debug)]
 struct Spooled {
-    what: Thing,
+    what: SpooledKind,
     mode: u32,
     mtime: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Thing {
+enum SpooledKind {
     Dir,
     File { at: u64, size: u64 },
     Link(String),
     Special,
 }
 
-impl Outside<'_> {
-    pub(super) async fn save(&self, shelf: &mut Shelf) -> Result<(), Failed> {
+impl EngineSave<'_> {
+    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), Failed> {
         let roots = Roots::of(self.record);
         let below = |it: &ContainerPath| {
             let workdir = roots.workdir.as_ref();
@@ -76,23 +76,23 @@ impl Outside<'_> {
         let home = roots.home.iter().filter(|it| !below(it));
         for root in roots.workdir.iter().chain(home).chain(&roots.clones) {
             let failed = |trouble| Failed { path: root.to_string(), trouble };
-            let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(Trouble::TooSlow))?;
+            let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(SaveError::TooSlow))?;
             let Some(spool) = fetched.map_err(failed)? else { continue };
             let is_workdir = roots.workdir.as_ref() == Some(root);
-            self.keep(shelf, (root, &spool), (&roots, is_workdir)).map_err(failed)?;
+            self.keep(out, (root, &spool), (&roots, is_workdir)).map_err(failed)?;
         }
         Ok(())
     }
 
     /// `None` when nothing is there.
-    async fn fetch(&self, root: &ContainerPath) -> Result<Option<Spool>, Trouble> {
-        let id = self.record.id.as_ref().ok_or(Trouble::Odd("its id is not known"))?;
-        let spool = || tempfile::tempfile_in(self.store.scratch()).map_err(Trouble::Disk);
+    async fn fetch(&self, root: &ContainerPath) -> Result<Option<Spool>, SaveError> {
+        let id = self.record.id.as_ref().ok_or(SaveError::Odd("its id is not known"))?;
+        let spool = || tempfile::tempfile_in(self.store.scratch()).map_err(SaveError::Disk);
         let file = spool()?;
-        let into = file.try_clone().map_err(Trouble::Disk)?;
+        let into = file.try_clone().map_err(SaveError::Disk)?;
         match self.runtime.download(id, root, into, self.limits.max_bytes.saturating_mul(SPOOL_FACTOR)).await {
             Ok(()) => {}
-            Err(Engine::TooLarge { .. }) => return Err(Trouble::TooLarge),
+            Err(Engine::TooLarge { .. }) => return Err(SaveError::TooLarge),
             // The engines fail alike for a path that is missing and for all else.
             Err(failure @ Engine::Engine { .. }) => {
                 let there = ContainerPath::parse(ALWAYS_THERE).expect("a plain path");
@@ -104,37 +104,41 @@ impl Outside<'_> {
             Err(err) => return Err(err.into()),
         }
         let read = tokio::task::spawn_blocking(move || Spool::read(file)).await;
-        read.map_err(|err| Trouble::Disk(io::Error::other(err)))?.map(Some)
+        read.map_err(|err| SaveError::Disk(io::Error::other(err)))?.map(Some)
     }
 
     fn keep(
         &self,
-        shelf: &mut Shelf,
+        out: &mut SaveWriter,
         (root, spool): (&ContainerPath, &Spool),
         (roots, is_workdir): (&Roots<'_>, bool),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SaveError> {
         let since = u64::try_from(roots.since.as_second()).unwrap_or(0);
         let own = |path: &str| join(root, path).is_none_or(|it| roots.own(&it));
         let trees = spool.trees();
         for tree in trees.iter().filter(|it| own(it)) {
-            let path = join(root, tree).ok_or(Trouble::Odd("the name of a git tree cannot be kept"))?;
+            let path = join(root, tree).ok_or(SaveError::Odd("the name of a git tree cannot be kept"))?;
             let entries: Vec<_> = spool.below(tree).filter(|(path, _)| own(path)).collect();
             // What came with a snapshot is older, and may be nowhere else.
             let touched = self.record.snapshot.is_some() || entries.iter().any(|(_, it)| it.mtime >= since);
             if touched {
-                let mut item = Item::new(path, Kind::Tree);
+                let mut item = SavedItem::new(path, SavedKind::Tree);
                 spool.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-                self.pack(shelf, item, (spool, tree), entries)?;
+                self.pack(out, item, (spool, tree), entries)?;
             }
         }
         if is_workdir {
             let in_tree = |path: &str| trees.iter().any(|tree| below(path, tree).is_some());
             let written = |(path, it): &(&String, &Spooled)| {
-                it.mtime >= since && !matches!(it.what, Thing::Dir) && !in_tree(path) && !pruned(path) && own(path)
+                it.mtime >= since
+                    && !matches!(it.what, SpooledKind::Dir)
+                    && !in_tree(path)
+                    && !pruned(path)
+                    && own(path)
             };
             let mut written: Vec<_> = spool.entries.iter().filter(written).collect();
             written.sort_by_key(|(path, it)| (it.size(), (*path).clone()));
-            self.pack(shelf, Item::new(root.clone(), Kind::Files), (spool, ""), written)?;
+            self.pack(out, SavedItem::new(root.clone(), SavedKind::Files), (spool, ""), written)?;
         }
         Ok(())
     }
@@ -142,15 +146,15 @@ impl Outside<'_> {
     /// Of a tree everything, of other files as many as fit.
     fn pack(
         &self,
-        shelf: &mut Shelf,
-        mut item: Item,
+        out: &mut SaveWriter,
+        mut item: SavedItem,
         (spool, above): (&Spool, &str),
         entries: Vec<(&String, &Spooled)>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SaveError> {
         if entries.is_empty() {
             return Ok(());
         }
-        let (name, mut writer) = shelf.archive()?;
+        let (name, mut writer) = out.archive()?;
         let mut over = None;
         for (path, entry) in entries {
             let Some(inner) = below(path, above).filter(|it| !it.is_empty()) else { continue };
@@ -162,41 +166,46 @@ impl Outside<'_> {
                 continue;
             }
             match add(&mut writer, &mut item, inner, (spool, entry)) {
-                Err(Trouble::TooLarge) if item.kind == Kind::Files => {
+                Err(SaveError::TooLarge) if item.kind == SavedKind::Files => {
                     over = Some("it does not fit");
                     item.left_out.add(inner, "it does not fit");
                 }
                 done => done?,
             }
             if Instant::now() > self.until {
-                if item.kind == Kind::Tree {
-                    return Err(Trouble::TooSlow);
+                if item.kind == SavedKind::Tree {
+                    return Err(SaveError::TooSlow);
                 }
                 over = Some("there was no time left");
             }
         }
-        shelf.keep_archive(&mut item, name, writer)?;
-        shelf.add(item);
+        out.keep_archive(&mut item, name, writer)?;
+        out.add(item);
         Ok(())
     }
 }
 
-fn add(writer: &mut Writer, item: &mut Item, inner: &str, (spool, entry): (&Spool, &Spooled)) -> Result<(), Trouble> {
+fn add(
+    writer: &mut Writer,
+    item: &mut SavedItem,
+    inner: &str,
+    (spool, entry): (&Spool, &Spooled),
+) -> Result<(), SaveError> {
     let name = format!("{}/{inner}", item.top());
     match &entry.what {
-        Thing::Dir => writer.dir(&name, entry.mode)?,
-        Thing::Link(target) => {
+        SpooledKind::Dir => writer.dir(&name, entry.mode)?,
+        SpooledKind::Link(target) => {
             if !writer.link_within(&name, target)? {
                 item.left_out.add(inner, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
             }
         }
-        Thing::Special => item.left_out.add(inner, "it is neither a file nor a link"),
-        Thing::File { at, size } => {
+        SpooledKind::Special => item.left_out.add(inner, "it is neither a file nor a link"),
+        SpooledKind::File { at, size } => {
             let mut growing = writer.begin(&name, entry.mode, entry.mtime)?;
             let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
             while left > 0 {
                 let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-                spool.file.read_exact_at(&mut buffer[..piece], at).map_err(Trouble::Disk)?;
+                spool.file.read_exact_at(&mut buffer[..piece], at).map_err(SaveError::Disk)?;
                 growing.write(&buffer[..piece])?;
                 (at, left) = (at + piece as u64, left - piece as u64);
             }
@@ -207,16 +216,16 @@ fn add(writer: &mut Writer, item: &mut Item, inner: &str, (spool, entry): (&Spoo
 }
 
 impl Spool {
-    fn read(file: File) -> Result<Self, Trouble> {
+    fn read(file: File) -> Result<Self, SaveError> {
         use io::Seek;
-        let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(Trouble::Disk)?;
+        let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(SaveError::Disk)?;
         let mut archive = tar::Archive::new(io::BufReader::new(again));
-        let unreadable = |_| Trouble::Odd("the engine's archive cannot be read");
+        let unreadable = |_| SaveError::Odd("the engine's archive cannot be read");
         let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
         for entry in archive.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entries.len() + odd.len() >= MAX_ENTRIES {
-                return Err(Trouble::Odd("there are more files than can be looked at"));
+                return Err(SaveError::Odd("there are more files than can be looked at"));
             }
             let told = entry.path().map_err(unreadable)?.into_owned();
             // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
@@ -236,16 +245,16 @@ impl Spool {
             let (mode, mtime) = (header.mode().unwrap_or(0o644) & 0o777, header.mtime().unwrap_or(0));
             let target = || entry.link_name().ok().flatten().and_then(|it| it.to_str().map(str::to_owned));
             let what = match kind {
-                kind if kind.is_dir() => Thing::Dir,
+                kind if kind.is_dir() => SpooledKind::Dir,
                 kind if kind.is_file() || kind.is_contiguous() => {
-                    Thing::File { at: entry.raw_file_position(), size: entry.size() }
+                    SpooledKind::File { at: entry.raw_file_position(), size: entry.size() }
                 }
-                kind if kind.is_symlink() => target().map_or(Thing::Special, Thing::Link),
+                kind if kind.is_symlink() => target().map_or(SpooledKind::Special, SpooledKind::Link),
                 kind if kind.is_hard_link() => target()
                     .and_then(|it| inside(it.as_ref()))
                     .and_then(|it| entries.get(&it).map(|it: &Spooled| it.what.clone()))
-                    .unwrap_or(Thing::Special),
-                _ => Thing::Special,
+                    .unwrap_or(SpooledKind::Special),
+                _ => SpooledKind::Special,
             };
             entries.insert(path, Spooled { what, mode, mtime });
         }
@@ -274,7 +283,7 @@ impl Spool {
 
 impl Spooled {
     fn size(&self) -> u64 {
-        if let Thing::File { size, .. } = self.what { size } else { 0 }
+        if let SpooledKind::File { size, .. } = self.what { size } else { 0 }
     }
 }
 

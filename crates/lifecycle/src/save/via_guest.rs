@@ -15,18 +15,18 @@ use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Failed, Trouble};
+use super::error::{Failed, SaveError};
 use super::limits::PRUNED;
-use super::manifest::Kind;
+use super::manifest::SavedKind;
 use super::roots::Roots;
-use super::writer::Shelf;
+use super::writer::SaveWriter;
 use crate::record::Record;
 
 /// Work trees are looked for so deep below a root.
 const TREE_DEPTH: u32 = 4;
 
 /// A container that is being saved by its guest.
-pub(super) struct Inside<'a> {
+pub(super) struct GuestSave<'a> {
     pub(super) link: &'a Link,
     pub(super) record: &'a Record,
     pub(super) until: Instant,
@@ -59,32 +59,32 @@ pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtim
     Ok(())
 }
 
-impl Inside<'_> {
+impl GuestSave<'_> {
     /// Ends what runs, and saves what would be lost.
-    pub(super) async fn save(&self, shelf: &mut Shelf) -> Result<(), Failed> {
+    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), Failed> {
         let roots = Roots::of(self.record);
         let nowhere = |trouble| Failed { path: self.record.workdir.to_string(), trouble };
         let sight = async {
             end_commands(self.link, self.grace).await?;
             self.look(&roots).await
         };
-        let sight = timeout_at(self.until, sight).await.map_err(|_| nowhere(Trouble::TooSlow))?.map_err(nowhere)?;
+        let sight = timeout_at(self.until, sight).await.map_err(|_| nowhere(SaveError::TooSlow))?.map_err(nowhere)?;
         let mut whole: Vec<ContainerPath> = Vec::new();
         for path in &sight.trees {
             if whole.iter().any(|it| path.is_beneath(it.as_str())) {
                 continue;
             }
-            let saved = timeout_at(self.until, self.tree(shelf, path, &sight.trees)).await;
+            let saved = timeout_at(self.until, self.tree(out, path, &sight.trees)).await;
             let failed = |trouble| Failed { path: path.to_string(), trouble };
-            if saved.map_err(|_| failed(Trouble::TooSlow))?.map_err(failed)? == Kind::Tree {
+            if saved.map_err(|_| failed(SaveError::TooSlow))?.map_err(failed)? == SavedKind::Tree {
                 whole.push(path.clone());
             }
         }
-        self.files(shelf, sight).await.map_err(nowhere)
+        self.files(out, sight).await.map_err(nowhere)
     }
 
     /// All at once, so that it takes as long as the longest.
-    async fn look(&self, roots: &Roots<'_>) -> Result<Sight, Trouble> {
+    async fn look(&self, roots: &Roots<'_>) -> Result<Sight, SaveError> {
         let within = self.until.saturating_duration_since(Instant::now());
         let repositories = |root: &ContainerPath| ScanOptions {
             names: Some(vec![".git".into()]),
@@ -117,7 +117,7 @@ impl Inside<'_> {
         Ok(Sight { trees, written, more })
     }
 
-    async fn is_repository(&self, path: &ContainerPath) -> Result<bool, Trouble> {
+    async fn is_repository(&self, path: &ContainerPath) -> Result<bool, SaveError> {
         match self.link.stat(self.at(&format!("{path}/.git"))).await {
             Ok(_) => Ok(true),
             Err(Engine::Refused(_)) => Ok(false),
@@ -126,7 +126,7 @@ impl Inside<'_> {
     }
 
     /// What a walk meets; nothing where there is no directory.
-    async fn met(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), Trouble> {
+    async fn met(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), SaveError> {
         let Some(walk) = walk else { return Ok((Vec::new(), false)) };
         let root = walk.root.clone();
         match self.link.walk(walk, &[]).await {

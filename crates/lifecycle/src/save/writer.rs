@@ -11,8 +11,8 @@ use coracle_runtime::{Ids, archive};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::error::{Trouble, Trouble::Disk};
-use super::manifest::{Item, Manifest, Part, What};
+use super::error::{SaveError, SaveError::Disk};
+use super::manifest::{PartKind, SaveManifest, SavedItem, SavedPart};
 use crate::record::Record;
 use crate::store::{key_of, own_directory, read_own, write_whole};
 use crate::{Result, Store, StoreError};
@@ -24,10 +24,10 @@ const MAX_ENTRIES: u64 = 200_000;
 
 /// A save on its way. One that is dropped unfinished has no manifest, and goes with the next look.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct SaveWriter {
     above: PathBuf,
     dir: PathBuf,
-    manifest: Manifest,
+    manifest: SaveManifest,
     /// Whose the files are.
     owner: Ids,
     /// Bytes that still fit.
@@ -35,14 +35,14 @@ pub(super) struct Shelf {
     next: u32,
 }
 
-impl Shelf {
+impl SaveWriter {
     /// Nothing is made before there is something to save.
     pub(super) fn new(store: &Store, record: &Record, max_bytes: u64, pruned: &[&str]) -> Self {
         let at = Timestamp::now();
         let above = store.saved_dir().join(key_of(&record.name));
         let dir = above.join(word(at));
         let owner = record.exec_user.unwrap_or(Ids::ROOT);
-        Self { above, dir, manifest: Manifest::new(record, at, pruned), owner, left: max_bytes, next: 0 }
+        Self { above, dir, manifest: SaveManifest::new(record, at, pruned), owner, left: max_bytes, next: 0 }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -54,7 +54,7 @@ impl Shelf {
         self.left
     }
 
-    fn file(&mut self, name: &str) -> Result<File, Trouble> {
+    fn file(&mut self, name: &str) -> Result<File, SaveError> {
         self.make_dir().map_err(Disk)?;
         let mut options = File::options();
         options.read(true).write(true).create_new(true).mode(0o600);
@@ -70,52 +70,57 @@ impl Shelf {
     }
 
     /// A new part of an item, to be written by hand and then [`kept`](Self::keep).
-    pub(super) fn part(&mut self, what: What) -> Result<Draft, Trouble> {
+    pub(super) fn part(&mut self, what: PartKind) -> Result<PartWriter, SaveError> {
         let name = format!("{}.{}", self.next, what.ending());
-        Ok(Draft { file: self.file(&name)?, name, what, bytes: 0, left: self.left })
+        Ok(PartWriter { file: self.file(&name)?, name, what, bytes: 0, left: self.left })
     }
 
     /// A part that is an archive.
-    pub(super) fn archive(&mut self) -> Result<(String, Writer), Trouble> {
-        let name = format!("{}.{}", self.next, What::Archive.ending());
+    pub(super) fn archive(&mut self) -> Result<(String, Writer), SaveError> {
+        let name = format!("{}.{}", self.next, PartKind::Archive.ending());
         let limits = Limits { max_bytes: self.left, max_entries: MAX_ENTRIES };
         Ok((name.clone(), Writer::new(self.file(&name)?, self.owner, limits)))
     }
 
     /// A part is whole, and counts.
-    pub(super) fn keep(&mut self, item: &mut Item, draft: Draft) -> Result<(), Trouble> {
+    pub(super) fn keep(&mut self, item: &mut SavedItem, draft: PartWriter) -> Result<(), SaveError> {
         self.sealed(item, (draft.name, draft.what), draft.file)
     }
 
     /// An archive is whole, and counts. One with nothing in it is not kept.
-    pub(super) fn keep_archive(&mut self, item: &mut Item, name: String, writer: Writer) -> Result<(), Trouble> {
+    pub(super) fn keep_archive(&mut self, item: &mut SavedItem, name: String, writer: Writer) -> Result<(), SaveError> {
         let (file, moved) = writer.finish()?;
         if moved.files + moved.dirs == 0 {
             return std::fs::remove_file(self.dir.join(name)).map_err(Disk);
         }
         item.files += moved.files;
-        self.sealed(item, (name, What::Archive), file)
+        self.sealed(item, (name, PartKind::Archive), file)
     }
 
-    fn sealed(&mut self, item: &mut Item, (name, what): (String, What), mut file: File) -> Result<(), Trouble> {
+    fn sealed(
+        &mut self,
+        item: &mut SavedItem,
+        (name, what): (String, PartKind),
+        mut file: File,
+    ) -> Result<(), SaveError> {
         use std::io::Seek;
         file.sync_all().map_err(Disk)?;
         file.rewind().map_err(Disk)?;
         let (bytes, sha256) = sum(file).map_err(Disk)?;
         self.left = self.left.saturating_sub(bytes);
         item.bytes += bytes;
-        item.parts.push(Part { file: name, what, bytes, sha256 });
+        item.parts.push(SavedPart { file: name, what, bytes, sha256 });
         Ok(())
     }
 
     /// A part is not wanted after all.
-    pub(super) fn drop_part(&self, draft: Draft) -> Result<(), Trouble> {
+    pub(super) fn drop_part(&self, draft: PartWriter) -> Result<(), SaveError> {
         drop(draft.file);
         std::fs::remove_file(self.dir.join(draft.name)).map_err(Disk)
     }
 
     /// The parts of an item are whole. One without parts has nothing to say, unless it says what was left out.
-    pub(super) fn add(&mut self, item: Item) {
+    pub(super) fn add(&mut self, item: SavedItem) {
         self.next += 1;
         if !item.parts.is_empty() || item.left_out.count + item.deleted.count > 0 {
             self.manifest.items.push(item);
@@ -123,7 +128,7 @@ impl Shelf {
     }
 
     /// Writes the manifest, if there is something to say.
-    pub(super) fn finish(self) -> Result<Option<Save>, Trouble> {
+    pub(super) fn finish(self) -> Result<Option<Save>, SaveError> {
         if self.manifest.items.is_empty() {
             return Ok(None);
         }
@@ -142,23 +147,23 @@ impl Shelf {
 
 /// A part that is being written.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct PartWriter {
     file: File,
     name: String,
-    what: What,
+    what: PartKind,
     bytes: u64,
     left: u64,
 }
 
-impl Draft {
+impl PartWriter {
     pub(super) fn at_most(self, bytes: u64) -> Self {
         Self { left: self.left.min(bytes), ..self }
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), SaveError> {
         self.bytes += bytes.len() as u64;
         if self.bytes > self.left {
-            return Err(Trouble::TooLarge);
+            return Err(SaveError::TooLarge);
         }
         io::Write::write_all(&mut self.file, bytes).map_err(Disk)
     }
@@ -166,9 +171,9 @@ impl Draft {
     /// Whether it begins as such a part does. Git inside may be anything, and then the work is kept in another way.
     pub(super) fn looks_right(&self) -> bool {
         let begins: &[&[u8]] = match self.what {
-            What::Bundle => &[b"# v2 git bundle\n", b"# v3 git bundle\n"],
-            What::Staged => &[b"diff --git "],
-            What::Archive => &[b""],
+            PartKind::Bundle => &[b"# v2 git bundle\n", b"# v3 git bundle\n"],
+            PartKind::Staged => &[b"diff --git "],
+            PartKind::Archive => &[b""],
         };
         let mut start = [0; 16];
         let read = self.file.read_at(&mut start, 0).unwrap_or(0);
@@ -176,7 +181,7 @@ impl Draft {
     }
 }
 
-impl From<archive::Error> for Trouble {
+impl From<archive::Error> for SaveError {
     fn from(err: archive::Error) -> Self {
         match err {
             archive::Error::TooMany(_) | archive::Error::TooLarge(_) => Self::TooLarge,
@@ -230,7 +235,7 @@ pub struct Save {
     /// Its directory.
     pub location: PathBuf,
     /// What it holds.
-    pub manifest: Manifest,
+    pub manifest: SaveManifest,
 }
 
 impl Store {
@@ -247,7 +252,7 @@ impl Store {
         for (name, location) in self.save_dirs()? {
             let Some(time) = location.file_name().and_then(|it| it.to_str()).map(str::to_owned) else { continue };
             let manifest = match read_own(&location.join(MANIFEST)) {
-                Ok(bytes) => bytes.and_then(|it| Manifest::from_bytes(&it)),
+                Ok(bytes) => bytes.and_then(|it| SaveManifest::from_bytes(&it)),
                 Err(err) => {
                     tracing::warn!(%err, "a save cannot be read");
                     None
@@ -336,14 +341,14 @@ mod tests {
     use crate::record::tests::record;
     use crate::save::SavedKind;
 
-    fn saved(store: &Store, name: &str, bytes: &[u8]) -> Result<Option<Save>, Trouble> {
-        let mut shelf = Shelf::new(store, &record(name), 100, &[]);
-        let mut item = Item::new(ContainerPath::parse("/workspace/app").unwrap(), SavedKind::Git);
-        let mut draft = shelf.part(What::Staged)?;
+    fn saved(store: &Store, name: &str, bytes: &[u8]) -> Result<Option<Save>, SaveError> {
+        let mut out = SaveWriter::new(store, &record(name), 100, &[]);
+        let mut item = SavedItem::new(ContainerPath::parse("/workspace/app").unwrap(), SavedKind::Git);
+        let mut draft = out.part(PartKind::Staged)?;
         draft.write(bytes)?;
-        shelf.keep(&mut item, draft)?;
-        shelf.add(item);
-        shelf.finish()
+        out.keep(&mut item, draft)?;
+        out.add(item);
+        out.finish()
     }
 
     #[tokio::test]
@@ -369,9 +374,9 @@ mod tests {
     fn more_than_may_be_is_no_save_and_nothing_is_made_for_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
-        assert!(Shelf::new(&store, &record("web"), 100, &[]).finish().unwrap().is_none());
+        assert!(SaveWriter::new(&store, &record("web"), 100, &[]).finish().unwrap().is_none());
         assert!(!dir.path().join("saved").exists());
-        assert!(matches!(saved(&store, "web", &[0; 101]), Err(Trouble::TooLarge)));
+        assert!(matches!(saved(&store, "web", &[0; 101]), Err(SaveError::TooLarge)));
         assert_eq!(store.saves().unwrap(), []);
     }
 }

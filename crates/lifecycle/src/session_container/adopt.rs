@@ -11,7 +11,7 @@ use coracle_runtime::{
 use jiff::Timestamp;
 
 use super::inspect::{is_of, record_of};
-use super::record::{Loss, SlotFile};
+use super::record::{ExitCause, SlotFile};
 use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::clock::ClockReading;
 use crate::find::remember;
@@ -171,7 +171,7 @@ impl SessionContainers {
     ) -> SlotRecord {
         let mut slot = SlotRecord::begun(&**runtime, key, volume, ClockReading::now());
         slot.volume.filled = Some(Timestamp::UNIX_EPOCH);
-        slot.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
+        slot.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });
         slot
     }
 }

@@ -13,14 +13,14 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::record::{LastContainer, Loss, SlotVolume};
+use super::record::{ExitCause, LastContainer, SlotVolume};
 use super::{
     BoxError, ContainerEvent, ContainerTemplate, EnsureRequest, Ready, Reason, SessionContainers, Slot, SlotError,
     SlotRecord, VolumeInit, lease_from, millis,
 };
 use crate::clock::ClockReading;
 use crate::volume::NewVolume;
-use crate::{Creation, NewRecord, begin, volume};
+use crate::{Creation, NewRecord, volume};
 
 /// A guest that was just started answers by then.
 const ANSWERS: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ impl SessionContainers {
         let volume = record.volume.name.clone();
         let made = self.container(Parts { runtime: &**runtime, ask, plan }, record).await;
         match made {
-            Ok((record, link)) => self.use_it(slot, ask, (record, link), true),
+            Ok((record, link)) => self.finish(slot, ask, (record, link), true),
             Err(err) => {
                 let name = volume.to_string();
                 match runtime.volume(VolumeAct::Remove(name)).await {
@@ -86,14 +86,14 @@ impl SessionContainers {
         if !there {
             (record.volume.filled, record.volume.begun) = (None, Some(ClockReading::now()));
         }
-        if let Some(Loss { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
+        if let Some(ExitCause { reason, exit_code }) = loss.filter(|it| it.reason.is_failure()) {
             record.restarts.push(Timestamp::now());
             let (oom, from, to) = (reason == Reason::Oom, before.generation, record.generation);
             (ask.tell)(record.event(ContainerEvent::RecreatedAfterFailure { reason, exit_code, oom, from, to }));
         }
         record.refused_until = None;
         match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
-            Ok((record, link)) => self.use_it(slot, ask, (record, link), true),
+            Ok((record, link)) => self.finish(slot, ask, (record, link), true),
             Err(err) => {
                 if !there && let Err(err) = runtime.volume(VolumeAct::Remove(before.volume.name.to_string())).await {
                     // One that stays would pass for the one that was lost.
@@ -122,7 +122,7 @@ impl SessionContainers {
         let SlotVolume { name, at, .. } = record.volume.clone();
         plan.spec.volumes.push(VolumeMount { name, at, access: Access::ReadWrite });
         let draft = draft(&plan, &record, ask.owner.cloned());
-        let mut making = begin(runtime, &self.store, draft).await.map_err(SlotError::NotMade)?;
+        let mut making = Creation::begin(runtime, &self.store, draft).await.map_err(SlotError::NotMade)?;
         making.also_labelled(self.labels(&record));
         let fill = plan.fill.take().filter(|_| record.volume.filled.is_none());
         let begun = Instant::now();

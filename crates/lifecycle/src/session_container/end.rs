@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::create::Parts;
-use super::inspect::Look;
+use super::inspect::Liveness;
 use super::record::{LastContainer, SlotFile};
 use super::{
     ContainerEvent, ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver,
@@ -164,12 +164,12 @@ impl SessionContainers {
             _ => SavePolicy::Discard,
         };
         let keeps = matches!(saving, SavePolicy::Keep(_));
-        match self.look(runtime, record).await? {
+        match self.inspect(runtime, record).await? {
             // It is somebody else's, and so is what becomes of it.
-            Look::Foreign => return Ok(Vec::new()),
-            Look::Answers(_) | Look::Restarted(_) => {}
-            Look::Lost(_) if !keeps => {}
-            Look::Lost(_) => {
+            Liveness::Foreign => return Ok(Vec::new()),
+            Liveness::Answers(_) | Liveness::Restarted(_) => {}
+            Liveness::Lost(_) if !keeps => {}
+            Liveness::Lost(_) => {
                 self.forget(slot, record.container_id());
                 self.clear_container(runtime, record).await?;
                 if !volume::is_there(runtime, &self.store, &record.volume.name).await? {

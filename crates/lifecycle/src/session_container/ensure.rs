@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
 use super::adopt::is_itself;
-use super::inspect::{Look, is_of, record_of};
-use super::record::{Loss, SlotFile, SlotVolume};
+use super::inspect::{Liveness, is_of, record_of};
+use super::record::{ExitCause, SlotFile, SlotVolume};
 use super::{
-    BoxError, ContainerTemplate, EnsureRequest, PATIENCE, Ready, Reason, Recreated, SessionContainers, Slot, SlotError,
-    SlotObserver, SlotRecord, There, Using, lease_from,
+    BoxError, ContainerTemplate, EnsureRequest, LiveContainer, PATIENCE, Ready, Reason, Recreated, SessionContainers,
+    Slot, SlotError, SlotObserver, SlotRecord, SlotUse, lease_from,
 };
 use crate::clock::ClockReading;
 use crate::guest::answers;
@@ -48,10 +48,10 @@ impl SessionContainers {
             return Ok(ready);
         }
         // What comes now is seldom needed, and large.
-        Box::pin(self.at_the_door(engines, slot, ask, plan)).await
+        Box::pin(self.ensure_locked(engines, slot, ask, plan)).await
     }
 
-    async fn at_the_door<F, P>(
+    async fn ensure_locked<F, P>(
         &self,
         engines: &dyn Engines,
         slot: Arc<Slot>,
@@ -81,7 +81,7 @@ impl SessionContainers {
         if there.spec_hash != ask.spec_hash && (!slot.is_called() || there.view.rootless != ask.rootless) {
             return Ok(None);
         }
-        let using = Using::new(slot.clone());
+        let using = SlotUse::new(slot.clone());
         if !answers(&there.link).await {
             return Ok(None);
         }
@@ -122,29 +122,31 @@ impl SessionContainers {
         }
         let plain = engines.of(record.volume.engine, &record.volume.endpoint).await?;
         let runtime = engines.heard(plain.clone(), record.tag());
-        match self.look(&*runtime, &mut record).await? {
-            Look::Foreign if record.role.is_started_again() => self.leave_alone(&*runtime, slot, &mut record).await?,
-            Look::Foreign => {
+        match self.inspect(&*runtime, &mut record).await? {
+            Liveness::Foreign if record.role.is_started_again() => {
+                self.leave_alone(&*runtime, slot, &mut record).await?
+            }
+            Liveness::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
                 return Err(Error::NotManaged { kind: Kind::Container, name }.into());
             }
-            Look::Answers(link) => {
+            Liveness::Answers(link) => {
                 // One in which root is, where nobody is to be, is not kept for who is in it.
                 let alike = record.is_rootless() == ask.rootless;
                 if record.spec_hash == ask.spec_hash || alike && self.somebody_is_in(slot, &link).await {
                     record.lost = None;
-                    return self.use_it(slot, ask, (record, link), false);
+                    return self.finish(slot, ask, (record, link), false);
                 }
-                record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None });
+                record.lost = Some(ExitCause { reason: Reason::SpecChanged, exit_code: None });
             }
-            Look::Restarted(link) if record.spec_hash == ask.spec_hash => {
-                record.lost.get_or_insert(Loss { reason: Reason::Restarted, exit_code: None });
+            Liveness::Restarted(link) if record.spec_hash == ask.spec_hash => {
+                record.lost.get_or_insert(ExitCause { reason: Reason::Restarted, exit_code: None });
                 record.replaced(false);
                 record.started_at = Timestamp::now();
-                return self.use_it(slot, ask, (record, link), false);
+                return self.finish(slot, ask, (record, link), false);
             }
-            Look::Restarted(_) => record.lost = Some(Loss { reason: Reason::SpecChanged, exit_code: None }),
-            Look::Lost(loss) => record.lost = Some(loss),
+            Liveness::Restarted(_) => record.lost = Some(ExitCause { reason: Reason::SpecChanged, exit_code: None }),
+            Liveness::Lost(loss) => record.lost = Some(loss),
         }
         self.same_owner(&*runtime, &record, &ask).await?;
         self.forget(slot, record.container_id());
@@ -185,7 +187,7 @@ impl SessionContainers {
         tracing::warn!(session = %record.session, "the container of a sandbox is not ours, and is left alone");
         self.forget(slot, record.container_id());
         record.has_none();
-        record.lost = Some(Loss { reason: Reason::Vanished, exit_code: None });
+        record.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });
         if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
             // One of that name may be somebody else's, too.
             record.volume.name = self.fresh_volume(record.role);
@@ -206,7 +208,7 @@ impl SessionContainers {
     }
 
     /// The slot as it is now: what was not told is told, and who lives takes over the lease of who does not.
-    pub(super) fn use_it(
+    pub(super) fn finish(
         &self,
         slot: &Arc<Slot>,
         ask: EnsureRequest<'_>,
@@ -224,9 +226,9 @@ impl SessionContainers {
         let spec_pending = record.spec_hash != ask.spec_hash;
         let mut seen = slot.seen();
         seen.written = Some(tokio::time::Instant::now());
-        seen.there = Some(There { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
+        seen.there = Some(LiveContainer { link: link.clone(), view: view.clone(), spec_hash: record.spec_hash });
         drop(seen);
-        Ok(Ready { link, slot: view, news, made, spec_pending, _using: Using::new(slot.clone()) })
+        Ok(Ready { link, slot: view, news, made, spec_pending, _using: SlotUse::new(slot.clone()) })
     }
 
     /// Removes the container of a record, also one that was just being made, and remembers that there is none.
@@ -269,7 +271,7 @@ impl SessionContainers {
 
     /// After one failure upon the other nothing is made for a while.
     fn refuse_loop(&self, record: &mut SlotRecord) -> Result<(), SlotError> {
-        let Some(Loss { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
+        let Some(ExitCause { reason, .. }) = record.lost.filter(|it| it.reason.is_failure()) else { return Ok(()) };
         let now = Timestamp::now();
         record.restarts.retain(|it| now.duration_since(*it) < COUNTED);
         if record.restarts.len() < MOST_RESTARTS {
@@ -310,7 +312,7 @@ impl SessionContainers {
         let runtime = self.engine_of(engines, record).await?;
         self.forget(&slot, record.container_id());
         if record.container.is_some() {
-            record.lost = Some(Loss { reason, exit_code: None });
+            record.lost = Some(ExitCause { reason, exit_code: None });
         }
         self.clear_container(&*runtime, record).await
     }
@@ -318,9 +320,9 @@ impl SessionContainers {
 
 impl SlotRecord {
     /// Why there is no container. One that was to replace another stands for that, if it was never ready.
-    pub(super) fn loss(&self) -> Loss {
-        let of_news = || self.news.as_ref().map(|it| Loss { reason: it.reason, exit_code: it.exit_code });
-        self.lost.or_else(of_news).unwrap_or(Loss { reason: Reason::Vanished, exit_code: None })
+    pub(super) fn loss(&self) -> ExitCause {
+        let of_news = || self.news.as_ref().map(|it| ExitCause { reason: it.reason, exit_code: it.exit_code });
+        self.lost.or_else(of_news).unwrap_or(ExitCause { reason: Reason::Vanished, exit_code: None })
     }
 
     /// The news of a replacement, which what was not told yet is part of.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 
 use super::end::EndOptions;
-use super::record::{Loss, PutOff, SlotFile, SlotVolume};
+use super::record::{Deferred, ExitCause, SlotFile, SlotVolume};
 use super::slot_state::ClaimedSlot;
 use super::{
     ContainerEvent, EndReason, Reason, Recreated, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
@@ -84,7 +84,7 @@ impl SessionContainers {
             return Ok(false);
         };
         let record = &mut *claimed.record;
-        record.lost = Some(Loss { reason: Reason::Idle, exit_code: None });
+        record.lost = Some(ExitCause { reason: Reason::Idle, exit_code: None });
         match record.container_id() {
             Some(id) if record.role.is_started_again() => {
                 runtime.stop(id, STOPS_WITHIN).await?;
@@ -215,7 +215,7 @@ impl SessionContainers {
         let Some(mut claimed) = self.try_claim(&slot, key)? else { return Ok(()) };
         let record = &mut *claimed.record;
         let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
-        record.put_off = Some(PutOff { times, at: now.clone() });
+        record.put_off = Some(Deferred { times, at: now.clone() });
         Ok(self.store.save_slot(record)?)
     }
 
@@ -288,7 +288,7 @@ impl SessionContainers {
     }
 }
 
-impl PutOff {
+impl Deferred {
     /// It may be tried again.
     fn is_over(&self, now: &ClockReading) -> bool {
         let pause = AGAIN.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(AGAIN_AT_MOST);

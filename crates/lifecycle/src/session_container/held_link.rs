@@ -12,10 +12,10 @@ impl SessionContainers {
     /// What a save of a slot's files is headed by, when somebody else writes it: nothing is in it yet. `None` without a
     /// container that is remembered.
     #[must_use]
-    pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::Manifest> {
+    pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveManifest> {
         let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(slot.name.as_ref()?) {
-            Ok(Loaded::Record(record)) => Some(crate::Manifest::new(&record, jiff::Timestamp::now(), &[])),
+            Ok(Loaded::Record(record)) => Some(crate::SaveManifest::new(&record, jiff::Timestamp::now(), &[])),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
-use super::record::{Loss, SlotFile};
+use super::record::{ExitCause, SlotFile};
 use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
@@ -21,32 +21,32 @@ const ANSWERS: Duration = Duration::from_secs(5);
 
 /// What a look finds.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum Liveness {
     /// It runs, and its guest answers.
     Answers(Link),
     /// It had ended, and was started again.
     Restarted(Link),
-    Lost(Loss),
+    Lost(ExitCause),
     /// The container of the record is not ours.
     Foreign,
 }
 
-impl Look {
+impl Liveness {
     fn lost(reason: Reason, exit_code: Option<i64>) -> Self {
-        Self::Lost(Loss { reason, exit_code })
+        Self::Lost(ExitCause { reason, exit_code })
     }
 }
 
 impl SessionContainers {
     /// Looks at the container of a record, and brings it back where that is enough.
-    pub(super) async fn look(&self, runtime: &dyn ContainerRuntime, slot: &mut SlotRecord) -> Result<Look> {
+    pub(super) async fn inspect(&self, runtime: &dyn ContainerRuntime, slot: &mut SlotRecord) -> Result<Liveness> {
         self.recover_record(runtime, slot).await?;
-        let Some(record) = &slot.container else { return Ok(Look::Lost(slot.loss())) };
+        let Some(record) = &slot.container else { return Ok(Liveness::Lost(slot.loss())) };
         let Some(container) = proven(runtime, record).await? else {
-            return Ok(Look::lost(Reason::Vanished, None));
+            return Ok(Liveness::lost(Reason::Vanished, None));
         };
         if !is_of(&self.store, runtime, slot, &container) {
-            return Ok(Look::Foreign);
+            return Ok(Liveness::Foreign);
         }
         let ended = match container.exit_code {
             _ if container.oom_killed => Reason::Oom,
@@ -62,7 +62,7 @@ impl SessionContainers {
                 Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
                 Err(err) => {
                     tracing::warn!(container = container.name, %err, "it cannot be brought back");
-                    return Ok(Look::lost(Reason::Crashed, None));
+                    return Ok(Liveness::lost(Reason::Crashed, None));
                 }
             },
             Status::Exited if again_if_ended => match self.again(runtime, &container).await {
@@ -71,14 +71,16 @@ impl SessionContainers {
                     container
                 }
                 Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
-                Err(_) => return Ok(Look::lost(ended, container.exit_code)),
+                Err(_) => return Ok(Liveness::lost(ended, container.exit_code)),
             },
-            Status::Exited | Status::Dead | Status::Restarting => return Ok(Look::lost(ended, container.exit_code)),
+            Status::Exited | Status::Dead | Status::Restarting => {
+                return Ok(Liveness::lost(ended, container.exit_code));
+            }
         };
         Ok(match self.met(runtime, &container).await {
-            Some(link) if restarted => Look::Restarted(link),
-            Some(link) => Look::Answers(link),
-            None => Look::lost(Reason::Crashed, None),
+            Some(link) if restarted => Liveness::Restarted(link),
+            Some(link) => Liveness::Answers(link),
+            None => Liveness::lost(Reason::Crashed, None),
         })
     }
 

@@ -1,14 +1,14 @@
-//! SessionContainers: the containers that a session gets without asking for them, at most one for each role (workspace.md 1).
+//! The containers that a session gets without a request, one for each [slot](crate::SlotRole) (workspace.md 1).
 //!
-//! [`SessionContainers::ensure`] gives the link to one, and makes or replaces its container when it has to. What a slot is made of
-//! comes from the caller as a [`ContainerTemplate`], which is asked for only then. The volume stays over all containers of a
-//! slot; [`SessionContainers::end`] alone removes it.
+//! [`SessionContainers::ensure`] returns a link to the slot's container, and creates or replaces it first if necessary.
+//! The caller describes the container by a [`ContainerTemplate`], which is requested only then. The volume outlives the
+//! slot's containers; only [`SessionContainers::end`] and the end of its lifetime remove it.
 //!
-//! A slot's container is a container like any other: made by [`begin`](crate::begin), remembered in a record of its own,
-//! healed by [`reconcile`](crate::reconcile). What only slots have is in a [`SlotRecord`] beside it.
+//! The container itself is an ordinary one: created by [`Creation`](crate::Creation), described by its own record, repaired
+//! by [`reconcile`](crate::reconcile). A [`SlotRecord`] beside that holds what only slots have.
 //!
-//! **Invariant:** containers of a slot are made and removed under its lock alone: a mutex of this process, then a file.
-//! **Invariant:** a slot that answers is given without a call to the engine and, but for once a minute, without a write.
+//! **Invariant:** a slot's containers are created and removed only under its lock: a mutex of this process, then a file.
+//! **Invariant:** a container that answers is returned without an engine call, and with a write at most once a minute.
 //! **Invariant:** no name of a session reaches an engine's name.
 
 mod adopt;
@@ -42,4 +42,4 @@ pub use self::registry::SessionContainers;
 use self::registry::{lease_from, millis};
 pub use self::replacement::{Reason, Recreated};
 pub use self::request::{ContainerTemplate, EnsureRequest, Ready, VolumeInit, VolumeInitFuture};
-use self::slot_state::{Slot, There, Using};
+use self::slot_state::{LiveContainer, Slot, SlotUse};

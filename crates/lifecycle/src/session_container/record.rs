@@ -90,7 +90,7 @@ pub(crate) struct SlotRecord {
     /// Replacements are refused until then.
     pub(crate) refused_until: Option<Timestamp>,
     /// Why there is no container any more.
-    pub(crate) lost: Option<Loss>,
+    pub(crate) lost: Option<ExitCause>,
     /// What the next result has to tell.
     pub(crate) news: Option<Recreated>,
     /// When a call last began or ended.
@@ -102,7 +102,7 @@ pub(crate) struct SlotRecord {
     pub(crate) ending: bool,
     /// Its time was over, and it could not be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) put_off: Option<PutOff>,
+    pub(crate) put_off: Option<Deferred>,
     /// What a later version wrote.
     #[serde(flatten)]
     pub(crate) later: Map<String, Value>,
@@ -147,14 +147,14 @@ const MOVED: [&str; 4] = ["container_id", "rootless", "last_used_at", "renewed_a
 
 /// How a container was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Loss {
+pub(crate) struct ExitCause {
     pub(crate) reason: Reason,
     pub(crate) exit_code: Option<i64>,
 }
 
 /// An end that did not come about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PutOff {
+pub(crate) struct Deferred {
     /// How often it was tried.
     pub(crate) times: u32,
     /// When last.

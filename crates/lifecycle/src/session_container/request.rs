@@ -7,7 +7,7 @@ use std::pin::Pin;
 use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerName, ContainerPath, CreateSpec, Ids, Image, Policy, ProcessId};
 
-use super::{BoxError, Recreated, SlotInfo, SlotObserver, Using};
+use super::{BoxError, Recreated, SlotInfo, SlotObserver, SlotUse};
 use crate::GuestProgram;
 use crate::slot::SlotRole;
 
@@ -102,5 +102,5 @@ pub struct Ready {
     pub made: bool,
     /// It is as an earlier caller wanted it, and stays so while somebody is in it.
     pub spec_pending: bool,
-    pub(super) _using: Using,
+    pub(super) _using: SlotUse,
 }

@@ -21,13 +21,13 @@ pub(super) struct Slot {
     pub(super) door: tokio::sync::Mutex<()>,
     /// Calls of this process in it.
     pub(super) calls: AtomicUsize,
-    pub(super) seen: Mutex<Seen>,
+    pub(super) seen: Mutex<SlotCache>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SlotCache {
     /// What the last look found.
-    pub(super) there: Option<There>,
+    pub(super) there: Option<LiveContainer>,
     /// When a call of this process last began or ended.
     pub(super) used: Option<ClockReading>,
     /// When that was last written down.
@@ -36,14 +36,14 @@ pub(super) struct Seen {
 
 /// A container that answered.
 #[derive(Clone, Debug)]
-pub(super) struct There {
+pub(super) struct LiveContainer {
     pub(super) link: Link,
     pub(super) view: SlotInfo,
     pub(super) spec_hash: String,
 }
 
 impl Slot {
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, SlotCache> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,9 +103,9 @@ impl SessionContainers {
 
 /// A call that is in a slot.
 #[derive(Debug)]
-pub(super) struct Using(pub(super) Arc<Slot>);
+pub(super) struct SlotUse(pub(super) Arc<Slot>);
 
-impl Using {
+impl SlotUse {
     pub(super) fn new(slot: Arc<Slot>) -> Self {
         slot.calls.fetch_add(1, Ordering::Relaxed);
         slot.used();
@@ -113,7 +113,7 @@ impl Using {
     }
 }
 
-impl Drop for Using {
+impl Drop for SlotUse {
     fn drop(&mut self) {
         self.0.used();
         self.0.calls.fetch_sub(1, Ordering::Relaxed);

@@ -28,10 +28,10 @@ use crate::{
 };
 
 /// One engine for all.
-struct One(FakeRuntime);
+struct SingleEngine(FakeRuntime);
 
 #[async_trait]
-impl Engines for One {
+impl Engines for SingleEngine {
     async fn of(&self, _: EngineKind, _: &str) -> Done<Arc<dyn ContainerRuntime>> {
         Ok(Arc::new(self.0.clone()))
     }
@@ -121,8 +121,8 @@ impl Bench {
         })
     }
 
-    fn engines(&self) -> One {
-        One(self.fake.clone())
+    fn engines(&self) -> SingleEngine {
+        SingleEngine(self.fake.clone())
     }
 
     fn told(&self) -> Vec<ContainerEvent> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_jobs::{Job, State};
-use coracle_lifecycle::Listed;
+use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerName, Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<Row>, Vec<Warni
 async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
     let listing = coracle_lifecycle::list(cx.engines(), &cx.store()?).await?;
     let all = cx.cross_session() != CrossSession::None;
-    let asked = |it: &Listed| {
+    let asked = |it: &ContainerEntry| {
         let seen = all || it.record.session == cx.call.session.as_str();
         seen && it.record.guest.is_some() && it.container.as_ref().is_some_and(|it| it.running())
     };

@@ -16,7 +16,7 @@ mod user_content;
 
 use std::time::Instant;
 
-use coracle_lifecycle::{Store, begin, find_network};
+use coracle_lifecycle::{Creation, Store, find_network};
 use coracle_provision::UserAsk;
 use coracle_runtime::{Capability, CreateSpec, Ids, NetworkAsk, admit};
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     may_join(cx, (&ready, &store), &request).await?;
     let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, (&ready, &store), &request))).await?;
     upkeep(cx).await?;
-    let mut making = begin(&*ready.runtime, &store, request.draft.clone()).await?;
+    let mut making = Creation::begin(&*ready.runtime, &store, request.draft.clone()).await?;
     let mut bench = None;
     let made = match had(origin, cx).await {
         Ok(had) => {

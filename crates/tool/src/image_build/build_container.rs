@@ -7,7 +7,7 @@ use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
 use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
 use coracle_images::stand_in::{self, Contents};
 use coracle_images::{Base, Error as ImageError, Recipe, Source as BaseSource};
-use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role, Store, begin};
+use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role, Store};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Place, Status, Step};
@@ -88,7 +88,7 @@ async fn at_work<'a>(
 ) -> Result<(ContainerId, Place), Failure> {
     let draft = draft(cx)?;
     let spec = CreateSpec { name: draft.name.clone(), ..spec };
-    let making = bench.insert(begin(runtime, store, draft).await?);
+    let making = bench.insert(Creation::begin(runtime, store, draft).await?);
     let mut policy = Policy { allow_root: true, strict: false, ..cx.policy()? };
     if store.signer().verify(runtime.kind(), &base.image.labels) {
         // What it was made of was on the list.

@@ -1,7 +1,7 @@
 //! `destroy_all`: the containers of this session, or of all.
 
 use coracle_lifecycle::{
-    Destroyed, Finding, Listed, OwnNetwork, RemoveOptions, Review, Saved, Store, drop_networks, list, reconcile,
+    ContainerEntry, Destroyed, Finding, OwnNetwork, RemoveOptions, Review, Saved, Store, drop_networks, list, reconcile,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl Operation for DestroyAll {
             .detail("setting", "security.cross_session")
             .hint("leave `scope` out to destroy those of this session"));
         }
-        let mine = |it: &Listed| scope == Scope::All || it.record.session == cx.call.session.as_str();
+        let mine = |it: &ContainerEntry| scope == Scope::All || it.record.session == cx.call.session.as_str();
         let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.call.session.as_str());
         let removing = removing(cx, self.discard.unwrap_or(false), false)?;
         all(cx, mine, unused, (self.include_persistent.unwrap_or(false), &removing)).await
@@ -98,7 +98,7 @@ impl Operation for DestroyAll {
 /// tried.
 pub(super) async fn all(
     cx: &Context,
-    meant: impl Fn(&Listed) -> bool,
+    meant: impl Fn(&ContainerEntry) -> bool,
     unused: impl Fn(&OwnNetwork) -> bool,
     (persistent_too, removing): (bool, &RemoveOptions<'_>),
 ) -> Result<AllDestroyed, Failure> {
@@ -132,7 +132,7 @@ pub(super) async fn all(
         .hint("`results` say why; the next call goes on from there"))
 }
 
-async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &RemoveOptions<'_>) -> One {
+async fn destroy(cx: &Context, store: &Store, it: &ContainerEntry, removing: &RemoveOptions<'_>) -> One {
     let done = async {
         let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
         Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?)
@@ -140,7 +140,7 @@ async fn destroy(cx: &Context, store: &Store, it: &Listed, removing: &RemoveOpti
     one(it, done.await)
 }
 
-fn one(it: &Listed, done: Result<Destroyed, Failure>) -> One {
+fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> One {
     let name = it.record.name.to_string();
     let (detail, Destroyed { saved, review, forgotten, .. }, failure) = match done {
         Ok(done) if done.forgotten => (FORGOTTEN, done, None),

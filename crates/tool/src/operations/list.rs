@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_lifecycle::Listed;
+use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,8 +60,8 @@ impl Operation for List {
         let listing = coracle_lifecycle::list_recent(cx.engines(), &cx.store()?).await?;
         let jobs = jobs_running(cx, &listing.containers).await;
         let all = cx.cross_session() != CrossSession::None;
-        let seen = |it: &Listed| all || it.record.session == cx.call.session.as_str();
-        let told = |it: Listed| {
+        let seen = |it: &ContainerEntry| all || it.record.session == cx.call.session.as_str();
+        let told = |it: ContainerEntry| {
             let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
             let expires_at = crate::removal::expiry(cx, &it.record);
             let services = it.record.compose_project.as_ref().and_then(|it| listing.services.get(it.as_str()));
@@ -75,10 +75,10 @@ impl Operation for List {
 
 /// Background jobs by container, of all that answer at once. Each that was started is in its record, so most guests need
 /// not be asked.
-async fn jobs_running(cx: &Context, listed: &[Listed]) -> BTreeMap<RecordId, usize> {
+async fn jobs_running(cx: &Context, listed: &[ContainerEntry]) -> BTreeMap<RecordId, usize> {
     let mut asked = JoinSet::new();
     let running_with_jobs =
-        |it: &&Listed| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(|it| it.running());
+        |it: &&ContainerEntry| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(|it| it.running());
     for it in listed.iter().filter(running_with_jobs) {
         let (cx, record) = (cx.clone(), it.record.clone());
         asked.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
@@ -86,8 +86,8 @@ async fn jobs_running(cx: &Context, listed: &[Listed]) -> BTreeMap<RecordId, usi
     asked.join_all().await.into_iter().collect()
 }
 
-fn row(it: Listed) -> Row {
-    let Listed { record, container } = it;
+fn row(it: ContainerEntry) -> Row {
+    let ContainerEntry { record, container } = it;
     let status = status(container.as_deref());
     let port_map = container.as_ref().map(|it| it.ports.clone()).unwrap_or_default();
     Row {

@@ -64,7 +64,7 @@ pub static ALL: &[Entry] = &[
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
 pub async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
-    let mine = |it: &coracle_lifecycle::Listed| {
+    let mine = |it: &coracle_lifecycle::ContainerEntry| {
         it.record.session == cx.call.session.as_str() && !busy.contains(&it.record.record_id)
     };
     let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.call.session.as_str());

@@ -1,7 +1,7 @@
 //! `prune`: what of ours nothing needs any more (containers.md 14.7).
 
 use coracle_images::cache::Listed;
-use coracle_lifecycle::{ClockReading, Error, PruneKind, Thing, prunable};
+use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, prunable};
 use coracle_runtime::{Image, ImageAct, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -157,20 +157,20 @@ impl Pruning<'_> {
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);
-            let Thing { name, id, reason, bytes, .. } = it;
+            let PruneItem { name, id, reason, bytes, .. } = it;
             self.tell(Item { kind, name, id, reason, bytes, removed: done, error });
         }
         Ok(())
     }
 
     /// Whether this session may know of it.
-    fn sees(&self, it: &Thing) -> bool {
+    fn sees(&self, it: &PruneItem) -> bool {
         let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
         own || self.cx.cross_session() != CrossSession::None
     }
 
     /// What a session that lives has is its own to remove.
-    fn may(&self, it: &Thing) -> bool {
+    fn may(&self, it: &PruneItem) -> bool {
         let own = it.session.as_deref().is_none_or(|session| session == self.cx.call.session.as_str());
         own || self.cx.cross_session() == CrossSession::All
     }

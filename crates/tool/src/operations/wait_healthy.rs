@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{Check, Error, Patience, Probe, Tried, Waited};
+use coracle_lifecycle::{Check, Error, HealthReport, Probe, ProbeOutcome, RetryPolicy};
 use coracle_runtime::{Command, Handle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -76,15 +76,15 @@ impl Operation for WaitHealthy {
     }
 }
 
-fn told(waited: Waited, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
-    let Waited { last, attempts, took } = waited;
+fn told(waited: HealthReport, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
+    let HealthReport { last, attempts, took } = waited;
     let (error, exit_code) = match last {
-        Tried::Cancelled => return Err(Failure::cancelled().known("container", container)),
-        Tried::Passed => {
+        ProbeOutcome::Cancelled => return Err(Failure::cancelled().known("container", container)),
+        ProbeOutcome::Passed => {
             let detail = format!("Health check passed on attempt {attempts}/{most}");
             return Ok(Healthy { healthy: true, container, attempts, detail, duration_ms: millis(took), warnings });
         }
-        Tried::Failed { error, exit_code } => (error, exit_code),
+        ProbeOutcome::Failed { error, exit_code } => (error, exit_code),
     };
     let detail = format!("Health check failed {attempts} times in {} s", took.as_secs());
     Err(Failure::new(Code::Unhealthy, format!("`{container}` did not become healthy in {attempts} attempts"))
@@ -98,7 +98,7 @@ fn told(waited: Waited, container: String, most: u32, warnings: Vec<Warning>) ->
 }
 
 impl WaitHealthy {
-    async fn wait(&self, wanted: Wanted, patience: &Patience, cx: &Context) -> Result<Healthy, Failure> {
+    async fn wait(&self, wanted: Wanted, patience: &RetryPolicy, cx: &Context) -> Result<Healthy, Failure> {
         let Reached { record, inside, session, warnings } =
             reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let check = match wanted {
@@ -126,7 +126,7 @@ impl WaitHealthy {
     }
 
     /// What is waited for and how long, every default decided.
-    fn resolve(&self) -> Result<(Wanted, Patience), Failure> {
+    fn resolve(&self) -> Result<(Wanted, RetryPolicy), Failure> {
         let command = self.health_command.as_ref().map(|it| Wanted::Command(it.0.clone()));
         let port = self.port.map(|it| Wanted::Port(it.0.at()));
         let image = self.health_check.unwrap_or(false).then_some(Wanted::Image);
@@ -146,7 +146,7 @@ impl WaitHealthy {
         Ok((wanted, self.patience()?))
     }
 
-    fn patience(&self) -> Result<Patience, Failure> {
+    fn patience(&self) -> Result<RetryPolicy, Failure> {
         let every = self.interval.map_or(Duration::from_secs(2), |it| it.0);
         if every > Duration::from_secs(60) {
             return Err(Failure::invalid("interval", "from 0 to 60 s"));
@@ -159,7 +159,7 @@ impl WaitHealthy {
         if !(Duration::from_millis(100)..=Duration::from_secs(300)).contains(&each) {
             return Err(Failure::invalid("attempt_timeout", "from 0.1 to 300 s"));
         }
-        Ok(Patience { every, attempts, each })
+        Ok(RetryPolicy { every, attempts, each })
     }
 }
 

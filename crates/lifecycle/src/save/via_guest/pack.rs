@@ -6,14 +6,14 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Inside, relative};
-use crate::save::error::Trouble;
+use super::{GuestSave, relative};
+use crate::save::error::SaveError;
 use crate::save::limits::PRUNED;
-use crate::save::manifest::Item;
+use crate::save::manifest::SavedItem;
 
-impl Inside<'_> {
+impl GuestSave<'_> {
     /// Everything below a directory of the item.
-    pub(super) async fn add_all(&self, writer: &mut Writer, item: &mut Item, dir: &str) -> Result<(), Trouble> {
+    pub(super) async fn add_all(&self, writer: &mut Writer, item: &mut SavedItem, dir: &str) -> Result<(), SaveError> {
         let above = format!("{}/{dir}", item.path.as_str().trim_end_matches('/'));
         let Ok(root) = ContainerPath::parse(&above) else {
             item.left_out.add(dir, "its name is none that can be kept");
@@ -23,7 +23,7 @@ impl Inside<'_> {
         let within = self.until.saturating_duration_since(Instant::now());
         let (met, more) = self.met(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
-            return Err(Trouble::Odd("there are more files than can be looked at"));
+            return Err(SaveError::Odd("there are more files than can be looked at"));
         }
         for it in met {
             match relative(&it.path, item.path.as_str()).filter(|_| !it.odd) {
@@ -35,7 +35,7 @@ impl Inside<'_> {
     }
 
     /// Adds a file or link, or says why not.
-    pub(super) async fn add(&self, writer: &mut Writer, item: &mut Item, path: &str) -> Result<(), Trouble> {
+    pub(super) async fn add(&self, writer: &mut Writer, item: &mut SavedItem, path: &str) -> Result<(), SaveError> {
         let inside = format!("{}/{path}", item.path.as_str().trim_end_matches('/'));
         let name = format!("{}/{path}", item.top());
         let (entry, mut content) = match self.link.open_file(self.at(&inside), 0, u64::MAX >> 1).await {
@@ -52,7 +52,7 @@ impl Inside<'_> {
         let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
         let mut growing = writer.begin(&name, entry.mode & 0o777, mtime)?;
         loop {
-            match timeout_at(self.until, content.next()).await.map_err(|_| Trouble::TooSlow)? {
+            match timeout_at(self.until, content.next()).await.map_err(|_| SaveError::TooSlow)? {
                 Ok(Some(piece)) => growing.write(&piece)?,
                 Ok(None) => break,
                 Err(Engine::Refused(fault)) => {
@@ -70,9 +70,9 @@ impl Inside<'_> {
     async fn add_link(
         &self,
         writer: &mut Writer,
-        item: &mut Item,
+        item: &mut SavedItem,
         (path, inside, name): (&str, &str, &str),
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SaveError> {
         let entry = match self.link.stat(self.at(inside)).await {
             Ok(entry) => entry,
             Err(Engine::Refused(fault)) => {

@@ -7,24 +7,24 @@ use coracle_runtime::link::protocol::FileKind;
 use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::Instant;
 
-use super::Inside;
-use crate::save::error::Trouble;
-use crate::save::git::{Git, Standing};
-use crate::save::manifest::{Bundle, Item, Kind, What};
+use super::GuestSave;
+use crate::save::error::SaveError;
+use crate::save::git::{Git, RepoStatus};
+use crate::save::manifest::{Bundle, PartKind, SavedItem, SavedKind};
 use crate::save::roots::Roots;
-use crate::save::writer::Shelf;
+use crate::save::writer::SaveWriter;
 
 /// A list of commits is no longer.
 const MAX_SHALLOW: u64 = 1 << 20;
 
-impl Inside<'_> {
+impl GuestSave<'_> {
     /// A work tree, by what git packs of it, or whole.
     pub(super) async fn tree(
         &self,
-        shelf: &mut Shelf,
+        out: &mut SaveWriter,
         path: &ContainerPath,
         trees: &BTreeSet<ContainerPath>,
-    ) -> Result<Kind, Trouble> {
+    ) -> Result<SavedKind, SaveError> {
         let user = self.record.exec_user;
         let mut git = user.map(|user| Git::new(self.link, user, path, self.until));
         let standing = match &mut git {
@@ -32,59 +32,61 @@ impl Inside<'_> {
             None => None,
         };
         match (git, standing) {
-            (Some(_), Some(standing)) if standing.is_clean() => Ok(Kind::Git),
+            (Some(_), Some(standing)) if standing.is_clean() => Ok(SavedKind::Git),
             (Some(git), Some(standing)) => {
-                let mut item = Item::new(path.clone(), Kind::Git);
-                if !self.commits(shelf, &git, &standing, &mut item).await? {
-                    return self.whole_tree(shelf, path, item).await;
+                let mut item = SavedItem::new(path.clone(), SavedKind::Git);
+                if !self.commits(out, &git, &standing, &mut item).await? {
+                    return self.whole_tree(out, path, item).await;
                 }
-                self.uncommitted(shelf, standing, &mut item, trees).await?;
-                shelf.add(item);
-                Ok(Kind::Git)
+                self.uncommitted(out, standing, &mut item, trees).await?;
+                out.add(item);
+                Ok(SavedKind::Git)
             }
-            _ if self.touched(path).await? => self.whole_tree(shelf, path, Item::new(path.clone(), Kind::Tree)).await,
-            _ => Ok(Kind::Tree),
+            _ if self.touched(path).await? => {
+                self.whole_tree(out, path, SavedItem::new(path.clone(), SavedKind::Tree)).await
+            }
+            _ => Ok(SavedKind::Tree),
         }
     }
 
     /// What git packs. Whether nothing that only it has is missing then.
     async fn commits(
         &self,
-        shelf: &mut Shelf,
+        out: &mut SaveWriter,
         git: &Git<'_>,
-        standing: &Standing,
-        item: &mut Item,
-    ) -> Result<bool, Trouble> {
+        standing: &RepoStatus,
+        item: &mut SavedItem,
+    ) -> Result<bool, SaveError> {
         (item.head, item.branch) = (standing.head.clone(), standing.branch.clone());
         // What is on a remote is only worth its slot while there is plenty.
-        let mut draft = shelf.part(What::Bundle)?.at_most(shelf.left() / 2);
-        let fits = |done: Result<bool, Trouble>| match done {
-            Err(Trouble::TooLarge) => Ok(false),
+        let mut draft = out.part(PartKind::Bundle)?.at_most(out.left() / 2);
+        let fits = |done: Result<bool, SaveError>| match done {
+            Err(SaveError::TooLarge) => Ok(false),
             done => done,
         };
         let mut made = fits(git.whole_bundle(&mut draft).await)?.then_some(Bundle::Whole);
         if made.is_none() && standing.unpushed {
-            shelf.drop_part(draft)?;
-            draft = shelf.part(What::Bundle)?;
+            out.drop_part(draft)?;
+            draft = out.part(PartKind::Bundle)?;
             made = fits(git.new_bundle(standing, &mut draft).await)?.then_some(Bundle::New);
         }
         match made {
-            Some(_) => shelf.keep(item, draft)?,
-            None => shelf.drop_part(draft)?,
+            Some(_) => out.keep(item, draft)?,
+            None => out.drop_part(draft)?,
         }
         item.bundle = made;
         if made.is_some() {
             item.shallow = self.shallow(&item.path).await?;
         }
         if standing.staged {
-            let mut draft = shelf.part(What::Staged)?;
+            let mut draft = out.part(PartKind::Staged)?;
             // The files themselves are in the archive.
-            if fits(git.staged(&mut draft).await)? { shelf.keep(item, draft)? } else { shelf.drop_part(draft)? }
+            if fits(git.staged(&mut draft).await)? { out.keep(item, draft)? } else { out.drop_part(draft)? }
         }
         Ok(made.is_some() || !standing.unpushed)
     }
 
-    async fn shallow(&self, path: &ContainerPath) -> Result<Vec<String>, Trouble> {
+    async fn shallow(&self, path: &ContainerPath) -> Result<Vec<String>, SaveError> {
         let text = match self.link.get(self.at(&format!("{path}/.git/shallow")), 0, MAX_SHALLOW).await {
             Ok((_, text)) => text,
             Err(Engine::Refused(_)) => return Ok(Vec::new()),
@@ -97,14 +99,14 @@ impl Inside<'_> {
 
     async fn uncommitted(
         &self,
-        shelf: &mut Shelf,
-        standing: Standing,
-        item: &mut Item,
+        out: &mut SaveWriter,
+        standing: RepoStatus,
+        item: &mut SavedItem,
         trees: &BTreeSet<ContainerPath>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SaveError> {
         standing.deleted.into_iter().for_each(|it| item.deleted.add(it));
         standing.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-        let (name, mut writer) = shelf.archive()?;
+        let (name, mut writer) = out.archive()?;
         let mut dirs = BTreeMap::new();
         for path in standing.changed.iter().collect::<BTreeSet<_>>() {
             // Git names nothing beyond a link; who does leads somewhere else.
@@ -118,7 +120,7 @@ impl Inside<'_> {
         for dir in standing.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
             self.add_all(&mut writer, item, &dir).await?;
         }
-        shelf.keep_archive(item, name, writer)
+        out.keep_archive(item, name, writer)
     }
 
     /// Whether all that lies above a file is directories of the tree. `known` are those that were looked at.
@@ -127,7 +129,7 @@ impl Inside<'_> {
         known: &mut BTreeMap<String, bool>,
         tree: &ContainerPath,
         path: &str,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, SaveError> {
         for (at, _) in path.match_indices('/') {
             let dir = &path[..at];
             let is_dir = match known.get(dir) {
@@ -148,7 +150,7 @@ impl Inside<'_> {
 
     /// Whether something of it was written since the container was filled. What came with a snapshot is older and may be
     /// nowhere else.
-    async fn touched(&self, path: &ContainerPath) -> Result<bool, Trouble> {
+    async fn touched(&self, path: &ContainerPath) -> Result<bool, SaveError> {
         if self.record.snapshot.is_some() {
             return Ok(true);
         }
@@ -159,9 +161,14 @@ impl Inside<'_> {
         Ok(more || !met.is_empty())
     }
 
-    async fn whole_tree(&self, shelf: &mut Shelf, path: &ContainerPath, item: Item) -> Result<Kind, Trouble> {
-        let mut item = Item { kind: Kind::Tree, bundle: None, ..item };
-        let (name, mut writer) = shelf.archive()?;
+    async fn whole_tree(
+        &self,
+        out: &mut SaveWriter,
+        path: &ContainerPath,
+        item: SavedItem,
+    ) -> Result<SavedKind, SaveError> {
+        let mut item = SavedItem { kind: SavedKind::Tree, bundle: None, ..item };
+        let (name, mut writer) = out.archive()?;
         let top = item.top().to_owned();
         // Git takes no directory for a repository without these, and they may be empty.
         for dir in [".git", ".git/objects", ".git/refs"] {
@@ -171,8 +178,8 @@ impl Inside<'_> {
             }
         }
         self.add_all(&mut writer, &mut item, "").await?;
-        shelf.keep_archive(&mut item, name, writer)?;
-        shelf.add(item);
-        Ok(Kind::Tree)
+        out.keep_archive(&mut item, name, writer)?;
+        out.add(item);
+        Ok(SavedKind::Tree)
     }
 }

@@ -6,15 +6,15 @@ use coracle_runtime::link::protocol::ScanEntry;
 use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Inside, Sight, relative};
-use crate::save::error::Trouble;
-use crate::save::manifest::{Item, Kind};
-use crate::save::writer::Shelf;
+use super::{GuestSave, Sight, relative};
+use crate::save::error::SaveError;
+use crate::save::manifest::{SavedItem, SavedKind};
+use crate::save::writer::SaveWriter;
 
-impl Inside<'_> {
+impl GuestSave<'_> {
     /// Files in no work tree, the smallest first, as many as fit in slot and time.
-    pub(super) async fn files(&self, shelf: &mut Shelf, sight: Sight) -> Result<(), Trouble> {
-        let mut item = Item::new(self.record.workdir.clone(), Kind::Files);
+    pub(super) async fn files(&self, out: &mut SaveWriter, sight: Sight) -> Result<(), SaveError> {
+        let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
         let in_tree = |it: &ScanEntry| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
         let kept = self.kept(&sight.written).await;
         let is_kept = |it: &ScanEntry| kept.contains(&it.path);
@@ -23,7 +23,7 @@ impl Inside<'_> {
             return Ok(());
         }
         written.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
-        let (name, mut writer) = shelf.archive()?;
+        let (name, mut writer) = out.archive()?;
         let mut over = None;
         for it in written {
             let Some(path) = relative(&it.path, self.record.workdir.as_str()).filter(|_| !it.odd) else {
@@ -37,8 +37,8 @@ impl Inside<'_> {
             match self.add(&mut writer, &mut item, &path).await {
                 Ok(()) => {}
                 // The next one is no smaller.
-                Err(Trouble::TooLarge) => over = Some("it does not fit"),
-                Err(Trouble::TooSlow) => over = Some("there was no time left"),
+                Err(SaveError::TooLarge) => over = Some("it does not fit"),
+                Err(SaveError::TooSlow) => over = Some("there was no time left"),
                 Err(trouble) => return Err(trouble),
             }
             if let Some(reason) = over {
@@ -48,8 +48,8 @@ impl Inside<'_> {
         if sight.more {
             item.left_out.add("", "there were more files than could be looked at");
         }
-        shelf.keep_archive(&mut item, name, writer)?;
-        shelf.add(item);
+        out.keep_archive(&mut item, name, writer)?;
+        out.add(item);
         Ok(())
     }
 

@@ -185,8 +185,8 @@ async fn a_links_directory_is_not_lent_while_commands_live_nor_when_nobody_was_m
         assert!(!lent());
         fault(&bench.fake, id(&first));
         let mut slot = bench.store().slots().unwrap().remove(0);
-        let looked = here.slots.look(&bench.fake, &mut slot).await.unwrap();
-        assert!(matches!(looked, inspect::Look::Lost(_)), "{looked:?}");
+        let looked = here.slots.inspect(&bench.fake, &mut slot).await.unwrap();
+        assert!(matches!(looked, inspect::Liveness::Lost(_)), "{looked:?}");
         assert!(!lent());
     }
 }

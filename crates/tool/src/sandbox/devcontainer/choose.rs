@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use coracle_lifecycle::begin;
+use coracle_lifecycle::Creation;
 use coracle_provision::{UserAsk, accounts};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
@@ -246,7 +246,7 @@ async fn agent(
     // What it was made of was on the list.
     let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
     let (runtime, store) = (&*ready.runtime, cx.store()?);
-    let mut making = begin(runtime, &store, draft(cx)?).await?;
+    let mut making = Creation::begin(runtime, &store, draft(cx)?).await?;
     let known = async {
         let peek = making.peek(admit(bare, &policy)?, image).await?;
         let known = accounts(runtime, &peek).await;

@@ -195,7 +195,7 @@ impl SessionContainers {
         Ok(())
     }
 
-    /// What nobody uses makes slot for what somebody wants.
+    /// What nobody uses makes room for what somebody wants.
     async fn sweep_others(&self, engines: &dyn Engines, tell: &SlotObserver<'_>) {
         if let Err(err) = Box::pin(self.sweep(engines, &ClockReading::now(), tell)).await {
             tracing::warn!(%err, "rooms that nobody uses cannot be looked for");

@@ -58,7 +58,7 @@ impl GuestSave<'_> {
         item: &mut SavedItem,
     ) -> Result<bool, SaveError> {
         (item.head, item.branch) = (standing.head.clone(), standing.branch.clone());
-        // What is on a remote is only worth its slot while there is plenty.
+        // What is on a remote is only worth its space while there is plenty.
         let mut draft = out.part(PartKind::Bundle)?.at_most(out.left() / 2);
         let fits = |done: Result<bool, SaveError>| match done {
             Err(SaveError::TooLarge) => Ok(false),

@@ -12,7 +12,7 @@ use crate::save::manifest::{SavedItem, SavedKind};
 use crate::save::writer::SaveWriter;
 
 impl GuestSave<'_> {
-    /// Files in no work tree, the smallest first, as many as fit in slot and time.
+    /// Files in no work tree, the smallest first, as many as space and time allow.
     pub(super) async fn files(&self, out: &mut SaveWriter, sight: Sight) -> Result<(), SaveError> {
         let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
         let in_tree = |it: &ScanEntry| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());

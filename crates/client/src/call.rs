@@ -14,27 +14,39 @@ impl Link {
     /// Asks something that has one answer.
     pub(crate) async fn ask<T>(&self, request: CallOptions<T>, ask: impl Fn() -> Request) -> Result<(T, Vec<u8>)> {
         let CallOptions { verb, kind, payload, patience, again } = request;
-        let asking = async {
-            let mut first = true;
-            loop {
-                let ask = sendable(ask())?;
-                let connection = self.connection().await?;
-                // Lists are parsed whole, so only some may come at once.
-                let _place = if again == Retry::List { Some(connection.list_place().await?) } else { None };
-                let talk = ReplyShape::Answer { fits: kind.fits, payload };
-                let heard = match connection.open(ask, Vec::new(), talk).await {
-                    Ok(mut channel) => answer(&mut channel).await,
-                    Err(broken) => Err(broken),
-                };
-                match heard {
-                    Err(broken) if first && !broken.full && (again != Retry::Never || !broken.sent) => first = false,
-                    Err(broken) => return Err(broken.of(verb)),
-                    Ok(heard) => return understand(heard, kind.take),
-                }
-            }
+        let once = || async {
+            let ask = sendable(ask())?;
+            let connection = self.connection().await?;
+            // Lists are parsed whole, so only some may come at once.
+            let _place = if again == Retry::List { Some(connection.list_place().await?) } else { None };
+            let talk = ReplyShape::Answer { fits: kind.fits, payload };
+            Ok(match connection.open(ask, Vec::new(), talk).await {
+                Ok(mut channel) => answer(&mut channel).await,
+                Err(broken) => Err(broken),
+            })
         };
-        timeout(patience, asking).await.map_err(|_| Error::TimedOut { verb, after: patience })?
+        understand(attempt(verb, patience, again, once).await?, kind.take)
     }
+}
+
+/// Makes a call within its time, and once more when its connection broke and `again` allows that.
+pub(crate) async fn attempt<T, F>(
+    verb: &'static str,
+    patience: Duration,
+    again: Retry,
+    once: impl Fn() -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<Result<T, ConnectionLost>>>,
+{
+    let both = async {
+        match once().await? {
+            Err(broken) if !broken.full && (again != Retry::Never || !broken.sent) => once().await,
+            outcome => Ok(outcome),
+        }
+    };
+    let outcome = timeout(patience, both).await.map_err(|_| Error::TimedOut { verb, after: patience })??;
+    outcome.map_err(|broken| broken.of(verb))
 }
 
 /// What is asked.
@@ -65,11 +77,11 @@ pub(crate) struct ReplyKind<T> {
 }
 
 /// A guest that runs answers at once, whatever else it does. A disk may be slow.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<T> CallOptions<T> {
     pub(crate) fn new(verb: &'static str, kind: ReplyKind<T>) -> Self {
-        Self { verb, kind, payload: 0, patience: SOON, again: Retry::Once }
+        Self { verb, kind, payload: 0, patience: DEFAULT_TIMEOUT, again: Retry::Once }
     }
 }
 

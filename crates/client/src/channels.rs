@@ -176,7 +176,7 @@ impl Channels {
     }
 
     /// Gives back room for bytes that were taken. Whether there is enough of it to be written.
-    pub(crate) fn took(&mut self, channel: u32, bytes: u64) -> bool {
+    pub(crate) fn release(&mut self, channel: u32, bytes: u64) -> bool {
         let Some(slot) = self.slots.get_mut(&channel) else { return false };
         slot.owed = (slot.owed + bytes).min(WINDOW - slot.room);
         slot.owed >= GIVE_BACK && self.owing.insert(channel)
@@ -227,7 +227,7 @@ impl Channels {
                     && matches!(head, GuestMessage::Out { .. } | GuestMessage::Data { last: false }) => {}
             Some(heard) if heard.put(head, payload) => {}
             Some(_) => return Err(ProtocolViolation::Waiting(channel)),
-            None => owed = self.took(channel, bytes),
+            None => owed = self.release(channel, bytes),
         }
         if last && let Some((_, slot)) = self.slots.remove_entry(&channel) {
             slot.ended.store(true, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::outgoing::Outgoing;
 pub(crate) use self::state::ConnectionLost;
-use self::state::{PARTING, Shared, TURN};
+use self::state::{CLOSE_TIMEOUT, QUEUE_TIMEOUT, Shared};
 use self::writer::write;
 use crate::channels::{Opened, ReplyShape};
 use crate::codec::{self, Frame, told};
@@ -56,7 +56,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::GuestVersion`]; [`Error::GuestFailed`] when no proper hello comes back in time.
-    pub(crate) async fn greet(mut dialled: GuestStream, keep: Retention) -> Result<Self> {
+    pub(crate) async fn handshake(mut dialled: GuestStream, keep: Retention) -> Result<Self> {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
         let too_late = |_| Err(HandshakeError::Reason(format!("no hello within {} s", HELLO.as_secs())));
@@ -65,7 +65,7 @@ impl Connection {
             Err(HandshakeError::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
             Err(HandshakeError::Reason(mut reason)) => {
                 if let Some(words) = dialled.last_words
-                    && let Ok(Ok(excerpt)) = timeout(PARTING, words).await
+                    && let Ok(Ok(excerpt)) = timeout(CLOSE_TIMEOUT, words).await
                 {
                     reason = format!("{reason}: {excerpt}");
                 }
@@ -111,7 +111,7 @@ impl Connection {
             let permit = Arc::clone(&self.shared.numbers).acquire_owned().await.map_err(unsent)?;
             Ok((permit, self.shared.places.acquire().await.map_err(unsent)?))
         };
-        let (permit, place) = timeout(TURN, turn).await.unwrap_or_else(|_| Err(ConnectionLost::full()))?;
+        let (permit, place) = timeout(QUEUE_TIMEOUT, turn).await.unwrap_or_else(|_| Err(ConnectionLost::full()))?;
         let opened = {
             let mut channels = self.shared.lock();
             if channels.over.is_some() {
@@ -171,10 +171,10 @@ impl Channel {
     }
 
     /// Output or data was taken: so much more may come.
-    pub(crate) fn took(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         let shared = &self.to.connection.shared;
         // Who writes is not woken for nothing: that takes as long as a small answer.
-        if shared.lock().took(self.to.number, bytes as u64) {
+        if shared.lock().release(self.to.number, bytes as u64) {
             shared.wake.notify_one();
         }
     }
@@ -223,7 +223,7 @@ impl Sender {
     }
 
     /// Waits for room for data, at most a piece; 0 when nobody listens any more. What is not used has to be
-    /// [given back](Self::spare).
+    /// [given back](Self::unreserve).
     pub(crate) async fn reserve(&self) -> usize {
         let Ok(first) = self.room.acquire().await else { return 0 };
         first.forget();
@@ -238,7 +238,7 @@ impl Sender {
     }
 
     /// Room that was reserved and is not needed.
-    pub(crate) fn spare(&self, bytes: usize) {
+    pub(crate) fn unreserve(&self, bytes: usize) {
         self.room.add_permits(bytes);
     }
 

@@ -32,7 +32,7 @@ pub trait Dial: fmt::Debug + Send + Sync {
     async fn dial(&self) -> Result<GuestStream>;
 
     /// What it means that something answered and did not say hello.
-    async fn blame(&self, failure: Error) -> Error {
+    async fn diagnose(&self, failure: Error) -> Error {
         failure
     }
 }

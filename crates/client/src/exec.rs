@@ -9,7 +9,7 @@ use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, Li
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{SOON, refused};
+use crate::call::{DEFAULT_TIMEOUT, refused};
 use crate::channels::ReplyShape;
 use crate::command::{EncodedExec, end_bytes};
 use crate::connection::{Channel, ConnectionLost, Sender};
@@ -47,7 +47,7 @@ impl Link {
             ExecOutcome::End(end) => errand.output(&end),
             ExecOutcome::Begun(_) => Err(errand.lost("it began and did not end")),
             ExecOutcome::Withdrawn => {
-                let mut output = errand.so_far();
+                let mut output = errand.partial_output();
                 output.tree_ended = Some(true);
                 Ok(*output)
             }
@@ -160,7 +160,7 @@ impl ExecSession {
                     sleep(LOOK).await;
                 }
                 FollowEnd::Failed(fault) => self.failed(fault, attached, feed)?,
-                FollowEnd::Broken(broken) => self.broke(&broken, attached, feed)?,
+                FollowEnd::Broken(broken) => self.on_disconnect(&broken, attached, feed)?,
                 FollowEnd::Lost(reason) => return Err(self.lost(reason)),
                 FollowEnd::Input(source) => {
                     return Err(Error::Host { what: "the input of the command cannot be read".into(), source });
@@ -173,7 +173,7 @@ impl ExecSession {
     async fn open(&mut self, link: &Link) -> Result<Result<Channel, ConnectionLost>> {
         let connection = match link.connection().await {
             Ok(connection) => connection,
-            Err(err) => return Err(if self.sent_to.is_some() { self.lost_by(err) } else { err }),
+            Err(err) => return Err(if self.sent_to.is_some() { self.lost_with(err) } else { err }),
         };
         if self.sent_to.as_ref().is_some_and(|it| *it != connection.run) {
             // What the guest knew is gone with it, so that it knows no such command says nothing.
@@ -226,10 +226,10 @@ impl ExecSession {
                     Ok(()) => sending = false,
                     Err(err) => return FollowEnd::Input(err),
                 },
-                room = self.outputs.pass_on(), if watched => channel.took(room),
+                room = self.outputs.pass_on(), if watched => channel.release(room),
                 heard = channel.next_unless(watched) => match heard {
                     Ok((say, payload)) => match self.take(say, payload, attached) {
-                        Ok(room) => channel.took(room),
+                        Ok(room) => channel.release(room),
                         Err(stop) => return stop,
                     },
                     Err(broken) => return FollowEnd::Broken(broken),
@@ -264,16 +264,16 @@ impl ExecSession {
 
     /// At the limit the guest ends the command, and who does not take its output cannot hold that up.
     fn watched_until(&self) -> Instant {
-        self.limits.total.map_or_else(far, |total| self.from + total)
+        self.limits.total.map_or_else(never, |total| self.from + total)
     }
 
     /// What has a limit and does not begin would by then have ended, so to wait on says nothing more.
     fn begun_until(&self) -> Instant {
         match (self.sent_at, self.limits.total) {
             (Some(sent), Some(total)) if self.begun.is_none() && self.cancelled.is_none() => {
-                sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(far)
+                sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(never)
             }
-            _ => far(),
+            _ => never(),
         }
     }
 
@@ -282,10 +282,10 @@ impl ExecSession {
         match (self.cancelled, &self.begun, self.limits.total) {
             (Some(cancelled), ..) => cancelled.max(opened) + ending,
             // A job that does not take its input keeps nobody waiting for ever.
-            _ if self.order.head.life == Lifetime::Job => opened + SOON,
-            (None, None, _) => opened + SOON,
+            _ if self.order.head.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
+            (None, None, _) => opened + DEFAULT_TIMEOUT,
             (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
-            (None, Some(_), None) => far(),
+            (None, Some(_), None) => never(),
         }
     }
 
@@ -313,11 +313,11 @@ impl ExecSession {
     }
 
     fn fresh(&self) -> bool {
-        self.sent_at.is_some_and(|it| it.elapsed() < SOON)
+        self.sent_at.is_some_and(|it| it.elapsed() < DEFAULT_TIMEOUT)
     }
 
     /// The connection broke: decides whether another one can help.
-    fn broke(&mut self, broken: &ConnectionLost, attached: bool, feed: &mut InputSource) -> Result<()> {
+    fn on_disconnect(&mut self, broken: &ConnectionLost, attached: bool, feed: &mut InputSource) -> Result<()> {
         if broken.full {
             return Err(if self.sent_to.is_some() { self.lost(&broken.reason) } else { broken.clone().of("exec") });
         }
@@ -342,11 +342,11 @@ impl ExecSession {
 
     /// What is known when nothing more will be.
     fn lost(&mut self, reason: &str) -> Error {
-        Error::GuestLost { reason: reason.into(), output: Some(self.so_far()) }
+        Error::GuestLost { reason: reason.into(), output: Some(self.partial_output()) }
     }
 
-    fn lost_by(&mut self, err: Error) -> Error {
-        let output = Some(self.so_far());
+    fn lost_with(&mut self, err: Error) -> Error {
+        let output = Some(self.partial_output());
         match err {
             Error::NotRunning { status, exit_code, oom_killed, .. } => {
                 Error::NotRunning { status, exit_code, oom_killed, output }
@@ -359,7 +359,7 @@ impl ExecSession {
     }
 
     /// Output without an end. That it was cancelled is the nearest to the truth: somebody stopped to wait.
-    fn so_far(&mut self) -> Box<ExecOutput> {
+    fn partial_output(&mut self) -> Box<ExecOutput> {
         let captures = self.outputs.finish([0; 2]);
         let output = ExecOutput::plain(Exit::Cancelled, captures, None, self.from.elapsed());
         Box::new(ExecOutput { retried: self.retried, ..output })
@@ -412,6 +412,6 @@ fn exit(end: &ExecStatus, life: Lifetime) -> Option<Exit> {
 }
 
 /// Longer than anything lives.
-fn far() -> Instant {
+fn never() -> Instant {
     Instant::now() + Duration::from_secs(86_400 * 365)
 }

@@ -7,7 +7,7 @@ use coracle_protocol::{CallReply, FileEntry, FileRef, GuestMessage, MAX_PAYLOAD,
 use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
 
-use crate::call::{CallOptions, ReplyKind, Retry, not_understood, refused, sendable};
+use crate::call::{CallOptions, ReplyKind, Retry, attempt, not_understood, refused, sendable};
 use crate::channels::ReplyShape;
 use crate::connection::{Channel, ConnectionLost};
 use crate::input::InputSource;
@@ -15,7 +15,7 @@ use crate::jobs::holding;
 use crate::link::Link;
 
 /// A large tree, or a slow disk.
-const LONG: Duration = Duration::from_secs(600);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Link {
     /// What is at a path.
@@ -44,18 +44,8 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`].
     pub async fn open_file(&self, at: FileRef, offset: u64, limit: u64) -> Result<(FileEntry, FileContent)> {
-        let opening = async {
-            let mut first = true;
-            loop {
-                let ask = sendable(Request::Get { at: at.clone(), offset, limit })?;
-                match self.first_of_content(ask, limit).await? {
-                    Ok(opened) => return Ok(opened),
-                    Err(broken) if first && !broken.full => first = false,
-                    Err(broken) => return Err(broken.of("get")),
-                }
-            }
-        };
-        timeout(LONG, opening).await.map_err(|_| Error::TimedOut { verb: "get", after: LONG })?
+        let ask = sendable(Request::Get { at, offset, limit })?;
+        attempt("get", TRANSFER_TIMEOUT, Retry::Once, || self.first_of_content(ask.clone(), limit)).await
     }
 
     async fn first_of_content(
@@ -158,7 +148,8 @@ impl Link {
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how much is gone.
     pub async fn remove(&self, at: FileRef, recursive: bool) -> Result<()> {
         let kind = ReplyKind { fits: |it| *it == CallReply::Done, take: |it| (it == CallReply::Done).then_some(()) };
-        let request = CallOptions { again: Retry::Never, patience: LONG, ..CallOptions::new("remove", kind) };
+        let request =
+            CallOptions { again: Retry::Never, patience: TRANSFER_TIMEOUT, ..CallOptions::new("remove", kind) };
         self.ask(request, || Request::Remove { at: at.clone(), recursive }).await.map(drop)
     }
 }
@@ -199,10 +190,12 @@ impl FileContent {
     /// [`Error::Refused`] when reading failed; [`Error::GuestLost`]: what is missing has to be asked for again.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let Some(channel) = &mut self.channel else { return Ok(None) };
-        let heard = timeout(LONG, channel.next()).await.map_err(|_| Error::TimedOut { verb: "get", after: LONG })?;
+        let heard = timeout(TRANSFER_TIMEOUT, channel.next())
+            .await
+            .map_err(|_| Error::TimedOut { verb: "get", after: TRANSFER_TIMEOUT })?;
         match heard? {
             (GuestMessage::Data { last }, piece) => {
-                channel.took(piece.len());
+                channel.release(piece.len());
                 if last {
                     self.channel = None;
                 }
@@ -228,8 +221,8 @@ async fn write(mut channel: Channel, feed: &mut InputSource) -> Result<Result<Fi
                 Ok(()) => fed = true,
                 Err(source) => return Err(Error::Host { what: "what is to be written cannot be read".into(), source }),
             },
-            () = tokio::time::sleep(LONG), if fed => {
-                return Err(Error::TimedOut { verb: "put", after: LONG });
+            () = tokio::time::sleep(TRANSFER_TIMEOUT), if fed => {
+                return Err(Error::TimedOut { verb: "put", after: TRANSFER_TIMEOUT });
             }
         }
     };

@@ -59,11 +59,11 @@ impl InputSource {
             let (piece, last) = match self.source.next(room).await {
                 Ok(next) => next,
                 Err(err) => {
-                    to.spare(room);
+                    to.unreserve(room);
                     return Err(err);
                 }
             };
-            to.spare(room - piece.len());
+            to.unreserve(room - piece.len());
             self.begun = true;
             if !to.send(Request::Data { last }, piece).await {
                 return Ok(());

@@ -6,7 +6,7 @@ use coracle_protocol::{self as protocol, CallReply, ErrorCode, MAX_PAYLOAD, Requ
 use coracle_types::{Error, JobId, Result};
 use tokio::time::Instant;
 
-use crate::call::{CallOptions, ReplyKind, Retry, SOON};
+use crate::call::{CallOptions, DEFAULT_TIMEOUT, ReplyKind, Retry};
 use crate::command::ms;
 use crate::link::Link;
 
@@ -66,7 +66,7 @@ impl Link {
                 _ => None,
             },
         };
-        let request = CallOptions { patience: grace + SOON, ..CallOptions::new("cancel", kind) };
+        let request = CallOptions { patience: grace + DEFAULT_TIMEOUT, ..CallOptions::new("cancel", kind) };
         let ask = || Request::CancelJob { job: job.to_string(), grace_ms: ms(grace) };
         Ok(map_missing_job(job, self.ask(request, ask).await)?.0)
     }
@@ -116,7 +116,7 @@ impl Link {
         wait.tail = wait.tail.map(|it| protocol::LastLines { limit: it.limit.min(MAX_PAYLOAD as u64), ..it });
         let payload = wait.tail.map_or(0, |it| it.limit);
         let begun = Instant::now();
-        let patience = Duration::from_millis(wait.limit_ms).saturating_add(SOON);
+        let patience = Duration::from_millis(wait.limit_ms).saturating_add(DEFAULT_TIMEOUT);
         let request = CallOptions { patience, payload, ..CallOptions::new("wait", holding!(Waited)) };
         let left = || {
             let limit_ms = wait.limit_ms.saturating_sub(ms(begun.elapsed()));

@@ -128,9 +128,9 @@ impl Link {
             return Ok(connection);
         }
         let dialled = self.0.dial.dial().await?;
-        let connection = match Connection::greet(dialled, self.0.settings.keep).await {
+        let connection = match Connection::handshake(dialled, self.0.settings.keep).await {
             Ok(connection) => Arc::new(connection),
-            Err(failure) => return Err(self.0.dial.blame(failure).await),
+            Err(failure) => return Err(self.0.dial.diagnose(failure).await),
         };
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
         Ok(connection)

@@ -11,7 +11,7 @@ use crate::connection::{Channel, Connection, ConnectionLost};
 
 impl Connection {
     /// Opens a channel and brings a payload of any length.
-    pub(crate) async fn bring(
+    pub(crate) async fn open_with_payload(
         self: &Arc<Self>,
         ask: Request,
         payload: &[u8],
@@ -40,7 +40,7 @@ impl Channel {
                 Ok((GuestMessage::Answer(it), _)) => answer = Some(it),
                 Ok((GuestMessage::Credit(_), _)) => {}
                 Ok((GuestMessage::Data { last }, piece)) => {
-                    self.took(piece.len());
+                    self.release(piece.len());
                     content.extend(piece);
                     if last {
                         return Ok(Ok((answer, content)));

@@ -8,7 +8,7 @@ use coracle_protocol::{CallReply, ErrorCode, Request, RpcError};
 use coracle_types::{Result, Secret};
 use zeroize::Zeroizing;
 
-use crate::call::{CallOptions, ReplyKind, SOON, refused};
+use crate::call::{CallOptions, DEFAULT_TIMEOUT, ReplyKind, refused};
 use crate::jobs::holding;
 use crate::link::Link;
 
@@ -62,7 +62,7 @@ impl Link {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn probe(&self, probe: ProbeEgress) -> Result<EgressReport> {
-        let patience = SOON + Duration::from_millis(probe.within_ms);
+        let patience = DEFAULT_TIMEOUT + Duration::from_millis(probe.within_ms);
         let request = CallOptions { patience, ..CallOptions::new("probe", holding!(Probed)) };
         Ok(self.ask(request, || Request::Probe(probe.clone())).await?.0)
     }

@@ -5,10 +5,9 @@ use std::time::Duration;
 use coracle_protocol::{self as protocol, CallReply, MAX_SESSION, MAX_WALKED, Request, SecretQuery};
 use coracle_types::{ContainerPath, Error, Result, Secret};
 use jiff::Timestamp;
-use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::call::{refused, sendable};
+use crate::call::{Retry, attempt, refused, sendable};
 use crate::channels::ReplyShape;
 use crate::command::ms;
 use crate::connection::ConnectionLost;
@@ -70,17 +69,7 @@ impl Link {
         let payload = payload(needles);
         let patience = walk.within + GRACE;
         let ask = sendable(Request::Walk(asked(walk, &payload)?))?;
-        let walking = async {
-            let mut first = true;
-            loop {
-                match self.walk_once(ask.clone(), &payload).await? {
-                    Ok(walked) => return Ok(walked),
-                    Err(broken) if first && !broken.full => first = false,
-                    Err(broken) => return Err(broken.of("walk")),
-                }
-            }
-        };
-        timeout(patience, walking).await.map_err(|_| Error::TimedOut { verb: "walk", after: patience })?
+        attempt("walk", patience, Retry::Once, || self.walk_once(ask.clone(), &payload)).await
     }
 
     async fn walk_once(&self, ask: Request, payload: &[u8]) -> Result<Result<ScanReport, ConnectionLost>> {
@@ -88,7 +77,7 @@ impl Link {
         // What was met is parsed whole, so only some may come at once.
         let _place = connection.list_place().await?;
         let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::Walked { .. }), most: MAX_WALKED as u64 };
-        let mut channel = match connection.bring(ask, payload, talk).await {
+        let mut channel = match connection.open_with_payload(ask, payload, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };

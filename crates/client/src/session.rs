@@ -1,11 +1,12 @@
 //! What all commands of a container share: variables, and files that are kept nowhere.
 
 use coracle_protocol::{self as protocol, CallReply, ErrorCode, GuestMessage, MAX_SESSION, Request, RpcError};
-use coracle_types::{ContainerPath, Error, Ids, Result, Secret};
-use tokio::time::timeout;
+#[cfg(doc)]
+use coracle_types::Error;
+use coracle_types::{ContainerPath, Ids, Result, Secret};
 use zeroize::Zeroizing;
 
-use crate::call::{SOON, answer, not_understood, refused, sendable};
+use crate::call::{DEFAULT_TIMEOUT, Retry, answer, attempt, not_understood, refused, sendable};
 use crate::channels::ReplyShape;
 use crate::connection::ConnectionLost;
 use crate::incoming::Incoming;
@@ -84,24 +85,17 @@ impl Link {
         let count = u32::try_from(bytes.len()).ok().filter(|it| *it as usize <= MAX_SESSION);
         let too_long = || refused(RpcError::new(ErrorCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
         let ask = sendable(ask(count.ok_or_else(too_long)?))?;
-        let telling = async {
-            let mut first = true;
-            loop {
-                match self.tell_once(ask.clone(), bytes).await? {
-                    Ok((GuestMessage::Answer(CallReply::Done), _)) => return Ok(()),
-                    Ok((GuestMessage::Failed(fault), _)) => return Err(refused(fault)),
-                    Ok(_) => return Err(not_understood()),
-                    Err(broken) if first && !broken.full => first = false,
-                    Err(broken) => return Err(broken.of(verb)),
-                }
-            }
-        };
-        timeout(SOON, telling).await.map_err(|_| Error::TimedOut { verb, after: SOON })?
+        let once = || self.tell_once(ask.clone(), bytes);
+        match attempt(verb, DEFAULT_TIMEOUT, Retry::Once, once).await? {
+            (GuestMessage::Answer(CallReply::Done), _) => Ok(()),
+            (GuestMessage::Failed(fault), _) => Err(refused(fault)),
+            _ => Err(not_understood()),
+        }
     }
 
     async fn tell_once(&self, ask: Request, bytes: &[u8]) -> Result<Result<Incoming, ConnectionLost>> {
         let talk = ReplyShape::Answer { fits: |it| *it == CallReply::Done, payload: 0 };
-        let mut channel = match self.connection().await?.bring(ask, bytes, talk).await {
+        let mut channel = match self.connection().await?.open_with_payload(ask, bytes, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
@@ -132,6 +126,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use coracle_protocol::codec::Frame;
+
+    use coracle_types::Error;
 
     use super::*;
     use crate::test_support::link;

@@ -5,15 +5,14 @@ use std::time::Duration;
 use coracle_protocol::workspace::{MAX_TOLD, WorkspaceOp, WorkspaceReply, WorkspaceRequest};
 use coracle_protocol::{self as protocol, CallReply, Request, UserSpec};
 use coracle_types::{ContainerPath, Error, Ids, Result};
-use tokio::time::timeout;
 
-use crate::call::{refused, sendable};
+use crate::call::{Retry, attempt, refused, sendable};
 use crate::channels::ReplyShape;
 use crate::connection::ConnectionLost;
 use crate::link::Link;
 
 /// What a guest may take altogether: a walk or a removal ends itself long before.
-const LONG: Duration = Duration::from_secs(180);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Link {
     /// Does something with the files below `root`, as `user`. `content` is what the act takes.
@@ -34,26 +33,17 @@ impl Link {
             refused(protocol::RpcError::new(protocol::ErrorCode::TooLong, message))
         };
         let bytes = u32::try_from(content.len()).map_err(|_| too_long())?;
-        let again = looks(&act);
+        let act_reads = act.is_read_only();
         let user = UserSpec::Ids { uid: user.uid, gid: Some(user.gid) };
         let ask = sendable(Request::Space(WorkspaceRequest { user, root: root.to_string(), act, bytes }))?;
-        let doing = async {
-            let mut first = true;
-            loop {
-                match self.space_once(ask.clone(), content).await? {
-                    Ok(done) => return Ok(done),
-                    Err(broken) if first && !broken.full && (again || !broken.sent) => first = false,
-                    Err(broken) => return Err(broken.of("space")),
-                }
-            }
-        };
-        timeout(LONG, doing).await.map_err(|_| Error::TimedOut { verb: "space", after: LONG })?
+        let again = if act_reads { Retry::Once } else { Retry::Never };
+        attempt("space", TRANSFER_TIMEOUT, again, || self.space_once(ask.clone(), content)).await
     }
 
     async fn space_once(&self, ask: Request, content: &[u8]) -> Result<Result<WorkspaceReply, ConnectionLost>> {
         let connection = self.connection().await?;
         let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::Space), most: MAX_TOLD as u64 };
-        let mut channel = match connection.bring(ask, content, talk).await {
+        let mut channel = match connection.open_with_payload(ask, content, talk).await {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
@@ -64,19 +54,4 @@ impl Link {
         let unreadable = |err: serde_json::Error| Error::Unreadable { verb: "space", detail: err.to_string() };
         serde_json::from_slice(&json).map(Ok).map_err(unreadable)
     }
-}
-
-/// Whether it changes nothing.
-fn looks(act: &WorkspaceOp) -> bool {
-    matches!(
-        act,
-        WorkspaceOp::List { .. }
-            | WorkspaceOp::Stat { .. }
-            | WorkspaceOp::Lines { .. }
-            | WorkspaceOp::Bytes { .. }
-            | WorkspaceOp::Glob { .. }
-            | WorkspaceOp::Grep { .. }
-            | WorkspaceOp::Touched
-            | WorkspaceOp::Measure { .. }
-    )
 }

@@ -28,7 +28,7 @@ const WAITING: usize = 64 << 10;
 const LINGER: Duration = Duration::from_secs(60);
 
 /// After all is said a program has so long to close its end.
-const PARTING: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Between two looks whether it has taken all.
 const LOOKS: Duration = Duration::from_millis(50);
@@ -101,7 +101,7 @@ async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, Wri
         while let Ok((GuestMessage::Data { last }, piece)) = channel.next().await {
             // What nobody listens to any more is let go, since who listens no more may still have said something.
             let _ = to.write_all(&piece).await;
-            channel.took(piece.len());
+            channel.release(piece.len());
             if last {
                 let _ = to.shutdown().await;
             }
@@ -119,7 +119,7 @@ async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, Wri
         if ends.finished.load(Ordering::Relaxed) {
             let _ = timeout(LINGER, taken).await;
         }
-        sleep(PARTING).await;
+        sleep(CLOSE_TIMEOUT).await;
     };
     tokio::select! {
         () = sending => {}

@@ -20,7 +20,7 @@ mod put;
 mod remove;
 pub(crate) mod resolve;
 mod scan;
-mod sought;
+mod secret_matcher;
 #[cfg(test)]
 mod tests;
 pub(crate) mod walk;
@@ -38,9 +38,9 @@ use self::fault::Asked;
 pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
 use self::place::{Root, Spot};
 pub(crate) use self::put::{How, Writing};
-pub(crate) use self::remove::Descent as Removal;
+pub(crate) use self::remove::TreeRemoval as Removal;
 pub(crate) use self::scan::Scan;
-pub(crate) use self::sought::Sought;
+pub(crate) use self::secret_matcher::SecretMatcher;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{Leftovers, rename_new};
 use crate::os::machine::Ids;
@@ -118,7 +118,7 @@ impl Files {
     ///
     /// # Errors
     /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
-    pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<Sought>) -> Result<Scan, RpcError> {
+    pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<SecretMatcher>) -> Result<Scan, RpcError> {
         let at = FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
         let asked = Asked::there(&at)?;
         let there = self.root.find(&asked, FinalLink::Itself)?;

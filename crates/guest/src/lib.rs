@@ -1,7 +1,7 @@
 //! The supervisor that runs inside a container as its PID 1.
 //!
 //! [`protocol`] is what host and guest say. [`Supervisor`] runs commands on a
-//! [`Machine`](machine::Machine) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
+//! [`ProcessBackend`](machine::ProcessBackend) and remembers them, [`serve`] speaks with one host, [`init`](init::init) is PID 1 itself. A
 //! host's tests run the same supervisor in their own process.
 //!
 //! **Invariant:** nothing that is received is allocated by a number that was received: lengths are checked first.

@@ -78,9 +78,9 @@ impl Secrets {
 
 /// Secret files that one command alone has: they are gone with this.
 #[derive(Debug)]
-pub(crate) struct Lent(Arc<Secrets>, Vec<String>);
+pub(crate) struct CommandSecrets(Arc<Secrets>, Vec<String>);
 
-impl Lent {
+impl CommandSecrets {
     /// These files, there or not. They wait no longer.
     pub(crate) fn new(secrets: &Arc<Secrets>, names: &[String]) -> Self {
         let mut waiting = secrets.waiting();
@@ -97,7 +97,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for CommandSecrets {
     fn drop(&mut self) {
         for name in &self.1 {
             let _ = remove(&self.0.root, name);
@@ -308,7 +308,7 @@ mod tests {
         }
         secrets.put_git_config(b"kept").unwrap();
         let names = ["prompt-1", "gitconfig", "../run/prompt-2", "none"].map(str::to_owned);
-        drop(Lent::new(&secrets, &names));
+        drop(CommandSecrets::new(&secrets, &names));
         let left = |name: &str| root.path().join(".coracle/run").join(name).exists();
         assert_eq!(["prompt-1", "prompt-2", "ssh/id", "gitconfig"].map(left), [false, true, true, true]);
     }
@@ -328,7 +328,7 @@ mod tests {
         drop(alone);
         assert!(!there("alone"));
         let begun = place("begun");
-        let lent = Lent::new(&secrets, &["begun".to_owned()]);
+        let lent = CommandSecrets::new(&secrets, &["begun".to_owned()]);
         assert!(!begun.is_waiting());
         drop(begun);
         assert!(there("begun"), "its command has it");

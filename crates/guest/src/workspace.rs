@@ -9,39 +9,39 @@
 //! **Invariant:** a file that is written has its old content or its new one, whenever somebody looks.
 //! **Invariant:** memory does not grow with what the workspace holds.
 
-mod afterwards;
-mod bytes;
-mod changed;
+mod change_scan;
+mod deferred_sync;
+mod digests;
+mod disk_usage;
 mod edit;
-mod find;
+mod entry;
+mod fingerprint;
+mod glob;
 mod grep;
-mod hunt;
-mod item;
-mod lines;
+mod line_search;
 mod list;
 mod locks;
-mod measure;
-mod memory;
-mod print;
+mod read_lines;
+mod read_range;
 mod remove;
 mod replace;
+mod reply_limit;
 mod stage;
-mod sums;
-mod told;
+mod tracker;
 mod write;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use self::afterwards::Afterwards;
+use self::deferred_sync::DeferredSync;
 use self::locks::Locks;
-use self::memory::Memory;
-use crate::files::error::{FsError, Tried, words};
+use self::tracker::FileTracker;
+use crate::files::error::{FsError, OperationResult, words};
 use crate::files::resolve::Root;
 use crate::os::as_user::as_user;
 use crate::os::blocking::Stop;
-use crate::os::machine::Machine;
+use crate::os::machine::ProcessBackend;
 use crate::protocol::workspace::{MAX_CONTENT, WorkspaceOp, WorkspaceReply, WorkspaceRequest};
 use crate::protocol::{ErrorCode, RpcError};
 
@@ -53,20 +53,20 @@ pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
 /// What a guest remembers of workspaces.
 #[derive(Debug)]
-pub(crate) struct Spaces {
-    roots: Mutex<HashMap<String, Arc<Memory>>>,
+pub(crate) struct Workspaces {
+    roots: Mutex<HashMap<String, Arc<FileTracker>>>,
     locks: Locks,
-    afterwards: Afterwards,
+    afterwards: DeferredSync,
     /// What is older was not begun by this guest.
     since: SystemTime,
 }
 
-impl Spaces {
+impl Workspaces {
     pub(crate) fn new() -> Self {
         Self {
             roots: Mutex::default(),
             locks: Locks::default(),
-            afterwards: Afterwards::default(),
+            afterwards: DeferredSync::default(),
             since: SystemTime::now(),
         }
     }
@@ -76,7 +76,7 @@ impl Spaces {
         self.afterwards.settle().await;
     }
 
-    fn memory(&self, root: &str) -> Result<Arc<Memory>, RpcError> {
+    fn memory(&self, root: &str) -> Result<Arc<FileTracker>, RpcError> {
         let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = roots.get(root) {
             return Ok(memory.clone());
@@ -92,27 +92,27 @@ impl Spaces {
 #[derive(Debug)]
 struct Work<'a> {
     root: Root,
-    memory: &'a Memory,
+    memory: &'a FileTracker,
     locks: &'a Locks,
     stop: &'a Stop,
-    afterwards: &'a Afterwards,
+    afterwards: &'a DeferredSync,
 }
 
-impl Spaces {
+impl Workspaces {
     /// Does it, and what came of it in JSON. Blocks.
     pub(crate) fn act_as_json(
         &self,
-        machine: &dyn Machine,
+        machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
         content: &[u8],
         stop: &Stop,
     ) -> Result<Vec<u8>, RpcError> {
-        self.act(machine, ask, content, stop).map(told::json)
+        self.act(machine, ask, content, stop).map(reply_limit::json)
     }
 
     fn act(
         &self,
-        machine: &dyn Machine,
+        machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
         content: &[u8],
         stop: &Stop,
@@ -127,7 +127,7 @@ impl Spaces {
                 Ok(root) => root,
                 Err(FsError(trouble)) => return Ok(WorkspaceReply::Not(trouble)),
             };
-            let Spaces { locks, afterwards, since, .. } = self;
+            let Workspaces { locks, afterwards, since, .. } = self;
             let work = Work { root, memory: &memory, locks, stop, afterwards };
             work.sweep(*since);
             Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
@@ -139,7 +139,7 @@ impl Spaces {
 }
 
 impl Work<'_> {
-    fn act(&self, act: WorkspaceOp, content: &[u8]) -> Tried<WorkspaceReply> {
+    fn act(&self, act: WorkspaceOp, content: &[u8]) -> OperationResult<WorkspaceReply> {
         match act {
             WorkspaceOp::List { path, most } => self.list(&path, most as usize),
             WorkspaceOp::Stat { path } => self.stat(&path).map(WorkspaceReply::Found),

@@ -11,10 +11,10 @@ use super::outgoing::Outgoing;
 use crate::channels::Channels;
 
 /// How long a call waits until it may be put to the guest: calls that hang must not hang all others.
-pub(super) const TURN: Duration = Duration::from_secs(10);
+pub(super) const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the last words to a guest may take.
-pub(super) const PARTING: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A call whose connection is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub(crate) struct ConnectionLost {
 
 impl ConnectionLost {
     pub(super) fn full() -> Self {
-        let reason = format!("no place for another call within {} s", TURN.as_secs());
+        let reason = format!("no place for another call within {} s", QUEUE_TIMEOUT.as_secs());
         Self { reason, sent: false, full: true }
     }
 
     /// What it is to who asked for `verb`.
     pub(crate) fn of(self, verb: &'static str) -> Error {
         if self.full {
-            return Error::TimedOut { verb, after: TURN };
+            return Error::TimedOut { verb, after: QUEUE_TIMEOUT };
         }
         Error::GuestLost { reason: self.reason, output: None }
     }

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use super::outgoing::Outgoing;
-use super::state::{PARTING, Shared};
+use super::state::{CLOSE_TIMEOUT, Shared};
 use crate::codec::told;
 
 impl Shared {
@@ -45,7 +45,7 @@ pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
             biased;
             () = shared.over.cancelled() => break,
             () = shared.parting.cancelled() => {
-                let _ = timeout(PARTING, flush(&shared)).await;
+                let _ = timeout(CLOSE_TIMEOUT, flush(&shared)).await;
                 break;
             }
             () = shared.wake.notified() => {}
@@ -58,12 +58,12 @@ pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
         };
         if let Err(err) = written {
             // What the guest said before it closed is still to be read.
-            sleep(PARTING).await;
+            sleep(CLOSE_TIMEOUT).await;
             shared.end(&told(&err.into()));
         }
     }
     let mut outgoing = shared.outgoing.lock().await;
-    let _ = timeout(PARTING, outgoing.writer.shutdown()).await;
+    let _ = timeout(CLOSE_TIMEOUT, outgoing.writer.shutdown()).await;
     // A call may hold the connection a while longer, but not its socket.
     *outgoing = Outgoing::new(Box::new(tokio::io::sink()));
     drop(hold);
@@ -72,7 +72,7 @@ pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
 /// A while after nobody will ask anything any more.
 async fn parted(shared: &Shared) {
     shared.parting.cancelled().await;
-    sleep(PARTING).await;
+    sleep(CLOSE_TIMEOUT).await;
 }
 
 /// May be abandoned: what is under way stays where it is.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use crate::os::filter::Filter;
+use crate::os::seccomp::Filter;
 use crate::os::start;
 use crate::os::start::env::value;
 use crate::os::start::program::Program;

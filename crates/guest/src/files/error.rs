@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// What came of trying something.
-pub(crate) type Tried<T> = Result<T, FsError>;
+pub(crate) type OperationResult<T> = Result<T, FsError>;
 
 /// Why an act was not done, until it is answered. Errors of the kernel become one by `?`.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ const MAX_ROUNDS: usize = 1_000_000;
 /// Removes that name. `recursive`: with all that is in it.
 pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> {
     match unlinkat(dir, name, AtFlags::empty()) {
-        Err(Errno::ISDIR) if recursive => Descent::begin(dir.as_fd(), name)?.go(),
+        Err(Errno::ISDIR) if recursive => TreeRemoval::begin(dir.as_fd(), name)?.go(),
         Err(Errno::ISDIR) => unlinkat(dir, name, AtFlags::REMOVEDIR),
         done => done,
     }
@@ -46,7 +46,7 @@ impl Level {
 
 /// A removal under way.
 #[derive(Debug)]
-pub(crate) struct Descent<'a> {
+pub(crate) struct TreeRemoval<'a> {
     above: BorrowedFd<'a>,
     levels: Vec<Level>,
     rounds: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Descent<'a> {
     gone: (u64, u64),
 }
 
-impl<'a> Descent<'a> {
+impl<'a> TreeRemoval<'a> {
     pub(crate) fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
         Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0, gone: (0, 0) })
     }
@@ -139,7 +139,7 @@ mod tests {
             deepest = openat(&deepest, "deep", flags, Mode::empty()).unwrap();
         }
         let above = open(dir.path(), flags, Mode::empty()).unwrap();
-        let mut descent = Descent::begin(above.as_fd(), b"deep").unwrap();
+        let mut descent = TreeRemoval::begin(above.as_fd(), b"deep").unwrap();
         while descent.advance().unwrap() {
             assert!(descent.levels.len() <= MAX_DEPTH);
         }

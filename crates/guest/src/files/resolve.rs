@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::fs::{fstat, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
-use super::error::{FsError, Tried};
+use super::error::{FsError, OperationResult};
 use super::place::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
 use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::WorkspaceErrorCode;
@@ -54,7 +54,7 @@ impl Root {
     ///
     /// # Errors
     /// [`RpcError`] for what can be no workspace; [`Trouble`] when it is not there.
-    pub(crate) fn open(machine: &Path, root: &str) -> Result<Tried<Self>, RpcError> {
+    pub(crate) fn open(machine: &Path, root: &str) -> Result<OperationResult<Self>, RpcError> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
             return Err(RpcError::new(ErrorCode::Invalid, "a workspace is an absolute path"));
         }
@@ -70,7 +70,7 @@ impl Root {
     }
 
     /// What a path leads to, and where that is without links.
-    pub(crate) fn look(&self, path: &str) -> Tried<(There, Vec<u8>)> {
+    pub(crate) fn look(&self, path: &str) -> OperationResult<(There, Vec<u8>)> {
         check(path)?;
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
             return Err(WorkspaceErrorCode::NotFound.into());
@@ -90,13 +90,13 @@ impl Root {
     }
 
     /// The directory and the name that a path comes to.
-    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
+    pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         check(path)?;
         self.place_of(path.as_bytes(), end, parents)
     }
 
     /// The same for a path that was met, not said.
-    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
+    pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         let place = Steps::new(self, path).go(end, parents)?;
         self.allow(place.dir.as_fd(), &place.path)?;
         if let Some(there) = &place.there {
@@ -106,7 +106,7 @@ impl Root {
     }
 
     /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
-    fn allow(&self, fd: impl AsFd, path: &[u8]) -> Tried<()> {
+    fn allow(&self, fd: impl AsFd, path: &[u8]) -> OperationResult<()> {
         if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
             return Err(WorkspaceErrorCode::Escape.into());
         }
@@ -115,7 +115,7 @@ impl Root {
 }
 
 impl There {
-    fn of(fd: OwnedFd) -> Tried<Self> {
+    fn of(fd: OwnedFd) -> OperationResult<Self> {
         Ok(Self { stat: fstat(&fd)?, fd })
     }
 
@@ -123,7 +123,7 @@ impl There {
         FileType::from_raw_mode(self.stat.st_mode) == kind
     }
 
-    pub(crate) fn expect_file(&self) -> Tried<()> {
+    pub(crate) fn expect_file(&self) -> OperationResult<()> {
         match FileType::from_raw_mode(self.stat.st_mode) {
             FileType::RegularFile => Ok(()),
             FileType::Directory => Err(WorkspaceErrorCode::IsDirectory.into()),
@@ -131,12 +131,12 @@ impl There {
         }
     }
 
-    pub(crate) fn expect_dir(&self) -> Tried<()> {
+    pub(crate) fn expect_dir(&self) -> OperationResult<()> {
         if self.is(FileType::Directory) { Ok(()) } else { Err(WorkspaceErrorCode::NotDirectory.into()) }
     }
 
     /// A regular file, opened for reading.
-    pub(crate) fn read(&self) -> Tried<File> {
+    pub(crate) fn read(&self) -> OperationResult<File> {
         self.expect_file()?;
         // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
         Ok(File::from(reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?))
@@ -149,7 +149,7 @@ impl There {
 
 impl ResolvedPath {
     /// Looks once more what has that name; whether it is no link by now.
-    pub(crate) fn look_again(&mut self) -> Tried<bool> {
+    pub(crate) fn look_again(&mut self) -> OperationResult<bool> {
         self.there = look_at(&self.dir, &self.name)?;
         Ok(!self.there.as_ref().is_some_and(|it| it.is(FileType::Symlink)))
     }
@@ -176,7 +176,7 @@ impl<'a> Steps<'a> {
         Self { root, above: Vec::new(), rest, links: 0, linked: false }
     }
 
-    fn go(mut self, end: FinalLink, parents: bool) -> Tried<ResolvedPath> {
+    fn go(mut self, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         let mut made = 0;
         while let Some(name) = self.rest.pop() {
             match name.as_slice() {
@@ -218,7 +218,7 @@ impl<'a> Steps<'a> {
         self.above.last().map_or(&self.root.dir, |it| &it.0)
     }
 
-    fn enter(&mut self, dir: There, name: Vec<u8>) -> Tried<()> {
+    fn enter(&mut self, dir: There, name: Vec<u8>) -> OperationResult<()> {
         if self.above.len() >= MAX_DEPTH {
             return Err(FsError::saying(WorkspaceErrorCode::Io, "the path is too deep"));
         }
@@ -226,7 +226,7 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, link: &There) -> Tried<()> {
+    fn follow(&mut self, link: &There) -> OperationResult<()> {
         self.links += 1;
         // What the kernel shows as a link leads elsewhere than it says.
         if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
@@ -261,7 +261,7 @@ impl<'a> Steps<'a> {
 }
 
 /// What has that name, itself.
-pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
+pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<There>> {
     match openat(dir, name, LOOK, Mode::empty()) {
         Ok(fd) => There::of(fd).map(Some),
         Err(Errno::NOENT) => Ok(None),
@@ -271,7 +271,7 @@ pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> Tried<Option<There>> {
 
 /// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
 /// neither followed nor waited for.
-pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
+pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
     let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
@@ -279,7 +279,7 @@ pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> Tried<Option<File>> {
 }
 
 /// Reads all of a file, unless it has more than that.
-pub(crate) fn content(file: &File, most: u64) -> Tried<Option<Vec<u8>>> {
+pub(crate) fn content(file: &File, most: u64) -> OperationResult<Option<Vec<u8>>> {
     let size = usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default();
     let mut content = Vec::with_capacity(size + 1);
     file.take(most + 1).read_to_end(&mut content)?;
@@ -292,7 +292,7 @@ pub(crate) fn target(there: &There) -> Option<String> {
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
 }
 
-fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
+fn open_root(machine: &Path, root: &str) -> OperationResult<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = open(machine, flags, Mode::empty())?;
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -309,7 +309,7 @@ fn open_root(machine: &Path, root: &str) -> Tried<OwnedFd> {
 }
 
 /// What a caller may say: parts without tricks.
-fn check(path: &str) -> Tried<()> {
+fn check(path: &str) -> OperationResult<()> {
     let odd = |it: &str| it.is_empty() || it == "." || it == ".." || it.contains('\0');
     if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {
         return Ok(());

@@ -10,8 +10,8 @@ use rustix::io::{Errno, Result};
 
 use super::entry::kind;
 use super::place::{is_hidden, open_in, reopen};
-use super::sought::Sought;
-use super::walk::{Met, Walk, WalkLimits, is_foreign, is_gone};
+use super::secret_matcher::SecretMatcher;
+use super::walk::{Walk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
@@ -31,7 +31,7 @@ struct Wanted {
     prune: Vec<Vec<u8>>,
     depth: usize,
     names: Option<Vec<Vec<u8>>>,
-    sought: Option<Sought>,
+    sought: Option<SecretMatcher>,
     max_file: u64,
     max_entries: u64,
 }
@@ -62,7 +62,7 @@ impl Scan {
         dir: &OwnedFd,
         (path, inside): (&str, Vec<u8>),
         walk: &protocol::ScanRequest,
-        sought: Option<Sought>,
+        sought: Option<SecretMatcher>,
     ) -> Result<Self> {
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
         let wanted = Wanted {
@@ -111,7 +111,7 @@ impl Scan {
     }
 
     /// An entry if it is one of those that are told.
-    fn take(&self, met: &Met) -> Result<Option<ScanEntry>> {
+    fn take(&self, met: &WalkEntry) -> Result<Option<ScanEntry>> {
         let stat = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         let (wanted, kind) = (&self.wanted, kind(&stat));
         let of_this_kind = match kind {
@@ -133,7 +133,7 @@ impl Scan {
 
     /// Whether a file holds a value. It is opened for reading only when it is still a file: a pipe that came in its place
     /// is not touched.
-    fn holds(&self, there: &OwnedFd, sought: &Sought) -> Result<bool> {
+    fn holds(&self, there: &OwnedFd, sought: &SecretMatcher) -> Result<bool> {
         if !FileType::from_raw_mode(fstat(there)?.st_mode).is_file() {
             return Ok(false);
         }

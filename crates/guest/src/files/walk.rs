@@ -53,7 +53,7 @@ pub(crate) enum WalkOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temporaries {
     /// They are not met.
-    Hidden,
+    SecretBytes,
     /// They are entries like others: anybody can give a file such a name.
     Shown,
     /// They are not met, and those of before that time, in nanoseconds since 1970, are removed.
@@ -65,7 +65,7 @@ impl WalkLimits {
     pub(crate) fn sorted(bounds: SearchLimits) -> Self {
         let until = Instant::now() + Duration::from_millis(bounds.within_ms).min(MAX_TIME);
         let entries = (bounds.entries as usize).min(MAX_ENTRIES);
-        Self { order: WalkOrder::Sorted, temporaries: Temporaries::Hidden, mounts: false, entries, until }
+        Self { order: WalkOrder::Sorted, temporaries: Temporaries::SecretBytes, mounts: false, entries, until }
     }
 
     /// All that is there, on one file system.
@@ -107,7 +107,7 @@ enum LevelEntries {
 
 /// An entry that was met; directories are gone into after they were told.
 #[derive(Debug)]
-pub(crate) struct Met {
+pub(crate) struct WalkEntry {
     pub(crate) dir: Arc<OwnedFd>,
     pub(crate) name: Vec<u8>,
     pub(crate) kind: FileType,
@@ -131,7 +131,7 @@ impl Walk {
     }
 
     /// The next entry.
-    pub(crate) fn next(&mut self, enters: Enters<'_>) -> Option<Met> {
+    pub(crate) fn next(&mut self, enters: Enters<'_>) -> Option<WalkEntry> {
         loop {
             let entry = self.next_entry()?;
             let dir = self.levels.last()?.dir.clone();
@@ -149,7 +149,7 @@ impl Walk {
             if is_dir && enters(&entry.name, &path) {
                 self.go_into(&dir, &entry.name);
             }
-            return Some(Met { dir, name: entry.name, kind, path });
+            return Some(WalkEntry { dir, name: entry.name, kind, path });
         }
     }
 

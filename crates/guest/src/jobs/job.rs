@@ -1,7 +1,7 @@
 //! One command: its process, its output, its limits and its end.
 
-mod attend;
-mod pipe;
+mod monitor;
+mod reader;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use self::attend::Attendant;
+use self::monitor::Monitor;
 use crate::jobs::log::Log;
-use crate::os::machine::{Exit, Machine, Mark, Process};
+use crate::os::machine::{Exit, Process, ProcessBackend, TreeId};
 use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
-use crate::secrets::Lent;
+use crate::secrets::CommandSecrets;
 
 /// What a job is told.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Order {
 pub(crate) struct Job {
     pub(crate) id: String,
     pub(crate) pid: u32,
-    pub(crate) mark: Mark,
+    pub(crate) mark: TreeId,
     pub(crate) grace: Duration,
     command: String,
     root: bool,
@@ -82,9 +82,9 @@ impl Job {
     pub(crate) fn new(
         ask: &protocol::ExecRequest,
         words: &[Vec<u8>],
-        (process, mark, lent): (Process, Mark, Lent),
+        (process, mark, lent): (Process, TreeId, CommandSecrets),
         log: Log,
-        machine: Arc<dyn Machine>,
+        machine: Arc<dyn ProcessBackend>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
@@ -108,7 +108,7 @@ impl Job {
             changed: watch::Sender::new(()),
             taken: Notify::new(),
         });
-        let attendant = Attendant::new(job.clone(), (process, lent), machine, &ask.limits);
+        let attendant = Monitor::new(job.clone(), (process, lent), machine, &ask.limits);
         (job, attendant.attend(inbox))
     }
 

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use crate::jobs::job::Job;
 use crate::jobs::log::{Log, Spill};
-use crate::os::machine::{Hidden, Machine, Mark, NotStarted, Plan, Process};
+use crate::os::machine::{Process, ProcessBackend, SecretBytes, SpawnError, SpawnSpec, TreeId};
 use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
 use crate::secrets::session_env::SessionEnv;
-use crate::secrets::{Lent, Secrets};
+use crate::secrets::{CommandSecrets, Secrets};
 
 /// JobTable that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
@@ -24,7 +24,7 @@ const MAX_TOLD: usize = 64;
 /// The commands of a container.
 #[derive(Debug)]
 pub(crate) struct JobTable {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn ProcessBackend>,
     secrets: Arc<Secrets>,
     /// What every command that begins has in its environment.
     session: Arc<SessionEnv>,
@@ -60,13 +60,13 @@ pub(crate) struct Started {
 pub(crate) struct Words {
     pub(crate) words: Vec<Vec<u8>>,
     pub(crate) env: Vec<Vec<u8>>,
-    pub(crate) secret: Option<Hidden>,
+    pub(crate) secret: Option<SecretBytes>,
 }
 
 impl JobTable {
     /// Of that machine. What is too much for memory goes to an unlinked file in `spill`.
     pub(crate) fn new(
-        machine: Arc<dyn Machine>,
+        machine: Arc<dyn ProcessBackend>,
         secrets: Arc<Secrets>,
         session: Arc<SessionEnv>,
         spill: &Path,
@@ -93,8 +93,8 @@ impl JobTable {
         &self,
         ask: &protocol::ExecRequest,
         Words { words, env, secret }: Words,
-    ) -> Result<Result<Started, NotStarted>, RpcError> {
-        let lent = Lent::new(&self.secrets, &ask.files);
+    ) -> Result<Result<Started, SpawnError>, RpcError> {
+        let lent = CommandSecrets::new(&self.secrets, &ask.files);
         let (mark, log) = match self.admit(ask) {
             Ok(admitted) => admitted,
             Err(fault) => {
@@ -105,7 +105,7 @@ impl JobTable {
                 return Err(fault);
             }
         };
-        let plan = Plan {
+        let plan = SpawnSpec {
             words: words.clone(),
             shell: ask.shell,
             session: self.session.variables(),
@@ -123,7 +123,7 @@ impl JobTable {
             Err(why) => {
                 self.table().begun.remove(&ask.job);
                 return match why {
-                    NotStarted::Fault(fault) => Err(fault),
+                    SpawnError::Fault(fault) => Err(fault),
                     why => Ok(Err(why)),
                 };
             }
@@ -135,7 +135,7 @@ impl JobTable {
         Ok(Ok(Started { job, stdin, resize }))
     }
 
-    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(Mark, Log), RpcError> {
+    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(TreeId, Log), RpcError> {
         self.tidy_sometimes();
         let mut table = self.table();
         if table.begun.contains_key(&ask.job) {
@@ -147,7 +147,7 @@ impl JobTable {
             fault.about.insert("current".into(), running.to_string());
             return Err(fault);
         }
-        let mark = Mark(self.marks.fetch_add(1, Ordering::Relaxed));
+        let mark = TreeId(self.marks.fetch_add(1, Ordering::Relaxed));
         table.begun.insert(ask.job.clone(), mark.0);
         Ok((mark, Log::new(self.spill.clone(), table.keep.bytes)))
     }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The relays of a container.
 #[derive(Debug, Default)]
-pub(crate) struct Relays {
+pub(crate) struct ProxyPorts {
     state: Arc<Mutex<State>>,
     /// Channels of the host that wait for a connection.
     pub(crate) outlets: Arc<Outlets>,
@@ -55,7 +55,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-impl Relays {
+impl ProxyPorts {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +182,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
-        let relays = Relays::default();
+        let relays = ProxyPorts::default();
         relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
@@ -198,7 +198,7 @@ mod tests {
         let (sock, api, egress) = (socket(&dir), API_PORT, free_port().await);
         let (one, two) = tokio::join!(TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
         let (one, two) = (one.unwrap(), two.unwrap());
-        let relays = Relays::default();
+        let relays = ProxyPorts::default();
         let at = [one.local_addr().unwrap(), two.local_addr().unwrap()];
         // The number that it is told by is what parts the two, whatever is listened on.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -221,7 +221,7 @@ mod tests {
     async fn a_host_that_went_away_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
-        let relays = Relays::default();
+        let relays = ProxyPorts::default();
         relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
         for _ in 0..2 {

@@ -14,13 +14,13 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::time::timeout;
 
-use crate::os::filter::Filter;
-use crate::os::machine::{Ids, Machine, Mark, NewUser, NotStarted, Plan, Process, Session};
+use crate::os::machine::{Ids, NewUser, Process, ProcessBackend, Session, SpawnError, SpawnSpec, TreeId};
 use crate::os::openat2;
 use crate::os::reap::{Children, Reaper};
-use crate::os::setid::{Attended, Rule};
+use crate::os::seccomp::Filter;
 use crate::os::start::program::Program;
-use crate::os::start::{Launch, Status, env, not_forked, stdio};
+use crate::os::start::{Spawn, Status, env, not_forked, stdio};
+use crate::os::suid_guard::{Attended, Rule};
 use crate::os::tree::{Marks, Tree};
 use crate::os::user::{Account, Users};
 use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
@@ -42,7 +42,7 @@ pub struct Container {
     filter: Arc<Filter>,
     children: Arc<Children>,
     marks: Marks,
-    leaders: Mutex<HashMap<Mark, Leader>>,
+    leaders: Mutex<HashMap<TreeId, Leader>>,
     /// Where the kernel says which children PID 1 has; none in another process.
     kin: Option<File>,
     /// The image has a shell.
@@ -85,7 +85,7 @@ impl Container {
         Ok((container, reaper))
     }
 
-    fn leaders(&self) -> MutexGuard<'_, HashMap<Mark, Leader>> {
+    fn leaders(&self) -> MutexGuard<'_, HashMap<TreeId, Leader>> {
         self.leaders.lock().expect("nothing panics while it is held")
     }
 
@@ -95,7 +95,7 @@ impl Container {
         Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
     }
 
-    fn program(&self, plan: &mut Plan, account: &Account) -> Result<Program, RpcError> {
+    fn program(&self, plan: &mut SpawnSpec, account: &Account) -> Result<Program, RpcError> {
         let (own, session) = (&self.environment, plan.session.variables());
         let environment = match plan.bare {
             true => plan.env.clone(),
@@ -130,16 +130,16 @@ impl Container {
     }
 
     /// Starts a process and attends to what its filter asks.
-    async fn launch(&self, mut plan: Plan) -> Result<Process, NotStarted> {
-        let (ids, account) = self.users.find(&plan.user).map_err(NotStarted::Fault)?;
-        let user = self.change(&ids).map_err(NotStarted::Fault)?;
-        self.rule.allows(ids.uid).map_err(NotStarted::Fault)?;
-        let program = self.program(&mut plan, &account).map_err(NotStarted::Fault)?;
-        let cwd = path(&plan.cwd).map_err(NotStarted::Fault)?;
-        let limit = self.marks.limit(plan.mark).ok_or_else(|| NotStarted::Fault(no_mark()))?;
-        let cannot = |error: io::Error| NotStarted::Fault(not_forked(&error));
+    async fn launch(&self, mut plan: SpawnSpec) -> Result<Process, SpawnError> {
+        let (ids, account) = self.users.find(&plan.user).map_err(SpawnError::Fault)?;
+        let user = self.change(&ids).map_err(SpawnError::Fault)?;
+        self.rule.allows(ids.uid).map_err(SpawnError::Fault)?;
+        let program = self.program(&mut plan, &account).map_err(SpawnError::Fault)?;
+        let cwd = path(&plan.cwd).map_err(SpawnError::Fault)?;
+        let limit = self.marks.limit(plan.mark).ok_or_else(|| SpawnError::Fault(no_mark()))?;
+        let cannot = |error: io::Error| SpawnError::Fault(not_forked(&error));
         let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
-        let launch = Launch {
+        let launch = Spawn {
             stdio: theirs.each_ref().map(OwnedFd::as_fd),
             terminal: plan.terminal.is_some(),
             mark: Some(limit),
@@ -152,32 +152,32 @@ impl Container {
         self.leaders().insert(plan.mark, Leader { pid, _attended: None });
         drop(theirs);
         let executed = self.in_time(pid, status.executed(plan.cwd)).await;
-        let listener = executed.unwrap_or_else(|fault| Err(NotStarted::Fault(fault)));
+        let listener = executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
         let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
             leader._attended = self.rule.attend(listener);
         }
-        let stdio::Ours { stdin, stdout, stderr, resize } = ours;
+        let stdio::ParentStdio { stdin, stdout, stderr, resize } = ours;
         Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
     }
 
     /// Why a program did not begin where nothing is left.
-    fn blame(&self, why: NotStarted) -> NotStarted {
+    fn blame(&self, why: SpawnError) -> SpawnError {
         let is_missing = match &why {
-            NotStarted::NoProgram => true,
-            NotStarted::NoPermission(_) => false,
+            SpawnError::NoProgram => true,
+            SpawnError::NoPermission(_) => false,
             // Its input is `/dev/null`, which may be gone as well.
-            NotStarted::Fault(fault) => {
+            SpawnError::Fault(fault) => {
                 matches!(fault.code, ErrorCode::NoShell | ErrorCode::NoDirectory | ErrorCode::CannotStart)
             }
         };
         if is_missing && self.had_shell && !has_shell(&self.users) {
-            return NotStarted::Fault(RpcError::new(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone"));
+            return SpawnError::Fault(RpcError::new(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone"));
         }
         why
     }
 
-    fn tree(&self, mark: Mark) -> Option<Tree<'_>> {
+    fn tree(&self, mark: TreeId) -> Option<Tree<'_>> {
         let leader = self.leaders().get(&mark).map(|it| it.pid);
         Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
@@ -201,7 +201,7 @@ impl Container {
     }
 
     /// What is gone needs no leader to be remembered.
-    fn forget(&self, mark: Mark) {
+    fn forget(&self, mark: TreeId) {
         self.leaders().remove(&mark);
     }
 }
@@ -211,12 +211,12 @@ fn has_shell(users: &Users) -> bool {
 }
 
 #[async_trait]
-impl Machine for Container {
-    async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+impl ProcessBackend for Container {
+    async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError> {
         self.launch(plan).await.map_err(|why| self.blame(why))
     }
 
-    async fn end(&self, mark: Mark, grace: Duration) -> bool {
+    async fn end(&self, mark: TreeId, grace: Duration) -> bool {
         let Some(tree) = self.tree(mark) else { return true };
         let ended = tree.end(grace).await;
         if ended {
@@ -225,7 +225,7 @@ impl Machine for Container {
         ended
     }
 
-    async fn count(&self, mark: Mark) -> u32 {
+    async fn count(&self, mark: TreeId) -> u32 {
         let count = self.tree(mark).map_or(0, |it| it.count());
         if count == 0 {
             self.forget(mark);
@@ -243,7 +243,7 @@ impl Machine for Container {
         let cwd = path(&ask.workdir)?;
         let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
-        let launch = Launch {
+        let launch = Spawn {
             stdio: [nothing.as_fd(); 3],
             terminal: false,
             mark: None,

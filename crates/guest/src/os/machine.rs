@@ -13,19 +13,19 @@ use crate::protocol::{EnsureUser, RpcError, TerminalSize, UserInfo, UserSpec};
 
 /// The seam between what the guest promises and how processes are made.
 #[async_trait]
-pub trait Machine: fmt::Debug + Send + Sync + 'static {
+pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     /// Starts a command in a session of its own, with the filter in force.
     ///
     /// # Errors
-    /// [`NotStarted`]: nothing of it runs.
-    async fn start(&self, plan: Plan) -> Result<Process, NotStarted>;
+    /// [`SpawnError`]: nothing of it runs.
+    async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError>;
 
     /// Sends TERM to the command's process group, waits until its whole tree is gone or `grace` is over, then sends KILL
     /// to the group and to everything else that the command left, until none is left. Whether that came true.
-    async fn end(&self, mark: Mark, grace: Duration) -> bool;
+    async fn end(&self, mark: TreeId, grace: Duration) -> bool;
 
     /// Processes of a command that are there now.
-    async fn count(&self, mark: Mark) -> u32;
+    async fn count(&self, mark: TreeId) -> u32;
 
     /// Adds a user and its group to the tables of the image, where they are missing and the tables can be written.
     ///
@@ -54,7 +54,7 @@ pub trait Machine: fmt::Debug + Send + Sync + 'static {
 
 /// Tells the processes of a command from all others, also when they changed session, group, parent and environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mark(pub u64);
+pub struct TreeId(pub u64);
 
 /// A user that there is to be.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,7 @@ pub struct Ids {
 
 /// A command, decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SpawnSpec {
     /// Its words; with `shell` one word, a script. None holds a NUL.
     pub words: Vec<Vec<u8>>,
     /// The word is a script for `/bin/sh`.
@@ -105,18 +105,18 @@ pub struct Plan {
     /// On a terminal.
     pub terminal: Option<TerminalSize>,
     /// What its processes are told by.
-    pub mark: Mark,
+    pub mark: TreeId,
     /// It finds these bytes on its descriptor 3, and then an end.
-    pub secret: Option<Hidden>,
+    pub secret: Option<SecretBytes>,
     /// Its environment is `env` alone.
     pub bare: bool,
 }
 
 /// Bytes that nobody is to see: their `Debug` is blank.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hidden(Vec<u8>);
+pub struct SecretBytes(Vec<u8>);
 
-impl Hidden {
+impl SecretBytes {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -128,7 +128,7 @@ impl Hidden {
     }
 }
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden")
     }
@@ -191,7 +191,7 @@ pub enum Exit {
 
 /// Why a command does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotStarted {
+pub enum SpawnError {
     /// The program is missing: exit code 127.
     NoProgram,
     /// The program cannot be executed: exit code 126. Says why.

@@ -12,10 +12,10 @@ use crate::os::machine::Exit;
 
 /// Children that were started and have not been taken leave of.
 #[derive(Debug, Default)]
-pub(crate) struct Children(Mutex<Family>);
+pub(crate) struct Children(Mutex<ChildTable>);
 
 #[derive(Debug, Default)]
-struct Family {
+struct ChildTable {
     started: HashMap<u32, oneshot::Sender<Exit>>,
     /// Limits of orphans, which do not change.
     orphans: HashMap<u32, u64>,
@@ -66,7 +66,7 @@ impl Children {
         Some(listed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Family> {
+    fn lock(&self) -> MutexGuard<'_, ChildTable> {
         self.0.lock().expect("nothing panics while it is held")
     }
 

@@ -24,18 +24,18 @@ use rustix::thread::{Gid, Uid, set_no_new_privs};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use self::child::{Execution, FIRST_FREE, Orders, SCRIPT, Step, Then};
+use self::child::{ChildArgs, Execution, FIRST_FREE, SCRIPT, Step, Then};
 use self::program::Program;
-use self::spawn::Loan;
+use self::spawn::ChildMemory;
 pub(crate) use self::spawn::may_share;
 use self::word::{Said, Word};
-use crate::os::filter::Filter;
-use crate::os::machine::{Ids, NotStarted};
+use crate::os::machine::{Ids, SpawnError};
+use crate::os::seccomp::Filter;
 use crate::protocol::RpcError;
 
 /// A process that is to be.
 #[derive(Debug)]
-pub(crate) struct Launch<'a> {
+pub(crate) struct Spawn<'a> {
     /// Its 0, 1 and 2.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     /// Its output is a terminal, and becomes the session's.
@@ -56,7 +56,7 @@ pub(crate) struct Launch<'a> {
 #[derive(Debug)]
 pub(crate) struct Status {
     said: OwnedFd,
-    loan: Loan,
+    loan: ChildMemory,
 }
 
 /// What a user may do in a directory, as a process of that user saw it.
@@ -68,7 +68,7 @@ pub(crate) struct Seen {
     pub(crate) writable: bool,
 }
 
-impl Launch<'_> {
+impl Spawn<'_> {
     /// Makes a child that becomes the program.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Launch<'_> {
         let (said, theirs) = word::pair()?;
         let status = above(theirs.as_fd())?;
         let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
-        let orders = Orders {
+        let orders = ChildArgs {
             stdio: [stdin.0, stdout.0, stderr.0],
             script: script.as_ref().map(|it| it.0),
             status: status.0,
@@ -161,7 +161,7 @@ impl Status {
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, NotStarted> {
+    pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, SpawnError> {
         match self.read().await {
             Ok((Heard { last: Some([step, errno, ..]), .. }, Then::Execute(it))) => {
                 let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
@@ -169,7 +169,7 @@ impl Status {
             }
             // Also when it was killed before it got there: then its end says so.
             Ok((heard, _)) => Ok(heard.listener),
-            Err(error) => Err(NotStarted::Fault(not_forked(&error))),
+            Err(error) => Err(SpawnError::Fault(not_forked(&error))),
         }
     }
 
@@ -200,7 +200,7 @@ impl Status {
         let mut heard = Heard::default();
         loop {
             match socket.async_io(Interest::READABLE, |it| word::hear(it.as_fd())).await? {
-                Some(Word::Listener(listener)) => heard.listener = listener,
+                Some(Word::Disconnect(listener)) => heard.listener = listener,
                 Some(Word::Last(said)) => heard.last = Some(said),
                 None => break,
             }

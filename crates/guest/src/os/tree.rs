@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, kill_process_group};
 use tokio::time::{Instant, sleep};
 
-use crate::os::machine::Mark;
+use crate::os::machine::TreeId;
 use crate::os::reap::Children;
 
 /// How long killed processes are waited for; the kernel may hold one that waits for a device.
@@ -46,7 +46,7 @@ impl Marks {
     }
 
     /// The limit of a command; `None` when the guest itself has one that leaves no room.
-    pub(crate) fn limit(&self, mark: Mark) -> Option<u64> {
+    pub(crate) fn limit(&self, mark: TreeId) -> Option<u64> {
         self.below.checked_sub(mark.0).filter(|it| *it > 0)
     }
 }
@@ -71,7 +71,7 @@ struct Member {
 }
 
 impl Tree<'_> {
-    /// TERM, then KILL: see [`Machine::end`](crate::os::machine::Machine::end).
+    /// TERM, then KILL: see [`ProcessBackend::end`](crate::os::machine::ProcessBackend::end).
     pub(crate) async fn end(&self, grace: Duration) -> bool {
         self.terminate();
         self.is_gone_within(grace).await || self.kill().await
@@ -266,10 +266,10 @@ mod tests {
     fn marks_become_limits_of_their_own() {
         let (one, other) = (Marks::new(), Marks::new());
         let limits: BTreeSet<_> = [(&one, 1), (&one, 2), (&other, 1), (&other, 2)]
-            .map(|(it, mark)| it.limit(Mark(mark)).unwrap())
+            .map(|(it, mark)| it.limit(TreeId(mark)).unwrap())
             .into_iter()
             .collect();
         assert_eq!(limits.len(), 4);
-        assert_eq!(Marks { below: 5 }.limit(Mark(5)), None);
+        assert_eq!(Marks { below: 5 }.limit(TreeId(5)), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Users, groups and their homes, in the files of the image.
 
-mod directory;
+mod home;
 mod tables;
 
 use std::ffi::CString;
@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::directory::make;
+use self::home::make;
 use self::tables::{Entry, Tables};
 use crate::os::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
@@ -52,7 +52,7 @@ impl Users {
         self.root.as_fd()
     }
 
-    /// See [`Machine::ids`](crate::os::machine::Machine::ids). A table that cannot be read has no users.
+    /// See [`ProcessBackend::ids`](crate::os::machine::ProcessBackend::ids). A table that cannot be read has no users.
     ///
     /// # Errors
     /// [`ErrorCode::NoUser`]
@@ -108,8 +108,7 @@ impl Users {
         let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
         for (path, _, only_a_volume) in places() {
             if !owner.0.is_root() && !bound(path) {
-                directory::take_over(self.root(), path, owner, only_a_volume)
-                    .map_err(|errno| no_directory(path, errno))?;
+                home::take_over(self.root(), path, owner, only_a_volume).map_err(|errno| no_directory(path, errno))?;
             }
         }
         Ok(account)

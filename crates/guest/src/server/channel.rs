@@ -44,7 +44,7 @@ impl LastWord {
 
 /// A channel's way out.
 #[derive(Clone, Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct ReplySender {
     pub(crate) channel: u32,
     pub(crate) says: mpsc::Sender<Frame<GuestMessage>>,
     /// The connection's socket, for a thread that answers by itself.
@@ -57,7 +57,7 @@ pub(crate) struct Outbox {
     pub(crate) quota: Quota,
 }
 
-impl Outbox {
+impl ReplySender {
     /// Whether anybody is there to hear it.
     pub(crate) async fn say(&self, head: GuestMessage) -> bool {
         self.say_with(head, Vec::new()).await

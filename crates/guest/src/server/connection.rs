@@ -21,7 +21,7 @@ use crate::files::How;
 use crate::protocol;
 use crate::protocol::{ErrorCode, GuestMessage, Hello, MAX_CHANNELS, MAX_UNKNOWN, Request, RpcError, VERSION, WINDOW};
 use crate::secrets::Waiting;
-use crate::server::channel::{Direct, Inbox, Outbox, Pushed, Sender, Window, busy, inbox};
+use crate::server::channel::{Direct, Inbox, Pushed, ReplySender, Sender, Window, busy, inbox};
 use crate::server::codec::{self, Frame};
 use crate::server::quota::{Quota, Reservation};
 use crate::server::services::Supervisor;
@@ -261,7 +261,7 @@ impl Connection {
         let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
         let window = Arc::<Window>::default();
         let (says, direct, quota) = (self.says.clone(), self.direct.clone(), self.quota.clone());
-        let out = Outbox { channel: number, says, direct, room: room.clone(), window: window.clone(), quota };
+        let out = ReplySender { channel: number, says, direct, room: room.clone(), window: window.clone(), quota };
         let (inbox, payload, task) = match self.admit(frame) {
             Ok(Admitted { frame, demand, channel, payload }) => {
                 let left = demand.payload - frame.payload.len();
@@ -316,7 +316,7 @@ impl Connection {
     }
 }
 
-async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Request>, inbox: Inbox, out: Outbox) {
+async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Request>, inbox: Inbox, out: ReplySender) {
     match frame.head {
         Request::Exec(ask) => exec::exec(&supervisor, ask, frame.payload, inbox, &out).await,
         Request::Attach { job, stdout, stderr, show } => {

@@ -10,7 +10,7 @@ use crate::net::proxy_ports::Leads;
 use crate::os::blocking::apart;
 use crate::protocol::relay::{API_PORT, EGRESS_PORT, MAX_TOKEN, OpenProxyPorts};
 use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError};
-use crate::server::channel::{Inbox, Outbox, Sender, inbox as queue};
+use crate::server::channel::{Inbox, ReplySender, Sender, inbox as queue};
 use crate::server::codec::Frame;
 use crate::server::payload::{pump, within};
 use crate::server::services::Supervisor;
@@ -20,7 +20,7 @@ pub(crate) async fn relay(
     supervisor: &Arc<Supervisor>,
     ask: &OpenProxyPorts,
     (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let set = async {
         let bytes = within(payload, ask.bytes, &mut inbox).await?;
@@ -51,7 +51,7 @@ fn no_token() -> RpcError {
 }
 
 /// A channel that waits for a connection, and then is one.
-pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: Inbox, out: &ReplySender) {
     if ![API_PORT, EGRESS_PORT].contains(&port) {
         return out.say_result(Err(RpcError::new(ErrorCode::Invalid, "that is no port of a relay"))).await;
     }
@@ -89,7 +89,7 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
 }
 
 /// What the program says, to its end. Whether all of it was heard.
-async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &Outbox) -> bool {
+async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &ReplySender) -> bool {
     let mut heard = out.say_data(GuestMessage::Data { last: false }, preamble).await;
     let (mut piece, mut last) = (vec![0; CHUNK], false);
     while heard && !last {

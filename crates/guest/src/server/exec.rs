@@ -7,13 +7,13 @@ use tokio::io::AsyncWrite;
 use crate::jobs::job::{Job, Order};
 use crate::jobs::log::Log;
 use crate::jobs::table::{Started, Words};
-use crate::os::machine::{Hidden, NotStarted};
+use crate::os::machine::{SecretBytes, SpawnError};
 use crate::protocol::codec::split_nul;
 use crate::protocol::{
     CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode,
     Request, RpcError, Stream, StreamSelector, TerminalSize,
 };
-use crate::server::channel::{Inbox, Outbox, Sender, inbox as queue};
+use crate::server::channel::{Inbox, ReplySender, Sender, inbox as queue};
 use crate::server::payload::{pump, whole};
 use crate::server::services::Supervisor;
 
@@ -23,7 +23,7 @@ pub(crate) async fn exec(
     ask: ExecRequest,
     payload: Vec<u8>,
     mut inbox: Inbox,
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let begun = match read_words(&ask, payload, &mut inbox).await {
         Ok(words) => supervisor.jobs.begin(&ask, words).await,
@@ -40,7 +40,7 @@ pub(crate) async fn exec(
                 out.say(GuestMessage::End(job.seen().end)).await;
                 return;
             }
-            let follower = Follower::new(supervisor, job, ask.show, [0, 0]);
+            let follower = OutputSubscriber::new(supervisor, job, ask.show, [0, 0]);
             follower.follow((stdin, resize), inbox, out).await;
         }
     }
@@ -52,13 +52,13 @@ pub(crate) async fn attach(
     job: &str,
     (stdout, stderr): (u64, u64),
     show: OutputMode,
-    (inbox, out): (Inbox, &Outbox),
+    (inbox, out): (Inbox, &ReplySender),
 ) {
     match supervisor.jobs.find(job) {
         Err(fault) => out.say_result(Err(fault)).await,
         Ok(job) => {
             out.say(GuestMessage::Begun(job.begun())).await;
-            Follower::new(supervisor, job, show, [stdout, stderr]).follow((None, None), inbox, out).await;
+            OutputSubscriber::new(supervisor, job, show, [stdout, stderr]).follow((None, None), inbox, out).await;
         }
     }
 }
@@ -73,7 +73,7 @@ async fn read_words(ask: &ExecRequest, first: Vec<u8>, inbox: &mut Inbox) -> Res
         return Err(RpcError::new(ErrorCode::Invalid, "a script is given no secret"));
     }
     let mut bytes = whole(first, all + secret, inbox).await?;
-    let secret = (secret > 0).then(|| Hidden::new(bytes.split_off(all)));
+    let secret = (secret > 0).then(|| SecretBytes::new(bytes.split_off(all)));
     let (words, env) = (split_nul(&bytes[..words])?, split_nul(&bytes[words..])?);
     if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
         return Err(RpcError::new(ErrorCode::Invalid, "a command has at least one word, and a script is one"));
@@ -82,11 +82,11 @@ async fn read_words(ask: &ExecRequest, first: Vec<u8>, inbox: &mut Inbox) -> Res
 }
 
 /// A program that is missing is a result of the command, in the words and codes that a shell has for it.
-async fn say_not_started(ask: &ExecRequest, why: NotStarted, out: &Outbox) {
+async fn say_not_started(ask: &ExecRequest, why: SpawnError, out: &ReplySender) {
     let (code, reason) = match why {
-        NotStarted::NoProgram => (127, "not found in the container".to_owned()),
-        NotStarted::NoPermission(reason) => (126, reason),
-        NotStarted::Fault(fault) => return out.say_result(Err(fault)).await,
+        SpawnError::NoProgram => (127, "not found in the container".to_owned()),
+        SpawnError::NoPermission(reason) => (126, reason),
+        SpawnError::Fault(fault) => return out.say_result(Err(fault)).await,
     };
     if ask.life == Lifetime::Job {
         let fault = RpcError::new(ErrorCode::NoProgram, format!("cannot run the command: {reason}"));
@@ -116,7 +116,7 @@ type Resize = Box<dyn Fn(TerminalSize) + Send + Sync>;
 type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
 
 /// Who waits for a command.
-struct Follower {
+struct OutputSubscriber {
     supervisor: Arc<Supervisor>,
     job: Arc<Job>,
     /// Its number among those who waited for the command.
@@ -129,16 +129,16 @@ struct Follower {
 const STREAMS: [(Stream, StreamSelector); 2] =
     [(Stream::Stdout, StreamSelector::Stdout), (Stream::Stderr, StreamSelector::Stderr)];
 
-impl Follower {
+impl OutputSubscriber {
     fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: OutputMode, sent: [u64; 2]) -> Self {
         let number = job.new_follower();
         Self { supervisor: supervisor.clone(), job, number, show, sent }
     }
 
-    async fn follow(mut self, input: Input, inbox: Inbox, out: &Outbox) {
+    async fn follow(mut self, input: Input, inbox: Inbox, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
-            end = self.until_end(out) => end.ok_or(Listener::Gone),
+            end = self.until_end(out) => end.ok_or(Disconnect::Gone),
             listener = feed(&job, input, inbox, out) => Err(listener),
         };
         job.follow(number, None);
@@ -149,8 +149,8 @@ impl Follower {
                 out.say(GuestMessage::End(end)).await;
                 job.is_told();
             }
-            Err(Listener::Gone) => job.order(Order::Orphan(number)),
-            Err(Listener::Left) => {
+            Err(Disconnect::Gone) => job.order(Order::Orphan(number)),
+            Err(Disconnect::Left) => {
                 if !job.is_to_be_kept() {
                     job.order(Order::Cancel(job.grace));
                 }
@@ -160,7 +160,7 @@ impl Follower {
     }
 
     /// Sends output until there is an end to be told; `None` when nobody hears it any more.
-    async fn until_end(&mut self, out: &Outbox) -> Option<ExecStatus> {
+    async fn until_end(&mut self, out: &ReplySender) -> Option<ExecStatus> {
         let mut changes = self.job.changes();
         loop {
             changes.mark_unchanged();
@@ -178,7 +178,7 @@ impl Follower {
         }
     }
 
-    async fn send(&mut self, end: Option<&ExecStatus>, out: &Outbox) -> Option<()> {
+    async fn send(&mut self, end: Option<&ExecStatus>, out: &ReplySender) -> Option<()> {
         for (index, (stream, part)) in STREAMS.into_iter().enumerate() {
             while let Some((offset, piece)) = self.piece(part, self.sent[index], end) {
                 self.sent[index] = offset + piece.len() as u64;
@@ -224,7 +224,7 @@ fn next_piece(log: &Log, part: StreamSelector, from: u64, limit: usize) -> Optio
 }
 
 /// Input of a job that nobody waits for: taken to its end, then the channel is done.
-async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) {
+async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) {
     let Some(stdin) = stdin else { return };
     let (data, pieces) = queue(None);
     let mut changes = job.changes();
@@ -237,7 +237,7 @@ async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Ou
 }
 
 /// What became of who waited for a command.
-enum Listener {
+enum Disconnect {
     /// It does not want to hear any more, and is still there.
     Left,
     /// Its connection is gone.
@@ -245,7 +245,7 @@ enum Listener {
 }
 
 /// Hands over what comes on the channel, until nobody is there any more.
-async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox) -> Listener {
+async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) -> Disconnect {
     let (data, pieces) = queue(None);
     let pumping = async {
         if let Some(stdin) = stdin {
@@ -255,22 +255,22 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &Outbox
     };
     tokio::select! {
         listener = obey(job, resize, inbox, data) => listener,
-        () = pumping => Listener::Gone,
+        () = pumping => Disconnect::Gone,
     }
 }
 
 /// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
 /// than a window of it, since the host gets room only for what was written.
-async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Listener {
+async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Disconnect {
     while let Some(frame) = inbox.recv().await {
         match frame.head {
             // After the end of its input there is none.
             Request::Data { .. } => drop(data.push(frame)),
             Request::Cancel => job.order(Order::Cancel(job.grace)),
             Request::Resize(size) => resize.iter().for_each(|resize| resize(size)),
-            Request::Leave => return Listener::Left,
+            Request::Leave => return Disconnect::Left,
             _ => {}
         }
     }
-    Listener::Gone
+    Disconnect::Gone
 }

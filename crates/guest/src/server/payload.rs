@@ -3,7 +3,7 @@
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::protocol::{ErrorCode, MAX_SESSION, Request, RpcError};
-use crate::server::channel::{Inbox, Outbox};
+use crate::server::channel::{Inbox, ReplySender};
 use crate::server::codec::Frame;
 
 /// What a first frame began and [`Request::More`] goes on with: exactly so many bytes.
@@ -31,7 +31,7 @@ pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Res
 }
 
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
-pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &Outbox) {
+pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &ReplySender) {
     let mut stdin = Some(stdin);
     while let Some(Frame { head: Request::Data { last }, payload: bytes, .. }) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {

@@ -16,7 +16,7 @@ use crate::protocol::{
     CallReply, ErrorCode, FileRef, GuestMessage, LastLines, LineMatch, MAX_HEADER, MAX_PAYLOAD, OutputPage,
     ReadRequest, Request, RpcError, SearchRequest, SearchResult, StreamSelector, WaitRequest,
 };
-use crate::server::channel::{Inbox, Outbox};
+use crate::server::channel::{Inbox, ReplySender};
 use crate::server::codec::Frame;
 use crate::server::services::Supervisor;
 
@@ -26,7 +26,7 @@ const SEARCH: Duration = Duration::from_secs(10);
 type Answered = Result<(GuestMessage, Vec<u8>), RpcError>;
 
 /// Answers, unless the caller leaves before.
-pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Request, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Request, mut inbox: Inbox, out: &ReplySender) {
     let left = async {
         loop {
             match inbox.recv().await {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::files::{Scan, Sought};
+use crate::files::{Scan, SecretMatcher};
 use crate::os::blocking::{TURN, apart};
 use crate::protocol::{CallReply, ErrorCode, RpcError, ScanRequest, SecretQuery};
-use crate::server::channel::{Inbox, Outbox, left};
+use crate::server::channel::{Inbox, ReplySender, left};
 use crate::server::payload::within;
 use crate::server::services::Supervisor;
 
@@ -14,7 +14,7 @@ pub(crate) async fn walk(
     supervisor: &Arc<Supervisor>,
     ask: ScanRequest,
     (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let met = async {
         let values = within(payload, ask.holding.as_ref().map_or(0, |it| it.bytes), &mut inbox).await?;
@@ -56,7 +56,7 @@ async fn go(supervisor: &Arc<Supervisor>, ask: ScanRequest, values: Vec<u8>) -> 
 }
 
 /// The values that were sent, and those of the session's variables that were named.
-fn sought(supervisor: &Supervisor, holding: &SecretQuery, values: &[u8]) -> Result<Option<Sought>, RpcError> {
+fn sought(supervisor: &Supervisor, holding: &SecretQuery, values: &[u8]) -> Result<Option<SecretMatcher>, RpcError> {
     let session = supervisor.session.variables();
     let named = |variable: &&Vec<u8>| {
         let name = variable.split(|it| *it == b'=').next().unwrap_or_default();
@@ -68,7 +68,7 @@ fn sought(supervisor: &Supervisor, holding: &SecretQuery, values: &[u8]) -> Resu
     };
     let of_session: Vec<_> = session.variables().iter().filter(named).map(value).collect();
     let all = split(values)?.into_iter().chain(of_session.iter().map(Vec::as_slice));
-    Ok(Sought::new(all))
+    Ok(SecretMatcher::new(all))
 }
 
 /// Each has its length before it.

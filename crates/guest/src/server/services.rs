@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use crate::files::Files;
 use crate::jobs::table::JobTable;
-use crate::net::proxy_ports::Relays;
-use crate::os::machine::Machine;
+use crate::net::proxy_ports::ProxyPorts;
+use crate::os::machine::ProcessBackend;
 use crate::protocol::{EnsureUser, OpenWorkerSocket, RpcError, UserInfo};
 use crate::secrets::Secrets;
 use crate::secrets::session_env::SessionEnv;
 use crate::server::quota::Quotas;
-use crate::workspace::Spaces;
+use crate::workspace::Workspaces;
 
 /// Everything that a guest does. Connections come and go; this stays.
 #[derive(Debug)]
 pub struct Supervisor {
-    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) machine: Arc<dyn ProcessBackend>,
     pub(crate) jobs: JobTable,
     pub(crate) files: Option<Files>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) session: Arc<SessionEnv>,
-    pub(crate) spaces: Spaces,
-    pub(crate) relays: Relays,
+    pub(crate) spaces: Workspaces,
+    pub(crate) relays: ProxyPorts,
     pub(crate) quotas: Quotas,
     /// Of this run: a container that was started anew has another one.
     run: String,
@@ -37,7 +37,7 @@ impl Supervisor {
     /// # Panics
     /// When the kernel has no random numbers.
     #[must_use]
-    pub fn new(machine: Arc<dyn Machine>, spill: &Path) -> Arc<Self> {
+    pub fn new(machine: Arc<dyn ProcessBackend>, spill: &Path) -> Arc<Self> {
         let mut run = [0; 8];
         getrandom::fill(&mut run).expect("the kernel gives random bytes");
         let (files, secrets) = (Files::open(machine.root()).ok(), Arc::new(Secrets::new(machine.root())));
@@ -48,8 +48,8 @@ impl Supervisor {
             files,
             secrets,
             session,
-            spaces: Spaces::new(),
-            relays: Relays::default(),
+            spaces: Workspaces::new(),
+            relays: ProxyPorts::default(),
             quotas: Quotas::default(),
             run: hex::encode(run),
             door: Mutex::default(),

@@ -8,7 +8,7 @@ use crate::os::blocking::apart;
 use crate::os::machine::Session;
 use crate::protocol::codec::split_nul;
 use crate::protocol::{CallReply, ErrorCode, GuestMessage, MAX_VARIABLE, PutSecret, RpcError};
-use crate::server::channel::{Inbox, Outbox};
+use crate::server::channel::{Inbox, ReplySender};
 use crate::server::payload::within;
 use crate::server::services::Supervisor;
 
@@ -17,7 +17,7 @@ pub(crate) async fn set(
     supervisor: &Arc<Supervisor>,
     bytes: u32,
     (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let set = async {
         let variables = split_nul(&within(payload, bytes, &mut inbox).await?)?;
@@ -33,7 +33,7 @@ pub(crate) async fn put_secret(
     supervisor: &Arc<Supervisor>,
     ask: PutSecret,
     (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let put = async {
         let content = within(payload, ask.bytes, &mut inbox).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::files::{How, Writing};
 use crate::os::blocking::apart;
 use crate::protocol::{CHUNK, CallReply, ErrorCode, FileEntry, FileRef, GuestMessage, Request, RpcError};
-use crate::server::channel::{Inbox, Outbox};
+use crate::server::channel::{Inbox, ReplySender};
 use crate::server::codec::Frame;
 use crate::server::requests::on_files;
 use crate::server::services::Supervisor;
@@ -15,7 +15,7 @@ use crate::server::services::Supervisor;
 const BLOCK: usize = 4 * CHUNK;
 
 /// Sends a file, as the host has room for it.
-pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: FileRef, (offset, limit): (u64, u64), out: &Outbox) {
+pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: FileRef, (offset, limit): (u64, u64), out: &ReplySender) {
     let opened = on_files(supervisor, at, move |files, ids, at| {
         let (entry, file) = files.get(ids, at, offset)?;
         let mut source = Source { file, left: limit };
@@ -69,7 +69,7 @@ impl Source {
 }
 
 /// Takes a file; it is in place when all of it is there.
-pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut inbox: Inbox, out: &Outbox) {
+pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut inbox: Inbox, out: &ReplySender) {
     let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
     let placed = match begun {
         Ok(writing) => fill(writing, &mut inbox, out).await,
@@ -79,7 +79,7 @@ pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut
 }
 
 /// Who waits for content holds no thread: there are few.
-async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &Outbox) -> Result<FileEntry, RpcError> {
+async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
     while let Some(Frame { head: Request::Data { last }, payload, .. }) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::os::blocking::{Stop, StopOnDrop, apart};
 use crate::protocol::workspace::WorkspaceRequest;
 use crate::protocol::{CallReply, ErrorCode, RpcError};
-use crate::server::channel::{Inbox, LastWord, Outbox, left};
+use crate::server::channel::{Inbox, LastWord, ReplySender, left};
 use crate::server::payload::whole;
 use crate::server::services::Supervisor;
 use crate::workspace::MAX_BROUGHT;
@@ -16,7 +16,7 @@ pub(crate) async fn space(
     supervisor: &Arc<Supervisor>,
     ask: WorkspaceRequest,
     (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &Outbox,
+    out: &ReplySender,
 ) {
     let told = async {
         let bytes = ask.bytes as usize;

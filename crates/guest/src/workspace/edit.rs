@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 
 use super::Work;
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{MAX_CONTENT, WorkspaceError, WorkspaceErrorCode, WriteReport};
@@ -28,7 +28,7 @@ pub(super) struct Edit<'a> {
 
 impl Work<'_> {
     /// `texts`: the old one, then the new one.
-    pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> Tried<WriteReport> {
+    pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> OperationResult<WriteReport> {
         let Some((old, new)) = texts.split_at_checked(edit.old) else {
             return Err(FsError::saying(WorkspaceErrorCode::Io, "the texts break off"));
         };
@@ -38,7 +38,12 @@ impl Work<'_> {
         self.change(edit.path, false, |place| self.edit_at(edit, place, (old, new)))
     }
 
-    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath, (old, new): (&[u8], &[u8])) -> Tried<WriteReport> {
+    fn edit_at(
+        &self,
+        edit: &Edit<'_>,
+        place: &ResolvedPath,
+        (old, new): (&[u8], &[u8]),
+    ) -> OperationResult<WriteReport> {
         let (file, stat) = self.old(place, edit.seen)?;
         let before = content(&file, MAX_CONTENT)?.ok_or(WorkspaceErrorCode::TooLarge)?;
         let made = replaced(&before, old, new, edit.all)?;
@@ -61,7 +66,7 @@ struct Made {
     adapted: bool,
 }
 
-fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> Tried<Made> {
+fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResult<Made> {
     if old.is_empty() {
         return Err(WorkspaceErrorCode::NoMatch.into());
     }
@@ -120,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn made(content: &str, old: &str, new: &str, all: bool) -> Tried<(String, u64, bool)> {
+    fn made(content: &str, old: &str, new: &str, all: bool) -> OperationResult<(String, u64, bool)> {
         let made = replaced(content.as_bytes(), old.as_bytes(), new.as_bytes(), all)?;
         Ok((String::from_utf8(made.content).unwrap(), made.count, made.adapted))
     }

@@ -11,15 +11,15 @@ use std::time::Instant;
 use rustix::fs::FileType;
 
 use super::Work;
-use super::find::names_git;
-use super::hunt::{Block, Hunt};
-use super::item::text;
-use super::told::weight;
+use super::entry::text;
+use super::glob::names_git;
+use super::line_search::{Block, Hunt};
+use super::reply_limit::weight;
 use crate::files::dir::join;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::gitignore::Ignored;
 use crate::files::resolve::open_found;
-use crate::files::walk::{Met, Walk, WalkLimits};
+use crate::files::walk::{Walk, WalkEntry, WalkLimits};
 use crate::os::blocking::Stop;
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
@@ -51,7 +51,7 @@ pub(super) struct Grep<'a> {
 }
 
 impl Work<'_> {
-    pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> Tried<WorkspaceReply> {
+    pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
         let hunt = Hunt::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
         let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
         let (there, real) = self.root.look(grep.path)?;
@@ -95,7 +95,7 @@ struct Batch {
 
 fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
     let mut batch = Batch { number: 0, files: Vec::new() };
-    let takes = |met: &Met| {
+    let takes = |met: &WalkEntry| {
         met.kind == FileType::RegularFile
             && glob.is_none_or(|it| it.matches(if it.has_slash() { &met.path } else { &met.name }))
     };

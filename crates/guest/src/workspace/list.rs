@@ -5,10 +5,10 @@ use std::collections::BinaryHeap;
 use rustix::fs::FileType;
 
 use super::Work;
-use super::item;
+use super::entry;
 use crate::files::dir::join;
 use crate::files::dir::{Entry, entries};
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::look_at;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
@@ -17,7 +17,7 @@ const MOST: usize = 100_000;
 
 impl Work<'_> {
     /// Memory is bounded by `most`, whatever the directory holds.
-    pub(super) fn list(&self, path: &str, most: usize) -> Tried<WorkspaceReply> {
+    pub(super) fn list(&self, path: &str, most: usize) -> OperationResult<WorkspaceReply> {
         let (there, real) = self.root.look(path)?;
         there.expect_dir()?;
         let (mut least, mut counts) = (BinaryHeap::new(), Counts::default());
@@ -52,7 +52,7 @@ impl Work<'_> {
         }
         let there = look_at(dir, &entry.name).ok()??;
         let (stat, _) = self.behind(&join(real, &entry.name), &there).ok()??;
-        Some(item::kind(&stat))
+        Some(entry::kind(&stat))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::fstat;
 
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 
 /// A name in a directory: a file that is written anew is another inode, and its name stays.
@@ -26,7 +26,7 @@ impl Locks {
 }
 
 impl ResolvedPath {
-    pub(super) fn key(&self) -> Tried<Key> {
+    pub(super) fn key(&self) -> OperationResult<Key> {
         let dir = fstat(&self.dir)?;
         Ok((dir.st_dev, dir.st_ino, self.name.clone()))
     }

@@ -9,7 +9,7 @@ use super::Work;
 use crate::files::FinalLink;
 use crate::files::Removal;
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::walk::{Temporaries, Walk, WalkLimits};
 use crate::os::atomic::nanoseconds;
@@ -23,7 +23,7 @@ const MAX_TIME: Duration = Duration::from_secs(120);
 
 impl Work<'_> {
     /// A tree goes by descriptors, on its own mount only.
-    pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> Tried<WorkspaceReply> {
+    pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> OperationResult<WorkspaceReply> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
         let place = self.removable(path)?;
         let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
@@ -54,7 +54,7 @@ impl Work<'_> {
     }
 
     /// Removes a file, a link or an empty directory.
-    pub(super) fn remove_one(&self, path: &str, tool: &str) -> Tried<WorkspaceReply> {
+    pub(super) fn remove_one(&self, path: &str, tool: &str) -> OperationResult<WorkspaceReply> {
         let place = self.removable(path)?;
         let is_dir = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
         let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -64,7 +64,7 @@ impl Work<'_> {
     }
 
     /// Nothing is followed at the end of the path.
-    fn removable(&self, path: &str) -> Tried<ResolvedPath> {
+    fn removable(&self, path: &str) -> OperationResult<ResolvedPath> {
         let place = self.root.place(path, FinalLink::Itself, false)?;
         if place.is_root() {
             return Err(FsError::saying(WorkspaceErrorCode::Denied, "the workspace itself is not removed"));

@@ -6,8 +6,8 @@ use rustix::fs::{Mode, OFlags, Stat, fchmod, fstat};
 use rustix::io::Errno;
 
 use super::Work;
-use super::afterwards::Replaced;
-use crate::files::error::Tried;
+use super::deferred_sync::Replaced;
+use crate::files::error::OperationResult;
 use crate::files::reopen;
 use crate::files::resolve::{ResolvedPath, There};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
@@ -19,8 +19,8 @@ impl Work<'_> {
         &self,
         place: &ResolvedPath,
         (mode, over): (u32, bool),
-        fill: impl FnOnce(&mut File) -> Tried<()>,
-    ) -> Tried<(File, Stat)> {
+        fill: impl FnOnce(&mut File) -> OperationResult<()>,
+    ) -> OperationResult<(File, Stat)> {
         let mut new = AtomicFile::create(&place.dir, Mode::RUSR | Mode::WUSR)?;
         fill(new.file())?;
         // Never set-id, which would reach the host through a bind.
@@ -41,7 +41,7 @@ impl Work<'_> {
 }
 
 /// The user may write it: a rename would not ask.
-pub(super) fn expect_writable(there: &There) -> Tried<()> {
+pub(super) fn expect_writable(there: &There) -> OperationResult<()> {
     match reopen(&there.fd, OFlags::WRONLY | OFlags::NONBLOCK) {
         // A program that runs cannot be written, but replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(()),
@@ -50,7 +50,7 @@ pub(super) fn expect_writable(there: &There) -> Tried<()> {
 }
 
 /// What is at a place before it is changed: nothing, or a regular file.
-pub(super) fn expect_changeable(place: &ResolvedPath) -> Tried<()> {
+pub(super) fn expect_changeable(place: &ResolvedPath) -> OperationResult<()> {
     if place.is_root() {
         return Err(WorkspaceErrorCode::IsDirectory.into());
     }

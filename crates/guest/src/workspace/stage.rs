@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::Work;
 use crate::files::dir::{READ, all, kind};
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::{Removal, enter};
 use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::{StagedFile, WorkspaceErrorCode};
@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 128;
 const MODE: u32 = 0o755;
 
 impl Work<'_> {
-    pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> Tried<()> {
+    pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
             return Err(bad("this is no name of a stage"));
         }
@@ -55,7 +55,7 @@ impl Work<'_> {
         if rest.is_empty() { Ok(()) } else { Err(bad("there is more content than files")) }
     }
 
-    pub(super) fn unstage(&self, stage: &str) -> Tried<()> {
+    pub(super) fn unstage(&self, stage: &str) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
             return Err(bad("this is no name of a stage"));
         }
@@ -66,7 +66,7 @@ impl Work<'_> {
     }
 
     /// Stages of a guest that was killed while it filled one.
-    fn clear_stages(&self) -> Tried<()> {
+    fn clear_stages(&self) -> OperationResult<()> {
         let dir = self.root.dir();
         for entry in all(dir)? {
             let entry = entry?;
@@ -84,7 +84,7 @@ fn bad(why: &str) -> FsError {
 }
 
 /// The list of files, and their contents.
-fn read(payload: &[u8]) -> Tried<(Vec<StagedFile>, &[u8])> {
+fn read(payload: &[u8]) -> OperationResult<(Vec<StagedFile>, &[u8])> {
     let (len, rest) = payload.split_first_chunk::<4>().ok_or_else(|| bad("there is no list of files"))?;
     let len = u32::from_be_bytes(*len) as usize;
     let (list, contents) = rest.split_at_checked(len).ok_or_else(|| bad("the list of files is cut"))?;
@@ -92,12 +92,12 @@ fn read(payload: &[u8]) -> Tried<(Vec<StagedFile>, &[u8])> {
     Ok((files, contents))
 }
 
-fn reopened(dir: BorrowedFd<'_>) -> Tried<OwnedFd> {
+fn reopened(dir: BorrowedFd<'_>) -> OperationResult<OwnedFd> {
     Ok(openat(dir, ".", READ, Mode::empty())?)
 }
 
 /// The directory below, made where it is missing.
-fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> Tried<OwnedFd> {
+fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> OperationResult<OwnedFd> {
     let mut here = reopened(dir)?;
     for part in parts {
         match mkdirat(&here, *part, Mode::from_raw_mode(MODE)) {
@@ -109,7 +109,7 @@ fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> Tried<OwnedFd> {
     Ok(here)
 }
 
-fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile, bytes: &[u8]) -> Tried<()> {
+fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile, bytes: &[u8]) -> OperationResult<()> {
     let how = if staged.more { OFlags::APPEND } else { OFlags::CREATE | OFlags::EXCL };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
     let mut file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
@@ -118,7 +118,7 @@ fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile, bytes: &[u8]) -> 
 }
 
 /// Moves all that is in one directory into another; directories merge.
-fn merge(from: BorrowedFd<'_>, into: BorrowedFd<'_>, depth: usize) -> Tried<()> {
+fn merge(from: BorrowedFd<'_>, into: BorrowedFd<'_>, depth: usize) -> OperationResult<()> {
     if depth > MAX_DEPTH {
         return Err(bad("it is too deep"));
     }

@@ -21,10 +21,10 @@ const ALL: SearchLimits = SearchLimits { most: 1000, entries: 200_000, within_ms
 /// A machine with a workspace `/ws` and something outside of it.
 struct World {
     dir: tempfile::TempDir,
-    memory: Memory,
+    memory: FileTracker,
     locks: Locks,
     stop: Stop,
-    afterwards: Afterwards,
+    afterwards: DeferredSync,
 }
 
 impl World {
@@ -34,10 +34,10 @@ impl World {
         fs::write(dir.path().join("secret"), "a secret").unwrap();
         Self {
             dir,
-            memory: Memory::default(),
+            memory: FileTracker::default(),
             locks: Locks::default(),
             stop: Stop::default(),
-            afterwards: Afterwards::default(),
+            afterwards: DeferredSync::default(),
         }
     }
 
@@ -68,17 +68,17 @@ impl World {
         self.work().act(act, b"").unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble))
     }
 
-    fn write(&self, path: &str, how: OpenMode, content: &str) -> Tried<WriteReport> {
+    fn write(&self, path: &str, how: OpenMode, content: &str) -> OperationResult<WriteReport> {
         let write = write::Write { path, how, executable: None, seen: true, tool: "write_file" };
         self.work().write(&write, content.as_bytes())
     }
 
-    fn edit(&self, path: &str, old: &str, new: &str) -> Tried<WriteReport> {
+    fn edit(&self, path: &str, old: &str, new: &str) -> OperationResult<WriteReport> {
         let edit = edit::Edit { path, old: old.len(), all: false, seen: true, tool: "edit_file" };
         self.work().edit(&edit, format!("{old}{new}").as_bytes())
     }
 
-    fn read(&self, path: &str) -> Tried<TextRange> {
+    fn read(&self, path: &str) -> OperationResult<TextRange> {
         self.work().lines(path, (0, 2000, 256 << 10))
     }
 
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    fn remove(&self, path: &str) -> Tried<(u64, u64)> {
+    fn remove(&self, path: &str) -> OperationResult<(u64, u64)> {
         match self.work().remove(path, 10_000, "rm")? {
             WorkspaceReply::Removed { files, directories, complete: true } => Ok((files, directories)),
             other => panic!("{other:?}"),
@@ -105,7 +105,7 @@ impl World {
     }
 }
 
-fn code<T: std::fmt::Debug>(tried: Tried<T>) -> WorkspaceErrorCode {
+fn code<T: std::fmt::Debug>(tried: OperationResult<T>) -> WorkspaceErrorCode {
     tried.unwrap_err().0.code
 }
 
@@ -237,7 +237,7 @@ fn w24_a_reader_sees_whole_versions_and_nobody_what_is_under_way() {
     assert_eq!(code(world.write(left, OpenMode::Create, "x")), WorkspaceErrorCode::NotFound);
     world.work().sweep(SystemTime::UNIX_EPOCH);
     assert!(world.path(left).exists(), "not what this guest writes");
-    let later = World { memory: Memory::default(), ..world };
+    let later = World { memory: FileTracker::default(), ..world };
     later.work().sweep(SystemTime::now() + std::time::Duration::from_secs(1));
     assert!(!later.path(left).exists() && !later.path("d").join(left).exists());
 }

@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{Mode, Stat, fchmod, fstat};
 
 use super::Work;
-use super::memory::By;
-use super::print::Print;
+use super::fingerprint::Print;
 use super::replace::{expect_changeable, expect_writable};
+use super::tracker::By;
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, WriteReport};
@@ -33,7 +33,7 @@ pub(super) struct Write<'a> {
 }
 
 impl Work<'_> {
-    pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> Tried<WriteReport> {
+    pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> OperationResult<WriteReport> {
         if content.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
@@ -51,7 +51,7 @@ impl Work<'_> {
         })
     }
 
-    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> Tried<WriteReport> {
+    fn write_over(&self, write: &Write<'_>, place: &ResolvedPath, content: &[u8]) -> OperationResult<WriteReport> {
         let (file, stat) = self.old(place, write.seen)?;
         let old_mode = stat.st_mode & 0o777;
         let mode = match write.executable {
@@ -89,7 +89,12 @@ impl Work<'_> {
     }
 
     /// Does something where a path leads, while nobody else does.
-    pub(super) fn change<T>(&self, path: &str, parents: bool, act: impl Fn(&ResolvedPath) -> Tried<T>) -> Tried<T> {
+    pub(super) fn change<T>(
+        &self,
+        path: &str,
+        parents: bool,
+        act: impl Fn(&ResolvedPath) -> OperationResult<T>,
+    ) -> OperationResult<T> {
         for _ in 0..MAX_DISTURBED {
             let mut place = self.root.place(path, FinalLink::Target, parents)?;
             expect_changeable(&place)?;
@@ -109,7 +114,7 @@ impl Work<'_> {
     }
 
     /// A file that will be changed, when it may be.
-    pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> Tried<(File, Stat)> {
+    pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> OperationResult<(File, Stat)> {
         let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let file = there.read()?;
         expect_writable(there)?;
@@ -130,7 +135,7 @@ impl Work<'_> {
         place: &ResolvedPath,
         (file, stat): (File, Stat),
         tool: &str,
-    ) -> Tried<WriteReport> {
+    ) -> OperationResult<WriteReport> {
         let (print, first) = (Print::of(&file)?, first(&file)?);
         Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
@@ -166,7 +171,7 @@ struct NewFile<'a> {
 }
 
 /// Whether that is all that a file holds.
-fn holds(file: &File, content: &[u8]) -> Tried<bool> {
+fn holds(file: &File, content: &[u8]) -> OperationResult<bool> {
     if file.metadata()?.len() != content.len() as u64 {
         return Ok(false);
     }
@@ -182,7 +187,7 @@ fn holds(file: &File, content: &[u8]) -> Tried<bool> {
 }
 
 /// The first bytes of a file, one more than are told.
-fn first(file: &File) -> Tried<Vec<u8>> {
+fn first(file: &File) -> OperationResult<Vec<u8>> {
     let mut block = vec![0; BEGIN + 1];
     let mut got = 0;
     while got < block.len() {

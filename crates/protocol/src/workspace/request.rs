@@ -163,6 +163,24 @@ pub enum WorkspaceOp {
     Recall,
 }
 
+impl WorkspaceOp {
+    /// Whether it changes nothing, not even what is remembered of files: it may be repeated when a connection breaks.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            Self::List { .. }
+                | Self::Stat { .. }
+                | Self::Lines { .. }
+                | Self::Bytes { .. }
+                | Self::Glob { .. }
+                | Self::Grep { .. }
+                | Self::Touched
+                | Self::Measure { .. }
+        )
+    }
+}
+
 /// What may be at a path that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -13,7 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_guest::machine::{Exit as Ended, Ids as GuestIds, Machine, Mark, NewUser, NotStarted, Plan, Process};
+use coracle_guest::machine::{
+    Exit as Ended, Ids as GuestIds, NewUser, Process, ProcessBackend, SpawnError, SpawnSpec, TreeId,
+};
 use coracle_guest::{Supervisor, serve};
 use coracle_protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -40,7 +42,7 @@ pub(super) struct Played {
     programs: Programs,
     /// The image has a shell.
     had_shell: bool,
-    running: Mutex<BTreeMap<Mark, CancellationToken>>,
+    running: Mutex<BTreeMap<TreeId, CancellationToken>>,
     pids: std::sync::atomic::AtomicU32,
 }
 
@@ -66,17 +68,17 @@ impl Played {
         state.next_reply(text).or_else(|| (programs == Programs::None).then(|| super::exec::without_programs(text)))
     }
 
-    fn plays(&self, mark: Mark) -> CancellationToken {
+    fn plays(&self, mark: TreeId) -> CancellationToken {
         let token = CancellationToken::new();
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(mark, token.clone());
         token
     }
 
-    fn mark(&self, mark: Mark) -> String {
+    fn mark(&self, mark: TreeId) -> String {
         format!("{}-g{}.", self.id.short(), mark.0)
     }
 
-    fn play(&self, reply: Reply, plan: &Plan) -> Process {
+    fn play(&self, reply: Reply, plan: &SpawnSpec) -> Process {
         let token = self.plays(plan.mark);
         let (told, exit) = oneshot::channel();
         tokio::spawn(async move {
@@ -102,7 +104,7 @@ impl Played {
     }
 
     /// As whom a program runs, where that is another than the test's own.
-    fn user_of(&self, plan: &Plan) -> Result<Option<Ids>, RpcError> {
+    fn user_of(&self, plan: &SpawnSpec) -> Result<Option<Ids>, RpcError> {
         if self.programs != Programs::AsUser {
             return Ok(None);
         }
@@ -114,12 +116,12 @@ impl Played {
         self.pids.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 
-    fn run(&self, command: Command, plan: &Plan, workdir: PathBuf) -> Result<Process, NotStarted> {
-        let user = self.user_of(plan).map_err(NotStarted::Fault)?;
+    fn run(&self, command: Command, plan: &SpawnSpec, workdir: PathBuf) -> Result<Process, SpawnError> {
+        let user = self.user_of(plan).map_err(SpawnError::Fault)?;
         let mark = self.mark(plan.mark);
         let context = ProgramContext { workdir, user, image_env: &self.env, mark: &mark };
         let mut child = programs::start(command, plan, context)
-            .map_err(|err| NotStarted::Fault(RpcError::new(ErrorCode::CannotStart, err.to_string())))?;
+            .map_err(|err| SpawnError::Fault(RpcError::new(ErrorCode::CannotStart, err.to_string())))?;
         let (told, exit) = oneshot::channel();
         let pid = child.id().unwrap_or_else(|| self.pid());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -145,14 +147,14 @@ impl Played {
 }
 
 #[async_trait]
-impl Machine for Played {
-    async fn start(&self, plan: Plan) -> Result<Process, NotStarted> {
+impl ProcessBackend for Played {
+    async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError> {
         if plan.secret.is_some() {
             let fault = RpcError::new(ErrorCode::Invalid, "a played guest gives no secret to programs of this host");
-            return Err(NotStarted::Fault(fault));
+            return Err(SpawnError::Fault(fault));
         }
         let words: Vec<String> = plan.words.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
-        let fault = |code, message: String| NotStarted::Fault(RpcError::new(code, message));
+        let fault = |code, message: String| SpawnError::Fault(RpcError::new(code, message));
         if self.had_shell && !self.files.has_shell() {
             return Err(fault(ErrorCode::FilesRemoved, "`/bin/sh` was there and is gone".into()));
         }
@@ -169,7 +171,7 @@ impl Machine for Played {
         }
     }
 
-    async fn end(&self, mark: Mark, grace: Duration) -> bool {
+    async fn end(&self, mark: TreeId, grace: Duration) -> bool {
         if let Some(token) = self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&mark) {
             token.cancel();
             return true;
@@ -177,7 +179,7 @@ impl Machine for Played {
         programs::end_marked(&self.mark(mark), grace).await
     }
 
-    async fn count(&self, mark: Mark) -> u32 {
+    async fn count(&self, mark: TreeId) -> u32 {
         if self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&mark).is_some() {
             return 0;
         }

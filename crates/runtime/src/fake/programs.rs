@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use coracle_guest::machine::Plan;
+use coracle_guest::machine::SpawnSpec;
 use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::time::Instant;
@@ -93,7 +93,7 @@ pub(super) async fn run(
 }
 
 /// Starts a command of a played guest.
-pub(super) fn start(command: Command, plan: &Plan, context: ProgramContext<'_>) -> Result<Child> {
+pub(super) fn start(command: Command, plan: &SpawnSpec, context: ProgramContext<'_>) -> Result<Child> {
     let mut exec = Exec::new(command, Ids::ROOT, ContainerPath::root());
     let env = plan.env.iter().map(|it| String::from_utf8_lossy(it).into_owned());
     exec.env = env.filter_map(|it| it.split_once('=').map(|it| (it.0.to_owned(), it.1.to_owned()))).collect();

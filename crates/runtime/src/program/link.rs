@@ -43,7 +43,7 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
         }
     }
 
-    async fn blame(&self, failure: Error) -> Error {
+    async fn diagnose(&self, failure: Error) -> Error {
         if let Some(err) = ended(&self.runtime, &self.id).await {
             return err;
         }

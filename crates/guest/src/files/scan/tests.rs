@@ -44,7 +44,7 @@ fn world() -> TempDir {
     dir
 }
 
-fn walked_in(dir: &Path, walk: &ScanRequest, sought: Option<Sought>) -> (Vec<ScanEntry>, bool) {
+fn walked_in(dir: &Path, walk: &ScanRequest, sought: Option<SecretMatcher>) -> (Vec<ScanEntry>, bool) {
     let mut scan = Files::open(dir).unwrap().scan(walk, sought).unwrap();
     assert!(scan.go(FOREVER));
     let (json, more) = scan.end();
@@ -130,7 +130,7 @@ fn files_that_hold_a_value_are_found_and_large_ones_are_not_searched() {
     fs::write(root.join("large"), [&[b'x'; 5000][..], b"hunter2hunter2"].concat()).unwrap();
     fs::write(root.join("a/b/encoded"), "aHVudGVyMmh1bnRlcjI=").unwrap();
     let search = |max_file| {
-        let sought = Sought::new([&b"hunter2hunter2"[..], b"outside/secret", b"root/.coracle"].into_iter());
+        let sought = SecretMatcher::new([&b"hunter2hunter2"[..], b"outside/secret", b"root/.coracle"].into_iter());
         let walk = ScanRequest { holding: Some(SecretQuery { bytes: 0, session: Vec::new(), max_file }), ..walk("/") };
         let (all, more) = walked_in(&root, &walk, sought);
         let mut all: Vec<_> = all.into_iter().map(|it| it.path).collect();

@@ -22,13 +22,13 @@ pub(crate) struct Hunt {
     lines: Lines,
     from: u64,
     at: u64,
-    haul: Haul,
+    haul: MatchCollector,
     over: bool,
 }
 
 impl Hunt {
     pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
-        let haul = Haul::new(pattern, context, most, from);
+        let haul = MatchCollector::new(pattern, context, most, from);
         Self { lines: Lines::from(from), from, at: from, haul, over: false }
     }
 
@@ -71,14 +71,14 @@ impl Hunt {
 
     /// What was found; whether there is or may be a further match; and where to go on from.
     pub(crate) fn answer(self) -> (Vec<LineMatch>, bool, u64) {
-        let Haul { found, more, behind, seen, .. } = self.haul;
+        let MatchCollector { found, more, behind, seen, .. } = self.haul;
         (found, more || !self.over, if more { behind } else { seen })
     }
 }
 
 /// What a search found.
 #[derive(Debug)]
-struct Haul {
+struct MatchCollector {
     pattern: Regex,
     context: usize,
     most: usize,
@@ -94,7 +94,7 @@ struct Haul {
     seen: u64,
 }
 
-impl Haul {
+impl MatchCollector {
     fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let (found, before) = (Vec::new(), VecDeque::new());
         Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }

@@ -40,8 +40,8 @@ fn myself() -> UserSpec {
     UserSpec::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) }
 }
 
-fn words(words: &[&str]) -> Plan {
-    Plan {
+fn words(words: &[&str]) -> SpawnSpec {
+    SpawnSpec {
         words: words.iter().map(|it| it.as_bytes().to_vec()).collect(),
         shell: false,
         session: Session::default(),
@@ -50,14 +50,14 @@ fn words(words: &[&str]) -> Plan {
         cwd: "/".into(),
         stdin: false,
         terminal: None,
-        mark: Mark(1),
+        mark: TreeId(1),
         secret: None,
         bare: false,
     }
 }
 
-fn script(text: &str) -> Plan {
-    Plan { shell: true, ..words(&[text]) }
+fn script(text: &str) -> SpawnSpec {
+    SpawnSpec { shell: true, ..words(&[text]) }
 }
 
 #[derive(Debug, PartialEq)]
@@ -81,23 +81,23 @@ async fn finish(mut process: Process) -> Ran {
     Ran { exit: process.exit.await.unwrap(), out: text(out), err: text(err) }
 }
 
-async fn run(plan: Plan) -> Ran {
+async fn run(plan: SpawnSpec) -> Ran {
     finish(here().start(plan).await.unwrap()).await
 }
 
-async fn check(plan: Plan, exit: Exit, out: &str) {
+async fn check(plan: SpawnSpec, exit: Exit, out: &str) {
     let said = format!("{plan:?}");
     let ran = run(plan).await;
     assert_eq!((ran.exit, &*ran.out), (exit, out), "{said:.300}: {}", ran.err);
 }
 
-async fn refused(container: &Container, plan: Plan) -> NotStarted {
+async fn refused(container: &Container, plan: SpawnSpec) -> SpawnError {
     container.start(plan).await.expect_err("not started")
 }
 
-fn code(why: &NotStarted) -> ErrorCode {
+fn code(why: &SpawnError) -> ErrorCode {
     match why {
-        NotStarted::Fault(fault) => fault.code,
+        SpawnError::Fault(fault) => fault.code,
         other => panic!("no fault: {other:?}"),
     }
 }
@@ -122,7 +122,7 @@ async fn words_arrive_as_they_are() {
 #[tokio::test]
 async fn input_is_an_end_of_file_or_what_is_written() {
     check(words(&["cat"]), Exit::Code(0), "").await;
-    let mut process = here().start(Plan { stdin: true, ..words(&["cat"]) }).await.unwrap();
+    let mut process = here().start(SpawnSpec { stdin: true, ..words(&["cat"]) }).await.unwrap();
     let mut stdin = process.stdin.take().unwrap();
     stdin.write_all(b"said").await.unwrap();
     drop(stdin);
@@ -156,7 +156,7 @@ async fn a_child_that_becomes_another_user_leaves_this_process_as_it_is() {
     };
     let names = ["Uid:", "Gid:", "NoNewPrivs:", "Seccomp:", "SigBlk:"];
     let before = names.map(status);
-    assert_eq!(run(Plan { user, ..words(&["true"]) }).await.exit, Exit::Code(0));
+    assert_eq!(run(SpawnSpec { user, ..words(&["true"]) }).await.exit, Exit::Code(0));
     assert_eq!(names.map(status), before);
     // Children of other tests change it for a moment.
     let restored = async {
@@ -173,10 +173,10 @@ async fn many_start_at_once_and_each_is_told_its_own_end() {
     let starting = (0..60u64).map(|n| {
         let plan = match n % 3 {
             0 => words(&["no-such-program"]),
-            1 => Plan { cwd: "/no/such/directory".into(), ..words(&["true"]) },
+            1 => SpawnSpec { cwd: "/no/such/directory".into(), ..words(&["true"]) },
             _ => script(&format!("exit {n}")),
         };
-        container.start(Plan { mark: Mark(n + 1), ..plan })
+        container.start(SpawnSpec { mark: TreeId(n + 1), ..plan })
     });
     let mut starting: Vec<_> = starting.collect();
     // Each is begun before any is awaited to its end.
@@ -188,7 +188,7 @@ async fn many_start_at_once_and_each_is_told_its_own_end() {
             std::task::Poll::Pending => starting.await,
         };
         match (n % 3, started) {
-            (0, started) => assert_eq!(started.unwrap_err(), NotStarted::NoProgram),
+            (0, started) => assert_eq!(started.unwrap_err(), SpawnError::NoProgram),
             (1, started) => assert_eq!(code(&started.unwrap_err()), ErrorCode::NoDirectory),
             (_, started) => assert_eq!(started.unwrap().exit.await.unwrap(), Exit::Code(u8::try_from(n).unwrap())),
         }
@@ -210,19 +210,19 @@ async fn a_program_is_looked_for_along_the_path_of_its_own_environment() {
     at("b/lost", "#!/no/such/interpreter\n", 0o755);
     at("b/odd", "\x7fELF rubbish", 0o755);
     let path = |text: &str| format!("PATH={}", text.replace('@', dir.path().to_str().unwrap())).into_bytes();
-    let along = |text: &str, all: &[&str]| Plan { env: vec![path(text)], ..words(all) };
+    let along = |text: &str, all: &[&str]| SpawnSpec { env: vec![path(text)], ..words(all) };
     check(along("/nowhere:@/a:@/b:/bin", &["tool", "1"]), Exit::Code(0), "found 1\n").await;
     check(along("@/b:/bin", &["plain", "2"]), Exit::Code(0), "plain 2\n").await;
-    let inside = Plan { cwd: dir.path().join("b").to_str().unwrap().into(), ..along("/bin:", &["./tool", "3"]) };
+    let inside = SpawnSpec { cwd: dir.path().join("b").to_str().unwrap().into(), ..along("/bin:", &["./tool", "3"]) };
     check(inside.clone(), Exit::Code(0), "found 3\n").await;
-    check(Plan { words: vec![b"tool".to_vec()], ..inside }, Exit::Code(0), "found\n").await;
-    let denied = |why: &str| NotStarted::NoPermission(why.into());
+    check(SpawnSpec { words: vec![b"tool".to_vec()], ..inside }, Exit::Code(0), "found\n").await;
+    let denied = |why: &str| SpawnError::NoPermission(why.into());
     for (plan, expected) in [
-        (along("/nowhere:@/b/tool", &["tool"]), NotStarted::NoProgram),
-        (along("@/b", &[""]), NotStarted::NoProgram),
-        (along("@/b", &["/nowhere/tool"]), NotStarted::NoProgram),
-        (along("@/b", &["/etc/passwd/tool"]), NotStarted::NoProgram),
-        (along("@/b", &[&"x".repeat(300)]), NotStarted::NoProgram),
+        (along("/nowhere:@/b/tool", &["tool"]), SpawnError::NoProgram),
+        (along("@/b", &[""]), SpawnError::NoProgram),
+        (along("@/b", &["/nowhere/tool"]), SpawnError::NoProgram),
+        (along("@/b", &["/etc/passwd/tool"]), SpawnError::NoProgram),
+        (along("@/b", &[&"x".repeat(300)]), SpawnError::NoProgram),
         (along("@/a:/nowhere", &["tool"]), denied("permission denied")),
         (along("@/a:/nowhere", &["/etc"]), denied("permission denied")),
         (along("@/b", &["lost"]), denied("the interpreter or loader that the file names is missing")),
@@ -241,10 +241,10 @@ async fn what_is_large_arrives_and_what_is_too_large_is_refused() {
     plan.words.extend(std::iter::repeat_n(vec![b'x'; 1023], 1024));
     plan.env = (0..10_000).map(|it| format!("V{it}=twelve bytes").into_bytes()).collect();
     check(plan, Exit::Code(0), "1024 12\n1048575\n").await;
-    let word = Plan { words: vec![b"echo".to_vec(), vec![b'x'; 200 << 10]], ..words(&[]) };
+    let word = SpawnSpec { words: vec![b"echo".to_vec(), vec![b'x'; 200 << 10]], ..words(&[]) };
     assert_eq!(code(&refused(&here(), word).await), ErrorCode::TooLong);
-    let sum = Plan { words: vec![vec![b'x'; 100 << 10]; 80], ..words(&[]) };
-    let sum = Plan { words: [vec![b"echo".to_vec()], sum.words].concat(), ..sum };
+    let sum = SpawnSpec { words: vec![vec![b'x'; 100 << 10]; 80], ..words(&[]) };
+    let sum = SpawnSpec { words: [vec![b"echo".to_vec()], sum.words].concat(), ..sum };
     assert_eq!(code(&refused(&here(), sum).await), ErrorCode::TooLong);
 }
 
@@ -254,14 +254,14 @@ async fn a_long_script_is_read_from_a_descriptor() {
     assert!(long.len() > 250 << 10);
     check(script(&long), Exit::Code(3), "end\n").await;
     if is_root() {
-        check(Plan { user: STRANGER, ..script(&long) }, Exit::Code(3), "end\n").await;
+        check(SpawnSpec { user: STRANGER, ..script(&long) }, Exit::Code(3), "end\n").await;
     }
 }
 
 #[tokio::test]
 async fn a_nul_is_refused() {
     assert_eq!(code(&refused(&here(), words(&["echo", "a\0b"])).await), ErrorCode::Invalid);
-    assert_eq!(code(&refused(&here(), Plan { cwd: "/\0".into(), ..words(&["true"]) }).await), ErrorCode::Invalid);
+    assert_eq!(code(&refused(&here(), SpawnSpec { cwd: "/\0".into(), ..words(&["true"]) }).await), ErrorCode::Invalid);
 }
 
 #[tokio::test]
@@ -275,25 +275,25 @@ async fn a_directory_lies_beneath_the_root() {
     symlink("/proc/self/root", inside.join("magic")).unwrap();
     let container = on(&inside);
     for (cwd, expected) in [("/work", "work"), ("/link/deep", "work/deep"), ("/../../work", "work")] {
-        let ran = finish(container.start(Plan { cwd: cwd.into(), ..words(&["pwd"]) }).await.unwrap()).await;
+        let ran = finish(container.start(SpawnSpec { cwd: cwd.into(), ..words(&["pwd"]) }).await.unwrap()).await;
         assert_eq!(ran.out.trim_end(), inside.join(expected).to_str().unwrap());
     }
     for cwd in ["/none", "/file", "/outside", "/magic"] {
-        let why = refused(&container, Plan { cwd: cwd.into(), ..words(&["true"]) }).await;
+        let why = refused(&container, SpawnSpec { cwd: cwd.into(), ..words(&["true"]) }).await;
         assert_eq!(code(&why), ErrorCode::NoDirectory, "{cwd}");
     }
-    let why = refused(&here(), Plan { cwd: "/proc/self/cwd".into(), ..words(&["true"]) }).await;
+    let why = refused(&here(), SpawnSpec { cwd: "/proc/self/cwd".into(), ..words(&["true"]) }).await;
     assert_eq!(code(&why), ErrorCode::NoDirectory);
 }
 
 #[tokio::test]
 async fn a_command_is_its_user_and_nobody_else() {
     if !is_root() {
-        let why = refused(&here(), Plan { user: UserSpec::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
+        let why = refused(&here(), SpawnSpec { user: UserSpec::Ids { uid: 0, gid: None }, ..words(&["true"]) }).await;
         assert_eq!(code(&why), ErrorCode::CannotStart);
         return;
     }
-    let stranger = |plan| Plan { user: STRANGER, ..plan };
+    let stranger = |plan| SpawnSpec { user: STRANGER, ..plan };
     check(stranger(script("id -u; id -g; id -G; echo $USER $HOME")), Exit::Code(0), "61234\n61235\n61235\n61234 /\n")
         .await;
     check(
@@ -306,7 +306,7 @@ async fn a_command_is_its_user_and_nobody_else() {
     let closed = tempfile::tempdir().unwrap();
     fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let why =
-        refused(&here(), stranger(Plan { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
+        refused(&here(), stranger(SpawnSpec { cwd: closed.path().to_str().unwrap().into(), ..words(&["true"]) })).await;
     assert_eq!(code(&why), ErrorCode::NoDirectory);
     let process = here().start(words(&["true"])).await.unwrap();
     assert!(process.root);
@@ -315,7 +315,7 @@ async fn a_command_is_its_user_and_nobody_else() {
 #[tokio::test]
 async fn a_terminal_has_a_size_that_changes() {
     let size = |cols, rows| TerminalSize { cols, rows };
-    let on_terminal = |text: &str| Plan { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
+    let on_terminal = |text: &str| SpawnSpec { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
     let mut process = here().start(on_terminal("stty size; tty; read x; stty size </dev/tty")).await.unwrap();
     let mut stdin = process.stdin.take().unwrap();
     process.resize.take().unwrap()(size(50, 20));
@@ -323,7 +323,7 @@ async fn a_terminal_has_a_size_that_changes() {
     let ran = finish(process).await;
     assert!(ran.out.contains("/dev/pts/") && ran.out.contains("20 50"), "{ran:?}");
     assert_eq!(ran.exit, Exit::Code(0));
-    check(Plan { stdin: false, ..on_terminal("cat; stty size <&1") }, Exit::Code(0), "30 100\r\n").await;
+    check(SpawnSpec { stdin: false, ..on_terminal("cat; stty size <&1") }, Exit::Code(0), "30 100\r\n").await;
     let mut process = here().start(on_terminal("stty -echo; echo ready; cat")).await.unwrap();
     let mut stdin = process.stdin.take().unwrap();
     let mut ready = [0; 7];
@@ -360,8 +360,8 @@ async fn a_command_starts_with_no_signal_blocked() {
 #[tokio::test]
 async fn a_secret_comes_by_a_descriptor_that_is_read_once_and_a_bare_environment_is_empty() {
     let shell = "cat <&3; printf .; cat <&3; printf .; cat /proc/self/fd/3 2>/dev/null || printf closed; env | grep -v ^PWD | grep -v ^SHLVL | grep -v ^_";
-    let secret = Some(crate::os::machine::Hidden::new(b"s3cret".to_vec()));
-    let plan = Plan { secret, bare: true, env: vec![b"ONLY=this".to_vec()], ..words(&["/bin/sh", "-c", shell]) };
+    let secret = Some(crate::os::machine::SecretBytes::new(b"s3cret".to_vec()));
+    let plan = SpawnSpec { secret, bare: true, env: vec![b"ONLY=this".to_vec()], ..words(&["/bin/sh", "-c", shell]) };
     // In words it would be a list of numbers.
     assert!(!format!("{plan:?}").contains("115, 51"));
     check(plan, Exit::Code(0), "s3cret..closedONLY=this\n").await;

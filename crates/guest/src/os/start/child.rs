@@ -20,7 +20,7 @@ use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, se
 
 use super::program::Program;
 use super::word::{Said, say_last, say_listener};
-use crate::os::filter::Filter;
+use crate::os::seccomp::Filter;
 use crate::os::{openat2, raw_syscall};
 
 /// Where the child finds what it needs, beside its own 0, 1 and 2. The script stays open in the command.
@@ -71,7 +71,7 @@ pub(super) const SEEN: u32 = u32::MAX;
 
 /// All that a child needs. It is lent to the child, which drops nothing of it.
 #[derive(Debug)]
-pub(super) struct Orders {
+pub(super) struct ChildArgs {
     pub(super) stdio: [RawFd; 3],
     pub(super) script: Option<RawFd>,
     pub(super) status: RawFd,
@@ -123,7 +123,7 @@ unsafe impl Send for Execution {}
 type Failed = (Step, Errno);
 
 /// Never returns: the child becomes the command, or says what failed and is gone.
-pub(super) fn run(orders: &mut Orders) -> ! {
+pub(super) fn run(orders: &mut ChildArgs) -> ! {
     let (what, number) = match prepare(orders) {
         Err((step, errno)) => (step as u32, errno.raw_os_error()),
         Ok(allowed) => match &mut orders.then {
@@ -143,7 +143,7 @@ pub(super) fn run(orders: &mut Orders) -> ! {
 }
 
 /// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
-fn prepare(orders: &Orders) -> Result<i32, Failed> {
+fn prepare(orders: &ChildArgs) -> Result<i32, Failed> {
     place(orders).map_err(|errno| (Step::Descriptors, errno))?;
     setsid().map_err(|errno| (Step::Session, errno))?;
     if orders.terminal {
@@ -173,7 +173,7 @@ fn prepare(orders: &Orders) -> Result<i32, Failed> {
 
 /// Puts every descriptor where it belongs and closes all others, so that a child which hangs holds no pipe open that is
 /// another command's. All of them were above [`FIRST_FREE`], so none is overwritten before it was copied.
-fn place(orders: &Orders) -> Result<(), Errno> {
+fn place(orders: &ChildArgs) -> Result<(), Errno> {
     let [stdin, stdout, stderr] = orders.stdio;
     for (from, to) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
         copy(from, to, 0)?;
@@ -222,7 +222,7 @@ fn unblock_signals() {
     let _ = unsafe { raw_syscall::call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, set, 0, 8, 0]) };
 }
 
-fn limits(orders: &Orders) -> Result<(), Errno> {
+fn limits(orders: &ChildArgs) -> Result<(), Errno> {
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Nofile, both(orders.open_files.min(OPEN_FILES)))?;
     setrlimit(Resource::Core, both(0))?;
@@ -232,7 +232,7 @@ fn limits(orders: &Orders) -> Result<(), Errno> {
     }
 }
 
-fn become_user(orders: &Orders) -> Result<(), Errno> {
+fn become_user(orders: &ChildArgs) -> Result<(), Errno> {
     if let Some((uid, gid, groups)) = &orders.user {
         set_thread_groups(groups)?;
         set_thread_res_gid(*gid, *gid, *gid)?;

@@ -4,29 +4,29 @@ use rustix::io::Errno;
 
 use super::child::Step;
 use super::program::{Program, SHELL};
-use crate::os::machine::NotStarted;
+use crate::os::machine::SpawnError;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Bytes of one word, with its NUL, that the kernel takes.
 const LONGEST_WORD: usize = 128 << 10;
 
 /// Why a child failed.
-pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) -> NotStarted {
+pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) -> SpawnError {
     match (step, errno) {
         (Step::Program, Errno::NOENT) if program.shell => {
             fault(ErrorCode::NoShell, format!("a script needs `{SHELL}`, and there is none"))
         }
-        (Step::Program, Errno::NOENT) => NotStarted::NoProgram,
-        (Step::Program, Errno::ACCESS) => NotStarted::NoPermission("permission denied".into()),
+        (Step::Program, Errno::NOENT) => SpawnError::NoProgram,
+        (Step::Program, Errno::ACCESS) => SpawnError::NoPermission("permission denied".into()),
         (Step::Program, Errno::TOOBIG) => fault(ErrorCode::TooLong, too_long(program)),
         (Step::Program, Errno::AGAIN | Errno::NOMEM | Errno::IO | Errno::MFILE | Errno::NFILE) => {
             cannot("the program could not be loaded", errno)
         }
-        (Step::Program, _) => NotStarted::NoPermission(said(errno)),
+        (Step::Program, _) => SpawnError::NoPermission(said(errno)),
         (Step::Interpreter, _) => {
-            NotStarted::NoPermission("the interpreter or loader that the file names is missing".into())
+            SpawnError::NoPermission("the interpreter or loader that the file names is missing".into())
         }
-        (Step::Format, _) => NotStarted::NoPermission("the format of the file is unknown".into()),
+        (Step::Format, _) => SpawnError::NoPermission("the format of the file is unknown".into()),
         (Step::Directory, Errno::NOENT) => no_directory(cwd, "does not exist"),
         (Step::Directory, Errno::NOTDIR) => no_directory(cwd, "is not a directory"),
         (Step::Directory, Errno::ACCESS) => no_directory(cwd, "cannot be entered by the user"),
@@ -64,16 +64,16 @@ fn too_long(program: &Program) -> String {
     format!("arguments and environment of {sum} bytes: the kernel takes a quarter of the stack limit, at most 6 MiB")
 }
 
-fn no_directory(cwd: &str, why: &str) -> NotStarted {
+fn no_directory(cwd: &str, why: &str) -> SpawnError {
     fault(ErrorCode::NoDirectory, format!("the directory `{cwd}` {why}"))
 }
 
-fn cannot(what: &str, errno: Errno) -> NotStarted {
+fn cannot(what: &str, errno: Errno) -> SpawnError {
     fault(ErrorCode::CannotStart, format!("the command could not be started: {what} ({})", said(errno)))
 }
 
-fn fault(code: ErrorCode, message: String) -> NotStarted {
-    NotStarted::Fault(RpcError::new(code, message))
+fn fault(code: ErrorCode, message: String) -> SpawnError {
+    SpawnError::Fault(RpcError::new(code, message))
 }
 
 /// The system's own words, as a fragment of a sentence.
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn a_missing_program_is_no_fault_and_a_missing_shell_is() {
         let explained = |program: &Program| explain(Step::Program, Errno::NOENT, program, "/");
-        assert_eq!(explained(&program(1, 1)), NotStarted::NoProgram);
+        assert_eq!(explained(&program(1, 1)), SpawnError::NoProgram);
         let script = Program::script(b"ls".to_vec(), Vec::new()).unwrap();
-        let NotStarted::Fault(fault) = explained(&script) else { panic!("a fault") };
+        let SpawnError::Fault(fault) = explained(&script) else { panic!("a fault") };
         assert_eq!((fault.code, &*fault.message), (ErrorCode::NoShell, "a script needs `/bin/sh`, and there is none"));
     }
 

@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 
-use super::child::{self, Orders};
+use super::child::{self, ChildArgs};
 use crate::os::raw_syscall;
 
 /// A child needs a few KiB.
@@ -28,13 +28,13 @@ static STACKS: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 
 /// What a child uses. Dropped as it is, it stays where it is for ever.
 #[derive(Debug)]
-pub(super) struct Loan {
-    orders: NonNull<Orders>,
+pub(super) struct ChildMemory {
+    orders: NonNull<ChildArgs>,
     stack: Stack,
 }
 
 // SAFETY: both are memory that nobody but this value and the child knows, and neither belongs to a thread.
-unsafe impl Send for Loan {}
+unsafe impl Send for ChildMemory {}
 
 #[derive(Debug)]
 struct Stack(NonNull<[MaybeUninit<u128>]>);
@@ -68,12 +68,12 @@ impl Stack {
     }
 }
 
-impl Loan {
+impl ChildMemory {
     /// Takes back what was lent.
     ///
     /// # Safety
     /// The child is another program or gone.
-    pub(super) unsafe fn take_back(self) -> Box<Orders> {
+    pub(super) unsafe fn take_back(self) -> Box<ChildArgs> {
         self.stack.give_back();
         // SAFETY: it came from a box, and nobody else has it any more.
         unsafe { Box::from_raw(self.orders.as_ptr()) }
@@ -85,8 +85,8 @@ impl Loan {
 ///
 /// # Errors
 /// The kernel's; then there is no child.
-pub(super) fn spawn(orders: Orders) -> io::Result<(u32, Loan)> {
-    let loan = Loan { orders: NonNull::from(Box::leak(Box::new(orders))), stack: Stack::new() };
+pub(super) fn spawn(orders: ChildArgs) -> io::Result<(u32, ChildMemory)> {
+    let loan = ChildMemory { orders: NonNull::from(Box::leak(Box::new(orders))), stack: Stack::new() };
     let (all, mut before) = (u64::MAX, 0u64);
     // SAFETY: the sets are as long as the kernel's and alive.
     unsafe { mask(&raw const all, &raw mut before) };
@@ -114,8 +114,8 @@ unsafe fn mask(set: *const u64, before: *mut u64) {
     let _ = unsafe { raw_syscall::call(libc::SYS_rt_sigprocmask, arguments) };
 }
 
-fn clone(loan: &Loan, memory: c_int) -> Result<u32, Errno> {
-    // SAFETY: stack and orders stay until the child needs them no more, see `Loan`. The child makes bare system calls
+fn clone(loan: &ChildMemory, memory: c_int) -> Result<u32, Errno> {
+    // SAFETY: stack and orders stay until the child needs them no more, see `ChildMemory`. The child makes bare system calls
     // only: it has the thread pointer of this thread, and so its `errno` and all else that is a thread's own.
     let pid = unsafe { libc::clone(enter, loan.stack.top(), memory | libc::SIGCHLD, loan.orders.as_ptr().cast()) };
     u32::try_from(pid).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
@@ -123,7 +123,7 @@ fn clone(loan: &Loan, memory: c_int) -> Result<u32, Errno> {
 
 extern "C" fn enter(orders: *mut c_void) -> c_int {
     // SAFETY: `clone` was given them, and nobody else touches them before the child is gone.
-    child::run(unsafe { &mut *orders.cast::<Orders>() })
+    child::run(unsafe { &mut *orders.cast::<ChildArgs>() })
 }
 
 /// Whether a child may become another user while it has our memory. The kernel then makes that memory what

@@ -16,7 +16,7 @@ use tokio::net::unix::pipe;
 use crate::protocol::TerminalSize;
 
 /// The ends that stay here, as a [`Process`](crate::os::machine::Process) has them.
-pub(crate) struct Ours {
+pub(crate) struct ParentStdio {
     pub(crate) stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
@@ -24,7 +24,7 @@ pub(crate) struct Ours {
 }
 
 /// The command's ends: its 0, 1 and 2.
-pub(crate) type Theirs = [OwnedFd; 3];
+pub(crate) type ChildStdio = [OwnedFd; 3];
 
 /// Makes both ends. Without `stdin` there is an end of file at once.
 ///
@@ -32,14 +32,14 @@ pub(crate) type Theirs = [OwnedFd; 3];
 ///
 /// # Errors
 /// The kernel's: too many descriptors, or no pseudo-terminals.
-pub(crate) fn make(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(Ours, Theirs)> {
+pub(crate) fn make(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     match terminal {
         Some(size) => on_terminal(stdin, size, uid),
         None => on_pipes(stdin, uid),
     }
 }
 
-fn on_pipes(stdin: bool, uid: u32) -> io::Result<(Ours, Theirs)> {
+fn on_pipes(stdin: bool, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     let (out, their_out) = pipe_with(PipeFlags::CLOEXEC)?;
     let (err, their_err) = pipe_with(PipeFlags::CLOEXEC)?;
     let (input, their_in) = if stdin {
@@ -51,7 +51,7 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(Ours, Theirs)> {
     };
     give(&their_out, uid);
     give(&their_err, uid);
-    let ours = Ours {
+    let ours = ParentStdio {
         stdin: input,
         stdout: Box::new(pipe::Receiver::from_owned_fd(out)?),
         stderr: Some(Box::new(pipe::Receiver::from_owned_fd(err)?)),
@@ -60,7 +60,7 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(Ours, Theirs)> {
     Ok((ours, [their_in, their_out, their_err]))
 }
 
-fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(Ours, Theirs)> {
+fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;
     unlockpt(&master)?;
@@ -72,9 +72,9 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(Ours, T
     let (resized, typed) = (master.try_clone()?, master.try_clone()?);
     // Tokio knows no terminals, and reads and writes them as it does pipes.
     let typed = stdin.then(|| pipe::Sender::from_owned_fd_unchecked(typed)).transpose()?;
-    let ours = Ours {
-        stdin: typed.map(|to| Box::new(Keyboard { to, ends: b"\x04" }) as Box<_>),
-        stdout: Box::new(Screen(pipe::Receiver::from_owned_fd_unchecked(master)?)),
+    let ours = ParentStdio {
+        stdin: typed.map(|to| Box::new(PtyWriter { to, ends: b"\x04" }) as Box<_>),
+        stdout: Box::new(PtyReader(pipe::Receiver::from_owned_fd_unchecked(master)?)),
         stderr: None,
         // A terminal that is gone has no size.
         resize: Some(Box::new(move |size| _ = tcsetwinsize(&resized, window(size)))),
@@ -97,9 +97,9 @@ fn window(size: TerminalSize) -> Winsize {
 }
 
 /// What is shown on a terminal.
-struct Screen(pipe::Receiver);
+struct PtyReader(pipe::Receiver);
 
-impl AsyncRead for Screen {
+impl AsyncRead for PtyReader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.0).poll_read(cx, into)) {
             // Nobody has the terminal open any more.
@@ -110,13 +110,13 @@ impl AsyncRead for Screen {
 }
 
 /// What is typed on a terminal.
-struct Keyboard {
+struct PtyWriter {
     to: pipe::Sender,
     /// What ends the input: after a line that was begun, the first one only hands over that line.
     ends: &'static [u8],
 }
 
-impl AsyncWrite for Keyboard {
+impl AsyncWrite for PtyWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let count = ready!(Pin::new(&mut self.to).poll_write(cx, bytes))?;
         if let Some(last) = bytes[..count].last() {

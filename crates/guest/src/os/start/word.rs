@@ -23,7 +23,7 @@ pub(super) type Said = [u32; 4];
 #[derive(Debug)]
 pub(super) enum Word {
     /// None when there was no room for it. What it would be asked fails then.
-    Listener(Option<OwnedFd>),
+    Disconnect(Option<OwnedFd>),
     Last(Said),
 }
 
@@ -82,7 +82,7 @@ pub(super) fn hear(from: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     match count {
         0 => Ok(None),
-        1 => Ok(Some(Word::Listener(listener))),
+        1 => Ok(Some(Word::Disconnect(listener))),
         16 => Ok(Some(Word::Last([word(0), word(4), word(8), word(12)]))),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -103,7 +103,7 @@ mod tests {
         say_listener(theirs.as_raw_fd(), file.as_raw_fd()).unwrap();
         say_last(theirs.as_raw_fd(), [1, 2, 3, u32::MAX]);
         drop(theirs);
-        let Some(Word::Listener(Some(got))) = hear(ours.as_fd()).unwrap() else { panic!("a descriptor") };
+        let Some(Word::Disconnect(Some(got))) = hear(ours.as_fd()).unwrap() else { panic!("a descriptor") };
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
         assert_eq!(inode(got.as_fd()), inode(file.as_fd()));
         assert!(rustix::io::fcntl_getfd(&got).unwrap().contains(rustix::io::FdFlags::CLOEXEC));

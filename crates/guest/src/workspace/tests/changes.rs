@@ -99,7 +99,7 @@ fn what_an_earlier_guest_remembered_counts() {
     world.write("a", OpenMode::Create, "one").unwrap();
     world.write("a", OpenMode::Overwrite, "two").unwrap();
     let json = serde_json::to_vec(&world.memory.touched()).unwrap();
-    let later = World { memory: Memory::default(), ..world };
+    let later = World { memory: FileTracker::default(), ..world };
     later.memory.recall(&json).unwrap();
     assert_eq!(later.list("")[0].version, 2);
     assert_eq!(later.edit("a", "two", "three").unwrap().file.version, 3);
@@ -109,10 +109,10 @@ fn what_an_earlier_guest_remembered_counts() {
 #[test]
 fn the_least_lately_touched_is_forgotten_first() {
     let world = World::new();
-    let print = |it: u8| print::Print::of_content(&[it], &rustix::fs::stat(world.dir.path()).unwrap());
+    let print = |it: u8| fingerprint::Print::of_content(&[it], &rustix::fs::stat(world.dir.path()).unwrap());
     for it in 0..10_002 {
-        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", memory::By::Tool);
-        world.memory.touch(b"0", &print(0), "t", memory::By::Tool);
+        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", tracker::By::Tool);
+        world.memory.touch(b"0", &print(0), "t", tracker::By::Tool);
     }
     let all = world.memory.touched();
     assert_eq!(all.len(), 10_000);

@@ -161,7 +161,7 @@ fn a_file_of_many_blocks_is_searched_as_one() {
 mod as_ripgrep {
     use proptest::prelude::*;
 
-    use super::super::super::hunt::{Block, Hunt};
+    use super::super::super::line_search::{Block, Hunt};
 
     proptest! {
         /// Blocks are searched, and lines are meant.

@@ -305,7 +305,7 @@ fn w19_names_that_are_swapped_all_the_time_lead_nowhere_outside() {
         });
         let (mut read, mut refused) = (0, 0);
         while !swapping.is_finished() {
-            let mut look = |text: Tried<TextRange>| match text {
+            let mut look = |text: OperationResult<TextRange>| match text {
                 Ok(text) => {
                     assert!(text.lines.iter().all(|it| it == "inside"), "{text:?}");
                     read += 1;

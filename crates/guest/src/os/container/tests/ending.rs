@@ -6,7 +6,7 @@ use super::*;
 const HIDERS: &str = "trap '' TERM; sleep 1000 & (sleep 1001 &) ; setsid sleep 1002 & \
     setsid sh -c 'trap \"\" TERM; env -i sleep 1003; :' & sleep 0.05; echo ready";
 
-async fn begin(container: &Container, plan: Plan) -> Process {
+async fn begin(container: &Container, plan: SpawnSpec) -> Process {
     let mut process = container.start(plan).await.unwrap();
     let mut ready = [0; 6];
     process.stdout.read_exact(&mut ready).await.unwrap();
@@ -17,14 +17,14 @@ async fn begin(container: &Container, plan: Plan) -> Process {
 async fn a_tree_is_ended_however_it_hides_and_no_other_is() {
     for user in [Some(myself()), is_root().then_some(STRANGER)].into_iter().flatten() {
         let container = here();
-        let plan = |mark, text: &str| Plan { mark: Mark(mark), user: user.clone(), ..script(text) };
+        let plan = |mark, text: &str| SpawnSpec { mark: TreeId(mark), user: user.clone(), ..script(text) };
         let hiding = begin(&container, plan(1, &format!("{HIDERS}; wait"))).await;
         let other = begin(&container, plan(2, "echo ready; exec sleep 1000")).await;
-        assert_eq!(container.count(Mark(1)).await, 6);
-        assert!(container.end(Mark(1), GRACE).await);
-        assert_eq!((container.count(Mark(1)).await, container.count(Mark(2)).await), (0, 1));
+        assert_eq!(container.count(TreeId(1)).await, 6);
+        assert!(container.end(TreeId(1), GRACE).await);
+        assert_eq!((container.count(TreeId(1)).await, container.count(TreeId(2)).await), (0, 1));
         assert_eq!(hiding.exit.await.unwrap(), Exit::Signal(9));
-        assert!(container.end(Mark(2), GRACE).await);
+        assert!(container.end(TreeId(2), GRACE).await);
         assert_eq!(other.exit.await.unwrap(), Exit::Signal(15));
     }
 }
@@ -34,9 +34,9 @@ async fn what_a_command_left_is_counted_and_ended() {
     let container = here();
     let process = begin(&container, script(HIDERS)).await;
     assert_eq!(process.exit.await.unwrap(), Exit::Code(0));
-    assert_eq!(container.count(Mark(1)).await, 5);
-    assert!(container.end(Mark(1), GRACE).await);
-    assert_eq!(container.count(Mark(1)).await, 0);
+    assert_eq!(container.count(TreeId(1)).await, 5);
+    assert!(container.end(TreeId(1), GRACE).await);
+    assert_eq!(container.count(TreeId(1)).await, 0);
 }
 
 #[tokio::test]
@@ -44,10 +44,10 @@ async fn who_obeys_is_not_waited_for() {
     let container = here();
     let begun = Instant::now();
     let obeying = begin(&container, script("trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done")).await;
-    assert!(container.end(Mark(1), Duration::from_secs(60)).await);
+    assert!(container.end(TreeId(1), Duration::from_secs(60)).await);
     assert_eq!(obeying.exit.await.unwrap(), Exit::Code(5));
-    let stopped = begin(&container, Plan { mark: Mark(2), ..script("echo ready; kill -STOP $$") }).await;
-    assert!(container.end(Mark(2), Duration::from_secs(60)).await);
+    let stopped = begin(&container, SpawnSpec { mark: TreeId(2), ..script("echo ready; kill -STOP $$") }).await;
+    assert!(container.end(TreeId(2), Duration::from_secs(60)).await);
     assert_eq!(stopped.exit.await.unwrap(), Exit::Signal(15));
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
@@ -58,13 +58,13 @@ async fn a_tree_that_grows_while_it_is_ended_is_ended() {
     let text = "trap '' TERM; g() { while :; do (sleep 0.01; :) & (setsid sleep 1000 &) ; sleep 0.005; done; }; \
         g & g & echo ready; g";
     let growing = begin(&container, script(text)).await;
-    assert!(container.end(Mark(1), GRACE).await);
-    assert_eq!(container.count(Mark(1)).await, 0);
+    assert!(container.end(TreeId(1), GRACE).await);
+    assert_eq!(container.count(TreeId(1)).await, 0);
     assert_eq!(growing.exit.await.unwrap(), Exit::Signal(9));
 }
 
 #[tokio::test]
 async fn a_mark_that_nobody_has_is_gone() {
-    assert!(here().end(Mark(9), GRACE).await);
-    assert_eq!(here().count(Mark(9)).await, 0);
+    assert!(here().end(TreeId(9), GRACE).await);
+    assert_eq!(here().count(TreeId(9)).await, 0);
 }

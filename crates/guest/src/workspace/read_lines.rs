@@ -7,10 +7,10 @@ use memchr::memchr;
 use rustix::fs::fstat;
 
 use super::Work;
-use super::bytes::READER;
-use super::memory::By;
-use super::print::{MAX_READ, Print};
-use crate::files::error::Tried;
+use super::fingerprint::{MAX_READ, Print};
+use super::read_range::READER;
+use super::tracker::By;
+use crate::files::error::OperationResult;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
 
@@ -24,7 +24,7 @@ const MOST_LINES: u64 = 100_000;
 const BLOCK: usize = 256 << 10;
 
 impl Work<'_> {
-    pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> Tried<TextRange> {
+    pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> OperationResult<TextRange> {
         let (there, real) = self.root.look(path)?;
         let file = there.read()?;
         let mut reading = Reading::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
@@ -45,7 +45,7 @@ impl Work<'_> {
     }
 
     /// A file that grows all the time ends where it ended at first.
-    fn stream(&self, file: &std::fs::File, reading: &mut Reading) -> Tried<()> {
+    fn stream(&self, file: &std::fs::File, reading: &mut Reading) -> OperationResult<()> {
         let mut source = file.take(file.metadata()?.len());
         let (mut block, mut rest) = (vec![0; BLOCK], 0);
         while !self.stop.is_set() {

@@ -3,12 +3,12 @@
 use rustix::fs::FileType;
 
 use super::Work;
-use super::item::{kind, text};
+use super::entry::{kind, text};
 use crate::files::dir::join;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::gitignore::Ignored;
 use crate::files::resolve::{There, look_at};
-use crate::files::walk::{Met, Walk, WalkLimits};
+use crate::files::walk::{Walk, WalkEntry, WalkLimits};
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
@@ -22,7 +22,7 @@ impl Work<'_> {
         pattern: &str,
         gitignore: bool,
         bounds: SearchLimits,
-    ) -> Tried<WorkspaceReply> {
+    ) -> OperationResult<WorkspaceReply> {
         let pattern = Pattern::parse(pattern)?;
         let (there, real) = self.root.look(path)?;
         there.expect_dir()?;
@@ -44,7 +44,7 @@ impl Work<'_> {
     }
 
     /// A regular file that was met, or a link to one.
-    fn file(&self, path: &str, real: &[u8], met: &Met) -> Option<WorkspaceEntry> {
+    fn file(&self, path: &str, real: &[u8], met: &WalkEntry) -> Option<WorkspaceEntry> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;
         }

@@ -4,19 +4,19 @@ use rustix::fs::{FileType, Stat, fstat};
 
 use super::Work;
 use crate::files::FinalLink;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::{There, target};
 use crate::protocol::workspace::{EntryKind, WorkspaceEntry, WorkspaceErrorCode};
 
 impl Work<'_> {
     /// What is at a path.
-    pub(super) fn stat(&self, path: &str) -> Tried<WorkspaceEntry> {
+    pub(super) fn stat(&self, path: &str) -> OperationResult<WorkspaceEntry> {
         let (there, real) = self.root.look(path)?;
         Ok(self.item(path.to_owned(), &there.stat, &real))
     }
 
     /// Makes a directory.
-    pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> Tried<WorkspaceEntry> {
+    pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> OperationResult<WorkspaceEntry> {
         let mut place = self.root.place(path, FinalLink::Target, parents)?;
         if let Some(there) = &place.there {
             return match there.expect_dir() {
@@ -59,7 +59,7 @@ impl Work<'_> {
     }
 
     /// What an entry is, or leads to inside, and where that is; `None` for a link that leads nowhere.
-    pub(super) fn behind(&self, real: &[u8], there: &There) -> Tried<Option<(Stat, Vec<u8>)>> {
+    pub(super) fn behind(&self, real: &[u8], there: &There) -> OperationResult<Option<(Stat, Vec<u8>)>> {
         if !there.is(FileType::Symlink) {
             return Ok(Some((there.stat, real.to_vec())));
         }

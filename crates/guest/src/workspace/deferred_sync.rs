@@ -33,7 +33,7 @@ pub(super) struct Replaced {
 
 /// What acts left.
 #[derive(Debug, Default)]
-pub(super) struct Afterwards(Mutex<Waiting>);
+pub(super) struct DeferredSync(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -42,7 +42,7 @@ struct Waiting {
     awaited: bool,
 }
 
-impl Afterwards {
+impl DeferredSync {
     pub(super) fn add(&self, replaced: Replaced) {
         self.waiting().replaced.push(replaced);
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_settles_what_the_others_leave_in_a_moment_and_at_once_when_it_is_much() {
-        let (dir, left) = (tempfile::tempdir().unwrap(), Afterwards::default());
+        let (dir, left) = (tempfile::tempdir().unwrap(), DeferredSync::default());
         let few = || left.add(replaced(dir.path(), 10));
         assert_eq!(left.pause(), None);
         few();

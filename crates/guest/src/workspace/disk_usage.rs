@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rustix::fs::FileType;
 
 use super::Work;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::look_at;
 use crate::files::walk::{Walk, WalkLimits};
 use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
@@ -19,7 +19,7 @@ const MAX_LINKED: usize = 1 << 20;
 impl Work<'_> {
     /// Counts what lies on the disk once, whatever names it has, so that a file with holes is as large as it is there. What is mounted is not of the
     /// workspace, and not counted.
-    pub(super) fn measure(&self, bounds: SearchLimits) -> Tried<WorkspaceReply> {
+    pub(super) fn measure(&self, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {

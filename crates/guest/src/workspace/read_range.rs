@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Work;
-use super::memory::By;
-use super::print::Print;
-use crate::files::error::Tried;
+use super::fingerprint::Print;
+use super::tracker::By;
+use crate::files::error::OperationResult;
 use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 
 /// Who reads has no name in an act; this is the tool that does.
@@ -18,7 +18,7 @@ pub(super) const READER: &str = "read_file";
 const MOST: usize = MAX_TOLD / 2;
 
 impl Work<'_> {
-    pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> Tried<WorkspaceReply> {
+    pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> OperationResult<WorkspaceReply> {
         let (there, real) = self.root.look(path)?;
         let file = there.read()?;
         let print = Print::of(&file)?;

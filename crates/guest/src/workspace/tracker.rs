@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::changed::Index;
-use super::print::{Print, Stamp};
+use super::change_scan::Index;
+use super::fingerprint::{Print, Stamp};
 use crate::protocol::workspace::TrackedFile;
 use crate::protocol::{ErrorCode, RpcError};
 
@@ -15,7 +15,7 @@ const MAX_TOUCHED: usize = 10_000;
 
 /// Of one workspace.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct FileTracker {
     table: Mutex<Table>,
     /// What the last look at the whole workspace met.
     pub(super) index: Mutex<Option<Index>>,
@@ -55,7 +55,7 @@ pub(super) enum By {
     Finding,
 }
 
-impl Memory {
+impl FileTracker {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

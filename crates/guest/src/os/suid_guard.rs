@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 
 use self::change::{Done, Own};
 use self::listener::Pending;
-use crate::os::filter::Filter;
+use crate::os::seccomp::Filter;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Calls that are answered at once, whoever makes them: each takes a thread, and those are for files of hosts too.
@@ -40,14 +40,14 @@ pub(crate) enum Rule {
     /// Nobody inside is root, PID 1 neither.
     Rootless,
     /// By a filter that asks.
-    Kept(Arc<Keeper>),
+    Kept(Arc<SuidBroker>),
     /// This kernel cannot.
     Impossible,
 }
 
 /// What answers the calls.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct SuidBroker {
     own: Own,
     flags: u64,
     places: Arc<Semaphore>,
@@ -76,7 +76,7 @@ impl Rule {
         // Kernels with flags for a listener can give callers files, too.
         let keeper = listener::flags().and_then(|flags| Ok((flags, Own::find(flags != 0)?)));
         keeper.map_or(Self::Impossible, |(flags, own)| {
-            Self::Kept(Arc::new(Keeper { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
+            Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
         })
     }
 
@@ -117,7 +117,7 @@ impl Rule {
 }
 
 /// One call after the other, until no process is left that could make one.
-async fn attend(keeper: Arc<Keeper>, listener: Arc<OwnedFd>) {
+async fn attend(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
     let Ok(calls) = listener::watched(Arc::clone(&listener)) else { return };
     while let Ok(mut ready) = calls.readable().await {
         match listener::pending(&*listener) {
@@ -137,7 +137,7 @@ async fn attend(keeper: Arc<Keeper>, listener: Arc<OwnedFd>) {
     }
 }
 
-impl Keeper {
+impl SuidBroker {
     /// Takes one call and answers it. A caller that is gone needs no answer.
     fn answer(&self, listener: &OwnedFd) {
         let Ok(call) = listener::receive(listener) else { return };

@@ -7,11 +7,11 @@ use rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
 
 use super::Work;
-use super::item::{kind, text};
+use super::entry::{kind, text};
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::files::resolve::{There, look_at, target};
-use crate::files::walk::{Met, Walk, WalkLimits, by_parts};
+use crate::files::walk::{Walk, WalkEntry, WalkLimits, by_parts};
 use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// Files and links that are told at once, at most.
@@ -21,7 +21,7 @@ const MOST: usize = 20_000;
 const MOST_BYTES: usize = 2 << 20;
 
 impl Work<'_> {
-    pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> Tried<WorkspaceReply> {
+    pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
         let bad = |_| FsError::saying(WorkspaceErrorCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
@@ -45,7 +45,7 @@ impl Work<'_> {
     }
 
     /// Nothing for what went meanwhile.
-    fn sum(&self, met: &Met) -> Option<FileDigest> {
+    fn sum(&self, met: &WalkEntry) -> Option<FileDigest> {
         let there = look_at(&met.dir, &met.name).ok()??;
         let (path, odd) = text(&met.path);
         let kind = kind(&there.stat);

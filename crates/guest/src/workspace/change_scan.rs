@@ -11,10 +11,10 @@ use std::time::SystemTime;
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 
 use super::Work;
-use super::item::text;
-use super::memory::{By, Memory};
-use super::print::Print;
-use crate::files::error::Tried;
+use super::entry::text;
+use super::fingerprint::Print;
+use super::tracker::{By, FileTracker};
+use crate::files::error::OperationResult;
 use crate::files::walk::{Walk, WalkLimits, by_parts};
 use crate::protocol::workspace::{ChangeReport, SearchLimits};
 
@@ -60,7 +60,7 @@ enum News {
     Deleted,
 }
 
-impl Memory {
+impl FileTracker {
     fn index(&self) -> MutexGuard<'_, Option<Index>> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +83,7 @@ impl Work<'_> {
         exclude: &[String],
         bounds: SearchLimits,
         tool: &str,
-    ) -> Tried<ChangeReport> {
+    ) -> OperationResult<ChangeReport> {
         let at_ns = now_ns();
         let look = self.look_at_all(exclude, bounds)?;
         let news = self.news(&look, hints, at_ns);
@@ -114,7 +114,7 @@ impl Work<'_> {
         Ok(changes)
     }
 
-    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> Tried<Look> {
+    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> OperationResult<Look> {
         let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
         let mut files = Vec::new();

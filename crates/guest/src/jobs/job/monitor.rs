@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::pipe::Pipe;
+use super::reader::Pipe;
 use super::{Ended, Job, Order, now_ms};
-use crate::os::machine::{Exit, Machine, Process};
+use crate::os::machine::{Exit, Process, ProcessBackend};
 use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
-use crate::secrets::Lent;
+use crate::secrets::CommandSecrets;
 
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -23,9 +23,9 @@ const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
 const ORPHANED: Duration = Duration::from_secs(5);
 
 /// Attends a command from its start to its end.
-pub(super) struct Attendant {
+pub(super) struct Monitor {
     job: Arc<Job>,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn ProcessBackend>,
     /// Processes that had been ended for memory when it began.
     oom_before: u64,
     stdout: Pipe,
@@ -36,7 +36,7 @@ pub(super) struct Attendant {
     /// Who waited last is gone, and when that ends the command.
     orphaned: Option<(u64, Instant)>,
     /// Files that it alone has.
-    lent: Option<Lent>,
+    lent: Option<CommandSecrets>,
 }
 
 /// Its own process ended, and its pipes are still open.
@@ -71,11 +71,11 @@ enum Why {
     Stop(ExecState, Duration),
 }
 
-impl Attendant {
+impl Monitor {
     pub(super) fn new(
         job: Arc<Job>,
-        (process, lent): (Process, Lent),
-        machine: Arc<dyn Machine>,
+        (process, lent): (Process, CommandSecrets),
+        machine: Arc<dyn ProcessBackend>,
         limits: &ExecTimeouts,
     ) -> Self {
         Self {

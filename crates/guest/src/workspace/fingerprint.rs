@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{Stat, fstat};
 use sha2::{Digest as _, Sha256};
 
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 
 /// Bytes of a file up to which its content is read to tell it; beyond, its size, time and inode have to do.
 pub(super) const MAX_READ: u64 = 8 << 20;
@@ -43,7 +43,7 @@ impl Print {
     }
 
     /// Of what a file holds.
-    pub(super) fn of(file: &File) -> Tried<Self> {
+    pub(super) fn of(file: &File) -> OperationResult<Self> {
         let stat = fstat(file)?;
         let mut print = Self::of_stat(&stat);
         if print.size <= MAX_READ {

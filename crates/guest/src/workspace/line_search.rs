@@ -17,7 +17,7 @@ use regex_syntax::hir::{
 };
 
 use crate::files::error::FsError;
-use crate::files::error::Tried;
+use crate::files::error::OperationResult;
 use crate::protocol::patterns::MAX_PATTERN;
 use crate::protocol::workspace::{GrepMatch, WorkspaceErrorCode};
 
@@ -44,7 +44,7 @@ pub(super) struct Hunt {
 }
 
 impl Hunt {
-    pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> Tried<Self> {
+    pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> OperationResult<Self> {
         let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
             return Err(bad(format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", pattern.len())));

@@ -19,9 +19,9 @@ const MAX_VALUE: usize = 1 << 10;
 const STUB: usize = 32;
 
 /// Values in all the forms in which programs write them. Its `Debug` is blank: they are secrets.
-pub(crate) struct Sought(AhoCorasick);
+pub(crate) struct SecretMatcher(AhoCorasick);
 
-impl Sought {
+impl SecretMatcher {
     /// `None` when there is nothing to look for: values of less than 8 bytes are found in any file by chance.
     pub(crate) fn new<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let (mut patterns, mut room) = (Vec::new(), MAX_FORMS);
@@ -44,7 +44,7 @@ impl Sought {
     }
 }
 
-impl fmt::Debug for Sought {
+impl fmt::Debug for SecretMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sought")
     }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn values_are_found_in_every_form_and_short_ones_are_not_looked_for() {
         let values: [&[u8]; 3] = [b"hunter2hunter2\n", b"short", b"\xff\xfe\x00\x01binary"];
-        let sought = Sought::new(values.into_iter()).unwrap();
+        let sought = SecretMatcher::new(values.into_iter()).unwrap();
         for (content, found) in [
             (&b"key=hunter2hunter2;"[..], true),
             (b"68756e74657232" as &[u8], false),
@@ -69,13 +69,13 @@ mod tests {
         ] {
             assert_eq!(sought.is_in(content), found, "{}", content.escape_ascii());
         }
-        assert!(Sought::new([&b"short"[..]].into_iter()).is_none());
+        assert!(SecretMatcher::new([&b"short"[..]].into_iter()).is_none());
     }
 
     #[test]
     fn memory_is_bounded_and_what_has_no_room_is_found_as_it_is() {
         let values: Vec<Vec<u8>> = (0..200).map(|it| format!("{it:04}").repeat(250).into_bytes()).collect();
-        let sought = Sought::new(values.iter().map(Vec::as_slice)).unwrap();
+        let sought = SecretMatcher::new(values.iter().map(Vec::as_slice)).unwrap();
         assert!(sought.0.memory_usage() < 64 << 20, "{}", sought.0.memory_usage());
         assert!(sought.is_in(&values[199]) && sought.is_in(&values[0]));
         assert!(sought.is_in(hex::encode(&values[0]).as_bytes()));

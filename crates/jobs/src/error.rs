@@ -1,4 +1,4 @@
-//! What a caller can do something about.
+//! Errors of requests for jobs.
 
 use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{Error as Runtime, JobId};
@@ -6,7 +6,7 @@ use coracle_runtime::{Error as Runtime, JobId};
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Requests that were not carried out.
+/// A request that was not carried out.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -53,12 +53,12 @@ pub struct Job {
     pub ended_ms: Option<u64>,
     /// It runs as root inside.
     pub as_root: bool,
-    /// Somebody waits for it, or waited.
+    /// A call waits for it, or waited.
     pub foreground: bool,
 }
 
 impl Job {
-    /// What the guest tells of the job that was asked for.
+    /// Reads the guest's description of the requested job.
     pub(crate) fn of(id: JobId, told: protocol::JobInfo) -> Self {
         let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
         let state = state(&end);
@@ -120,13 +120,13 @@ fn state(end: &protocol::ExecStatus) -> State {
     }
 }
 
-/// All jobs of a container, oldest first: commands that somebody waits for are among them.
+/// All jobs of a container, oldest first, with the commands of running calls.
 ///
 /// # Errors
 /// Those of the link.
 pub async fn list(link: &Link) -> Result<Vec<Job>> {
     let told = link.jobs().await?;
-    // What has no id cannot be asked for, so it is no job of ours.
+    // An invalid id cannot be requested later.
     Ok(told.into_iter().filter_map(|it| Some(Job::of(JobId::parse(&it.job).ok()?, it))).collect())
 }
 

@@ -2,12 +2,12 @@
 //!
 //! The guest of a container remembers them; here are the typed requests to it, on top of a
 //! [`Link`](coracle_runtime::Link). [`start`] begins a [`Job`], [`poll`] and [`list`] look at it, [`wait`] waits for an
-//! [`Event`], [`read`] and [`search`] go through what it printed, [`cancel`] ends it.
+//! [`WaitFor`], [`read`] and [`search`] go through what it printed, [`cancel`] ends it.
 //!
 //! **Invariant:** a job that failed, timed out or was cancelled is an answer, not an [`Error`].
-//! **Invariant:** what a guest says is only data: an id is the one that was asked for, a text is cut at our limits, and
-//! where a page ends is counted by us.
-//! **Invariant:** nobody polls: a wait is one question with one answer.
+//! **Invariant:** a guest's reply is untrusted data: the id is the requested one, text is cut at our limits, and the end
+//! of a page is counted here.
+//! **Invariant:** no polling: a wait is one request with one reply.
 
 #![warn(missing_docs)]
 
@@ -28,6 +28,6 @@ pub use job::{Job, State, list, signal_name};
 pub use read::{MAX_PAGE, Page, Read, read};
 pub use search::{Found, Search, search};
 pub use start::{Started, start};
-pub use tail::{MAX_LINES, Polled, Tail, poll};
+pub use tail::{JobStatus, MAX_LINES, Tail, poll};
 pub use text::Format;
-pub use wait::{Event, InvalidPort, Port, Reason, Wait, Waited, wait};
+pub use wait::{InvalidPort, Port, Wait, WaitFor, WaitOutcome, WaitResult, wait};

@@ -9,7 +9,7 @@ use crate::{Format, Position, Result, StreamSelector};
 /// Bytes of a page, at most.
 pub const MAX_PAGE: u64 = 1 << 20;
 
-/// Asks for a page.
+/// A request for a page.
 #[derive(Clone, Debug)]
 pub struct Read {
     /// Of which job.
@@ -78,7 +78,7 @@ pub async fn read(link: &Link, ask: Read) -> Result<Page> {
     let piece = if format == Format::Text { limit.max(LONGEST as u64) } else { limit };
     let (told, bytes) = link.read(protocol::ReadRequest { job: job.to_string(), part, from, limit: piece }).await?;
     let page = Page::of(told, bytes, limit, format);
-    // Who names a byte gets it, whatever it is.
+    // A named byte is returned even within a character.
     let named = matches!(from, Position::Offset(it) if u64::try_from(it) == Ok(page.offset));
     Ok(if format == Format::Text && !named { page.without_rest() } else { page })
 }

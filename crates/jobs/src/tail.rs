@@ -23,23 +23,23 @@ pub struct Tail {
     pub total: u64,
 }
 
-/// A job, and the last that it printed.
+/// A job and its last lines.
 #[derive(Clone, Debug)]
-pub struct Polled {
+pub struct JobStatus {
     /// As it is.
     pub job: Job,
     /// Its last lines. They may be newer than the state, never older.
     pub tail: Tail,
 }
 
-/// Looks at a job.
+/// The status of a job.
 ///
 /// # Errors
 /// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
-pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<Polled> {
-    // The job first: who sees its end shall have seen its output.
+pub async fn poll(link: &Link, id: &JobId, lines: u32) -> Result<JobStatus> {
+    // The job first, so that the lines of an ended job are complete.
     let job = Job::of(id.clone(), link.job(id).await?);
-    Ok(Polled { tail: tail(link, id, lines).await?, job })
+    Ok(JobStatus { tail: tail(link, id, lines).await?, job })
 }
 
 pub(crate) async fn tail(link: &Link, id: &JobId, lines: u32) -> Result<Tail> {

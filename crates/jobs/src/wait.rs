@@ -1,4 +1,4 @@
-//! Waiting for what happens to a job.
+//! Waits for a job's output, port, silence or end.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::tail::{Tail, last_lines, tail};
 use crate::{Job, LineMatch, Result};
 
-/// Something to wait for beside the job's end.
+/// A condition to wait for, beside the job's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WaitFor {
     /// A line matches a regular expression.
     Line {
         /// The expression, of at most 1 KiB.
@@ -27,14 +27,14 @@ pub enum Event {
     Idle(Duration),
 }
 
-/// Asks to wait.
+/// A request to wait.
 #[derive(Clone, Debug)]
 pub struct Wait {
     /// For which job.
     pub job: JobId,
     /// The first of these ends the wait, and so does the end of the job. One of a kind: of several the last counts.
-    pub events: Vec<Event>,
-    /// When nobody waits any longer.
+    pub events: Vec<WaitFor>,
+    /// The longest wait.
     pub limit: Duration,
     /// Lines of output that are told with the answer.
     pub lines: u32,
@@ -43,7 +43,7 @@ pub struct Wait {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum WaitOutcome {
     /// The job ended.
     Exit,
     /// A line matched.
@@ -56,11 +56,11 @@ pub enum Reason {
     Timeout,
 }
 
-/// What a wait came to.
+/// The result of a wait.
 #[derive(Clone, Debug)]
-pub struct Waited {
+pub struct WaitResult {
     /// Why it ended.
-    pub reason: Reason,
+    pub reason: WaitOutcome,
     /// The line that matched.
     pub found: Option<LineMatch>,
     /// The job as it is.
@@ -76,21 +76,21 @@ pub struct Waited {
 /// # Errors
 /// [`Error::Invalid`](crate::Error::Invalid) for what is no pattern; [`Error::NoSuchJob`](crate::Error::NoSuchJob); those
 /// of the link.
-pub async fn wait(link: &Link, ask: Wait) -> Result<Waited> {
+pub async fn wait(link: &Link, ask: Wait) -> Result<WaitResult> {
     let (told, bytes) = link.wait(question(&ask)).await?;
     let protocol::WaitResult { reason, found, job, ms, tail: page } = told;
     let tail = match page {
         Some(page) => Tail::of(page, bytes),
-        // A guest of before tells the lines when it is asked for them alone.
+        // An older guest needs a request of its own for the lines.
         None => tail(link, &ask.job, ask.lines).await?,
     };
-    Ok(Waited {
+    Ok(WaitResult {
         reason: match reason {
-            protocol::WaitOutcome::Exit => Reason::Exit,
-            protocol::WaitOutcome::Pattern => Reason::Regex,
-            protocol::WaitOutcome::Port => Reason::Port,
-            protocol::WaitOutcome::Idle => Reason::Idle,
-            protocol::WaitOutcome::Limit => Reason::Timeout,
+            protocol::WaitOutcome::Exit => WaitOutcome::Exit,
+            protocol::WaitOutcome::Pattern => WaitOutcome::Regex,
+            protocol::WaitOutcome::Port => WaitOutcome::Port,
+            protocol::WaitOutcome::Idle => WaitOutcome::Idle,
+            protocol::WaitOutcome::Limit => WaitOutcome::Timeout,
         },
         found,
         job: Job::of(ask.job, job),
@@ -112,9 +112,9 @@ fn question(ask: &Wait) -> protocol::WaitRequest {
     };
     for event in &ask.events {
         match event {
-            Event::Line { pattern, from } => (question.pattern, question.from) = (Some(pattern.clone()), *from),
-            Event::Port(port) => question.port = Some(port.to_string()),
-            Event::Idle(time) => question.idle_ms = Some(ms(*time)),
+            WaitFor::Line { pattern, from } => (question.pattern, question.from) = (Some(pattern.clone()), *from),
+            WaitFor::Port(port) => question.port = Some(port.to_string()),
+            WaitFor::Idle(time) => question.idle_ms = Some(ms(*time)),
         }
     }
     question
@@ -131,7 +131,7 @@ pub struct Port {
     port: u16,
 }
 
-/// Something that is no port.
+/// A text that is not a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no port from 1 to 65535 and no `address:port`")]
 pub struct InvalidPort(String);
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn events_become_one_question() {
         let events = vec![
-            Event::Line { pattern: "up".into(), from: Some(-5) },
-            Event::Port(Port::parse("80").unwrap()),
-            Event::Idle(Duration::from_millis(100)),
+            WaitFor::Line { pattern: "up".into(), from: Some(-5) },
+            WaitFor::Port(Port::parse("80").unwrap()),
+            WaitFor::Idle(Duration::from_millis(100)),
         ];
         let job = JobId::parse("0123abcd").unwrap();
         let question = question(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });

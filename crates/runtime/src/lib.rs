@@ -50,6 +50,7 @@ pub use coracle_host::hardened as git;
 pub use coracle_host::resolver::{Unresolved, addresses_public};
 pub use coracle_protocol::patterns::Pattern as PathPattern;
 pub use coracle_types::failure;
+pub use coracle_types::replacement;
 pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, EngineKind,
     Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,

@@ -20,6 +20,7 @@ mod name;
 mod path;
 mod process;
 mod redact;
+pub mod replacement;
 mod secret;
 mod size;
 mod user;

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::response::Result;
 use crate::{Code, Failure};
 
-/// Lets some calls run; the others wait in order.
+/// Lets a number of calls run at once; others wait in order.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     places: Semaphore,
@@ -16,17 +16,17 @@ pub struct ConcurrencyLimit {
     most: usize,
 }
 
-/// Nobody waits longer.
+/// The longest wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl ConcurrencyLimit {
-    /// So many run at once, and so many may wait.
+    /// Limits for running and for waiting calls.
     #[must_use]
     pub fn new(running: usize, waiting: usize) -> Self {
         Self { places: Semaphore::new(running), waiting: AtomicUsize::new(0), most: waiting }
     }
 
-    /// A place, when it is the caller's turn.
+    /// Waits for a permit.
     pub(crate) async fn acquire(&self) -> Result<SemaphorePermit<'_>> {
         if let Ok(place) = self.places.try_acquire() {
             return Ok(place);
@@ -47,7 +47,7 @@ fn busy<T>(why: &str) -> Result<T> {
     Err(Box::new(failure))
 }
 
-/// Counts whoever waits, also one who gives up.
+/// Counts waiting calls, and those that give up.
 struct Waiting<'a> {
     all: &'a AtomicUsize,
     others: usize,

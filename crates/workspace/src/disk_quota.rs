@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use crate::Warning;
 
-/// A look goes so far. What it did not meet does not count.
+/// Limits of a scan. Files beyond them do not count.
 pub(crate) const BOUNDS: SearchLimits = SearchLimits { most: 0, entries: 1_000_000, within_ms: 2000 };
 
-/// Between two looks at least.
+/// The shortest pause between two scans.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
-/// And so many times as long as a look takes, so that looking stays cheap.
+/// The pause in multiples of a scan's duration, so that scans stay cheap.
 const TIMES: u32 = 20;
 
-/// What is known of it.
+/// The disk usage of a workspace, against its limit.
 #[derive(Debug, Default)]
 pub(crate) struct DiskQuota(Mutex<DiskUsage>);
 
@@ -37,7 +37,7 @@ impl DiskQuota {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether to look now. Nobody else does until it [`ended`](Self::ended).
+    /// Whether a scan may start now. No other may until [`record_scan`](Self::record_scan).
     pub(crate) fn try_begin_scan(&self) -> bool {
         let mut seen = self.seen();
         let rests = seen.looking || seen.rests_until.is_some_and(|it| Instant::now() < it);
@@ -52,12 +52,12 @@ impl DiskQuota {
         seen.bytes = bytes.unwrap_or(seen.bytes);
     }
 
-    /// The files are gone.
+    /// Starts over after the files were lost.
     pub(crate) fn reset(&self) {
         self.seen().bytes = 0;
     }
 
-    /// What to say when it is too much.
+    /// The warning if the usage is above the limit.
     pub(crate) fn warning(&self, most: Option<ByteSize>) -> Option<Warning> {
         let (bytes, most) = (self.seen().bytes, most?);
         (bytes > most.0).then(|| full(bytes, most))

@@ -1,13 +1,13 @@
 //! The tools that an agent works with all day, on a container of its session.
 //!
 //! A [`Tool`] is one tool: its fields are the arguments, its comments the documentation, and [`Tool::run`] does it in a
-//! [`Workspace`] and gives an [`Response`]. A workspace gets its container from [`Sessions`], which somebody else implements,
+//! [`Workspace`] and gives a [`Response`]. A workspace gets its container from [`Sessions`], which somebody else implements,
 //! and speaks with the guest in it alone.
 //!
 //! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched by
 //! the guest, as the session's user.
-//! **Invariant:** what may have had an effect is never done twice; when its container goes away under it, that is told.
-//! **Invariant:** every answer has one message, and a failed one a code; texts of a program are data in it.
+//! **Invariant:** a request that may have had an effect is never repeated; if its container is lost, the response says so.
+//! **Invariant:** every response has one message, and a failed one a code; output of a program is data in it.
 //! **Invariant:** nothing here knows an engine, MCP, configuration or the command line.
 
 #![warn(missing_docs)]
@@ -25,7 +25,6 @@ mod paths;
 mod plural;
 mod prompt;
 mod python;
-mod replacement;
 mod response;
 mod run_code;
 pub mod schema;
@@ -40,6 +39,7 @@ mod workspace;
 
 pub use code::Code;
 pub use concurrency::ConcurrencyLimit;
+pub use coracle_runtime::replacement::{Reason, Recreated};
 pub use export::{
     Applied, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, SkippedFile, apply,
     changes, diff, digests, export,
@@ -50,7 +50,6 @@ pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, impor
 pub use language::Language;
 pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
-pub use replacement::{Reason, Recreated};
 pub use response::{ContainerRef, Cut, Failure, Response, Warning};
 pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};

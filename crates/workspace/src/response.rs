@@ -1,11 +1,11 @@
-//! What a tool says (workspace.md 0.1).
+//! The response of a tool (workspace.md 0.1).
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{Code, Reason, Recreated};
 
-/// The answer of a tool: one message, a value, and what else the caller should know.
+/// The response of a tool: a message, a value and warnings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response<T> {
     /// One line for a model.
@@ -16,25 +16,25 @@ pub struct Response<T> {
     pub failure: Option<Failure>,
     /// A limit cut the result.
     pub cut: Option<Cut>,
-    /// News that is not the answer.
+    /// Warnings beside the result.
     pub warnings: Vec<Warning>,
-    /// Where it was done; nowhere when no container was needed.
+    /// The container that gave it; none if no container was needed.
     pub container: Option<ContainerRef>,
 }
 
-/// What a limit left out.
+/// Results that a limit left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// How many items.
     pub omitted: u64,
-    /// There are no more than these.
+    /// Whether the number is exact, or a lower bound.
     pub exact: bool,
 }
 
-/// News that is not the answer.
+/// A warning beside the result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Warning {
-    /// What a caller can branch on.
+    /// The code that callers branch on.
     pub code: String,
     /// A sentence.
     pub message: String,
@@ -45,20 +45,20 @@ pub struct Warning {
 /// The container that did it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContainerRef {
-    /// Whose it is.
+    /// The session's name.
     pub session_id: String,
-    /// The how manieth of its role.
+    /// The generation number within its role.
     pub generation: u64,
 }
 
 /// A call that did not do what was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// What agents branch on.
+    /// The code that agents branch on.
     pub code: Code,
     /// One sentence.
     pub message: String,
-    /// What to do next, where whoever made it knows.
+    /// What to do next, if known.
     pub hint: Option<String>,
     /// The same call may succeed later.
     pub retryable: bool,
@@ -70,7 +70,7 @@ pub struct Failure {
 pub(crate) type Result<T, E = Box<Failure>> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A failure with nothing more to tell.
+    /// A failure without hint and details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let retryable = code.is_retryable();
         Self { code, message: message.into(), hint: None, retryable, details: Map::new() }
@@ -89,7 +89,7 @@ impl Failure {
 }
 
 impl Warning {
-    /// A warning with nothing more to tell.
+    /// A warning without details.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), details: Map::new() }
     }
@@ -102,7 +102,7 @@ impl From<&Recreated> for Warning {
 }
 
 impl Warning {
-    /// A container took another's place; `kept` is where its volume is.
+    /// Reports a replaced container; `kept` is the path of its volume.
     pub(crate) fn recreated(it: &Recreated, kept: &str) -> Self {
         let (code, files) = if it.files_lost {
             ("workspace_files_lost", "its files are gone too".to_owned())
@@ -111,7 +111,11 @@ impl Warning {
         };
         let outside = format!("files outside {kept}");
         let lost = if it.files_lost { "all files" } else { &outside };
-        let reason = it.reason.word();
+        // Sandboxes alone know these two.
+        let reason = match it.reason {
+            Reason::Restarted | Reason::NotReady => Reason::Crashed.as_str(),
+            reason => reason.as_str(),
+        };
         let message = match it.reason {
             Reason::Lifetime => LIFETIME.to_owned(),
             _ => format!("The container was replaced ({reason}). Running processes and {lost} are gone; {files}."),
@@ -159,7 +163,7 @@ impl<T> Response<T> {
         }
     }
 
-    /// Tells what a limit left out; nothing when that is nothing.
+    /// Notes the results that a limit left out, if any.
     pub(crate) fn cut(mut self, omitted: u64, exact: bool) -> Self {
         if omitted > 0 || !exact {
             let at_least = if exact { "" } else { "at least " };

@@ -1,4 +1,4 @@
-//! The containers of a session, as a workspace asks for them.
+//! The containers of a session, as a workspace requests them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Reason, Recreated, Warning};
 
-/// What a container of a session is for. Ending a run must not cost the agent its workspace, so there are two.
+/// The purpose of a session's container. A run that is ended must not cost the agent its workspace, so there are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -34,51 +34,51 @@ impl Role {
     }
 }
 
-/// Gives a session its containers: made when first asked for, used again, made anew when one is gone.
+/// Provides a session's containers: creates them on first use, reuses them, and replaces those that are gone.
 #[async_trait]
 pub trait Sessions: fmt::Debug + Send + Sync {
     /// The container of a role, ready for use.
     ///
     /// # Errors
-    /// Why there is none, in the words of whoever makes containers.
+    /// The reason why the container cannot be created.
     async fn ensure(&self, role: Role) -> Result<Session, Box<Failure>>;
 
-    /// The way into the container of a role that is there. Makes none.
+    /// The link to the running container of a role. Creates none.
     async fn held(&self, role: Role) -> Option<Link>;
 
-    /// A call began or ended: it is in use.
+    /// Notes that the container is in use.
     async fn touch(&self, role: Role);
 
-    /// Takes the container away, its volume and record stay. The next [`ensure`](Self::ensure) makes another.
+    /// Removes the container and keeps its volume and record. The next [`ensure`](Self::ensure) creates another.
     ///
     /// # Errors
-    /// It could not be removed.
+    /// The engine could not remove it.
     async fn discard(&self, role: Role, reason: Reason) -> Result<(), Box<Failure>>;
 }
 
-/// A container that is ready.
+/// A container that is ready for requests.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// The way in.
+    /// The connection to its guest.
     pub link: Link,
-    /// Whose it is.
+    /// The session's name.
     pub session_id: String,
     /// From 1, one more for each replacement.
     pub generation: u64,
-    /// Who works in it.
+    /// The user of its commands.
     pub user: Ids,
-    /// Where.
+    /// The directory of its commands.
     pub workdir: ContainerPath,
-    /// What every command finds in its environment.
+    /// The environment of every command.
     pub env: BTreeMap<String, String>,
-    /// What all of it may use.
+    /// The memory limit of the container.
     pub memory: ByteSize,
-    /// The directory of this host that it sees as `/code`, and cannot write; where there is none, its PID 1 writes there.
+    /// The host directory that is bound read-only at `/code`; without one, PID 1 writes there.
     pub code: Option<PathBuf>,
-    /// This replaced another, and nobody was told yet. Whoever gets it tells.
+    /// Set if it replaced another container and no response has reported that yet.
     pub replaced: Option<Recreated>,
-    /// What else there is to tell with the next result.
+    /// Warnings for the next response.
     pub warnings: Vec<Warning>,
-    /// As long as this is held, somebody is in it.
+    /// Keeps the container in use until it is dropped.
     pub in_use: Arc<dyn Any + Send + Sync>,
 }

@@ -18,9 +18,9 @@ pub struct Settings {
     pub env_keys: EnvKeys,
     /// A file that is there must have been read before it is changed.
     pub read_before_write: bool,
-    /// Names of directories in which nobody looks for what a command changed.
+    /// Names of directories that scans for changes skip.
     pub scan_exclude: Vec<String>,
-    /// As much as a workspace should hold; more is told.
+    /// The size of a workspace above which responses warn.
     pub max_bytes: Option<ByteSize>,
     /// There is a tool for what has to go on after a command.
     pub has_jobs: bool,
@@ -43,7 +43,7 @@ pub enum EnvKeys {
 pub struct RunSettings {
     /// Where.
     pub mode: Mode,
-    /// Nobody's snippet takes longer.
+    /// The longest time limit of a snippet.
     pub max_timeout: Duration,
     /// What a snippet's container may use.
     pub memory: ByteSize,
@@ -60,7 +60,7 @@ pub enum Mode {
     Container,
     /// In a program that the person gave.
     Preload(Preload),
-    /// The person's word for it means nothing; this is what they wrote.
+    /// The configured mode is unknown; this is its text.
     Invalid(String),
     /// A program was asked for and none was given.
     Unavailable,

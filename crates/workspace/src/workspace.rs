@@ -1,4 +1,4 @@
-//! One session's place to work in.
+//! The tools' handle to one session: its containers, limits and tracked files.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,16 +13,16 @@ use crate::disk_quota::{self, DiskQuota};
 use crate::response::Result;
 use crate::{Code, ConcurrencyLimit, ContainerRef, Failure, Response, Role, Session, Sessions, Settings, Warning};
 
-/// A look at what commands changed takes no longer, and tells no more.
+/// Limits of a scan for files that commands changed.
 pub(crate) const SCAN: SearchLimits = SearchLimits { most: 50, entries: 50_000, within_ms: 500 };
 
-/// One session's place to work in. A clone is the same.
+/// The tools' handle to one session. Clones share its state.
 #[derive(Clone)]
 pub struct Workspace {
     pub(crate) settings: Arc<Settings>,
     /// Fires when the caller withdraws.
     pub(crate) cancel: CancellationToken,
-    /// Gets what a command prints while it runs.
+    /// Receives the output of a running command.
     pub(crate) live: Option<mpsc::Sender<Chunk>>,
     sessions: Arc<dyn Sessions>,
     shared: Arc<Shared>,
@@ -31,16 +31,16 @@ pub struct Workspace {
 struct Shared {
     calls: ConcurrencyLimit,
     runs: ConcurrencyLimit,
-    /// What the last guest knew of touched files, for the next one.
+    /// Tracked files of the last guest, to restore in the next one.
     touched: Mutex<TrackedFiles>,
     disk_quota: DiskQuota,
 }
 
 #[derive(Debug, Default)]
 struct TrackedFiles {
-    /// The generation that was told.
+    /// The generation whose guest has them.
     restored_in: u64,
-    /// The generation whose files were looked at, so that a later look finds what changed.
+    /// The generation with a baseline scan.
     scanned_in: u64,
     all: Vec<TrackedFile>,
 }
@@ -51,7 +51,7 @@ impl fmt::Debug for Workspace {
     }
 }
 
-/// What was done in a session, and what else there is to tell.
+/// A reply of the guest, and the session that gave it.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
     pub(crate) reply: T,
@@ -64,14 +64,14 @@ impl Session {
         self.link.space(self.user, &self.workdir, act, content).await
     }
 
-    /// All news of it, which whoever has it tells.
+    /// All warnings of the session for a response.
     pub(crate) fn told(&self) -> impl Iterator<Item = Warning> {
         self.replaced.iter().map(Warning::from).chain(self.warnings.iter().cloned())
     }
 }
 
 impl<T> Response<T> {
-    /// Says where it was done, and the news of that place.
+    /// Adds the container and its warnings.
     pub(crate) fn at(mut self, session: &Session) -> Self {
         self.warnings.extend(session.told());
         let (session_id, generation) = (session.session_id.clone(), session.generation);
@@ -81,7 +81,7 @@ impl<T> Response<T> {
 }
 
 impl Workspace {
-    /// A place whose containers come from there.
+    /// A workspace on the containers of `sessions`.
     #[must_use]
     pub fn new(sessions: Arc<dyn Sessions>, settings: Settings) -> Self {
         let shared = Shared {
@@ -100,7 +100,7 @@ impl Workspace {
         }
     }
 
-    /// The same place, for one call: when it is withdrawn, who hears what it prints, and who makes containers for it.
+    /// The same workspace for one call, with its cancellation, its output receiver and its container source.
     #[must_use]
     pub fn for_call(
         &self,
@@ -111,13 +111,13 @@ impl Workspace {
         Self { cancel, live, sessions, ..self.clone() }
     }
 
-    /// Where containers come from.
+    /// The source of containers.
     #[must_use]
     pub fn sessions(&self) -> &Arc<dyn Sessions> {
         &self.sessions
     }
 
-    /// Does something with the files, in the container that is there or in the next one.
+    /// Sends a request for files to the container, and repeats a read-only one in a new container if the first is lost.
     pub(crate) async fn space(&self, act: WorkspaceOp, content: &[u8]) -> Result<Outcome<WorkspaceReply>> {
         let _permit = self.shared.calls.acquire().await?;
         let looks = matches!(
@@ -133,7 +133,7 @@ impl Workspace {
                 }
                 Ok(Outcome { reply, session })
             }
-            // It had no effect, so it may be done again in a new container.
+            // It had no effect, so it may be repeated in a new container.
             Err(err) if looks && is_lost(&err) => {
                 let session = self.ensure_session(Role::Workspace).await?;
                 let reply = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
@@ -148,19 +148,19 @@ impl Workspace {
         session.link.exec(exec).await.map_err(|err| failed(&err, true))
     }
 
-    /// A place among the calls of the session.
+    /// Limits concurrent calls of the session.
     pub(crate) fn calls(&self) -> &ConcurrencyLimit {
         &self.shared.calls
     }
 
-    /// A place among the runs of the session.
+    /// Limits concurrent snippets of the session.
     pub(crate) fn runs(&self) -> &ConcurrencyLimit {
         &self.shared.runs
     }
 
-    /// The container of a role. A new one is told what the last one knew of touched files.
+    /// The container of a role. Restores the tracked files in a new one.
     pub(crate) async fn ensure_session(&self, role: Role) -> Result<Session> {
-        // Whoever makes a container sees to it itself that nothing is left half made.
+        // Creation of a container cleans up after itself if it is cancelled.
         let mut session = self.sessions.ensure(role).await?;
         if self.cancel.is_cancelled() {
             return Failure::boxed(Code::Cancelled, "The call was cancelled.");
@@ -173,19 +173,19 @@ impl Workspace {
         Ok(session)
     }
 
-    /// What is known of how much there is.
+    /// The disk usage of the workspace.
     pub(crate) fn disk_quota(&self) -> &DiskQuota {
         &self.shared.disk_quota
     }
 
-    /// Looks how much there is, after something that may have written. What is found is told with the next result.
+    /// Measures the disk usage in the background after a request that may have written. The next response warns.
     pub(crate) fn scan_disk_usage(&self, session: &Session) {
         if self.settings.max_bytes.is_none() || !self.disk_quota().try_begin_scan() {
             return;
         }
         let (workspace, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
-            // Small changes come one after the other, and none of them should wait for the look.
+            // Small changes often come in a row; none of them waits for the scan.
             tokio::time::sleep(disk_quota::PAUSE).await;
             let begun = Instant::now();
             let act = WorkspaceOp::Measure { bounds: disk_quota::BOUNDS };
@@ -207,12 +207,12 @@ impl Workspace {
         };
         if !known.is_empty() {
             let bytes = serde_json::to_vec(&known).unwrap_or_default();
-            // Whoever has to read again what it read before has lost little.
+            // If it fails, files must be read once more before they are changed.
             let _ = session.request(WorkspaceOp::Recall, &bytes).await;
         }
     }
 
-    /// Looks at the files of a container before the first command in it, so that what commands change is found.
+    /// Scans the files before the first command in a container, so that later scans find changes.
     pub(crate) async fn baseline_scan(&self, session: &Session) {
         let is_new = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,17 +221,17 @@ impl Workspace {
         if is_new {
             let (exclude, tool) = (self.settings.scan_exclude.clone(), String::new());
             let act = WorkspaceOp::Changed { hints: Vec::new(), exclude, bounds: SCAN, tool };
-            // Without it the first command's changes are not told, which no command depends on.
+            // If it fails, only the changes of the first command are not reported.
             let _ = self.act(session, act).await;
         }
     }
 
-    /// Does something with the files of a container, within a call that has its place.
+    /// Sends a request for files within a call that holds its permit.
     pub(crate) async fn act(&self, session: &Session, act: WorkspaceOp) -> Result<WorkspaceReply> {
         session.request(act, &[]).await.map_err(|err| failed(&err, true))
     }
 
-    /// What is known of touched files is kept for a container that comes after this one.
+    /// Keeps the tracked files for the next container.
     pub(crate) fn remember(&self, all: &[TrackedFile]) {
         let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
         known.all = all.to_vec();
@@ -248,7 +248,7 @@ impl Workspace {
         done
     }
 
-    /// `work`, unless the caller withdraws.
+    /// Runs `work` unless the call is cancelled.
     pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         match self.cancel.run_until_cancelled(work).await {
             Some(done) => Ok(done),
@@ -257,7 +257,7 @@ impl Workspace {
     }
 }
 
-/// The container went away under the call.
+/// Whether the container was lost during the call.
 fn is_lost(err: &Error) -> bool {
     matches!(
         err,
@@ -269,7 +269,7 @@ fn is_lost(err: &Error) -> bool {
     )
 }
 
-/// What an engine or a guest could not do.
+/// The failure for an error of an engine or a guest.
 pub(crate) fn failed(err: &Error, may_have_run: bool) -> Box<Failure> {
     if is_lost(err) {
         let message = "The container went away during the call. The next call gets a new one.";

@@ -25,7 +25,6 @@ mod lease;
 mod limits;
 mod record;
 mod registry;
-mod replacement;
 mod request;
 mod slot_state;
 #[cfg(test)]
@@ -40,6 +39,6 @@ pub use self::record::SlotInfo;
 pub(crate) use self::record::SlotRecord;
 pub use self::registry::SessionContainers;
 use self::registry::{lease_from, millis};
-pub use self::replacement::{Reason, Recreated};
 pub use self::request::{ContainerTemplate, EnsureRequest, Ready, VolumeInit, VolumeInitFuture};
 use self::slot_state::{LiveContainer, Slot, SlotUse};
+pub use coracle_runtime::replacement::{Reason, Recreated};

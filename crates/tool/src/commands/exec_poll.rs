@@ -1,6 +1,6 @@
 //! `exec_poll`: a look at a job.
 
-use coracle_jobs::{MAX_LINES, Polled, State, Tail};
+use coracle_jobs::{JobStatus, MAX_LINES, State, Tail};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,9 +60,9 @@ impl Operation for ExecPoll {
         let guided = guided(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
-        let Polled { job, tail } = {
+        let JobStatus { job, tail } = {
             let asked = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
-            guided.or_lost(&self.job_id, asked, |job| Polled { job, tail: Tail::default() }).await?
+            guided.or_lost(&self.job_id, asked, |job| JobStatus { job, tail: Tail::default() }).await?
         };
         Ok(Seen {
             running: job.running(),

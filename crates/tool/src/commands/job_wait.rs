@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use coracle_jobs::{Event, Job, Port, Reason, State, Tail, Wait, Waited};
+use coracle_jobs::{Job, Port, State, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_runtime::{Handle, JobId, Problem, Refused};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ pub(crate) struct JobWait {
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     job_id: JobId,
-    reason: Reason,
+    reason: WaitOutcome,
     running: bool,
     state: State,
     exit_code: Option<u8>,
@@ -180,7 +180,7 @@ impl Operation for JobWait {
             guided.or_lost(&self.job_id, asked, long_gone).await
         };
         let waited = cx.unless_cancelled(waiting).await?;
-        let Waited { reason, found, job, tail, waited } = waited;
+        let WaitResult { reason, found, job, tail, waited } = waited;
         Ok(Answer {
             reason,
             running: job.running(),
@@ -201,8 +201,8 @@ impl Operation for JobWait {
 }
 
 /// What was lost has ended, whatever was waited for.
-fn long_gone(job: Job) -> Waited {
-    Waited { reason: Reason::Exit, found: None, job, tail: Tail::default(), waited: Duration::ZERO }
+fn long_gone(job: Job) -> WaitResult {
+    WaitResult { reason: WaitOutcome::Exit, found: None, job, tail: Tail::default(), waited: Duration::ZERO }
 }
 
 impl JobWait {
@@ -213,9 +213,9 @@ impl JobWait {
         for condition in until {
             events.extend(match condition {
                 Condition::Exit => None,
-                Condition::Regex => self.pattern.clone().map(|pattern| Event::Line { pattern, from: self.offset }),
-                Condition::Port => self.port.map(|it| Event::Port(it.0)),
-                Condition::Idle => self.idle.map(|it| Event::Idle(it.0)),
+                Condition::Regex => self.pattern.clone().map(|pattern| WaitFor::Line { pattern, from: self.offset }),
+                Condition::Port => self.port.map(|it| WaitFor::Port(it.0)),
+                Condition::Idle => self.idle.map(|it| WaitFor::Idle(it.0)),
             });
         }
         Ok(Wait { job: self.job_id.clone(), events, limit: self.limit(config)?, lines: config.jobs.poll_lines })
@@ -267,7 +267,7 @@ impl JobWait {
 
 #[cfg(test)]
 mod tests {
-    use coracle_jobs::{Event, Wait};
+    use coracle_jobs::{Wait, WaitFor};
     use serde_json::{Value, json};
 
     use super::JobWait;
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((wait.events, wait.limit.as_secs()), (vec![], 60));
         let wait =
             check(json!({ "until": ["exit", "regex"], "pattern": "up", "offset": 0, "timeout": "10m" })).unwrap();
-        assert_eq!(wait.events, [Event::Line { pattern: "up".into(), from: Some(0) }]);
+        assert_eq!(wait.events, [WaitFor::Line { pattern: "up".into(), from: Some(0) }]);
         assert_eq!(wait.limit.as_secs(), 600);
     }
 
@@ -299,7 +299,7 @@ mod tests {
     fn a_port_is_a_number_or_has_an_address() {
         for port in [json!(8080), json!("8080"), json!("localhost:8080"), json!("127.0.0.1:8080")] {
             let wait = check(json!({ "until": "port", "port": port })).unwrap();
-            assert!(matches!(&wait.events[..], [Event::Port(it)] if it.to_string() == "127.0.0.1:8080"));
+            assert!(matches!(&wait.events[..], [WaitFor::Port(it)] if it.to_string() == "127.0.0.1:8080"));
         }
         for port in [json!(0), json!(70000), json!(-1), json!(8.5), json!("db:80"), json!([80])] {
             assert!(read(json!({ "until": "port", "port": port })).is_err(), "{port}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_jobs::{State, Wait, Waited};
+use coracle_jobs::{State, Wait, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
@@ -103,7 +103,7 @@ fn remembered(
     Some(kept)
 }
 
-fn told(Waited { job, tail, .. }: &Waited, program: &MainProgram) -> Step {
+fn told(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> Step {
     let what = format!("`{}` as {}", program.words.join(" "), program.user);
     match (job.state, job.exit_code) {
         (State::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),

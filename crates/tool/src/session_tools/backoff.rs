@@ -1,4 +1,4 @@
-//! After a failed pull the registry has some rest (workspace.md 1.3).
+//! Spaces attempts after a failed pull (workspace.md 1.3).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::failure::{Code, Failure};
 /// Between one failed pull and the next attempt; the last one counts for all that follow.
 const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
 
-/// Which pulls of this process failed of late.
+/// Recent failed pulls of this process.
 #[derive(Debug, Default)]
-pub(super) struct Backoff(Mutex<Failed>);
+pub(super) struct PullBackoff(Mutex<Failed>);
 
 #[derive(Debug, Default)]
 struct Failed {
@@ -20,7 +20,7 @@ struct Failed {
     until: Option<Instant>,
 }
 
-impl Backoff {
+impl PullBackoff {
     /// Whether a pull may be tried.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,12 +52,12 @@ impl Backoff {
 mod tests {
     use std::time::Duration;
 
-    use super::Backoff;
+    use super::PullBackoff;
     use crate::failure::{Code, Failure};
 
     #[tokio::test(start_paused = true)]
     async fn w03_failed_pulls_are_spaced_and_a_good_one_forgets_them() {
-        let backoff = Backoff::default();
+        let backoff = PullBackoff::default();
         let failed = || Err::<(), _>(Failure::new(Code::PullFailed, "no"));
         for seconds in [5, 15, 60, 60] {
             assert!(backoff.check().is_ok());

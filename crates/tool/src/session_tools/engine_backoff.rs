@@ -1,4 +1,4 @@
-//! Without an engine the tools say so, and look again after a while (workspace.md 5.3).
+//! Spaces checks for a missing engine (workspace.md 5.3).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::failure::{Code, Failure};
 
-/// No engine is looked for more often.
+/// The pause between two checks.
 const REST: Duration = Duration::from_secs(5);
 
-/// That there was no engine a moment ago.
+/// The last failure for want of an engine.
 #[derive(Debug, Default)]
-pub(super) struct Without(Mutex<Option<(Instant, Failure)>>);
+pub(super) struct EngineBackoff(Mutex<Option<(Instant, Failure)>>);
 
-impl Without {
+impl EngineBackoff {
     /// Whether an engine may be asked for.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ impl Without {
 
     /// Takes a note of a failure that is the engine's, and tells it as the tools do.
     pub(super) fn note(&self, failure: Failure) -> Failure {
-        let failure = as_told(failure);
+        let failure = as_engine_failure(failure);
         if failure.code == Code::EngineUnavailable {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now() + REST, failure.clone()));
         }
@@ -40,7 +40,7 @@ impl Without {
 }
 
 /// A machine that is not ready because no engine answers has none, as far as the tools go.
-pub(super) fn as_told(failure: Failure) -> Failure {
+pub(super) fn as_engine_failure(failure: Failure) -> Failure {
     let engine = failure.details.get("preflight").map(|it| &it["runtime"]);
     if failure.code != Code::NotReady || engine != Some(&Value::Null) {
         return failure;
@@ -57,12 +57,12 @@ mod tests {
 
     use serde_json::json;
 
-    use super::Without;
+    use super::EngineBackoff;
     use crate::failure::{Code, Failure};
 
     #[tokio::test(start_paused = true)]
     async fn w42_an_engine_that_is_missing_is_looked_for_every_five_seconds() {
-        let without = Without::default();
+        let without = EngineBackoff::default();
         let told = without.note(Failure::new(Code::NotReady, "no").detail("preflight", json!({ "runtime": null })));
         assert_eq!(told.code, Code::EngineUnavailable);
         let again = without.check().unwrap_err();

@@ -18,5 +18,5 @@ pub use self::maintenance::{end, show};
 pub(crate) use self::maintenance::{expire, recover};
 pub use self::prompt::prompt;
 pub(crate) use self::session_egress::is_open;
-pub(crate) use self::sessions::{of_failure, slot_role};
+pub(crate) use self::sessions::{slot_role, workspace_failure};
 pub use self::settings::{SessionTools, runs_on_host};

@@ -20,7 +20,7 @@ pub async fn prompt(cx: &Context) -> Map<String, Value> {
     let text = match block(cx).await {
         Ok(text) => text,
         Err(failure) => {
-            let failure = engine_backoff::as_told(failure);
+            let failure = engine_backoff::as_engine_failure(failure);
             unavailable(&reason(&failure), &sentence(failure.hint.as_deref().unwrap_or_default()))
         }
     };
@@ -28,7 +28,7 @@ pub async fn prompt(cx: &Context) -> Map<String, Value> {
 }
 
 async fn block(cx: &Context) -> Result<String, Failure> {
-    // Without any engine this says best why.
+    // Without any engine this gives the best reason.
     cx.runtime().await?;
     ensure_ready(cx).await?;
     let plan = Plan::for_person(Role::Workspace, cx);

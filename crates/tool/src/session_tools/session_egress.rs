@@ -19,7 +19,7 @@ use crate::egress::{self, HostCertificates};
 use crate::failure::{Code, Failure};
 
 /// What keeps a container's way out.
-pub(super) struct WayOut {
+pub(super) struct SessionEgress {
     dir: SandboxDir,
     gate: Arc<Gate>,
     transport: Transport,
@@ -28,13 +28,13 @@ pub(super) struct WayOut {
     readying: Readying,
 }
 
-impl fmt::Debug for WayOut {
+impl fmt::Debug for SessionEgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WayOut").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("SessionEgress").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
-impl WayOut {
+impl SessionEgress {
     /// That of a role's container, whose commands run as `user`; none unless the person wants one.
     pub(super) async fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
         let (network, egress) = asked(&cx.config, role);

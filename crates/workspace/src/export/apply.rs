@@ -1,4 +1,4 @@
-//! Back to the host: all that changed, or nothing.
+//! Applies changes to the host: all of them, or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use super::host_files::{HostFileState, inspect, tree};
 use crate::GuestFs;
 use crate::import::Filter;
 
-/// How changes are brought back.
+/// Options of an apply.
 #[derive(Clone, Debug)]
 pub struct ApplyOptions {
     /// Names that need the person's word, beside those that programs act on anyway.
@@ -31,12 +31,12 @@ pub struct ApplyOptions {
     pub limits: Limits,
 }
 
-/// What was brought back.
+/// The files that were applied.
 #[derive(Debug, Default)]
 pub struct Applied {
     /// Files, and how they changed, by their path in the workspace.
     pub files: Vec<(String, ChangeKind)>,
-    /// What stayed inside, and why.
+    /// Files that were skipped.
     pub passed: Vec<SkippedFile>,
     /// Files of protected names, which need the person's word.
     pub protected: Vec<String>,
@@ -44,16 +44,16 @@ pub struct Applied {
     pub baseline: Baseline,
 }
 
-/// A file of the host that is in the way.
+/// A file of the host that prevents an apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conflict {
     /// Its path in the workspace.
     pub path: String,
-    /// What is the matter.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// Why nothing was brought back, or not all of it.
+/// Why an apply failed.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -63,7 +63,7 @@ pub enum ApplyError {
     /// A directory of the host is not there any more.
     #[error(transparent)]
     Gone(#[from] HostPathError),
-    /// Somebody writes in the workspace meanwhile.
+    /// The workspace changed during the apply.
     #[error("`{}` in the workspace changes meanwhile", .0.escape_debug())]
     Changing(String),
     /// More than may be copied.
@@ -140,7 +140,7 @@ struct PlannedWrite {
     inner: String,
 }
 
-/// What of the changes goes where.
+/// The changes by what happens to them.
 #[derive(Debug, Default)]
 struct Classified {
     writes: Vec<PlannedWrite>,
@@ -221,7 +221,7 @@ enum Act {
     },
 }
 
-/// Looks at every file of the host that something is to be done with.
+/// Inspects every host file that would be written or removed.
 fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, ApplyError> {
     let gone = |it: &&PlannedWrite| it.change.new.is_none();
     let going: BTreeSet<_> = writes.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
@@ -244,7 +244,7 @@ fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, Tree>) -> Result<Vec
     if !conflicts.is_empty() {
         return Err(ApplyError::Conflict(conflicts));
     }
-    // What goes makes room for what comes.
+    // Deletions come first: a new directory may take a deleted file's name.
     steps.sort_by_key(|it| it.meant.change.new.is_some());
     Ok(steps)
 }

@@ -1,4 +1,4 @@
-//! What changed. Pure.
+//! Compares a workspace with its import. Pure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::import::MODE;
 
-/// A file that is not what it was.
+/// A file that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its path in the workspace.
@@ -45,7 +45,7 @@ impl Change {
     }
 }
 
-/// Something that is passed over, and why.
+/// A file that is skipped, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedFile {
     /// Its path in the workspace, as text.
@@ -63,14 +63,14 @@ pub struct Changes {
     pub passed: Vec<SkippedFile>,
 }
 
-/// Holds what is there against what was copied in. `now` is all that is there.
+/// Compares the present files with the imported ones.
 #[must_use]
 pub fn changes(baseline: &Baseline, now: &[FileDigest]) -> Changes {
     let mut met: BTreeMap<&str, Option<BaselineFile>> = BTreeMap::new();
     let mut passed = Vec::new();
     for sum in now {
         let file = travels(sum).map_err(|reason| passed.push(SkippedFile { path: sum.path.clone(), reason })).ok();
-        // What cannot travel still has the name: the file that had it is not simply gone.
+        // A file that cannot be exported still has its name, so the imported one does not count as deleted.
         met.insert(&sum.path, file);
     }
     let mut files = Vec::new();

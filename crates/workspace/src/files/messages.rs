@@ -1,10 +1,10 @@
-//! What went wrong with a file, in the words that models know (workspace.md 2.1 to 2.4).
+//! Messages for errors of files, as models know them (workspace.md 2.1 to 2.4).
 
 use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceReply};
 
 use crate::{Code, Failure};
 
-/// What it means that nothing is at a path.
+/// What the path of a missing file was expected to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFoundContext {
     /// A file was meant.
@@ -17,7 +17,7 @@ pub(crate) enum NotFoundContext {
     Removed,
 }
 
-/// A trouble with what was named `path`.
+/// The failure for an error of the guest at `path`.
 pub(crate) fn failure(trouble: &WorkspaceError, path: &str, context: NotFoundContext) -> Failure {
     let (code, message) = words(trouble, path, context);
     let failure = Failure::new(code, message);
@@ -94,7 +94,7 @@ fn words(trouble: &WorkspaceError, path: &str, context: NotFoundContext) -> (Cod
     }
 }
 
-/// The guest answered something else than was asked for, which none of ours does.
+/// The failure for a reply of another kind than the request's.
 pub(crate) fn unexpected(done: &WorkspaceReply) -> Failure {
     Failure::new(Code::Internal, format!("The guest answered something else: {done:.200?}."))
 }

@@ -1,11 +1,11 @@
-//! What of a directory would be copied, without reading it.
+//! Estimates an import without reading content.
 
 use std::collections::BTreeSet;
 
 use super::plan::{Trees, plan};
 use super::{HostMount, ImportError};
 
-/// What a directory has for a workspace.
+/// The files that an import would copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportEstimate {
     /// Files.
@@ -18,7 +18,7 @@ pub struct ImportEstimate {
     pub more_names: usize,
 }
 
-/// Looks at names and sizes of what of a directory would be copied. Blocks.
+/// Estimates an import from names and sizes. Blocks.
 ///
 /// # Errors
 /// [`ImportError`], as the copy would end.

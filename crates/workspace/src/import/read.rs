@@ -1,4 +1,4 @@
-//! Reading what was planned, piece by piece.
+//! Reads the planned files in batches.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ impl Batch {
     }
 }
 
-/// Takes batches; false when nobody wants more.
+/// Sends a batch; false if the receiver is closed.
 pub(super) type Upload<'a> = dyn FnMut(Batch) -> bool + 'a;
 
 /// Plans all directories, then reads them. Nothing is sent before all are planned.

@@ -1,5 +1,5 @@
-//! A snippet's file in a directory of this host that its container can only read: inside there is nobody but the user that
-//! runs it, who could change whatever anybody inside can write.
+//! A snippet's file in a host directory that its container mounts read-only: the user that runs it could change any file
+//! that is writable inside.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use super::snippet::Snippet;
 use crate::response::Result;
 use crate::{Code, Failure, Language};
 
-/// A new file each time, and whole when it appears: whoever has the last one open sees nothing of this one.
+/// Writes a new file each time and renames it into place, so that an open handle to the last one does not see it.
 pub(super) fn put(dir: &Path, run_id: &str, snippet: &Snippet) -> Result<()> {
     let beside = dir.join(format!(".{run_id}"));
     let written = write(&beside, snippet.code.as_bytes());
@@ -23,11 +23,11 @@ pub(super) fn put(dir: &Path, run_id: &str, snippet: &Snippet) -> Result<()> {
 fn write(path: &Path, code: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(code)?;
-    // For the user inside, whoever that is on this host.
+    // Readable for the container's user, whatever its number on this host.
     file.set_permissions(Permissions::from_mode(0o444))
 }
 
-/// One that stays is replaced by the next.
+/// A file that cannot be removed is replaced by the next.
 pub(super) fn remove(dir: &Path, language: Language) {
     let _ = fs::remove_file(dir.join(language.file_name()));
 }

@@ -121,7 +121,7 @@ impl RunCodeResult {
         }
     }
 
-    /// Nothing ran, or nobody knows how it ended.
+    /// The result if nothing ran, or the outcome is unknown.
     #[must_use]
     pub fn failed(failure: &Failure, mode: &Mode) -> Self {
         Self {
@@ -180,7 +180,7 @@ impl RunCodeResult {
             Some(session) => (session.generation, session.replaced.as_ref(), session.warnings.clone()),
             None => (nothing.generation, None, Vec::new()),
         };
-        // That a run took too long was told by that run.
+        // The run that timed out has reported that itself.
         let news = replaced.filter(|it| it.reason != Reason::Timeout).map(|it| Warning::recreated(it, "/packages"));
         Self {
             success: code.is_none(),

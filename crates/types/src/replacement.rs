@@ -1,4 +1,4 @@
-//! That a container of a slot took another's place, and why.
+//! Why a session's container was replaced.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,9 @@ impl Reason {
         }
     }
 
-    /// It counts for the loop of failures.
-    pub(super) fn is_failure(self) -> bool {
+    /// Counts towards the crash loop limit.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
         matches!(self, Self::Crashed | Self::Oom | Self::Vanished)
     }
 }

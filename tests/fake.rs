@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits, Exit,
-    FakeRuntime, Ids, Image, ImageAct, ImageRef, Inside, LabelFilter, LimitKind, NetworkOn, Policy, Result, admit,
+    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits,
+    ExecTarget, Exit, FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkAttachment, Policy,
+    Result, admit,
 };
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +18,8 @@ async fn running() -> (FakeRuntime, ContainerId) {
     let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
     let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
     let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
-    let spec = admit(spec, &Policy::everything()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+    let spec =
+        admit(spec, &Policy::everything()).unwrap().with_image(found[0].id.clone(), NetworkAttachment::EngineDefault);
     let id = fake.create(&spec).await.unwrap();
     fake.start(&id).await.unwrap();
     (fake, id)
@@ -46,7 +48,7 @@ async fn programs_of_a_guest_run_as_the_user_of_their_command() {
         return skip(coracle_skips::NEEDS_ROOT);
     }
     let (_, link) = FakeRuntime::with_programs_as_users().runs_guest("web").await;
-    let inside = Inside::Guest(link);
+    let inside = ExecTarget::Guest(link);
     for (user, printed) in [(Ids { uid: 1234, gid: 1235 }, "1234 1235 1235\n"), (Ids::ROOT, "0 0")] {
         let command = Command::Shell("echo $(id -u) $(id -g) $(id -G)".into());
         let it = inside.exec(Exec::new(command, user, ContainerPath::root())).await.unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::host::git::{Git, HostGit, Remote, Unseen};
+use coracle_runtime::host::git::{Git, HostGit, InspectError, Remote};
 use coracle_runtime::{BranchName, GitRules, GitUrl};
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ fn remote(url: &str) -> Remote {
 }
 
 /// A look at a repository, which leaves nothing behind.
-async fn look(looks: &Git, remote: &Remote) -> Result<Vec<String>, Unseen> {
+async fn look(looks: &Git, remote: &Remote) -> Result<Vec<String>, InspectError> {
     let temp = tempfile::tempdir().unwrap();
     let seen = looks.top_level(remote, temp.path()).await;
     assert_eq!(left_in(&temp), 0, "{seen:?}");
@@ -24,7 +24,7 @@ async fn look(looks: &Git, remote: &Remote) -> Result<Vec<String>, Unseen> {
     seen
 }
 
-async fn names(url: &str) -> Result<Vec<String>, Unseen> {
+async fn names(url: &str) -> Result<Vec<String>, InspectError> {
     look(&Git::of_this_host(), &remote(url)).await
 }
 
@@ -52,7 +52,7 @@ async fn the_names_at_the_top_are_seen_and_no_file_is_fetched() {
     let other = Remote { branch, ..remote(&server.local_url("web")) };
     assert_eq!(look(&Git::of_this_host(), &other).await.unwrap(), ["go.mod"]);
     let gone = Remote { branch: Some(BranchName::parse("gone").unwrap()), ..other };
-    assert!(matches!(look(&Git::of_this_host(), &gone).await, Err(Unseen::Unreachable(_))));
+    assert!(matches!(look(&Git::of_this_host(), &gone).await, Err(InspectError::Unreachable(_))));
     assert!(server.requests().iter().all(|it| !it.headers.contains_key("authorization")));
 }
 
@@ -61,17 +61,17 @@ async fn a_repository_that_is_private_missing_or_silent_is_told_from_others() {
     let server = GitServer::start();
     server.repository("web", &[("a", "")]).await;
     let missing = names(&server.local_url("none")).await;
-    assert!(matches!(missing, Err(Unseen::Unreachable(_))), "{missing:?}");
+    assert!(matches!(missing, Err(InspectError::Unreachable(_))), "{missing:?}");
     let nobody = names("http://127.0.0.1:1/x").await;
-    assert!(matches!(nobody, Err(Unseen::Unreachable(_))), "{nobody:?}");
+    assert!(matches!(nobody, Err(InspectError::Unreachable(_))), "{nobody:?}");
     server.requires("me", "sesame");
-    assert!(matches!(names(&server.local_url("web")).await, Err(Unseen::Private)));
+    assert!(matches!(names(&server.local_url("web")).await, Err(InspectError::Private)));
     server.behaves(Manner::Silent);
     let hasty = Git { deadline: Duration::from_millis(500), ..Git::of_this_host() };
     let late = look(&hasty, &remote(&server.local_url("web"))).await;
-    assert!(matches!(late, Err(Unseen::TooSlow { .. })), "{late:?}");
+    assert!(matches!(late, Err(InspectError::TooSlow { .. })), "{late:?}");
     let none = Git { program: None, ..hasty };
-    assert!(matches!(look(&none, &remote(&server.local_url("web"))).await, Err(Unseen::NoGit)));
+    assert!(matches!(look(&none, &remote(&server.local_url("web"))).await, Err(InspectError::NoGit)));
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn more_than_allowed_is_not_fetched() {
     assert_eq!(look(&small, &remote(&server.local_url("web"))).await.unwrap(), ["a"]);
     git(&server.dir("web"), &["config", "uploadpack.allowFilter", "false"], "").await;
     let seen = look(&small, &remote(&server.local_url("web"))).await;
-    assert!(matches!(seen, Err(Unseen::TooBig { max_bytes: 1_048_576 })), "{seen:?}");
+    assert!(matches!(seen, Err(InspectError::TooBig { max_bytes: 1_048_576 })), "{seen:?}");
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn nobody_is_sent_elsewhere() {
     for to in [elsewhere.local_url("web"), "file:///etc".into(), "ext::sh -c id".into()] {
         server.behaves(Manner::Redirects(to));
         let seen = names(&server.local_url("web")).await;
-        assert!(matches!(seen, Err(Unseen::Unreachable(_))), "{seen:?}");
+        assert!(matches!(seen, Err(InspectError::Unreachable(_))), "{seen:?}");
     }
     server.behaves(Manner::Honest);
     // Servers may name files to fetch first.
@@ -263,7 +263,7 @@ async fn nothing_of_a_hostile_repository_runs_on_the_host() {
         hostile(&server, &name, files, &run).await;
         let seen = names(&server.local_url(&name)).await;
         assert!(
-            matches!(&seen, Ok(it) if !it.is_empty()) || matches!(seen, Err(Unseen::Unreachable(_))),
+            matches!(&seen, Ok(it) if !it.is_empty()) || matches!(seen, Err(InspectError::Unreachable(_))),
             "{kind}: {seen:?}"
         );
         assert_eq!(left_in(&traces), 0, "{kind}");
@@ -273,7 +273,7 @@ async fn nothing_of_a_hostile_repository_runs_on_the_host() {
         let name = format!("h{tried}");
         forged(&server, &name, dir, &format!("#!/bin/sh\n{run}\n")).await;
         let seen = names(&server.local_url(&name)).await;
-        assert!(matches!(seen, Err(Unseen::Unreachable(_))), "{dir}: {seen:?}");
+        assert!(matches!(seen, Err(InspectError::Unreachable(_))), "{dir}: {seen:?}");
         assert_eq!(left_in(&traces), 0, "{dir}");
         tried += 1;
     }
@@ -310,7 +310,7 @@ async fn nothing_of_a_hostile_servers_directory_runs_on_the_host() {
     server.adopt("hostile", &bare);
     assert_eq!(left_in(&traces), 0, "making it left a trace");
     let seen = names(&server.local_url("hostile")).await;
-    assert!(matches!(&seen, Ok(it) if it == &["a"]) || matches!(seen, Err(Unseen::Unreachable(_))), "{seen:?}");
+    assert!(matches!(&seen, Ok(it) if it == &["a"]) || matches!(seen, Err(InspectError::Unreachable(_))), "{seen:?}");
     assert_eq!(left_in(&traces), 0);
 }
 

@@ -9,7 +9,7 @@ use coracle_images::profile::{self, Purpose};
 use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Setup, Want};
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
-    Command, ContainerPath, Exec, Ids, ImageAct, ImageRef, LabelNamespace, NetworkOn, Secret, random_hex,
+    Command, ContainerPath, Exec, Ids, ImageAct, ImageRef, LabelNamespace, NetworkAttachment, Secret, random_hex,
 };
 use tempfile::TempDir;
 
@@ -204,7 +204,11 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
             let base = kitchen.base(&wanted).await;
             eprintln!("{} {name}: base after {:?}", case.engine(), begun.elapsed());
             let build = case
-                .run_on(Way::Socket, case.spec(&format!("build-{name}")), (&base.image.id, NetworkOn::EngineDefault))
+                .run_on(
+                    Way::Socket,
+                    case.spec(&format!("build-{name}")),
+                    (&base.image.id, NetworkAttachment::EngineDefault),
+                )
                 .await;
             let cooked = kitchen.cook(&build, &wanted.recipe_on(&base), OnFailure::Stop).await;
             eprintln!("{} {name}: cooked after {:?}", case.engine(), begun.elapsed());
@@ -215,7 +219,11 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
             assert_eq!(kitchen.find(&wanted).await, Found::Hit(kept.clone()));
             eprintln!("{} {name}: found in {:?}", case.engine(), begun.elapsed());
             let session = case
-                .run_on(Way::Socket, case.spec(&format!("session-{name}")), (&kept.image.id, NetworkOn::EngineDefault))
+                .run_on(
+                    Way::Socket,
+                    case.spec(&format!("session-{name}")),
+                    (&kept.image.id, NetworkAttachment::EngineDefault),
+                )
                 .await;
             let mut exec = user(uses);
             exec.env.insert("HOME".into(), "/tmp".into());

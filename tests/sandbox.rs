@@ -11,7 +11,7 @@ use coracle_guest::codec::{self, Frame as Framed};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::protocol::{EnsureUser, GuestMessage, Hello, Request};
 use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
-use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkOn, Secret};
+use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkAttachment, Secret};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
@@ -76,7 +76,7 @@ impl Bench<'_> {
 }
 
 /// Runs a check with a sandbox whose container is on that network, on every engine.
-async fn with_sandbox(network: fn() -> NetworkOn, check: impl AsyncFn(&Bench<'_>, &Case)) {
+async fn with_sandbox(network: fn() -> NetworkAttachment, check: impl AsyncFn(&Bench<'_>, &Case)) {
     on_every_engine(async |case| {
         if case.engine() == coracle_runtime::EngineKind::Container {
             return case.left_out();
@@ -106,7 +106,7 @@ async fn with_sandbox(network: fn() -> NetworkOn, check: impl AsyncFn(&Bench<'_>
     .await;
 }
 
-async fn container<'a>(case: &'a Case, sockets: &Path, network: NetworkOn) -> Running<'a> {
+async fn container<'a>(case: &'a Case, sockets: &Path, network: NetworkAttachment) -> Running<'a> {
     if !case.is_real() {
         return case.runs(Way::Socket).await;
     }
@@ -127,7 +127,7 @@ fn sh(script: &str) -> ExecCall {
 #[tokio::test]
 async fn x12_lines_are_what_was_printed_between_newlines() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             let stream = bench.provider.exec_stream(sh(r"printf 'a\r\n\nb'")).await.unwrap();
             let lines: Vec<_> = stream.lines().map(|it| it.unwrap()).collect().await;
@@ -147,7 +147,7 @@ async fn x12_lines_are_what_was_printed_between_newlines() {
 #[tokio::test]
 async fn x13_much_goes_in_and_comes_out_on_both_streams_and_the_exit_is_last() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             const MUCH: usize = 10 << 20;
             let stdin: Vec<u8> = (0..MUCH).map(|it| (it % 251) as u8).collect();
@@ -173,7 +173,7 @@ async fn x13_much_goes_in_and_comes_out_on_both_streams_and_the_exit_is_last() {
 #[tokio::test]
 async fn x16_a_stream_that_is_dropped_or_out_of_time_leaves_no_process() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             let left = async || {
                 let running = bench.running.link().jobs().await.unwrap();
@@ -206,7 +206,7 @@ async fn x16_a_stream_that_is_dropped_or_out_of_time_leaves_no_process() {
 #[tokio::test]
 async fn x17_a_file_is_written_whole_or_not_at_all() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             let provider = &bench.provider;
             let bytes: Vec<u8> = (0..=255).collect();
@@ -235,7 +235,7 @@ async fn x17_a_file_is_written_whole_or_not_at_all() {
 #[tokio::test]
 async fn x08_a_container_with_another_way_out_is_never_used() {
     with_sandbox(
-        || NetworkOn::EngineDefault,
+        || NetworkAttachment::EngineDefault,
         async |bench, case| {
             if !case.is_real() {
                 return case.left_out(); // its guest reaches nothing
@@ -257,7 +257,7 @@ async fn x08_a_container_with_another_way_out_is_never_used() {
 #[tokio::test]
 async fn x69_runs_with_a_worker_each_are_counted_by_the_proxy_as_any_are() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             let (sandbox, gate) = bench.parts.clone();
             let provider = ContainerSandboxProvider::new(sandbox, gate, BTreeMap::new(), "none".into()).one_shot();
@@ -286,7 +286,7 @@ async fn x69_runs_with_a_worker_each_are_counted_by_the_proxy_as_any_are() {
 #[tokio::test]
 async fn x18_a_teardown_that_failed_says_so_and_the_next_one_finishes() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             if !case.is_real() {
                 return case.left_out(); // its guest has no relays to test
@@ -314,7 +314,7 @@ async fn x18_a_teardown_that_failed_says_so_and_the_next_one_finishes() {
 #[tokio::test]
 async fn a_port_inside_is_reached_on_the_host_until_it_is_let_go() {
     with_sandbox(
-        || NetworkOn::None,
+        || NetworkAttachment::None,
         async |bench, case| {
             if !case.is_real() {
                 return case.left_out(); // its programs are the host's, and so are their ports

@@ -17,8 +17,8 @@ use coracle_lifecycle::{
 use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{
     ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    Exec, Exit, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkAsk, Policy, ProcessId,
-    Status, Tmpfs, Ulimits, VolumeAct, random_hex,
+    Exec, Exit, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest, Policy,
+    ProcessId, Status, Tmpfs, Ulimits, VolumeAct, random_hex,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -161,7 +161,7 @@ impl Plan {
             ],
             ulimits: Ulimits { nofile: Some(4096), core: Some(0) },
             capabilities: self.capabilities,
-            network: NetworkAsk::None,
+            network: NetworkRequest::None,
             limits: if self.keeps_limits { limits } else { Limits::default() },
             labels: self.labels.clone(),
             ..CreateSpec::new(ContainerName::parse("any")?, image)

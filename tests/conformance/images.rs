@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coracle_runtime::{
     Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, Image, ImageAct, ImageConfig, ImageRef,
-    LabelFilter, NetworkOn, Policy, admit,
+    LabelFilter, NetworkAttachment, Policy, admit,
 };
 
 use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of, with_a_guest};
@@ -145,8 +145,9 @@ async fn an_image_of_two_names_goes_with_the_last_of_them_and_not_by_its_id() {
 async fn an_image_in_use_stays_and_so_does_its_container() {
     on_every_engine(async |case| {
         let made = import(case, &case.tag("used"), small_tar("used")).await;
-        let spec =
-            admit(case.spec("user"), &Policy::everything()).unwrap().on(made.id.clone(), NetworkOn::EngineDefault);
+        let spec = admit(case.spec("user"), &Policy::everything())
+            .unwrap()
+            .with_image(made.id.clone(), NetworkAttachment::EngineDefault);
         let id = case.runtime.create(&spec).await.unwrap();
         let it = case.runtime.image(ImageAct::Remove(made.id.clone())).await;
         assert!(case.runtime.inspect(&id.into()).await.is_ok(), "the container went with its image");

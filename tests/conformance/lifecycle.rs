@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerId, CreateSpec, Error, Exit, Handle, ImageId, LabelFilter, Limits, Mount,
-    MountPoint, NetworkOn, Policy, Removed, Status, Tmpfs, Ulimits, VolumeAct, VolumeMount, VolumeName, admit,
+    MountPoint, NetworkAttachment, Policy, Removed, Status, Tmpfs, Ulimits, VolumeAct, VolumeMount, VolumeName, admit,
 };
 
 use super::{argv, path, placed, printed, ran, running, sh};
@@ -167,7 +167,9 @@ async fn a_running_container_is_removed_at_once_with_what_runs_in_it() {
 async fn an_unknown_image_makes_no_container() {
     on_every_engine(async |case| {
         let image = ImageId::parse(format!("sha256:{}", "e".repeat(64))).unwrap();
-        let spec = admit(case.spec("none"), &Policy::everything()).unwrap().on(image, NetworkOn::EngineDefault);
+        let spec = admit(case.spec("none"), &Policy::everything())
+            .unwrap()
+            .with_image(image, NetworkAttachment::EngineDefault);
         let made = case.runtime.create(&spec).await;
         assert!(matches!(made, Err(Error::Engine { verb: "create", .. })), "{made:?}");
         assert_eq!(case.runtime.list(&case.mine()).await.unwrap(), []);

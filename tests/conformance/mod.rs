@@ -13,7 +13,8 @@ mod recent;
 mod stacks;
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkOn, Placed, Policy, admit,
+    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkAttachment, Placed, Policy,
+    admit,
 };
 
 use crate::engines::Case;
@@ -22,11 +23,11 @@ pub(crate) use images::import;
 
 /// A spec of that case, placed on its image and the engine's default network under a policy that allows everything.
 pub(crate) fn placed(case: &Case, spec: CreateSpec) -> Placed {
-    on_network(case, spec, NetworkOn::EngineDefault)
+    on_network(case, spec, NetworkAttachment::EngineDefault)
 }
 
-fn on_network(case: &Case, spec: CreateSpec, network: NetworkOn) -> Placed {
-    admit(spec, &Policy::everything()).unwrap().on(case.image.clone(), network)
+fn on_network(case: &Case, spec: CreateSpec, network: NetworkAttachment) -> Placed {
+    admit(spec, &Policy::everything()).unwrap().with_image(case.image.clone(), network)
 }
 
 /// A container that runs.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAct, NetworkAsk, NetworkName, NetworkOn,
+    ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAct, NetworkAttachment, NetworkName,
+    NetworkRequest,
 };
 
 use tokio::io::AsyncWriteExt as _;
@@ -23,7 +24,7 @@ async fn find(case: &Case, name: &NetworkName) -> Vec<Network> {
     case.runtime.network(NetworkAct::Find(name.clone())).await.unwrap()
 }
 
-async fn running_on(case: &Case, name: &str, network: NetworkOn) -> ContainerId {
+async fn running_on(case: &Case, name: &str, network: NetworkAttachment) -> ContainerId {
     let id = case.runtime.create(&on_network(case, case.spec(name), network)).await.unwrap();
     case.runtime.start(&id).await.unwrap();
     id
@@ -70,7 +71,7 @@ async fn a_network_with_a_container_on_it_stays() {
     on_every_engine(async |case| {
         let name = case.network_name("used");
         let network = make(case, &name, (true, false)).await.unwrap();
-        let id = running_on(case, "on-it", NetworkOn::Id(network.id.clone())).await;
+        let id = running_on(case, "on-it", NetworkAttachment::Id(network.id.clone())).await;
         assert_eq!(case.runtime.inspect(&(&id).into()).await.unwrap().networks, [name.as_str()]);
         let it = case.runtime.network(NetworkAct::Remove(network.id.clone())).await;
         assert!(matches!(it, Err(Error::Engine { .. })), "{it:?}");
@@ -86,7 +87,10 @@ async fn a_network_with_a_container_on_it_stays() {
 #[tokio::test]
 async fn a_container_on_an_unknown_network_is_not_made() {
     on_every_engine(async |case| {
-        let made = case.runtime.create(&on_network(case, case.spec("lost"), NetworkOn::Id("no-such-net".into()))).await;
+        let made = case
+            .runtime
+            .create(&on_network(case, case.spec("lost"), NetworkAttachment::Id("no-such-net".into())))
+            .await;
         // Docker learns of it at the start only.
         let it = match made {
             Ok(id) => case.runtime.start(&id).await,
@@ -103,8 +107,8 @@ async fn no_network_means_loopback_only() {
         if !case.is_real() {
             return case.left_out(); // the fake's programs are on the host's network
         }
-        let spec = CreateSpec { network: NetworkAsk::None, ..case.spec("alone") };
-        let id = case.runtime.create(&on_network(case, spec, NetworkOn::None)).await.unwrap();
+        let spec = CreateSpec { network: NetworkRequest::None, ..case.spec("alone") };
+        let id = case.runtime.create(&on_network(case, spec, NetworkAttachment::None)).await.unwrap();
         case.runtime.start(&id).await.unwrap();
         assert_eq!(printed(case, &id, "ls /sys/class/net").await, "lo\n");
     })
@@ -125,7 +129,9 @@ async fn a_name_for_the_host_leads_to_the_host() {
                 let _ = peer.write_all(b"host\n").await;
             }
         });
-        for (name, network) in [("default", NetworkOn::EngineDefault), ("own", NetworkOn::Id(network.id))] {
+        for (name, network) in
+            [("default", NetworkAttachment::EngineDefault), ("own", NetworkAttachment::Id(network.id))]
+        {
             let add_hosts = vec![HostEntry { name: "up".into(), address: None }];
             let spec = CreateSpec { add_hosts, ..case.spec(name) };
             let id = case.runtime.create(&on_network(case, spec, network)).await.unwrap();
@@ -140,8 +146,8 @@ async fn a_name_for_the_host_leads_to_the_host() {
 
 /// A container with a page, one that wants it, and the words that ask for it.
 async fn server_and_client(case: &Case, name: &str, [one, other]: [&Network; 2]) -> (ContainerId, String) {
-    let server = running_on(case, &format!("{name}-server"), NetworkOn::Id(one.id.clone())).await;
-    let client = running_on(case, &format!("{name}-client"), NetworkOn::Id(other.id.clone())).await;
+    let server = running_on(case, &format!("{name}-server"), NetworkAttachment::Id(one.id.clone())).await;
+    let client = running_on(case, &format!("{name}-client"), NetworkAttachment::Id(other.id.clone())).await;
     printed(case, &server, "echo page > /tmp/page; httpd -p 8080 -h /tmp").await;
     let address = printed(case, &server, "hostname -i").await;
     // Not `wget`: looking up names makes a static busybox crash.
@@ -203,7 +209,7 @@ async fn a_container_on_a_network_survives_a_restart_of_its_own() {
     on_every_engine(async |case| {
         let name = case.network_name("again");
         let network = make(case, &name, (true, false)).await.unwrap();
-        let id = running_on(case, "again", NetworkOn::Id(network.id)).await;
+        let id = running_on(case, "again", NetworkAttachment::Id(network.id)).await;
         case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
         case.runtime.start(&id).await.unwrap();
         assert_eq!(case.runtime.inspect(&id.into()).await.unwrap().networks, [name.as_str()]);

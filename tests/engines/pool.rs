@@ -10,7 +10,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, EngineKind, ImageId, NetworkOn, Result, random_hex,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, EngineKind, ImageId, NetworkAttachment, Result,
+    random_hex,
 };
 use tempfile::NamedTempFile;
 
@@ -101,7 +102,7 @@ impl Case {
         let spec = place.spec(self);
         // Short, since a path to a socket is.
         let dir = place.dir.join(random_hex::<4>());
-        self.run_with_link(way, spec, (&self.image, NetworkOn::None), dir).await
+        self.run_with_link(way, spec, (&self.image, NetworkAttachment::None), dir).await
     }
 }
 

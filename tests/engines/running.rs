@@ -9,7 +9,8 @@ use std::time::Duration;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport};
 use coracle_runtime::{Container, ContainerId, ContainerPath, EngineKind};
 use coracle_runtime::{
-    CreateSpec, Exec, ExecOutput, Exit, GuestOn, ImageId, Inside, NetworkOn, Policy, ProcessId, Result, admit,
+    CreateSpec, Exec, ExecOutput, ExecTarget, Exit, GuestDelivery, ImageId, NetworkAttachment, Policy, ProcessId,
+    Result, admit,
 };
 use tar::{EntryType, Header};
 use tokio::time::{Instant, sleep};
@@ -49,7 +50,7 @@ pub(crate) struct Running<'a> {
     pub(crate) case: &'a Case,
     pub(crate) id: ContainerId,
     pub(crate) way: Way,
-    pub(crate) inside: Inside,
+    pub(crate) inside: ExecTarget,
     /// Its link directory, and its PID 1 as it was after the start.
     pub(crate) socket: SocketAt,
 }
@@ -58,11 +59,11 @@ impl Case {
     /// Makes and starts a container of an image, entered that way. It has no network, which takes an engine a fifth of the
     /// time that it needs for a container.
     pub(crate) async fn run(&self, way: Way, spec: CreateSpec, image: &ImageId) -> Running<'_> {
-        self.run_on(way, spec, (image, NetworkOn::None)).await
+        self.run_on(way, spec, (image, NetworkAttachment::None)).await
     }
 
     /// As [`run`](Self::run), on a network.
-    pub(crate) async fn run_on(&self, way: Way, spec: CreateSpec, on: (&ImageId, NetworkOn)) -> Running<'_> {
+    pub(crate) async fn run_on(&self, way: Way, spec: CreateSpec, on: (&ImageId, NetworkAttachment)) -> Running<'_> {
         let dir = self.link_dir(&spec);
         self.run_with_link(way, spec, on, dir).await
     }
@@ -72,17 +73,17 @@ impl Case {
         &self,
         way: Way,
         spec: CreateSpec,
-        (image, network): (&ImageId, NetworkOn),
+        (image, network): (&ImageId, NetworkAttachment),
         dir: PathBuf,
     ) -> Running<'_> {
         let guest = self.guest(way, &dir);
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
-        let id = self.runtime.create(&admitted.on(image.clone(), network)).await.unwrap();
+        let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
+        let id = self.runtime.create(&admitted.with_image(image.clone(), network)).await.unwrap();
         if way == Way::Uploaded {
             self.runtime.upload(&id, &ContainerPath::root(), packed()).await.unwrap();
         }
         self.runtime.start(&id).await.unwrap();
-        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let inside = ExecTarget::Plain(self.runtime.clone(), id.clone());
         let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
         running.met().await;
         running
@@ -91,7 +92,7 @@ impl Case {
     /// One that was made before, if it runs still.
     pub(super) async fn meets(&self, way: Way, id: ContainerId, dir: PathBuf) -> Option<Running<'_>> {
         self.runtime.inspect(&(&id).into()).await.ok().filter(Container::running)?;
-        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let inside = ExecTarget::Plain(self.runtime.clone(), id.clone());
         let mut running = Running { case: self, id, way, inside, socket: SocketAt { dir, pid1: None } };
         running.met().await;
         Some(running)
@@ -99,21 +100,22 @@ impl Case {
 
     /// A container with a worker beside its guest, on the network of this host, so that it reaches what listens here.
     pub(crate) async fn runs_with_worker(&self, name: &str, image: &ImageId) -> Running<'_> {
-        self.run_with_worker(self.spec(name), (image, NetworkOn::Host)).await
+        self.run_with_worker(self.spec(name), (image, NetworkAttachment::Host)).await
     }
 
     /// The same on a network.
     pub(crate) async fn run_with_worker(
         &self,
         spec: CreateSpec,
-        (image, network): (&ImageId, NetworkOn),
+        (image, network): (&ImageId, NetworkAttachment),
     ) -> Running<'_> {
         let dir = self.link_dir(&spec);
         let guest = self.guest(Way::Socket, &dir);
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest).with_worker(Some(worker_program()));
-        let id = self.runtime.create(&admitted.on(image.clone(), network)).await.unwrap();
+        let admitted =
+            admit(spec, &Policy::everything()).unwrap().with_guest(guest).with_worker(Some(worker_program()));
+        let id = self.runtime.create(&admitted.with_image(image.clone(), network)).await.unwrap();
         self.runtime.start(&id).await.unwrap();
-        let inside = Inside::Plain(self.runtime.clone(), id.clone());
+        let inside = ExecTarget::Plain(self.runtime.clone(), id.clone());
         let socket = SocketAt { dir, pid1: None };
         let mut running = Running { case: self, id, way: Way::Socket, inside, socket };
         running.met().await;
@@ -128,17 +130,17 @@ impl Case {
 
     /// As [`runs`](Self::runs), on the engine's network.
     pub(crate) async fn runs_with_network(&self, way: Way) -> Running<'_> {
-        self.run_on(way, self.spec("online"), (&self.image, NetworkOn::EngineDefault)).await
+        self.run_on(way, self.spec("online"), (&self.image, NetworkAttachment::EngineDefault)).await
     }
 
-    fn guest(&self, way: Way, link: &Path) -> Option<GuestOn> {
+    fn guest(&self, way: Way, link: &Path) -> Option<GuestDelivery> {
         match way {
             Way::Plain => None,
-            Way::Uploaded => Some(GuestOn::Uploaded),
+            Way::Uploaded => Some(GuestDelivery::Uploaded),
             Way::Socket | Way::Stream => {
                 DirBuilder::new().mode(0o700).create(link).unwrap();
                 let program = if self.is_real() { guest_program() } else { "/".into() };
-                Some(GuestOn::Bound { program, link: link.to_owned() })
+                Some(GuestDelivery::Bound { program, link: link.to_owned() })
             }
         }
     }
@@ -171,7 +173,7 @@ impl Running<'_> {
             let opened = link.open().await;
             // The stream carries as well, and says nothing about the socket.
             if opened.is_ok() && link.transport() == Some(self.transport()) {
-                self.inside = Inside::Guest(link);
+                self.inside = ExecTarget::Guest(link);
                 return;
             }
             assert!(begun.elapsed() < PATIENCE, "no guest answers {}: {opened:?} {link:?}", self.way);

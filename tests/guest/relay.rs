@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress};
 use coracle_runtime::link::{LinkSettings, SocketAt, Upstream as By};
-use coracle_runtime::{ContainerId, Error, Exec, Ids, Inside, ProcessId, Secret};
+use coracle_runtime::{ContainerId, Error, Exec, ExecTarget, Ids, ProcessId, Secret};
 use coracle_sandbox::proxy::{
     EgressPolicy, FixedKey, Grants, Listening, ProviderConfig, ProviderKind, Proxy, ProxySettings, Tokens, self_test,
 };
@@ -52,7 +52,7 @@ impl<'a> Room<'a> {
         let socket = SocketAt { dir: link, pid1 };
         let guest = case.runtime.link(&id, Some(&socket), LinkSettings::default()).await.unwrap();
         until("the guest answers", async || guest.open().await.is_ok()).await;
-        let running = Running { case, id, way: Way::Socket, inside: Inside::Guest(guest), socket };
+        let running = Running { case, id, way: Way::Socket, inside: ExecTarget::Guest(guest), socket };
         add_perl(&running).await;
         let room = Self { running, proxy, listening, sockets, net: fresh_token(), llm: fresh_token(), _dir: dir };
         room.proxy.grant(Some(room.grants()));

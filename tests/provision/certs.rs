@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use coracle_provision::certs::{Additions, VARIABLES, skipped, trust};
+use coracle_provision::certs::{ExtraCertificates, VARIABLES, skipped, trust};
 use coracle_provision::{Place, Status};
 use coracle_runtime::link::WriteFile;
 use coracle_runtime::{Command, Exit, Input};
@@ -21,14 +21,14 @@ fn pem(seed: u8) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-fn additions(seeds: &[u8]) -> Additions {
+fn additions(seeds: &[u8]) -> ExtraCertificates {
     let host = tempfile::tempdir().unwrap();
     let dir = host.path().join("usr/local/share/ca-certificates");
     fs::create_dir_all(&dir).unwrap();
     for seed in seeds {
         fs::write(dir.join(format!("{seed}.crt")), pem(*seed)).unwrap();
     }
-    Additions::read(host.path(), &[])
+    ExtraCertificates::read(host.path(), &[])
 }
 
 async fn put(place: &Place, file: &str, text: &str) {

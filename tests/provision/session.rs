@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_provision::env::{DEFAULT_PATTERNS, EnvAsk, EnvRules, Remembered, Session, Sources, select};
+use coracle_provision::env::{DEFAULT_PATTERNS, EnvAsk, EnvRules, Session, SessionEnvRecord, Sources, select};
 use coracle_provision::{Status, gh};
 use coracle_runtime::Secret;
 
@@ -65,7 +65,7 @@ async fn after_a_restart_what_can_be_had_again_is_back_and_the_rest_is_named() {
         session.give(&place.link).await;
         let shown = "echo \"$NPM_TOKEN $OLD_TOKEN $COLOUR $DB_PASSWORD\"";
         assert_eq!(sh(&place, shown).await, "first old blue x\n");
-        let remembered = Remembered::of(&session, &sources);
+        let remembered = SessionEnvRecord::of(&session, &sources);
         let again = remembered.again(&host(&[("NPM_TOKEN", "second")]), &rules(), Sources::default());
         assert_eq!(again.missing, ["DB_PASSWORD", "OLD_TOKEN"]);
         let step = again.session.give(&place.link).await;

@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use coracle::target::reach_running;
 use coracle::{Context, Failure, Host, Options, audit, suggest};
 use coracle_lifecycle::{Restored, Save, Session, Target, guided_session, session as plain_session};
-use coracle_runtime::{Handle, Inside};
+use coracle_runtime::{ExecTarget, Handle};
 use serde_json::{Map, Value, json};
 
 use super::{exit, startup};
@@ -106,8 +106,8 @@ async fn put_back(cx: &Context, save: &Save, into: &str) -> Result<Vec<Restored>
     let (mut found, _) = reach_running(cx, &handle).await?;
     let inside = cx.links().inside(&cx.store()?, &mut found).await?;
     let session: Session = match &inside {
-        Inside::Guest(_) => guided_session(&found.record, false)?,
-        Inside::Plain(..) => plain_session(&found, false)?,
+        ExecTarget::Guest(_) => guided_session(&found.record, false)?,
+        ExecTarget::Plain(..) => plain_session(&found, false)?,
     };
     let target = Target { found: &found, inside: &inside, session: &session, scratch: cx.state()?.scratch() };
     Ok(target.put_back(save).await?)

@@ -33,14 +33,14 @@ pub struct AdmittedStack {
     project: ProjectName,
     model: Value,
     images: Vec<StackImage>,
-    moved: Vec<MovedPort>,
+    moved: Vec<ReassignedPort>,
     binds: Vec<(String, Mount)>,
     gpu: bool,
 }
 
 /// What carries labels of ours in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Labelled {
+pub enum LabelledPart {
     /// The containers of a service.
     Service,
     /// A network that the stack makes.
@@ -60,7 +60,7 @@ pub struct StackImage {
 
 /// A published port that does not get the host port it asked for. Which one it gets, the engine says once it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MovedPort {
+pub struct ReassignedPort {
     /// The service.
     pub service: String,
     /// Port inside.
@@ -100,7 +100,7 @@ struct Admission<'a> {
     rules: &'a Rules<'a>,
     findings: Findings,
     images: Vec<StackImage>,
-    moved: Vec<MovedPort>,
+    moved: Vec<ReassignedPort>,
     /// Host ports that services of this stack have got.
     claimed: BTreeSet<(u16, &'static str)>,
     binds: Vec<(String, Mount)>,
@@ -237,7 +237,7 @@ impl AdmittedStack {
 
     /// Ports that do not get the host port they asked for.
     #[must_use]
-    pub fn moved_ports(&self) -> &[MovedPort] {
+    pub fn moved_ports(&self) -> &[ReassignedPort] {
         &self.moved
     }
 
@@ -265,8 +265,12 @@ impl AdmittedStack {
     /// Puts labels of ours on every service, and on every network and volume that the stack makes. They win over those
     /// of the file.
     #[must_use]
-    pub fn labelled(mut self, mut labels: impl FnMut(Labelled, &str) -> BTreeMap<String, String>) -> Self {
-        let kinds = [("services", Labelled::Service), ("networks", Labelled::Network), ("volumes", Labelled::Volume)];
+    pub fn labelled(mut self, mut labels: impl FnMut(LabelledPart, &str) -> BTreeMap<String, String>) -> Self {
+        let kinds = [
+            ("services", LabelledPart::Service),
+            ("networks", LabelledPart::Network),
+            ("volumes", LabelledPart::Volume),
+        ];
         for (part, kind) in kinds {
             for (name, entry) in self.model.get_mut(part).and_then(Value::as_object_mut).into_iter().flatten() {
                 if entry.get("external") == Some(&json!(true)) {

@@ -20,7 +20,7 @@ mod read;
 mod rules;
 mod stack;
 
-pub use admit::{AdmittedStack, Labelled, MovedPort, StackImage, admit};
+pub use admit::{AdmittedStack, LabelledPart, ReassignedPort, StackImage, admit};
 pub use read::{ReadError, Reading, read};
 pub use rules::Rules;
 pub use stack::{BadService, Claim, Service, StackError, Up, claim, down, services, up};

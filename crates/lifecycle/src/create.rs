@@ -9,8 +9,8 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkOn, Problem, ProcessId, ProjectName, Refused, mounts_over,
-    random_hex,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, Problem, ProcessId, ProjectName, Refused,
+    mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -226,11 +226,11 @@ impl Creation<'_> {
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels(self.record.role, Some(spec.exec_user), image)?;
         let placed = admitted
-            .covered_by(over)
-            .guided(guest_on)
+            .with_overlay_mounts(over)
+            .with_guest(guest_on)
             .with_worker(worker)
             .labelled(labels)
-            .on(image.id.clone(), network);
+            .with_image(image.id.clone(), network);
         self.told = true;
         let id = match self.runtime.create(&placed).await {
             Ok(id) => id,
@@ -416,7 +416,7 @@ impl Creation<'_> {
     pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
         let labels = self.labels(Role::Build, None, image)?;
         self.told = true;
-        Ok(self.runtime.create(&bare.labelled(labels).on(image.id.clone(), NetworkOn::None)).await?)
+        Ok(self.runtime.create(&bare.labelled(labels).with_image(image.id.clone(), NetworkAttachment::None)).await?)
     }
 
     /// Removes everything that was made, by id. What could not be removed is told, and stays in the record.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use coracle_runtime::{
-    ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAsk, NetworkName, NetworkOn, random_hex,
+    ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAttachment, NetworkName, NetworkRequest,
+    random_hex,
 };
 
 use crate::record::{Record, State};
@@ -26,14 +27,18 @@ pub(crate) fn lone(runtime: &dyn ContainerRuntime, store: &Store) -> Option<Netw
 }
 
 /// Where a container goes; makes what is missing.
-pub(crate) async fn place(runtime: &dyn ContainerRuntime, store: &Store, ask: &NetworkAsk) -> Result<NetworkOn> {
+pub(crate) async fn place(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    ask: &NetworkRequest,
+) -> Result<NetworkAttachment> {
     match ask {
-        NetworkAsk::None => Ok(NetworkOn::None),
-        NetworkAsk::Host => Ok(NetworkOn::Host),
-        NetworkAsk::Named(name) => ours(runtime, store, name).await.map(NetworkOn::Id),
-        NetworkAsk::Bridge => match lone(runtime, store) {
-            Some(name) => shared(runtime, store, &name).await.map(NetworkOn::Id),
-            None => Ok(NetworkOn::Alone),
+        NetworkRequest::None => Ok(NetworkAttachment::None),
+        NetworkRequest::Host => Ok(NetworkAttachment::Host),
+        NetworkRequest::Named(name) => ours(runtime, store, name).await.map(NetworkAttachment::Id),
+        NetworkRequest::Bridge => match lone(runtime, store) {
+            Some(name) => shared(runtime, store, &name).await.map(NetworkAttachment::Id),
+            None => Ok(NetworkAttachment::Alone),
         },
     }
 }
@@ -108,7 +113,7 @@ mod tests {
     async fn the_last_of_those_that_go_at_once_takes_the_network_along() {
         let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
-        place(&fake, &store, &NetworkAsk::Bridge).await.unwrap();
+        place(&fake, &store, &NetworkRequest::Bridge).await.unwrap();
         let there = async || {
             let name = lone(&fake, &store).unwrap();
             !fake.network(NetworkAct::Find(name)).await.unwrap().is_empty()

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use coracle_runtime::archive::{Limits, Writer};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
-use coracle_runtime::{Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, GuestOn, Ids, Inside};
+use coracle_runtime::{
+    Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, ExecTarget, GuestDelivery, Ids,
+};
 use tokio::time::timeout;
 
 use crate::record::{GuestRecord, Record, RecordedJob, State};
@@ -45,14 +47,14 @@ impl GuestProgram {
     }
 
     /// How it comes into a container of that record.
-    pub(crate) fn place(&self, store: &Store, record: &Record) -> Result<GuestOn> {
+    pub(crate) fn place(&self, store: &Store, record: &Record) -> Result<GuestDelivery> {
         if !self.shared_files {
-            return Ok(GuestOn::Uploaded);
+            return Ok(GuestDelivery::Uploaded);
         }
         let link = store.link_dir(record);
         own_directory(&link)?;
         store.lend_link(record)?;
-        Ok(GuestOn::Bound { program: self.path.clone(), link })
+        Ok(GuestDelivery::Bound { program: self.path.clone(), link })
     }
 
     /// Puts it into a container that was not started yet.
@@ -234,10 +236,10 @@ impl Links {
     ///
     /// # Errors
     /// When its guest does not answer.
-    pub async fn inside(&self, store: &Store, found: &mut ManagedContainer) -> Result<Inside> {
+    pub async fn inside(&self, store: &Store, found: &mut ManagedContainer) -> Result<ExecTarget> {
         let container = found.present()?;
         let id = container.id.clone();
-        let Some(guest) = &found.record.guest else { return Ok(Inside::Plain(found.runtime.clone(), id)) };
+        let Some(guest) = &found.record.guest else { return Ok(ExecTarget::Plain(found.runtime.clone(), id)) };
         let pid1 = guest.pid1_of(container);
         if guest.pid1 != pid1 {
             found.record.guest = Some(GuestRecord { pid1, ..guest.clone() });
@@ -250,7 +252,7 @@ impl Links {
             None => found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?,
         };
         self.hold(&id, &link);
-        Ok(Inside::Guest(link))
+        Ok(ExecTarget::Guest(link))
     }
 
     /// The link to the guest of a container that runs, if it has one that answers.

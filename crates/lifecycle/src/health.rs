@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Capability, Capture, Command, ContainerId, ContainerRuntime, Error as Engine, ExecLimits, ExecOutput, Exit, Handle,
-    Health, Inside,
+    Capability, Capture, Command, ContainerId, ContainerRuntime, Error as Engine, ExecLimits, ExecOutput, ExecTarget,
+    Exit, Handle, Health,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 #[derive(Debug)]
 pub struct Probe {
     /// Where.
-    pub inside: Inside,
+    pub inside: ExecTarget,
     /// As whom.
     pub session: Session,
     /// What.
@@ -112,11 +112,11 @@ impl Probe {
     async fn once(&self, limit: Duration) -> Result<ProbeOutcome> {
         match (&self.check, &self.inside) {
             (Check::Command(command), _) => Ok(tried(&self.run(command.clone(), limit).await?)),
-            (Check::Port(at), Inside::Guest(_)) => {
+            (Check::Port(at), ExecTarget::Guest(_)) => {
                 let words = [GUEST, "port", &at.to_string()].map(str::to_owned);
                 Ok(tried(&self.run(Command::Argv(words.into()), limit).await?))
             }
-            (Check::Port(at), Inside::Plain(..)) => {
+            (Check::Port(at), ExecTarget::Plain(..)) => {
                 // Whatever the image has for trying ports, if anything: most can print a file.
                 let words = std::iter::once("cat").chain(TABLES).map(str::to_owned);
                 let output = self.run(Command::Argv(words.collect()), limit).await?;
@@ -215,7 +215,7 @@ mod tests {
 
     fn probe(fake: &FakeRuntime, id: &ContainerId, check: Check) -> Probe {
         let session = Session { user: Ids::ROOT, workdir: ContainerPath::root(), env: Default::default() };
-        let inside = Inside::Plain(Arc::new(fake.clone()), id.clone());
+        let inside = ExecTarget::Plain(Arc::new(fake.clone()), id.clone());
         Probe { inside, session, check, cancel: CancellationToken::new() }
     }
 

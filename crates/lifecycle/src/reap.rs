@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{Inside, JobId};
+use coracle_runtime::{ExecTarget, JobId};
 use tokio::time::timeout;
 
 use crate::clock::ClockReading;
@@ -88,8 +88,8 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedCont
     }
     let ask = async {
         match links.inside(store, found).await? {
-            Inside::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(busies)),
-            Inside::Plain(..) => Ok(false),
+            ExecTarget::Guest(link) => Ok::<_, crate::Error>(link.jobs().await?.iter().any(busies)),
+            ExecTarget::Plain(..) => Ok(false),
         }
     };
     let idle = matches!(timeout(PATIENCE, ask).await, Ok(Ok(false)));

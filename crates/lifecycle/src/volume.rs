@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec,
-    Error as Engine, ImageRef, LabelFilter, NetworkAsk, NetworkOn, PatternSet, Policy, VolumeAct, VolumeMount,
-    VolumeName, admit, random_hex,
+    Error as Engine, ImageRef, LabelFilter, NetworkAttachment, NetworkRequest, PatternSet, Policy, VolumeAct,
+    VolumeMount, VolumeName, admit, random_hex,
 };
 
 use crate::record::{OwnVolume, Record, Role};
@@ -40,12 +40,12 @@ pub(crate) async fn reader(runtime: &dyn ContainerRuntime, store: &Store, record
     let spec = CreateSpec {
         exec_user: record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?,
         volumes: vec![VolumeMount { name: volume.name, at: volume.at, access: Access::ReadWrite }],
-        network: NetworkAsk::None,
+        network: NetworkRequest::None,
         capabilities: Capabilities::None,
         read_only: true,
         ..CreateSpec::new(name, ImageRef::from(image.clone()))
     };
-    let placed = admit(spec, &as_it_was())?.labelled(labels).on(image, NetworkOn::None);
+    let placed = admit(spec, &as_it_was())?.labelled(labels).with_image(image, NetworkAttachment::None);
     Ok(runtime.create(&placed).await?)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Place, ended};
 
 /// What is cloned, and where to.
@@ -31,7 +31,7 @@ const ASK_NOBODY: [(&str, &str); 4] = [
 const SOON: Duration = Duration::from_secs(30);
 
 /// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
-pub(crate) async fn cloned(place: &Place, source: Source<'_>) -> Result<String, Flaw> {
+pub(crate) async fn cloned(place: &Place, source: Source<'_>) -> Result<String, StepError> {
     let path = source.path;
     let Some(above) = path.parent() else { return Err(exists(path)) };
     place.within(free(place, path)).await?;
@@ -57,19 +57,19 @@ fn clone_words(source: Source<'_>) -> Vec<String> {
 }
 
 /// The repository is named to git: one that lies further up would be found otherwise, and asked in its place.
-async fn commit(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
+async fn commit(place: &Place, path: &ContainerPath) -> Result<String, StepError> {
     let words = ["--git-dir=.git", "rev-parse", "--verify", "HEAD^{commit}"].map(str::to_owned).to_vec();
     let output = place.run(git(place, words, path, SOON)).await?;
     let commit = output.stdout.text().trim().to_owned();
     let is_one = [40, 64].contains(&commit.len()) && commit.bytes().all(|it| it.is_ascii_hexdigit());
     match output.exit {
         Exit::Code(0) if is_one => Ok(commit),
-        _ => Err(Flaw::plain("it was cloned and has no commit")),
+        _ => Err(StepError::plain("it was cloned and has no commit")),
     }
 }
 
 /// Runs git in a clone, for what has to end well.
-pub(crate) async fn run_in(place: &Place, path: &ContainerPath, words: &[&str]) -> Result<(), Flaw> {
+pub(crate) async fn run_in(place: &Place, path: &ContainerPath, words: &[&str]) -> Result<(), StepError> {
     let exec = git(place, words.iter().map(|it| (*it).to_owned()).collect(), path, place.clone_timeout);
     let limit = exec.limits.total;
     let output = place.run(exec).await?;
@@ -86,7 +86,7 @@ fn git(place: &Place, words: Vec<String>, at: &ContainerPath, timeout: Duration)
     exec
 }
 
-async fn free(place: &Place, path: &ContainerPath) -> Result<(), Flaw> {
+async fn free(place: &Place, path: &ContainerPath) -> Result<(), StepError> {
     match place.link.list(place.at(path), 1).await {
         Ok((entries, more)) if entries.is_empty() && !more => Ok(()),
         Ok(_) => Err(exists(path)),
@@ -96,15 +96,15 @@ async fn free(place: &Place, path: &ContainerPath) -> Result<(), Flaw> {
     }
 }
 
-fn exists(path: &ContainerPath) -> Flaw {
-    Flaw::new("path_exists", format!("`{path}` exists and is not empty"))
+fn exists(path: &ContainerPath) -> StepError {
+    StepError::new("path_exists", format!("`{path}` exists and is not empty"))
 }
 
-fn of_git(output: &ExecOutput, limit: Option<Duration>) -> Flaw {
+fn of_git(output: &ExecOutput, limit: Option<Duration>) -> StepError {
     match output.exit {
-        Exit::Code(127) => Flaw::new("unsupported", "git is not in the image"),
-        Exit::Code(code) => Flaw::plain(format!("git: {} (exit {code})", last_words(output))),
-        _ => ended::flaw(output, limit).unwrap_or_else(|| Flaw::plain("git ended")),
+        Exit::Code(127) => StepError::new("unsupported", "git is not in the image"),
+        Exit::Code(code) => StepError::plain(format!("git: {} (exit {code})", last_words(output))),
+        _ => ended::flaw(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
     }
 }
 

@@ -8,7 +8,7 @@ use coracle_runtime::link::{WriteFile, protocol::FileRef};
 use coracle_runtime::{ContainerPath, Input};
 use futures_util::{StreamExt, stream};
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place, Step};
 
 /// A file to be written, every default decided.
@@ -80,7 +80,7 @@ fn is_users(place: &Place, path: &ContainerPath) -> bool {
 }
 
 /// A file by the name that it has in the report, who writes it, and the file, unless it is none.
-pub(crate) type Wanted = (String, FileRef, Result<FileToPut, Flaw>);
+pub(crate) type Wanted = (String, FileRef, Result<FileToPut, StepError>);
 
 pub(crate) async fn put_all(name: &'static str, place: &Place, wanted: Vec<Wanted>, protected: &Protected) -> Step {
     if wanted.is_empty() {
@@ -109,32 +109,32 @@ pub(crate) async fn put_all(name: &'static str, place: &Place, wanted: Vec<Wante
     Step::of_items(name, detail, "each file has the given bytes and mode", items).took(begun.elapsed())
 }
 
-fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), Flaw> {
+fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), StepError> {
     if file.mode > 0o777 {
-        return Err(Flaw::new("invalid_input", format!("the mode {:o} is above 777", file.mode)));
+        return Err(StepError::new("invalid_input", format!("the mode {:o} is above 777", file.mode)));
     }
     if KEPT.iter().any(|it| file.path.is_beneath(it)) {
-        return Err(Flaw::new("policy_denied", "no files are written there"));
+        return Err(StepError::new("policy_denied", "no files are written there"));
     }
     if protected.covers(&file.path) {
         let error = "it is a protected path (rule `files.protected`, setting `workspace.protected`)";
-        return Err(Flaw::new("policy_denied", error));
+        return Err(StepError::new("policy_denied", error));
     }
     Ok(())
 }
 
 /// Files are written side by side: two in one place would each find the other's bytes, or a directory.
-fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), Flaw> {
+fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
     if again {
-        return Err(Flaw::new("invalid_input", "the path is given twice"));
+        return Err(StepError::new("invalid_input", "the path is given twice"));
     }
     match all.iter().find(|it| *it != path && path.is_beneath(it.as_str())) {
-        Some(other) => Err(Flaw::new("invalid_input", format!("it lies in `{other}`, which is given as a file"))),
+        Some(other) => Err(StepError::new("invalid_input", format!("it lies in `{other}`, which is given as a file"))),
         None => Ok(()),
     }
 }
 
-async fn put(place: &Place, at: FileRef, file: FileToPut) -> Result<(), Flaw> {
+async fn put(place: &Place, at: FileRef, file: FileToPut) -> Result<(), StepError> {
     let at = FileRef { follow: false, ..at };
     let FileToPut { content, mode, .. } = file;
     let bytes = Input::Bytes(content.clone());
@@ -142,10 +142,10 @@ async fn put(place: &Place, at: FileRef, file: FileToPut) -> Result<(), Flaw> {
     place.link.put(put).await?;
     let (entry, read) = place.link.get(at, 0, content.len() as u64 + 1).await?;
     if read != content {
-        return Err(Flaw::plain("what is read back is not what was written"));
+        return Err(StepError::plain("what is read back is not what was written"));
     }
     if entry.mode != mode {
-        return Err(Flaw::plain(format!("it has the mode {:o}", entry.mode)));
+        return Err(StepError::plain(format!("it has the mode {:o}", entry.mode)));
     }
     Ok(())
 }

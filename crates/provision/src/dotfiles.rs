@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 pub use self::request::Dotfiles;
 use crate::cloned::{Source, cloned};
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place, Status, Step};
 
 const NAME: &str = "dotfiles";
@@ -31,7 +31,7 @@ pub async fn dotfiles(place: &Place, dotfiles: &Dotfiles, live: Option<&mpsc::Se
     step.took(begun.elapsed())
 }
 
-async fn set_up(place: &Place, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, Flaw> {
+async fn set_up(place: &Place, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
     let source = Source { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
     let commit = cloned(place, source).await?;
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
@@ -66,7 +66,7 @@ fn linked(items: Vec<Item>, cloned: &str) -> Step {
     Step::of_items(NAME, detail, LINKED, items)
 }
 
-fn failed(detail: String, flaw: Flaw) -> Step {
+fn failed(detail: String, flaw: StepError) -> Step {
     let step = Step::flawed(NAME, Status::Failed, detail, flaw.error);
     Step { code: flaw.code, ..step }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_runtime::{Command, Excerpt, ExecOutput, Exit};
 use serde_json::Value;
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 
 /// The report keeps this much of what a command printed.
 const TAIL_BYTES: usize = 4096;
@@ -17,14 +17,14 @@ pub(crate) const KEEP_BYTES: usize = 2 * TAIL_BYTES;
 const WORDS: usize = 200;
 
 /// Why a command did not end well, if it did not.
-pub(crate) fn flaw(output: &ExecOutput, limit: Option<Duration>) -> Option<Flaw> {
+pub(crate) fn flaw(output: &ExecOutput, limit: Option<Duration>) -> Option<StepError> {
     match output.exit {
         Exit::Code(0) => None,
-        Exit::Code(code) => Some(Flaw::plain(format!("exit {code}{}", reason(output)))),
+        Exit::Code(code) => Some(StepError::plain(format!("exit {code}{}", reason(output)))),
         Exit::TimedOut(_) | Exit::Running(_) => {
-            Some(Flaw::plain(format!("ended after {} s", limit.unwrap_or(output.duration).as_secs())))
+            Some(StepError::plain(format!("ended after {} s", limit.unwrap_or(output.duration).as_secs())))
         }
-        Exit::Cancelled => Some(Flaw::cancelled()),
+        Exit::Cancelled => Some(StepError::cancelled()),
     }
 }
 

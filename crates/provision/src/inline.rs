@@ -5,7 +5,7 @@ use std::fmt;
 use coracle_runtime::ContainerPath;
 
 use crate::config_files::{Wanted, put_all};
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{FileToPut, Place, Protected, Step};
 
 /// A file below the home of the exec user.
@@ -40,8 +40,8 @@ fn wanted(place: &Place, file: &InlineFile) -> Wanted {
     (file.path.chars().take(200).collect(), at, file_to_put)
 }
 
-fn below(home: &ContainerPath, path: &str) -> Result<ContainerPath, Flaw> {
-    let refuse = |why: &str| Err(Flaw::new("invalid_input", why));
+fn below(home: &ContainerPath, path: &str) -> Result<ContainerPath, StepError> {
+    let refuse = |why: &str| Err(StepError::new("invalid_input", why));
     if path.starts_with('/') {
         return refuse("it is not relative to the home");
     }

@@ -18,7 +18,6 @@ mod dotfiles;
 mod ended;
 pub mod env;
 mod error;
-mod flaw;
 pub mod gh;
 pub mod git;
 mod inline;
@@ -28,6 +27,7 @@ mod report;
 mod repos;
 mod setup;
 pub mod ssh;
+mod step_error;
 mod tmpfs;
 #[cfg(test)]
 mod trials;

@@ -8,7 +8,7 @@ use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecLimits, ExecOutpu
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 
 /// Who works where, and for how long.
 #[derive(Clone, Debug)]
@@ -75,18 +75,18 @@ impl Place {
     }
 
     /// Runs a command, unless nobody wants it any more or no time is left.
-    pub(crate) async fn run(&self, exec: Exec) -> Result<ExecOutput, Flaw> {
+    pub(crate) async fn run(&self, exec: Exec) -> Result<ExecOutput, StepError> {
         if self.cancel.is_cancelled() {
-            return Err(Flaw::cancelled());
+            return Err(StepError::cancelled());
         }
         if self.left().is_zero() {
-            return Err(Flaw::no_time());
+            return Err(StepError::no_time());
         }
         Ok(self.link.exec(exec).await?)
     }
 
     /// Makes a directory of the exec user's and those above it. One that somebody else makes meanwhile serves as well.
-    pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), Flaw> {
+    pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), StepError> {
         match self.link.make_dir(self.at(path), 0o755, true).await {
             Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => Ok(()),
             made => Ok(made.map(drop)?),
@@ -94,10 +94,10 @@ impl Place {
     }
 
     /// What is no command, for as long as the call is wanted and there is time.
-    pub(crate) async fn within<T>(&self, act: impl Future<Output = Result<T, Flaw>>) -> Result<T, Flaw> {
+    pub(crate) async fn within<T>(&self, act: impl Future<Output = Result<T, StepError>>) -> Result<T, StepError> {
         match self.cancel.run_until_cancelled(timeout(self.left(), act)).await {
-            None => Err(Flaw::cancelled()),
-            Some(Err(_)) => Err(Flaw::no_time()),
+            None => Err(StepError::cancelled()),
+            Some(Err(_)) => Err(StepError::no_time()),
             Some(Ok(done)) => done,
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::link::{Link, protocol::EnsureUser};
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, Exit, Ids, Inside,
+    Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, ExecTarget, Exit, Ids,
 };
 
 use crate::{Error, Result, Status, Step};
@@ -79,10 +79,10 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 ///
 /// # Errors
 /// Without them there is no usable container, so every failure is one.
-pub async fn prepare(inside: &Inside, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     match inside {
-        Inside::Guest(link) => settle(link, user, workspace).await,
-        Inside::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
+        ExecTarget::Guest(link) => settle(link, user, workspace).await,
+        ExecTarget::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::cloned::{Source, cloned, run_in};
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place, Step, ended};
 
 /// A repository to clone, every default decided.
@@ -119,7 +119,7 @@ fn not_taken(repos: &[Repo]) -> String {
     told.collect()
 }
 
-async fn clone(place: &Place, repo: &Repo) -> Result<String, Flaw> {
+async fn clone(place: &Place, repo: &Repo) -> Result<String, StepError> {
     let commit = cloned(place, repo.source()).await?;
     if let RepoSource::Bundle(bundle) = &repo.from {
         lead_back(place, repo, bundle).await?;
@@ -129,7 +129,7 @@ async fn clone(place: &Place, repo: &Repo) -> Result<String, Flaw> {
 
 /// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
 /// own, since no other repository has them.
-async fn lead_back(place: &Place, repo: &Repo, bundle: &RepoBundle) -> Result<(), Flaw> {
+async fn lead_back(place: &Place, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
     if let Some(origin) = &bundle.origin {
         return run_in(place, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
@@ -149,7 +149,7 @@ async fn install(place: &Place, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>)
     exec.keep_bytes = ended::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
-    let failed = |flaw: Flaw| Flaw { error: format!("install: {flaw}"), ..flaw }.of(name);
+    let failed = |flaw: StepError| StepError { error: format!("install: {flaw}"), ..flaw }.of(name);
     match place.run(exec).await {
         Ok(output) => {
             let about = json!({ "exit_code": ended::exit_code(&output), "output": ended::tail(&output) });

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids, Inside};
+use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, ExecOutput, ExecTarget, Ids};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place, Status, Step, ended};
 
 /// One command that makes the container ready.
@@ -67,13 +67,13 @@ impl<'a> Setup<'a> {
         }
     }
 
-    fn exec(&self, command: &Command, as_root: bool) -> Result<Exec, Flaw> {
+    fn exec(&self, command: &Command, as_root: bool) -> Result<Exec, StepError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if self.cancel.is_cancelled() {
-            return Err(Flaw::cancelled());
+            return Err(StepError::cancelled());
         }
         if left.is_zero() {
-            return Err(Flaw::no_time());
+            return Err(StepError::no_time());
         }
         let (user, env) = if as_root { (Ids::ROOT, self.root_env) } else { (self.user, self.user_env) };
         let mut exec = Exec::new(command.clone(), user, self.workdir.clone());
@@ -87,7 +87,7 @@ impl<'a> Setup<'a> {
 }
 
 /// Runs the commands and reports each.
-pub async fn setup(inside: &Inside, setup: &Setup<'_>) -> Step {
+pub async fn setup(inside: &ExecTarget, setup: &Setup<'_>) -> Step {
     if setup.commands.is_empty() {
         return Step::skipped("setup_commands", "none were given");
     }
@@ -105,7 +105,7 @@ fn summary(items: Vec<Item>) -> Step {
 }
 
 /// One command, and its alternative where it failed. The item's fields are those of the one that ran last.
-async fn tracked(inside: &Inside, setup: &Setup<'_>, command: &SetupCommand) -> Item {
+async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand) -> Item {
     let first = Attempt::run(inside, setup, (&command.command, command.as_root)).await;
     let item = match &command.alternative {
         Some(other) if first.failed_by_itself() => {
@@ -122,11 +122,11 @@ async fn tracked(inside: &Inside, setup: &Setup<'_>, command: &SetupCommand) -> 
 struct Attempt<'a> {
     command: &'a Command,
     output: Option<ExecOutput>,
-    flaw: Option<Flaw>,
+    flaw: Option<StepError>,
 }
 
 impl<'a> Attempt<'a> {
-    async fn run(inside: &Inside, setup: &Setup<'_>, (command, as_root): (&'a Command, bool)) -> Self {
+    async fn run(inside: &ExecTarget, setup: &Setup<'_>, (command, as_root): (&'a Command, bool)) -> Self {
         let exec = match setup.exec(command, as_root) {
             Ok(exec) => exec,
             Err(flaw) => return Self { command, output: None, flaw: Some(flaw) },
@@ -140,7 +140,7 @@ impl<'a> Attempt<'a> {
 
     /// It ran and did not end well, so that another command may do better. A cancel is meant for that, too.
     fn failed_by_itself(&self) -> bool {
-        self.output.is_some() && self.flaw.as_ref().is_some_and(|it| *it != Flaw::cancelled())
+        self.output.is_some() && self.flaw.as_ref().is_some_and(|it| *it != StepError::cancelled())
     }
 
     fn told(&self) -> Value {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     async fn ran(trial: &Trial, commands: &[SetupCommand]) -> Step {
-        setup(&Inside::Guest(trial.place.link.clone()), &Setup::at(&trial.place, commands)).await
+        setup(&ExecTarget::Guest(trial.place.link.clone()), &Setup::at(&trial.place, commands)).await
     }
 
     #[tokio::test]
@@ -221,7 +221,7 @@ mod tests {
         let (live, mut printed) = mpsc::channel(8);
         let commands = [hint("sh cancel.sh", "touch other"), command("touch next")];
         let setup_of = Setup { live: Some(live), ..Setup::at(&trial.place, &commands) };
-        let inside = Inside::Guest(trial.place.link.clone());
+        let inside = ExecTarget::Guest(trial.place.link.clone());
         let watch = async {
             assert_eq!(printed.recv().await.unwrap().bytes, b"begun\n");
             canceller.cancel();
@@ -235,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn a_container_without_a_guest_is_set_up_by_the_engines_exec() {
         let trial = Trial::new().await;
-        let inside = Inside::Plain(Arc::new(trial.fake.clone()), trial.id.clone());
+        let inside = ExecTarget::Plain(Arc::new(trial.fake.clone()), trial.id.clone());
         let commands = [command("echo plain"), hint("exit 1", "echo other")];
         let step = setup(&inside, &Setup::at(&trial.place, &commands)).await;
         assert_eq!((step.status, &step.items[0].about["output"]), (Status::Success, &"plain\n".into()), "{step:#?}");

@@ -91,5 +91,5 @@ async fn steps_may_go_from_thread_to_thread() {
     may(crate::dotfiles(&place, &dotfiles, None));
     may(crate::dotfiles_inline(&place, &[], &protected));
     may(crate::config_files(&place, &[], &protected));
-    may(crate::setup(&coracle_runtime::Inside::Guest(place.link.clone()), &crate::Setup::at(&place, &[])));
+    may(crate::setup(&coracle_runtime::ExecTarget::Guest(place.link.clone()), &crate::Setup::at(&place, &[])));
 }

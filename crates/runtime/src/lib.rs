@@ -21,13 +21,13 @@ mod baseline;
 pub mod cli;
 mod ended;
 pub mod engines;
+mod exec_target;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
-mod heard;
 mod info;
-mod inside;
 pub mod labels;
 mod limits;
+mod observe;
 mod policy;
 mod program;
 mod protect;
@@ -55,22 +55,22 @@ pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, EngineKind,
     Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
     InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
-    Redactor, Result, Secret, Sieve, SnapshotName, Status, Stream, VolumeName, boot_id, random_hex,
+    Redactor, Result, Secret, SnapshotName, Status, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
 };
 pub use ended::ended;
+pub use exec_target::ExecTarget;
 #[cfg(any(test, feature = "fake"))]
 pub use fake::FakeRuntime;
-pub use heard::{EngineCall, Hear, Heard};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
-pub use inside::Inside;
 pub use ipnet::IpNet;
 pub use labels::LabelFilter;
-pub use limits::{Limits, Unkept};
+pub use limits::{Limits, UnenforcedLimit};
+pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use program::EngineProgram;
-pub use protect::{git_files, is_acted_on, leads_to_protected, mounts_over};
+pub use protect::{git_files, is_trusted_by_tools, leads_to_protected, mounts_over};
 pub use spec::{
-    Access, Capabilities, CreateSpec, GuestOn, HostEntry, Mount, NetworkAsk, NetworkOn, Port, Protocol, Tmpfs, Ulimits,
-    VolumeMount,
+    Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
+    Protocol, Tmpfs, Ulimits, VolumeMount,
 };
 pub use stacks::{Health, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct};

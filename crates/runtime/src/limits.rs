@@ -1,13 +1,13 @@
-//! What a container may use, and what an engine makes of it.
+//! Resource limits of a container, and which of them an engine does not enforce.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, Capability, EngineKind};
 
-/// A machine of Apple's engine with less does not start.
+/// Virtual machines of Apple's engine do not start with less.
 pub(crate) const LEAST_MEMORY: ByteSize = ByteSize::mib(200);
 
-/// Ceilings of what a container may use.
+/// Resource limits of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of memory; no swap is added.
@@ -20,34 +20,33 @@ pub struct Limits {
 
 impl Eq for Limits {}
 
-/// A limit that an engine does not keep as it is asked for.
+/// A limit that an engine ignores or changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unkept {
-    /// What the engine lacks; nothing where it only has a least value.
+pub struct UnenforcedLimit {
+    /// The capability that the engine lacks. Unset where the engine only has a minimum.
     pub capability: Option<Capability>,
-    /// What becomes of the limit, in one sentence.
+    /// How the engine treats the limit, in one sentence.
     pub message: String,
 }
 
 impl Limits {
-    /// Those of these limits that an engine of that kind makes something else of, whatever its version.
+    /// Returns the limits that engines of that kind ignore or change, in every version.
     #[must_use]
-    pub fn unkept_by(&self, engine: EngineKind) -> Vec<Unkept> {
+    pub fn unenforced_by(&self, engine: EngineKind) -> Vec<UnenforcedLimit> {
         if engine != EngineKind::Container {
             return Vec::new();
         }
-        let unkept = |capability, message| Some(Unkept { capability, message });
+        let unenforced = |capability, message| Some(UnenforcedLimit { capability, message });
         let pids = self.pids.and_then(|it| {
-            unkept(Some(Capability::PidsLimit), format!("{engine} ignores the limit of {it} processes"))
+            unenforced(Some(Capability::PidsLimit), format!("{engine} ignores the limit of {it} processes"))
         });
         let cpus = self.cpus.filter(|it| it.fract() != 0.0).and_then(|it| {
             let whole = whole_cpus(it);
-            unkept(Some(Capability::FractionalCpus), format!("{engine} gives whole cores: {it} became {whole}"))
+            unenforced(Some(Capability::FractionalCpus), format!("{engine} gives whole cores: {it} became {whole}"))
         });
-        let memory = self
-            .memory
-            .filter(|it| *it < LEAST_MEMORY)
-            .and_then(|it| unkept(None, format!("{engine} gives at least {LEAST_MEMORY} of memory: {it} became that")));
+        let memory = self.memory.filter(|it| *it < LEAST_MEMORY).and_then(|it| {
+            unenforced(None, format!("{engine} gives at least {LEAST_MEMORY} of memory: {it} became that"))
+        });
         [pids, cpus, memory].into_iter().flatten().collect()
     }
 }
@@ -63,14 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r22_what_apples_engine_does_not_keep_is_told_and_others_keep_all() {
+    fn r22_limits_that_apples_engine_does_not_enforce_are_reported_and_others_enforce_all() {
         let limits = Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) };
-        let told: Vec<_> = limits.unkept_by(EngineKind::Container).into_iter().map(|it| it.capability).collect();
-        assert_eq!(told, [Some(Capability::PidsLimit), Some(Capability::FractionalCpus), None]);
-        let cpus = &limits.unkept_by(EngineKind::Container)[1].message;
+        let capabilities: Vec<_> =
+            limits.unenforced_by(EngineKind::Container).into_iter().map(|it| it.capability).collect();
+        assert_eq!(capabilities, [Some(Capability::PidsLimit), Some(Capability::FractionalCpus), None]);
+        let cpus = &limits.unenforced_by(EngineKind::Container)[1].message;
         assert_eq!(cpus, "container gives whole cores: 0.5 became 1");
-        assert_eq!(limits.unkept_by(EngineKind::Docker), []);
+        assert_eq!(limits.unenforced_by(EngineKind::Docker), []);
         let whole = Limits { memory: Some(ByteSize::mib(200)), cpus: Some(2.0), pids: None };
-        assert_eq!(whole.unkept_by(EngineKind::Container), []);
+        assert_eq!(whole.unenforced_by(EngineKind::Container), []);
     }
 }

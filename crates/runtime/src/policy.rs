@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::admit::admit;
-use crate::{Access, ByteSize, CreateSpec, GuestOn, ImageId, Mount, NetworkOn};
+use crate::{Access, ByteSize, CreateSpec, GuestDelivery, ImageId, Mount, NetworkAttachment};
 
 /// What the person allows. The agent's arguments can narrow it and never widen it.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl fmt::Display for Refused {
 pub struct Admitted {
     spec: CreateSpec,
     ports_bind: IpAddr,
-    guest: Option<GuestOn>,
+    guest: Option<GuestDelivery>,
     worker: Option<PathBuf>,
 }
 
@@ -147,7 +147,7 @@ pub struct Admitted {
 pub struct Placed {
     admitted: Admitted,
     image: ImageId,
-    network: NetworkOn,
+    network: NetworkAttachment,
 }
 
 impl Admitted {
@@ -169,7 +169,7 @@ impl Admitted {
     /// # Panics
     /// When a mount lies elsewhere, which is a fault of the caller.
     #[must_use]
-    pub fn covered_by(mut self, over: Vec<Mount>) -> Self {
+    pub fn with_overlay_mounts(mut self, over: Vec<Mount>) -> Self {
         let admitted = |mount: &Mount| {
             let holds = |it: &Mount| it.access == Access::ReadWrite && mount.host.real().starts_with(it.host.real());
             self.spec.mounts.iter().any(holds)
@@ -181,7 +181,7 @@ impl Admitted {
 
     /// Gives it a guest as PID 1. What that needs is ours, so no request can ask for it, and none can refuse it.
     #[must_use]
-    pub fn guided(mut self, guest: Option<GuestOn>) -> Self {
+    pub fn with_guest(mut self, guest: Option<GuestDelivery>) -> Self {
         self.guest = guest;
         self
     }
@@ -195,7 +195,7 @@ impl Admitted {
 
     /// Says which local image and which network it gets.
     #[must_use]
-    pub fn on(self, image: ImageId, network: NetworkOn) -> Placed {
+    pub fn with_image(self, image: ImageId, network: NetworkAttachment) -> Placed {
         Placed { admitted: self, image, network }
     }
 }
@@ -215,13 +215,13 @@ impl Placed {
 
     /// The network.
     #[must_use]
-    pub fn network(&self) -> &NetworkOn {
+    pub fn network(&self) -> &NetworkAttachment {
         &self.network
     }
 
     /// How its guest comes in; without one its PID 1 only waits.
     #[must_use]
-    pub fn guest(&self) -> Option<&GuestOn> {
+    pub fn guest(&self) -> Option<&GuestDelivery> {
         self.admitted.guest.as_ref()
     }
 

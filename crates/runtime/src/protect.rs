@@ -157,7 +157,7 @@ const ACTED_ON: &[&str] = &[
 
 /// Whether a program of the person's acts on what has this name, in whatever case a file system keeps it.
 #[must_use]
-pub fn is_acted_on(path: &str) -> bool {
+pub fn is_trusted_by_tools(path: &str) -> bool {
     let acts = |part: &str| part.starts_with(".git") || ACTED_ON.contains(&part);
     path.to_lowercase().split('/').any(acts)
 }
@@ -281,10 +281,10 @@ mod tests {
         let acted =
             [".git/hooks/x", "a/.gitattributes", ".github/w.yml", "sub/CLAUDE.md", ".VSCode/x", ".envrc", ".GIT"];
         for name in acted {
-            assert!(is_acted_on(name), "{name}");
+            assert!(is_trusted_by_tools(name), "{name}");
         }
         for name in ["src/main.rs", "git/x", "a.github", "claude.rs", ""] {
-            assert!(!is_acted_on(name), "{name}");
+            assert!(!is_trusted_by_tools(name), "{name}");
         }
         assert!(ACTED_ON.iter().all(|it| *it == it.to_lowercase()), "they are compared with names in lower case");
     }

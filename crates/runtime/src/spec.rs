@@ -31,7 +31,7 @@ pub struct CreateSpec {
     /// Ports to publish.
     pub ports: Vec<Port>,
     /// The network as asked for.
-    pub network: NetworkAsk,
+    pub network: NetworkRequest,
     /// Ceilings of what it may use.
     pub limits: Limits,
     /// Ceilings of each of its processes.
@@ -63,7 +63,7 @@ impl CreateSpec {
             tmpfs: Vec::new(),
             read_only: false,
             ports: Vec::new(),
-            network: NetworkAsk::Bridge,
+            network: NetworkRequest::Bridge,
             limits: Limits::default(),
             ulimits: Ulimits::default(),
             capabilities: Capabilities::default(),
@@ -186,7 +186,7 @@ impl fmt::Display for Protocol {
 
 /// The network a caller asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NetworkAsk {
+pub enum NetworkRequest {
     /// A private address, outward traffic open, no other container in reach.
     Bridge,
     /// Loopback only.
@@ -199,7 +199,7 @@ pub enum NetworkAsk {
 
 /// The network a container is put on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NetworkOn {
+pub enum NetworkAttachment {
     /// Whatever the engine gives a container that asks for nothing.
     EngineDefault,
     /// A network stack of its own, in user mode: a way out, published ports, and nobody else on it. Podman's.
@@ -214,7 +214,7 @@ pub enum NetworkOn {
 
 /// How the guest comes into a container as its PID 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuestOn {
+pub enum GuestDelivery {
     /// Program and link directory are bound: the engine sees the files of this host.
     Bound {
         /// The program, for this architecture.

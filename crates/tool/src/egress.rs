@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use coracle_provision::certs::{self, Additions};
+use coracle_provision::certs::{self, ExtraCertificates};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Policy};
 use coracle_sandbox::proxy::EgressPolicy;
@@ -101,7 +101,7 @@ pub(crate) fn admit(policy: &mut Policy, sockets: &Path) {
 /// Authorities that the host trusts by itself, for the user inside who runs commands.
 #[derive(Debug)]
 pub(crate) struct HostCertificates {
-    found: Additions,
+    found: ExtraCertificates,
     user: Ids,
 }
 

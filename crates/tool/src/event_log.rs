@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use coracle_lifecycle::{ContainerEvent, EndReason, SlotEvent, SlotId, SlotObserver, SlotRole};
-use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Heard};
+use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, ObservedRuntime};
 use serde_json::{Map, Value, json};
 
 use crate::failure;
@@ -53,7 +53,9 @@ pub(crate) fn heard(
 ) -> Arc<dyn ContainerRuntime> {
     let SlotId { role, generation, session } = slot;
     match Log::of(state, session).filter(|_| role != SlotRole::Sandbox) {
-        Some(log) => Arc::new(Heard::new(runtime, Arc::new(move |call| log.engine(call, (role, generation))))),
+        Some(log) => {
+            Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, (role, generation)))))
+        }
         None => runtime,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_provision::certs::Additions;
+use coracle_provision::certs::ExtraCertificates;
 use coracle_provision::ssh::SecretFiles;
 use coracle_provision::{amplifier, env, ssh};
 use coracle_runtime::host::find_program::find_program_in;
@@ -57,15 +57,15 @@ impl Person {
 }
 
 /// The host's own certificate authorities.
-pub(crate) fn certs(cx: &Context, wanted: &Wanted) -> Wanted<Additions> {
+pub(crate) fn certs(cx: &Context, wanted: &Wanted) -> Wanted<ExtraCertificates> {
     match wanted {
         Wanted::No(why) => Wanted::No(why.clone()),
-        Wanted::Yes(()) => Wanted::Yes(Additions::read(Path::new("/"), &cx.config.auto_passthrough.ca_files)),
+        Wanted::Yes(()) => Wanted::Yes(ExtraCertificates::read(Path::new("/"), &cx.config.auto_passthrough.ca_files)),
     }
 }
 
 /// The same for an image that is made for nobody in particular.
-pub(crate) fn trusted_certificates(cx: &Context) -> Wanted<Additions> {
+pub(crate) fn trusted_certificates(cx: &Context) -> Wanted<ExtraCertificates> {
     certs(cx, &Wanted::Yes(()))
 }
 

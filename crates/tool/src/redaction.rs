@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use coracle_jobs::{Format, MAX_PAGE, Page, Position, Read, StreamSelector};
 use coracle_lifecycle::{Record, guided_session};
 use coracle_provision::env::is_plain;
-use coracle_runtime::{Chunk, Command, EngineKind, Exit, Inside, JobId, Link, Redactor, Secret, Stream};
+use coracle_runtime::{Chunk, Command, EngineKind, ExecTarget, Exit, JobId, Link, Redactor, Secret, Stream};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
@@ -28,11 +28,11 @@ const CHUNKS: usize = 8;
 pub(crate) async fn redactor(
     cx: &Context,
     record: &Record,
-    inside: &Inside,
+    inside: &ExecTarget,
     given: &BTreeMap<String, String>,
 ) -> Result<Redactor, Failure> {
     // Without a guest no live secret is given to a container.
-    let Inside::Guest(link) = inside else { return Ok(Redactor::default()) };
+    let ExecTarget::Guest(link) = inside else { return Ok(Redactor::default()) };
     of_link(cx, record, link, given).await
 }
 

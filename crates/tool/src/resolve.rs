@@ -18,7 +18,7 @@ use coracle_images::profile::Purpose;
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
 use coracle_provision::UserAsk;
 use coracle_runtime::{
-    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkAsk,
+    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkRequest,
     Port,
 };
 
@@ -337,5 +337,9 @@ fn labels(args: &Create, config: &Config) -> Result<std::collections::BTreeMap<S
 
 /// What a container that only lends its passwd file looks like.
 pub(crate) fn bare(name: ContainerName, image: ImageRef) -> CreateSpec {
-    CreateSpec { network: NetworkAsk::None, exec_user: Ids { uid: 65534, gid: 65534 }, ..CreateSpec::new(name, image) }
+    CreateSpec {
+        network: NetworkRequest::None,
+        exec_user: Ids { uid: 65534, gid: 65534 },
+        ..CreateSpec::new(name, image)
+    }
 }

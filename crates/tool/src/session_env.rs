@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session};
-use coracle_provision::env::{EnvRules, Remembered, Session, Source, Sources};
+use coracle_provision::env::{EnvRules, Session, SessionEnvRecord, Source, Sources};
 use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{Place, amplifier, env, ssh};
 use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
@@ -22,7 +22,7 @@ pub(crate) type Kept = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
 pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &Person) -> Result<Kept, Failure> {
-    let mut remembered = Remembered::of(session, sources);
+    let mut remembered = SessionEnvRecord::of(session, sources);
     let keys = session.names().map(|it| it.0.to_owned()).collect();
     let mut plain = std::mem::take(&mut remembered.plain);
     // A profile may be another one by then; what it was is no secret.
@@ -97,7 +97,7 @@ fn had_identity(record: &Record) -> bool {
 }
 
 async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<String>, Failure> {
-    let mut remembered: Remembered = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
+    let mut remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     remembered.plain = record.env_plain.clone();
     let wanted = |is: bool| if is { Wanted::Yes(()) } else { Wanted::No(String::new()) };
     let (git, gh, ssh) =
@@ -172,7 +172,7 @@ pub(crate) struct Live {
 
 /// Of a container of that record.
 pub(crate) async fn live(cx: &Context, record: &Record) -> Live {
-    let remembered: Remembered = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
+    let remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     let no = Wanted::No(String::new());
     let ssh = if record.held.ssh { Wanted::Yes(()) } else { no.clone() };
     let person = Person::look(cx, Asked { git: &no, gh: &no, ssh: &ssh, settings: record.held.settings }).await;

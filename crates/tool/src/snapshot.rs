@@ -7,7 +7,7 @@ use std::sync::Arc;
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, Of, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
-use coracle_runtime::{Container, ContainerName, ContainerRuntime, Handle, Inside, SnapshotName};
+use coracle_runtime::{Container, ContainerName, ContainerRuntime, ExecTarget, Handle, SnapshotName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ pub(super) fn snapshots(cx: &Context, store: &Store) -> Result<Snapshots, Failur
 pub(crate) struct Source {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) record: Record,
-    inside: Inside,
+    inside: ExecTarget,
     warnings: Vec<Warning>,
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn check(ready: &Ready, limits: &Limits) -> Result<(), Failure> {
         let what = format!("this engine takes the limit of {name} and does not keep it, and `strict` needs it kept");
         return Err(unsupported(what, &format!("limits_{name}")).detail("limit", name));
     }
-    if let Some(unkept) = limits.unkept_by(ready.runtime.kind()).into_iter().next() {
+    if let Some(unkept) = limits.unenforced_by(ready.runtime.kind()).into_iter().next() {
         let what = format!("{}, and `strict` needs every limit to be kept", unkept.message);
         let capability = unkept.capability.map_or_else(|| "limits".to_owned(), |it| it.to_string());
         return Err(unsupported(what, &capability));

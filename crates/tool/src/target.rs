@@ -6,7 +6,7 @@ use coracle_lifecycle::{
     session as plain_session,
 };
 use coracle_provision::UserAsk;
-use coracle_runtime::{Container, Handle, Ids, Inside, Problem, Refused};
+use coracle_runtime::{Container, ExecTarget, Handle, Ids, Problem, Refused};
 
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -64,8 +64,8 @@ pub async fn start_again(cx: &Context, found: ManagedContainer) -> Result<(Manag
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
     let warnings = match cx.links().inside(&store, &mut found).await? {
-        Inside::Guest(link) => session_env::ensure(cx, &store, &mut found.record, &link).await?,
-        Inside::Plain(..) => Vec::new(),
+        ExecTarget::Guest(link) => session_env::ensure(cx, &store, &mut found.record, &link).await?,
+        ExecTarget::Plain(..) => Vec::new(),
     };
     Ok((found, warnings))
 }
@@ -98,7 +98,7 @@ fn root_may_enter(found: &ManagedContainer) -> Result<(), Failure> {
 /// A container that commands run in, and how.
 pub(crate) struct Reached {
     pub(crate) record: Record,
-    pub(crate) inside: Inside,
+    pub(crate) inside: ExecTarget,
     /// Who runs commands there, where and with which environment.
     pub(crate) session: Session,
     pub(crate) warnings: Vec<Warning>,
@@ -120,7 +120,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         touched(cx, &record);
         let warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
         let session = guided_session(&record, as_root)?;
-        return Ok(Reached { inside: Inside::Guest(link), session, record, warnings });
+        return Ok(Reached { inside: ExecTarget::Guest(link), session, record, warnings });
     }
     let (mut found, mut warnings) = reach_running(cx, handle).await?;
     if as_root {
@@ -128,12 +128,12 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         may_be_root(&found.record)?;
     }
     let inside = cx.links().inside(&store, &mut found).await?;
-    if let Inside::Guest(link) = &inside {
+    if let ExecTarget::Guest(link) = &inside {
         warnings.extend(session_env::ensure(cx, &store, &mut found.record, link).await?);
     }
     let session = match &inside {
-        Inside::Guest(_) => guided_session(&found.record, as_root)?,
-        Inside::Plain(..) => plain_session(&found, as_root)?,
+        ExecTarget::Guest(_) => guided_session(&found.record, as_root)?,
+        ExecTarget::Plain(..) => plain_session(&found, as_root)?,
     };
     Ok(Reached { inside, session, record: found.record, warnings })
 }

@@ -36,7 +36,7 @@ pub use name::{
 };
 pub use path::{ContainerPath, InvalidPath};
 pub use process::{ProcessId, boot_id};
-pub use redact::{Redactor, Sieve};
+pub use redact::{Redactor, StreamRedactor};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use user::Ids;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use coracle_runtime::engines::EngineSettings;
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestOn, Handle, ImageAct, ImageId, ImageRef, NetworkOn,
-    Policy, ProcessId, SocketAt, admit, random_hex,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, Handle, ImageAct, ImageId, ImageRef,
+    NetworkAttachment, Policy, ProcessId, SocketAt, admit, random_hex,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -172,11 +172,11 @@ impl Maker {
         let name = ContainerName::parse(format!("bench-{}-{}", std::process::id(), random_hex::<4>())).unwrap();
         let link = self.dir.path().join(name.as_str());
         std::fs::create_dir(&link).unwrap();
-        let guest = GuestOn::Bound { program: self.program.clone(), link: link.clone() };
+        let guest = GuestDelivery::Bound { program: self.program.clone(), link: link.clone() };
         let labels = [(LABEL.to_owned(), std::process::id().to_string())].into();
         let spec = CreateSpec { labels, ..CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap()) };
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-        let placed = admitted.on(self.image.clone(), NetworkOn::EngineDefault);
+        let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(Some(guest));
+        let placed = admitted.with_image(self.image.clone(), NetworkAttachment::EngineDefault);
         let id = self.runtime.create(&placed).await.unwrap();
         let mut it = Container { id, socket: SocketAt { dir: link, pid1: None }, dialect: self.dialect };
         self.runtime.start(&it.id).await.unwrap();

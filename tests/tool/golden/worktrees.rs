@@ -4,7 +4,9 @@ use std::path::Path;
 
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::link::LinkSettings;
-use coracle_runtime::{Command, ContainerPath, ContainerRuntime, Exec, Exit, FakeRuntime, Ids, Inside, LabelFilter};
+use coracle_runtime::{
+    Command, ContainerPath, ContainerRuntime, Exec, ExecTarget, Exit, FakeRuntime, Ids, LabelFilter,
+};
 use serde_json::{Value, json};
 
 use super::{Recording, recorded_on};
@@ -40,7 +42,7 @@ pub(in crate::tool) async fn agent(fake: &FakeRuntime, script: &str) {
         exec.env.insert(format!("GIT_AUTHOR_{name}"), value.into());
         exec.env.insert(format!("GIT_COMMITTER_{name}"), value.into());
     }
-    let ended = Inside::Guest(link).exec(exec).await.unwrap();
+    let ended = ExecTarget::Guest(link).exec(exec).await.unwrap();
     assert_eq!(ended.exit, Exit::Code(0), "{ended:?}");
 }
 

@@ -4,7 +4,7 @@ use coracle_runtime::Protocol;
 use serde_json::{Map, Value, json};
 
 use super::shape::entries;
-use super::{Admission, MovedPort};
+use super::{Admission, ReassignedPort};
 use crate::findings::{Asked, Place};
 
 impl Admission<'_> {
@@ -66,7 +66,7 @@ impl Admission<'_> {
         if fixed && (self.rules.is_free)(asked, protocol) && self.claimed.insert((asked, word(protocol))) {
             out["published"] = asked.to_string().into();
         } else {
-            self.moved.push(MovedPort { service: name.to_owned(), container, protocol, asked });
+            self.moved.push(ReassignedPort { service: name.to_owned(), container, protocol, asked });
         }
         Some(out)
     }

@@ -6,7 +6,7 @@ use coracle_runtime::{Access, Protocol};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{AdmittedStack, Labelled};
+use super::{AdmittedStack, LabelledPart};
 use crate::fixtures::{Person, all};
 
 /// A model of one service `app`, as Compose normalises it.
@@ -371,7 +371,7 @@ fn our_labels_are_on_everything_that_the_stack_makes() {
     let mut model = model(json!({ "labels": { "a": "b", "x": "theirs" } }));
     model["networks"]["ext"] = json!({ "external": true, "name": "team" });
     model["volumes"] = json!({ "data": { "name": "p_data" } });
-    let label = |kind: Labelled, name: &str| BTreeMap::from([("x".to_owned(), format!("{kind:?} {name}"))]);
+    let label = |kind: LabelledPart, name: &str| BTreeMap::from([("x".to_owned(), format!("{kind:?} {name}"))]);
     let made = admitted(&person, &model).labelled(label).model().clone();
     assert_eq!(made["services"]["app"]["labels"], json!({ "a": "b", "x": "Service app" }));
     assert_eq!(made["networks"]["default"]["labels"], json!({ "x": "Network default" }));

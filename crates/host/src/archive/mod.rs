@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use coracle_types::ArchiveError as Error;
 pub use read::{plain_name, unpack, unpack_beneath};
-pub use write::{Growing, Writer};
+pub use write::{StreamedEntry, Writer};
 
 /// Bounds of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const MAX_DEPTH: usize = 128;
 
 /// What a transfer moved, and what it left out and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Moved {
+pub struct TransferReport {
     /// Regular files and links.
     pub files: u64,
     /// Directories.
@@ -48,7 +48,7 @@ pub struct Skipped {
     pub reason: &'static str,
 }
 
-impl Moved {
+impl TransferReport {
     fn skip(&mut self, path: &str, reason: &'static str) {
         // A hostile tree must not fill our memory with what was refused.
         if self.skipped.len() < 1000 {

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
 
-use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
+use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
 
 /// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
 ///
@@ -16,7 +16,7 @@ use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
 ///
 /// # Errors
 /// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
-pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
     unpacked((tar, 1), into, name, limits)
 }
 
@@ -24,12 +24,13 @@ pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved
 ///
 /// # Errors
 /// As [`unpack`].
-pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
+pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
     unpacked((tar, 0), into, name, limits)
 }
 
-fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<Moved, Error> {
-    let mut it = Unpack { into, name, strip, limits, moved: Moved::default(), links: Vec::new(), dirs: Vec::new() };
+fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
+    let mut it =
+        Unpack { into, name, strip, limits, moved: TransferReport::default(), links: Vec::new(), dirs: Vec::new() };
     let mut archive = tar::Archive::new(io::BufReader::new(tar));
     for entry in archive.entries().map_err(io_error("the archive"))? {
         it.entry(&mut entry.map_err(io_error("the archive"))?)?;
@@ -43,7 +44,7 @@ struct Unpack<'a> {
     /// Parts of each name that are left out.
     strip: usize,
     limits: Limits,
-    moved: Moved,
+    moved: TransferReport,
     /// Path and target of symbolic links.
     links: Vec<(String, String)>,
     /// Path and mode of directories, set at the end so that a read-only one can be filled.
@@ -132,7 +133,7 @@ impl Unpack<'_> {
     }
 
     /// Links come last, so that no entry could pass through one, and a link may not pass through another.
-    fn finish(mut self) -> Result<Moved, Error> {
+    fn finish(mut self) -> Result<TransferReport, Error> {
         for (path, target) in std::mem::take(&mut self.links) {
             let parents = Path::new(&path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
             let through_link =
@@ -206,7 +207,7 @@ mod tests {
         tar.resize(tar.len().next_multiple_of(512), 0);
     }
 
-    fn unpacked(tar: &[u8]) -> (tempfile::TempDir, Result<Moved, Error>) {
+    fn unpacked(tar: &[u8]) -> (tempfile::TempDir, Result<TransferReport, Error>) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(tar).unwrap();
         file.rewind().unwrap();

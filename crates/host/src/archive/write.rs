@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
 use coracle_types::Ids;
 
-use super::{Error, Limits, MAX_DEPTH, Moved, io_error, stays_inside};
+use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
 use crate::fs::HostPath;
 
 /// Writes a tar whose every entry belongs to one user.
@@ -16,7 +16,7 @@ pub struct Writer {
     tar: Tar,
     owner: Ids,
     limits: Limits,
-    moved: Moved,
+    moved: TransferReport,
 }
 
 struct Tar(tar::Builder<File>);
@@ -50,7 +50,7 @@ impl Writer {
     /// Writes into a file from its present offset.
     #[must_use]
     pub fn new(into: File, owner: Ids, limits: Limits) -> Self {
-        Self { tar: Tar(tar::Builder::new(into)), owner, limits, moved: Moved::default() }
+        Self { tar: Tar(tar::Builder::new(into)), owner, limits, moved: TransferReport::default() }
     }
 
     /// A directory.
@@ -77,10 +77,10 @@ impl Writer {
     ///
     /// # Errors
     /// As [`dir`](Self::dir).
-    pub fn begin(&mut self, path: &str, mode: u32, mtime: u64) -> Result<Growing<'_>, Error> {
+    pub fn begin(&mut self, path: &str, mode: u32, mtime: u64) -> Result<StreamedEntry<'_>, Error> {
         let meta = Meta { kind: tar::EntryType::Regular, mode, size: 0, mtime };
         let start = self.tar.0.get_mut().stream_position().map_err(io_error(path))?;
-        let growing = Growing { writer: self, path: path.to_owned(), meta, start, ended: false };
+        let growing = StreamedEntry { writer: self, path: path.to_owned(), meta, start, ended: false };
         // The length is written over this one, which is as long, when it is known.
         growing.writer.head(path, &growing.meta)?;
         Ok(growing)
@@ -120,7 +120,7 @@ impl Writer {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn finish(self) -> Result<(File, Moved), Error> {
+    pub fn finish(self) -> Result<(File, TransferReport), Error> {
         let mut file = self.tar.0.into_inner().map_err(io_error("the archive"))?;
         file.rewind().map_err(io_error("the archive"))?;
         Ok((file, self.moved))
@@ -214,7 +214,7 @@ impl Writer {
 
 /// A file on its way into an archive. One that is dropped has never been in it.
 #[derive(Debug)]
-pub struct Growing<'a> {
+pub struct StreamedEntry<'a> {
     writer: &'a mut Writer,
     path: String,
     meta: Meta,
@@ -223,7 +223,7 @@ pub struct Growing<'a> {
     ended: bool,
 }
 
-impl Growing<'_> {
+impl StreamedEntry<'_> {
     /// More of its content.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl Growing<'_> {
     }
 }
 
-impl Drop for Growing<'_> {
+impl Drop for StreamedEntry<'_> {
     fn drop(&mut self) {
         if self.ended {
             return;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::limited::{self, Ended, Limits};
-use super::{Git, Remote, Unseen};
+use super::{Git, InspectError, Remote};
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Finished, Invocation, Stdin, run};
@@ -53,13 +53,13 @@ impl Git {
         remote: &Remote,
         temp_dir: &Path,
         cancel: &CancellationToken,
-    ) -> Result<Vec<String>, Unseen> {
+    ) -> Result<Vec<String>, InspectError> {
         let until = Instant::now() + self.deadline;
-        let slow = |_| Unseen::TooSlow { after: self.deadline };
-        let program = self.program.as_ref().ok_or(Unseen::NoGit)?;
+        let slow = |_| InspectError::TooSlow { after: self.deadline };
+        let program = self.program.as_ref().ok_or(InspectError::NoGit)?;
         // Only an identity opens that, and none is used here.
         if remote.url.is_ssh() {
-            return Err(Unseen::Private);
+            return Err(InspectError::Private);
         }
         let pinned = match remote.allow_private {
             true => vec![],
@@ -74,11 +74,11 @@ impl Git {
     }
 
     /// The addresses that git is held to.
-    pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
+    pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
         let asks = Invocation { env: environment(url), ..Invocation::new(program, ["version"]) };
         let told = run("git version", &asks, Stdin::Empty, (self.deadline, 1000)).await?;
         if version(&told.stdout.text()).is_none_or(|it| it < PINS) {
-            return Err(Unseen::OldGit);
+            return Err(InspectError::OldGit);
         }
         Ok(addresses_public(url).await?)
     }
@@ -88,9 +88,9 @@ impl Git {
         remote: &Remote,
         scope: &CloneScope<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Vec<String>, Unseen> {
+    ) -> Result<Vec<String>, InspectError> {
         let CloneScope { dir, pinned, until } = *scope;
-        let program = self.program.as_ref().ok_or(Unseen::NoGit)?;
+        let program = self.program.as_ref().ok_or(InspectError::NoGit)?;
         let bare = dir.join("it");
         let words = [settings(&remote.url, pinned), clone_words(remote, &bare)].concat();
         let clones = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
@@ -104,18 +104,18 @@ impl Git {
         let limits = Limits { keep_bytes: 2 * MAX_NAMES, ..limits };
         let listed = self.ended(limited::run(&lists, dir, &limits, cancel).await?)?;
         match (listed.ok(), listed.stdout.total_bytes()) {
-            (false, _) => Err(Unseen::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
-            (true, size) if size > MAX_NAMES as u64 => Err(Unseen::TooBig { max_bytes: MAX_NAMES as u64 }),
+            (false, _) => Err(InspectError::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
+            (true, size) if size > MAX_NAMES as u64 => Err(InspectError::TooBig { max_bytes: MAX_NAMES as u64 }),
             (true, _) => Ok(names(&listed.stdout.bytes())),
         }
     }
 
-    fn ended(&self, ended: Ended) -> Result<Finished, Unseen> {
+    fn ended(&self, ended: Ended) -> Result<Finished, InspectError> {
         match ended {
             Ended::Itself(finished) => Ok(finished),
-            Ended::TooBig => Err(Unseen::TooBig { max_bytes: self.max_bytes }),
+            Ended::TooBig => Err(InspectError::TooBig { max_bytes: self.max_bytes }),
             // Nobody listens any more to hear of it.
-            Ended::TooSlow | Ended::Cancelled => Err(Unseen::TooSlow { after: self.deadline }),
+            Ended::TooSlow | Ended::Cancelled => Err(InspectError::TooSlow { after: self.deadline }),
         }
     }
 }
@@ -167,9 +167,9 @@ fn names(listed: &[u8]) -> Vec<String> {
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
-fn refusal(cloned: &Finished) -> Unseen {
+fn refusal(cloned: &Finished) -> InspectError {
     let said = cloned.stderr.bytes();
-    if wants_credential(&said) { Unseen::Private } else { Unseen::Unreachable(Excerpt::of(&said)) }
+    if wants_credential(&said) { InspectError::Private } else { InspectError::Unreachable(Excerpt::of(&said)) }
 }
 
 /// Git tells its reasons in words alone. They decide how a refusal reads and whether a credential is looked for, and
@@ -288,7 +288,7 @@ mod tests {
             String::from_utf8_lossy(&head[..count]).into_owned()
         };
         let (seen, head) = tokio::join!(looks, meets);
-        assert!(matches!(seen, Err(Unseen::Unreachable(_))), "{seen:?}");
+        assert!(matches!(seen, Err(InspectError::Unreachable(_))), "{seen:?}");
         assert!(head.contains("Host: no-such-host.invalid:"), "{head}");
     }
 
@@ -299,7 +299,7 @@ mod tests {
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
         let seen = Git::of_this_host().look(&asks, temp.path(), &CancellationToken::new()).await;
-        assert!(matches!(seen, Err(Unseen::Address(crate::resolver::Unresolved::Private { .. }))), "{seen:?}");
+        assert!(matches!(seen, Err(InspectError::Address(crate::resolver::Unresolved::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }
 }

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use coracle_types::{Error, Excerpt};
 use tokio_util::sync::CancellationToken;
 
-pub use self::own::{Asked, Login, OwnGit, Peer, Running};
+pub use self::own::{Asked, IsolatedGit, Login, Peer, Running};
 use super::process::{Invocation, Stdin, run};
 use crate::branch::BranchName;
 use crate::find_program::find_program;
@@ -30,15 +30,15 @@ pub trait HostGit: fmt::Debug + Send + Sync {
     /// At most 1 MiB, within 10 s; only these two directories are told to git.
     ///
     /// # Errors
-    /// [`NoConfig`].
-    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, NoConfig>;
+    /// [`ConfigError`].
+    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError>;
 
     /// The names at the top of a repository, seen without running or trusting anything of it (containers.md 7.5). What
     /// is fetched for it lies below `temp_dir` in the meantime, also when the caller withdraws: not for long.
     ///
     /// # Errors
-    /// [`Unseen`].
-    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, Unseen>;
+    /// [`InspectError`].
+    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, InspectError>;
 }
 
 /// A repository to look at.
@@ -54,7 +54,7 @@ pub struct Remote {
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum NoConfig {
+pub enum ConfigError {
     /// Nobody could be asked.
     #[error("there is no git on this host")]
     NoGit,
@@ -74,7 +74,7 @@ pub enum NoConfig {
 
 /// Why a repository was not seen.
 #[derive(Debug, thiserror::Error)]
-pub enum Unseen {
+pub enum InspectError {
     /// Nobody could be asked.
     #[error("there is no git on this host")]
     NoGit,
@@ -131,8 +131,8 @@ impl Git {
 
 #[async_trait]
 impl HostGit for Git {
-    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, NoConfig> {
-        let program = self.program.as_ref().ok_or(NoConfig::NoGit)?;
+    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
+        let program = self.program.as_ref().ok_or(ConfigError::NoGit)?;
         // From the root directory: where we were started may be a repository that a container writes.
         let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
         let mut asks = Invocation::new(program, words);
@@ -140,19 +140,21 @@ impl HostGit for Git {
         asks.env.insert("HOME".into(), home.into());
         asks.env.extend(xdg_config_home.map(|it| ("XDG_CONFIG_HOME".into(), it.into())));
         let limits = (Self::CONFIG_DEADLINE, 2 * Self::MAX_CONFIG);
-        let told = run("git config", &asks, Stdin::Empty, limits).await.map_err(NoConfig::Host)?;
+        let told = run("git config", &asks, Stdin::Empty, limits).await.map_err(ConfigError::Host)?;
         if told.stdout.total_bytes() > Self::MAX_CONFIG as u64 {
-            return Err(NoConfig::TooLarge);
+            return Err(ConfigError::TooLarge);
         }
         match (told.ok(), told.stdout.total_bytes()) {
             (true, 1..) => Ok(told.stdout.bytes()),
             // Git fails where there is no file, and where it cannot read one: whether there is one is ours to look.
-            (false, _) if has_config(home, xdg_config_home) => Err(NoConfig::Broken(Excerpt::of(&told.stderr.bytes()))),
-            _ => Err(NoConfig::Empty),
+            (false, _) if has_config(home, xdg_config_home) => {
+                Err(ConfigError::Broken(Excerpt::of(&told.stderr.bytes())))
+            }
+            _ => Err(ConfigError::Empty),
         }
     }
 
-    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, Unseen> {
+    async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, InspectError> {
         let cancel = CancellationToken::new();
         let _withdrawn = cancel.clone().drop_guard();
         let (git, remote, temp_dir) = (self.clone(), remote.clone(), temp_dir.to_owned());
@@ -179,7 +181,7 @@ mod tests {
         home
     }
 
-    async fn read(home: &tempfile::TempDir) -> Result<String, NoConfig> {
+    async fn read(home: &tempfile::TempDir) -> Result<String, ConfigError> {
         let bytes = Git::of_this_host().global_config(home.path(), None).await?;
         Ok(String::from_utf8(bytes).unwrap())
     }
@@ -199,12 +201,12 @@ mod tests {
 
     #[tokio::test]
     async fn without_configuration_there_is_a_reason() {
-        assert!(matches!(read(&tempfile::tempdir().unwrap()).await, Err(NoConfig::Empty)));
-        assert!(matches!(read(&home("")).await, Err(NoConfig::Empty)));
-        assert!(matches!(read(&home("[user\n")).await, Err(NoConfig::Broken(_))));
+        assert!(matches!(read(&tempfile::tempdir().unwrap()).await, Err(ConfigError::Empty)));
+        assert!(matches!(read(&home("")).await, Err(ConfigError::Empty)));
+        assert!(matches!(read(&home("[user\n")).await, Err(ConfigError::Broken(_))));
         let large = format!("[user]\n\tname = {}\n", "x".repeat(1 << 20));
-        assert!(matches!(read(&home(&large)).await, Err(NoConfig::TooLarge)));
+        assert!(matches!(read(&home(&large)).await, Err(ConfigError::TooLarge)));
         let none = Git { program: None, ..Git::of_this_host() };
-        assert!(matches!(none.global_config("/".as_ref(), None).await, Err(NoConfig::NoGit)));
+        assert!(matches!(none.global_config("/".as_ref(), None).await, Err(ConfigError::NoGit)));
     }
 }

@@ -13,7 +13,7 @@ use tokio::process::{Child, ChildStdout};
 use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
 use super::limited::Group;
-use super::{Git, Unseen};
+use super::{Git, InspectError};
 use crate::drain::{Drain, End};
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
@@ -70,7 +70,7 @@ pub struct Login {
 
 /// The host's git, held to what it is told.
 #[derive(Clone)]
-pub struct OwnGit {
+pub struct IsolatedGit {
     program: PathBuf,
     /// Where temporary directories go.
     scratch: PathBuf,
@@ -82,9 +82,9 @@ pub struct OwnGit {
     fsck: bool,
 }
 
-impl fmt::Debug for OwnGit {
+impl fmt::Debug for IsolatedGit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnGit").field("program", &self.program).finish_non_exhaustive()
+        f.debug_struct("IsolatedGit").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Running {
     }
 }
 
-impl OwnGit {
+impl IsolatedGit {
     /// The git that is installed, with objects checked and private addresses refused.
     ///
     /// # Errors
@@ -129,8 +129,8 @@ impl OwnGit {
     /// helper says, over https only (or within this host).
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Spawn`]; [`Unseen`] for an address that is refused.
-    pub async fn run(&self, asked: Asked<'_>, peer: Peer<'_>) -> Result<Finished, Unseen> {
+    /// [`Error::TimedOut`], [`Error::Spawn`]; [`InspectError`] for an address that is refused.
+    pub async fn run(&self, asked: Asked<'_>, peer: Peer<'_>) -> Result<Finished, InspectError> {
         let pinned = match peer {
             Peer::Url(url) if !self.allow_private => self.addresses(url).await?,
             _ => Vec::new(),
@@ -162,7 +162,7 @@ impl OwnGit {
         Ok((Running { child, group, drain }, stdout))
     }
 
-    async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, Unseen> {
+    async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
         let git = Git { program: Some(self.program.clone()), ..Git::of_this_host() };
         git.addresses(&self.program, url).await
     }

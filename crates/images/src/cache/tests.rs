@@ -3,8 +3,8 @@ use std::sync::Mutex;
 use coracle_runtime::fake::Verb;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
-    ByteSize, Command, ContainerId, ContainerName, ContainerPath, CreateSpec, Exec, FakeRuntime, GuestOn, Ids,
-    ImageConfig, LabelNamespace, LinkSettings, NetworkOn, Policy, Secret, admit,
+    ByteSize, Command, ContainerId, ContainerName, ContainerPath, CreateSpec, Exec, FakeRuntime, GuestDelivery, Ids,
+    ImageConfig, LabelNamespace, LinkSettings, NetworkAttachment, Policy, Secret, admit,
 };
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -63,9 +63,9 @@ impl World {
         let name = ContainerName::parse(format!("c{number}")).unwrap();
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let spec = CreateSpec { labels, ..CreateSpec::new(name, image.id.clone().into()) };
-        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(Some(guest));
-        let id = self.fake.create(&admitted.on(image.id.clone(), NetworkOn::None)).await.unwrap();
+        let guest = GuestDelivery::Bound { program: "/".into(), link: "/".into() };
+        let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(Some(guest));
+        let id = self.fake.create(&admitted.with_image(image.id.clone(), NetworkAttachment::None)).await.unwrap();
         self.fake.start(&id).await.unwrap();
         id
     }

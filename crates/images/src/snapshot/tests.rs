@@ -1,6 +1,6 @@
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
-    ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkOn, Policy, Secret, admit,
+    ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkAttachment, Policy, Secret, admit,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -43,7 +43,8 @@ impl World {
         let spec =
             CreateSpec { exec_user: Ids::ROOT, ..CreateSpec::new(ContainerName::parse(container).unwrap(), local) };
         let admitted = admit(spec, &Policy::everything()).unwrap().labelled(labels);
-        let placed = admitted.on(image.map_or_else(|| found[0].id.clone(), |it| it.id.clone()), NetworkOn::None);
+        let placed =
+            admitted.with_image(image.map_or_else(|| found[0].id.clone(), |it| it.id.clone()), NetworkAttachment::None);
         self.fake.create(&placed).await.unwrap()
     }
 

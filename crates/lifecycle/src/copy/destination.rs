@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
-use coracle_runtime::archive::{self, Moved};
+use coracle_runtime::archive::{self, TransferReport};
 use coracle_runtime::{Problem, Refused, random_hex};
 
 use super::request::{CopyRequest, cannot_spool};
 use crate::{Error, Result};
 
 /// Unpacks beside the target, checks that nothing is in the way, and moves into place.
-pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(Moved, PathBuf)> {
+pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferReport, PathBuf)> {
     spool.rewind().map_err(cannot_spool)?;
     let dir = request.host.dir().map_err(cannot_spool)?;
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
@@ -29,7 +29,7 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(Moved, Pa
     Ok((moved, target))
 }
 
-fn fill(spool: File, dir: &Dir, (staging, name): (&str, &str), request: &CopyRequest) -> Result<Moved> {
+fn fill(spool: File, dir: &Dir, (staging, name): (&str, &str), request: &CopyRequest) -> Result<TransferReport> {
     let staged = dir.open_dir_nofollow(staging).map_err(cannot_spool)?;
     let mut moved = archive::unpack(spool, &staged, name, request.limits).map_err(Error::Copy)?;
     if staged.symlink_metadata(name).is_err() {
@@ -62,7 +62,7 @@ fn is_protected(target: &Path, protected: &[String]) -> bool {
 /// name between two open directories, so that code which shares the directory cannot lead it elsewhere.
 struct Merge<'a> {
     request: &'a CopyRequest,
-    moved: &'a mut Moved,
+    moved: &'a mut TransferReport,
 }
 
 impl Merge<'_> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use coracle_runtime::ContainerPath;
-use coracle_runtime::archive::{self, Limits, Moved, Writer};
+use coracle_runtime::archive::{self, Limits, TransferReport, Writer};
 use coracle_runtime::host::fs::HostPath;
 
 use super::meter::CopyMeter;
@@ -40,7 +40,7 @@ pub struct CopyRequest {
 #[derive(Debug)]
 pub struct Copied {
     /// Counts, and what did not travel.
-    pub moved: Moved,
+    pub moved: TransferReport,
     /// Real path on the host.
     pub host_path: PathBuf,
     /// Path inside.
@@ -48,7 +48,7 @@ pub struct Copied {
 }
 
 /// Missing parents first, then the tree; all of it the exec user's.
-pub(super) fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<(File, Moved)> {
+pub(super) fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<(File, TransferReport)> {
     let parents: Vec<_> = inside.match_indices('/').map(|(at, _)| &inside[..at]).collect();
     for parent in &parents {
         writer.dir(parent, 0o755).map_err(Error::Copy)?;

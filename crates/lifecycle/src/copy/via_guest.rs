@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use coracle_runtime::archive::{self, Moved, Skipped, Writer, plain_name};
+use coracle_runtime::archive::{self, Skipped, TransferReport, Writer, plain_name};
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
@@ -87,7 +87,7 @@ pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> 
     let (spool, _) = taken.writer.finish().map_err(Error::Copy)?;
     let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
     let skipped = moved.skipped.into_iter().chain(taken.skipped).collect();
-    Ok(Copied { moved: Moved { skipped, ..moved }, host_path, container_path: path })
+    Ok(Copied { moved: TransferReport { skipped, ..moved }, host_path, container_path: path })
 }
 
 /// Something in an archive of ours.

@@ -12,7 +12,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, Limits, Skipped};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Inside, random_hex};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -100,10 +100,10 @@ impl Save {
         Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
     }
 
-    fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::Moved> {
+    fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::TransferReport> {
         match self.checked(item, PartKind::Archive)? {
             Some(tar) => archive::unpack(tar, place, item.top(), LIMITS).map_err(Error::Copy),
-            None => Ok(archive::Moved::default()),
+            None => Ok(archive::TransferReport::default()),
         }
     }
 
@@ -134,7 +134,7 @@ pub struct Target<'a> {
     /// The container, which runs.
     pub found: &'a ManagedContainer,
     /// How commands run in it.
-    pub inside: &'a Inside,
+    pub inside: &'a ExecTarget,
     /// Who runs them.
     pub session: &'a Session,
     /// Where temporary files go.

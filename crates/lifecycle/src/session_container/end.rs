@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkAsk, Policy,
+    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkRequest, Policy,
 };
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
@@ -205,7 +205,7 @@ impl SessionContainers {
         let spec = CreateSpec {
             exec_user: record.volume.user,
             read_only: true,
-            network: NetworkAsk::None,
+            network: NetworkRequest::None,
             capabilities: if policy.strict { Capabilities::None } else { Capabilities::Guest },
             ..CreateSpec::new(name, reference)
         };

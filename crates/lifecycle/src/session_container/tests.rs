@@ -14,8 +14,8 @@ use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
 use coracle_runtime::link::{Link, LinkSettings};
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    FakeRuntime, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, NetworkAsk, Policy, ProcessId, Stacks,
-    Status, Tmpfs, VolumeAct,
+    FakeRuntime, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId,
+    Stacks, Status, Tmpfs, VolumeAct,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -100,7 +100,7 @@ impl Bench {
             exec_user: user(),
             read_only: true,
             tmpfs: vec![Tmpfs { at: at("/home/agent"), size: ByteSize::mib(1), mode: 0o700 }],
-            network: NetworkAsk::None,
+            network: NetworkRequest::None,
             capabilities: Capabilities::Guest,
             ..CreateSpec::new(ContainerName::parse("any")?, image)
         };

@@ -57,13 +57,13 @@ pub(super) fn certificates(pem: &[u8]) -> impl Iterator<Item = Certificate> {
 
 /// The certificates that were added to a host, each once, in an order of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Additions {
+pub struct ExtraCertificates {
     pub(super) certificates: Vec<Certificate>,
     /// Files that could not be used, with the reason.
     pub left_out: Vec<(PathBuf, &'static str)>,
 }
 
-impl Additions {
+impl ExtraCertificates {
     /// There are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -192,7 +192,7 @@ pub(super) mod tests {
         fs::write(path("key"), KEY).unwrap();
         fs::write(path("large"), vec![b'x'; (1 << 20) + 1]).unwrap();
         let files = ["named", "key", "large", "gone", "etc"].map(path);
-        let found = Additions::read(root.path(), &files);
+        let found = ExtraCertificates::read(root.path(), &files);
         let mut all: Vec<String> = found.certificates.iter().map(Certificate::pem).collect();
         all.sort();
         let mut expected = [1, 2, 3, 4].map(pem);
@@ -216,7 +216,7 @@ pub(super) mod tests {
                 };
                 fs::write(dir.join(format!("{number}.crt")), content).unwrap();
             }
-            Additions::read(root.path(), &[]).key()
+            ExtraCertificates::read(root.path(), &[]).key()
         });
         assert!(keys[0].is_some() && keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3], "{keys:?}");
         assert_eq!(keys[4], None);

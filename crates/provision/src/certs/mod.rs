@@ -11,7 +11,7 @@ use coracle_runtime::link::{Link, SecretFile, WriteFile};
 use coracle_runtime::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
-pub use additions::Additions;
+pub use additions::ExtraCertificates;
 
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
@@ -38,7 +38,7 @@ pub const VARIABLES: &[&str] = &[
 
 /// What a container trusts now.
 #[derive(Clone, Debug)]
-pub struct Trusted {
+pub struct TrustedCerts {
     /// The entry of the report.
     pub step: Step,
     /// For the session; empty when the bundle does not hold the certificates.
@@ -53,11 +53,11 @@ pub fn skipped(why: &str) -> Step {
 
 /// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
 /// already is left as it is.
-pub async fn trust(place: &Place, additions: &Additions) -> Trusted {
+pub async fn trust(place: &Place, additions: &ExtraCertificates) -> TrustedCerts {
     let begun = Instant::now();
     if additions.is_empty() {
         let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
-        return Trusted { step, variables: BTreeMap::new() };
+        return TrustedCerts { step, variables: BTreeMap::new() };
     }
     let image = look(place).await;
     let (anchors, bundles) =
@@ -80,7 +80,7 @@ pub async fn trust(place: &Place, additions: &Additions) -> Trusted {
             (Step { items, ..step }, BTreeMap::new())
         }
     };
-    Trusted { step: step.took(begun.elapsed()), variables }
+    TrustedCerts { step: step.took(begun.elapsed()), variables }
 }
 
 /// Where [`bundle_aside`] puts a bundle: on the tmpfs that is ours, as the root of the file system may be read-only.
@@ -93,7 +93,7 @@ const ASIDE_NAME: &str = "ca-certificates.crt";
 ///
 /// # Errors
 /// When it cannot be written.
-pub async fn bundle_aside(link: &Link, additions: &Additions, user: Ids) -> coracle_runtime::Result<()> {
+pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids) -> coracle_runtime::Result<()> {
     let mut bundle = Vec::new();
     for at in BUNDLES.iter().map(|it| at(user, &path(it))) {
         if let Ok((_, content)) = link.get(at, 0, MAX_BUNDLE).await {
@@ -126,7 +126,7 @@ impl Image {
     }
 
     /// What a bundle does not hold, as text; all of it, where there is none.
-    fn lacking(&self, additions: &Additions, bundle: usize) -> Vec<String> {
+    fn lacking(&self, additions: &ExtraCertificates, bundle: usize) -> Vec<String> {
         let held = self.bundles.get(bundle).map(|it| &it.2);
         let lacks = |digest| held.is_none_or(|it| !it.contains(digest));
         additions.certificates.iter().filter(|it| lacks(&it.digest)).map(Certificate::pem).collect()
@@ -165,7 +165,7 @@ async fn look(place: &Place) -> Image {
 }
 
 /// One file for each certificate, named by it, so that one that is there is the same.
-async fn add_anchors(place: &Place, image: &Image, additions: &Additions) -> Vec<Item> {
+async fn add_anchors(place: &Place, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let Some(dir) = image.anchors() else { return Vec::new() };
     let add = async |name: String, pem: String| {
         let at = place.at_as_root(&path(&name));
@@ -181,7 +181,7 @@ async fn add_anchors(place: &Place, image: &Image, additions: &Additions) -> Vec
 }
 
 /// Every bundle that there is gets what it lacks; where there is none, one is made.
-async fn add_to_bundles(place: &Place, image: &Image, additions: &Additions) -> Vec<Item> {
+async fn add_to_bundles(place: &Place, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
         let name = path.to_string();
         if lacking.is_empty() {
@@ -212,7 +212,7 @@ fn with(mut bundle: Vec<u8>, lacking: &[String]) -> Vec<u8> {
     bundle
 }
 
-async fn probed(place: &Place, image: &Image, additions: &Additions) -> Result<(), String> {
+async fn probed(place: &Place, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
     // What was read before and not written since needs no second look.
     if !image.bundles.is_empty() && image.lacking(additions, 0).is_empty() {
         return Ok(());
@@ -227,7 +227,7 @@ async fn probed(place: &Place, image: &Image, additions: &Additions) -> Result<(
     }
 }
 
-fn left_out(additions: &Additions) -> impl Iterator<Item = Item> {
+fn left_out(additions: &ExtraCertificates) -> impl Iterator<Item = Item> {
     additions.left_out.iter().map(|(path, why)| Item::skipped(path.display().to_string()).with("why", *why))
 }
 

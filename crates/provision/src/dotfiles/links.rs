@@ -3,7 +3,7 @@
 use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place};
 
 /// The files that are linked from the home.
@@ -44,7 +44,7 @@ enum Linked {
     Made { kept_as: Option<String> },
 }
 
-async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, Flaw> {
+async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
     if !is_there(place, FileRef { follow: true, ..place.at(to) }).await? {
         return Ok(Linked::NoSuchFile);
     }
@@ -58,7 +58,11 @@ async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result
         return Err(err.into());
     }
     let entry = place.link.stat(place.at(from)).await?;
-    if entry.kind == FileKind::Link { Err(Flaw::plain("the link leads nowhere")) } else { Ok(Linked::Made { kept_as }) }
+    if entry.kind == FileKind::Link {
+        Err(StepError::plain("the link leads nowhere"))
+    } else {
+        Ok(Linked::Made { kept_as })
+    }
 }
 
 /// From the home on where it can be: a home may be seen under another path, too.
@@ -67,7 +71,7 @@ fn target(place: &Place, to: &ContainerPath) -> String {
     below.unwrap_or(to.as_str()).to_owned()
 }
 
-async fn is_there(place: &Place, at: FileRef) -> Result<bool, Flaw> {
+async fn is_there(place: &Place, at: FileRef) -> Result<bool, StepError> {
     match place.link.stat(at).await {
         Ok(_) => Ok(true),
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(false),
@@ -76,7 +80,7 @@ async fn is_there(place: &Place, at: FileRef) -> Result<bool, Flaw> {
 }
 
 /// Gives what is in the way another name, the first that is free.
-async fn keep(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
+async fn keep(place: &Place, path: &ContainerPath) -> Result<String, StepError> {
     let names = (0..KEPT).map(|n| match n {
         0 => format!("{}.orig", path.file_name()),
         n => format!("{}.orig.{n}", path.file_name()),
@@ -89,7 +93,10 @@ async fn keep(place: &Place, path: &ContainerPath) -> Result<String, Flaw> {
             Err(err) => return Err(err.into()),
         }
     }
-    Err(Flaw::new("path_exists", format!("`{path}` is in the way, and so are {KEPT} files that it was kept as before")))
+    Err(StepError::new(
+        "path_exists",
+        format!("`{path}` is in the way, and so are {KEPT} files that it was kept as before"),
+    ))
 }
 
 fn beside(place: &Place, path: &ContainerPath, name: &str) -> FileRef {

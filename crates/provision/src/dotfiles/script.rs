@@ -5,7 +5,7 @@ use coracle_runtime::{Chunk, Command, Error};
 use tokio::sync::mpsc;
 
 use super::request::Dotfiles;
-use crate::flaw::Flaw;
+use crate::step_error::StepError;
 use crate::{Item, Place, ended};
 
 /// Looked for in this order.
@@ -23,9 +23,9 @@ pub(super) struct Script {
 }
 
 /// The script that was named, which has to be there; else the first of the usual ones.
-pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Script>, Flaw> {
+pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
     if let Some(name) = &dotfiles.script {
-        let missing = || Flaw::new("path_not_found", format!("there is no script `{name}` in the clone"));
+        let missing = || StepError::new("path_not_found", format!("there is no script `{name}` in the clone"));
         return look(place, dotfiles, name).await?.ok_or_else(missing).map(Some);
     }
     for name in USUAL {
@@ -36,8 +36,8 @@ pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Sc
     Ok(None)
 }
 
-async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, Flaw> {
-    let invalid = |why: &str| Flaw::new("invalid_input", format!("the script is not a path in the clone: {why}"));
+async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
+    let invalid = |why: &str| StepError::new("invalid_input", format!("the script is not a path in the clone: {why}"));
     if name.starts_with('/') {
         return Err(invalid("it must not begin with `/`"));
     }
@@ -54,7 +54,7 @@ async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<S
 }
 
 /// Whether a file may be executed, and its first bytes; `None` if there is no file.
-async fn read(place: &Place, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, Flaw> {
+async fn read(place: &Place, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
     match place.link.get(at, 0, FIRST_LINE).await {
         Ok((entry, first)) => Ok((entry.kind == FileKind::File).then_some((entry.mode & 0o111 != 0, first))),
         Err(Error::Refused(fault)) if [ErrorCode::NotFound, ErrorCode::WrongKind].contains(&fault.code) => Ok(None),
@@ -104,7 +104,7 @@ pub(super) async fn run(
         Err(flaw) => return flaw.of(name),
     };
     let flaw = match ended::exit_code(&output) {
-        Some(127) if name == "Makefile" => Some(Flaw::new("unsupported", "make is not in the image")),
+        Some(127) if name == "Makefile" => Some(StepError::new("unsupported", "make is not in the image")),
         _ => ended::flaw(&output, limit),
     };
     let item = flaw.map_or_else(|| Item::success(name), |it| it.of(name));

@@ -5,6 +5,6 @@ mod select;
 mod session;
 pub(crate) mod token;
 
-pub use recall::{Again, Remembered};
+pub use recall::{RestoredEnv, SessionEnvRecord};
 pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};
 pub use session::{Session, Source, Sources, is_plain, secrets_in};

@@ -11,7 +11,7 @@ use super::{EnvRules, Selected, Session, Source, Sources, token};
 /// What a record keeps of a session: names, and the values that are no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Remembered {
+pub struct SessionEnvRecord {
     /// Names that came from the host.
     pub passthrough: BTreeSet<String>,
     /// GitHub's token was given.
@@ -26,14 +26,14 @@ pub struct Remembered {
 
 /// What there is again.
 #[derive(Clone, Debug)]
-pub struct Again {
+pub struct RestoredEnv {
     /// The session anew.
     pub session: Session,
     /// Names that had a value and have none now.
     pub missing: Vec<String>,
 }
 
-impl Remembered {
+impl SessionEnvRecord {
     /// What to keep of a session that was made of these.
     #[must_use]
     pub fn of(session: &Session, sources: &Sources) -> Self {
@@ -62,7 +62,7 @@ impl Remembered {
     ///
     /// `before` and `profile` are those of [`Sources`].
     #[must_use]
-    pub fn again(&self, host: &BTreeMap<String, Secret>, rules: &EnvRules, more: Sources) -> Again {
+    pub fn again(&self, host: &BTreeMap<String, Secret>, rules: &EnvRules, more: Sources) -> RestoredEnv {
         let value = |name: &String| Some((name.clone(), host.get(name)?.clone()));
         let may = |name: &&String| rules.may_leave(name);
         let values: BTreeMap<String, Secret> = self.passthrough.iter().filter(may).filter_map(value).collect();
@@ -80,7 +80,7 @@ impl Remembered {
         let had: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
         let has: BTreeSet<&str> = session.names().map(|it| it.0).collect();
         let missing = had.into_iter().filter(|it| !has.contains(it.as_str())).collect();
-        Again { session, missing }
+        RestoredEnv { session, missing }
     }
 }
 
@@ -123,14 +123,14 @@ mod tests {
             ]),
             ..Sources::default()
         };
-        let kept = Remembered::of(&Session::of(sources.clone()), &sources);
+        let kept = SessionEnvRecord::of(&Session::of(sources.clone()), &sources);
         let record = serde_json::to_string(&kept).unwrap();
         assert!(!record.contains("first-value") && !record.contains("gho_") && !record.contains("mine"), "{record}");
 
         host.insert("A_TOKEN".into(), secret("second"));
         host.insert("E_TOKEN".into(), secret("new"));
         host.remove("B_TOKEN");
-        let kept: Remembered = serde_json::from_str(&record).unwrap();
+        let kept: SessionEnvRecord = serde_json::from_str(&record).unwrap();
         let again = kept.again(&host, &rules(&["C_*"]), Sources::default());
         assert_eq!(shown(&again.session), "A_TOKEN=second EDITOR=vi");
         let missing = ["B_TOKEN", "C_TOKEN", "DB_PASSWORD", "D_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "SAME"];
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_token_that_was_not_given_is_not_given_later() {
-        let again = Remembered::default().again(
+        let again = SessionEnvRecord::default().again(
             &BTreeMap::from([("A_TOKEN".to_owned(), secret("x"))]),
             &rules(&[]),
             Sources { token: Some(secret("gho_1")), ..Sources::default() },

@@ -14,8 +14,8 @@ use crate::limits::{LEAST_MEMORY, whole_cpus};
 use crate::program::argv::{SLEEP_SECONDS, Words, capability_names, dockerfile_value, init};
 use crate::program::exec::{ENTER, MARK};
 use crate::{
-    Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestOn, Ids,
-    ImageRef, Limits, Mount, NetworkOn, Placed, Result, Tmpfs, VolumeMount,
+    Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestDelivery, Ids,
+    ImageRef, Limits, Mount, NetworkAttachment, Placed, Result, Tmpfs, VolumeMount,
 };
 
 const MIB: u64 = 1 << 20;
@@ -112,13 +112,13 @@ fn limits(it: Words, limits: Limits) -> Words {
     it.pairs("--memory", limits.memory.map(|it| format!("{}M", it.0.max(LEAST_MEMORY.0).div_ceil(MIB))))
 }
 
-fn network(it: Words, network: &NetworkOn) -> Result<Words> {
+fn network(it: Words, network: &NetworkAttachment) -> Result<Words> {
     match network {
-        NetworkOn::EngineDefault => Ok(it),
-        NetworkOn::None => Ok(it.words(["--network", "none", "--no-dns"])),
-        NetworkOn::Id(id) => Ok(it.pair("--network", name("the network", id)?)),
-        NetworkOn::Alone => Err(lacks(Capability::PartedNetwork)),
-        NetworkOn::Host => Err(lacks(Capability::HostNetwork)),
+        NetworkAttachment::EngineDefault => Ok(it),
+        NetworkAttachment::None => Ok(it.words(["--network", "none", "--no-dns"])),
+        NetworkAttachment::Id(id) => Ok(it.pair("--network", name("the network", id)?)),
+        NetworkAttachment::Alone => Err(lacks(Capability::PartedNetwork)),
+        NetworkAttachment::Host => Err(lacks(Capability::HostNetwork)),
     }
 }
 
@@ -137,8 +137,8 @@ fn guest_mounts(it: Words, placed: &Placed) -> Result<Words> {
     let it = if read_only && guest.is_some() { tmpfs(it, paths::DIR, (64, "0755"))? } else { it };
     let it = match guest {
         None => return Ok(it),
-        Some(GuestOn::Uploaded) => it,
-        Some(GuestOn::Bound { program, .. }) => {
+        Some(GuestDelivery::Uploaded) => it,
+        Some(GuestDelivery::Bound { program, .. }) => {
             let it = file(it, program, paths::PROGRAM, Access::ReadOnly)?;
             match placed.worker() {
                 Some(worker) => file(it, worker, paths::WORKER, Access::ReadOnly)?,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::CliRuntime;
 use super::dialect::Dialect;
 use crate::policy::Placed;
-use crate::{Capability, ContainerRuntime, Error, NetworkOn, Result};
+use crate::{Capability, ContainerRuntime, Error, NetworkAttachment, Result};
 
 /// The first Podman whose `--add-host` takes `host-gateway` (its pull request 19152).
 const FIRST_PODMAN: (u32, u32) = (4, 7);
@@ -23,8 +23,8 @@ impl CliRuntime {
             return Ok(None);
         }
         let bridge = match placed.network() {
-            NetworkOn::Id(id) if !self.facts.rootless => Some(id.as_str()),
-            NetworkOn::EngineDefault if !self.facts.rootless => Some(DEFAULT_NETWORK),
+            NetworkAttachment::Id(id) if !self.facts.rootless => Some(id.as_str()),
+            NetworkAttachment::EngineDefault if !self.facts.rootless => Some(DEFAULT_NETWORK),
             _ => None,
         };
         if let Some(bridge) = bridge {

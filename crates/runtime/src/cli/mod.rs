@@ -33,8 +33,8 @@ use crate::program::EngineSettings;
 use crate::program::{self, EngineProgram, RunsCommands, deadline};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, GuestOn, Handle, Ids, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkOn, Placed, Removed,
-    Result, Status, Usage,
+    ExecOutput, GuestDelivery, Handle, Ids, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkAttachment,
+    Placed, Removed, Result, Status, Usage,
 };
 
 /// An engine behind its program.
@@ -158,11 +158,11 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
-        if spec.spec().read_only && spec.guest() == Some(&GuestOn::Uploaded) {
+        if spec.spec().read_only && spec.guest() == Some(&GuestDelivery::Uploaded) {
             // What is put in before the start lies on the root, and the guest needs its place beside it to be writable.
             return Err(Error::Unsupported { engine: self.kind(), capability: Capability::ReadOnlyRoot });
         }
-        let alone = *spec.network() == NetworkOn::Alone && self.dialect == Dialect::Podman;
+        let alone = *spec.network() == NetworkAttachment::Alone && self.dialect == Dialect::Podman;
         if alone && self.facts.user_network.is_none() {
             return Err(Error::NotInstalled { program: "slirp4netns".into() });
         }

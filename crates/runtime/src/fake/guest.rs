@@ -272,18 +272,18 @@ impl Dial for FakeDial {
         let (reader, writer) = tokio::io::split(ours);
         let lives = alive.clone();
         let there: Option<Liveness> = Some(Box::new(move || !lives.is_cancelled()));
-        Ok(GuestStream { there, ..GuestStream::plain(reader, Mortal { writer, alive }, Transport::InProcess) })
+        Ok(GuestStream { there, ..GuestStream::plain(reader, ClosableWriter { writer, alive }, Transport::InProcess) })
     }
 }
 
 /// A way to a guest that takes no byte any more from the moment the guest ends, as a kernel does it.
 #[derive(Debug)]
-struct Mortal<W> {
+struct ClosableWriter<W> {
     writer: W,
     alive: CancellationToken,
 }
 
-impl<W: AsyncWrite + Unpin> AsyncWrite for Mortal<W> {
+impl<W: AsyncWrite + Unpin> AsyncWrite for ClosableWriter<W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.alive.is_cancelled() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 
 use super::{State, Verb, random_id, refused};
-use crate::{Error, Network, NetworkAct, NetworkName, NetworkOn, Result};
+use crate::{Error, Network, NetworkAct, NetworkAttachment, NetworkName, Result};
 
 /// Networks that every engine has, and that nobody may make or remove.
 const PREDEFINED: [&str; 3] = ["bridge", "host", "none"];
@@ -78,12 +78,12 @@ impl State {
     }
 
     /// The name of the network that a container is put on.
-    pub(super) fn network_of(&self, network: &NetworkOn) -> Result<String> {
+    pub(super) fn network_of(&self, network: &NetworkAttachment) -> Result<String> {
         let handle = match network {
-            NetworkOn::EngineDefault | NetworkOn::Alone => "bridge",
-            NetworkOn::None => "none",
-            NetworkOn::Host => "host",
-            NetworkOn::Id(handle) => handle,
+            NetworkAttachment::EngineDefault | NetworkAttachment::Alone => "bridge",
+            NetworkAttachment::None => "none",
+            NetworkAttachment::Host => "host",
+            NetworkAttachment::Id(handle) => handle,
         };
         let missing = || refused(Verb::Create, format!("network {handle} not found"));
         self.network(handle).map(|it| it.name.clone()).ok_or_else(missing)

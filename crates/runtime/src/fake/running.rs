@@ -5,8 +5,8 @@
 use super::{FakeRuntime, LOCAL_IMAGE};
 use crate::link::{Link, LinkSettings};
 use crate::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestOn, ImageAct, ImageRef, NetworkOn, Placed, Policy,
-    admit,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, ImageAct, ImageRef, NetworkAttachment,
+    Placed, Policy, admit,
 };
 
 impl FakeRuntime {
@@ -17,7 +17,7 @@ impl FakeRuntime {
 
     /// One of [`LOCAL_IMAGE`] with a guest that answers.
     pub async fn runs_guest(&self, name: &str) -> (ContainerId, Link) {
-        let guest = GuestOn::Bound { program: "/".into(), link: "/".into() };
+        let guest = GuestDelivery::Bound { program: "/".into(), link: "/".into() };
         let id = self.runs_as(self.placed(name, Some(guest)).await).await;
         let link = self.link(&id, None, LinkSettings::default()).await.expect("a guest that was placed is linked to");
         (id, link)
@@ -30,12 +30,12 @@ impl FakeRuntime {
     }
 
     /// What [`runs`](Self::runs) makes, before it is made.
-    pub(super) async fn placed(&self, name: &str, guest: Option<GuestOn>) -> Placed {
+    pub(super) async fn placed(&self, name: &str, guest: Option<GuestDelivery>) -> Placed {
         let image = ImageRef::parse(LOCAL_IMAGE).expect("the local image has a name");
         let found = self.image(ImageAct::Find(vec![image.clone()])).await.expect("images are looked for");
         let found = found.first().expect("the local image is there").id.clone();
         let spec = CreateSpec::new(ContainerName::parse(name).expect("the name is one"), image);
         let admitted = admit(spec, &Policy::everything()).expect("everything is allowed");
-        admitted.guided(guest).on(found, NetworkOn::EngineDefault)
+        admitted.with_guest(guest).with_image(found, NetworkAttachment::EngineDefault)
     }
 }

@@ -1,7 +1,7 @@
 //! Which requests a policy allows.
 
 use super::{Admitted, Policy, Problem, Refused, problem};
-use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkAsk};
+use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkRequest};
 
 /// Decides whether a container may be made. Pure: looks at nothing but its arguments.
 ///
@@ -93,13 +93,13 @@ fn limit_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
 fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
     let mut problems = Vec::new();
     match &spec.network {
-        NetworkAsk::Host if !policy.allow_host_network => problems.push(problem(
+        NetworkRequest::Host if !policy.allow_host_network => problems.push(problem(
             "network.host",
             Some("security.allow_host_network"),
             "host".into(),
             "the host's network is not shared",
         )),
-        NetworkAsk::Bridge | NetworkAsk::Named(_) if !policy.open_network => problems.push(problem(
+        NetworkRequest::Bridge | NetworkRequest::Named(_) if !policy.open_network => problems.push(problem(
             "network.open",
             Some("security.network"),
             "bridge".into(),
@@ -120,7 +120,7 @@ fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
     let refused = [
         (spec.capabilities != Capabilities::None || spec.exec_user.is_root(), "root.init", "PID 1 would be root"),
         (!spec.read_only, "root.files", "the image's files could be written"),
-        (spec.network != NetworkAsk::None, "network.open", "it would have a network"),
+        (spec.network != NetworkRequest::None, "network.open", "it would have a network"),
         (!spec.ports.is_empty(), "port.open", "it would have ports, and there is no network"),
         (spec.gpu, "gpu", "it would have a device of the host"),
     ];
@@ -160,8 +160,12 @@ mod tests {
         let rules = |spec: CreateSpec| -> Vec<&'static str> {
             admit(spec, &policy).err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect())
         };
-        let fits =
-            || CreateSpec { capabilities: Capabilities::None, read_only: true, network: NetworkAsk::None, ..spec() };
+        let fits = || CreateSpec {
+            capabilities: Capabilities::None,
+            read_only: true,
+            network: NetworkRequest::None,
+            ..spec()
+        };
         assert_eq!(rules(fits()), [""; 0]);
         assert_eq!(rules(spec()), ["root.init", "root.files", "network.open"]);
         assert_eq!(rules(CreateSpec { exec_user: Ids::ROOT, ..fits() }), ["root.init"]);
@@ -195,7 +199,7 @@ mod tests {
             exec_user: Ids::ROOT,
             mounts: vec![Mount { host, at: ContainerPath::parse("/w").unwrap(), access: Access::ReadOnly }],
             ports: vec![Port { container: 80, host: Some(80), protocol: Protocol::Tcp }],
-            network: NetworkAsk::Host,
+            network: NetworkRequest::Host,
             limits: Limits { memory: Some(ByteSize::mib(1025)), cpus: Some(2.5), pids: Some(101) },
             gpu: true,
             add_hosts: vec![HostEntry { name: "up".into(), address: None }],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Asked, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::is_acted_on;
+use coracle_runtime::is_trusted_by_tools;
 use serde::{Deserialize, Serialize};
 
 use super::export::PatchFormat;
@@ -98,7 +98,7 @@ impl WorktreeManager {
         if deeds.renames {
             return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
         }
-        let guarded: Vec<&String> = files.iter().filter(|it| is_acted_on(it)).collect();
+        let guarded: Vec<&String> = files.iter().filter(|it| is_trusted_by_tools(it)).collect();
         if !leave && (deeds.links || !guarded.is_empty()) {
             let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
             let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));

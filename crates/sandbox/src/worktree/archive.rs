@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use coracle_runtime::archive::{Limits, Moved, Writer, plain_name};
+use coracle_runtime::archive::{Limits, TransferReport, Writer, plain_name};
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 
 use super::inside::{Inside, lost};
@@ -58,7 +58,7 @@ pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max
             }
         }
     }
-    let (file, Moved { files, .. }) = writer.finish().map_err(full)?;
+    let (file, TransferReport { files, .. }) = writer.finish().map_err(full)?;
     file.sync_all().map_err(disk)?;
     Ok(Packed { files, left_out })
 }

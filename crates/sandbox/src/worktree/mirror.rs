@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::git::Unseen;
+use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, random_hex};
 
@@ -179,14 +179,14 @@ fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
     Mirror { dir, branches, head, warnings }
 }
 
-pub(super) fn good(fetched: Result<Finished, Unseen>) -> Result<()> {
+pub(super) fn good(fetched: Result<Finished, InspectError>) -> Result<()> {
     match fetched {
         Ok(it) if it.ok() => Ok(()),
         Ok(it) => {
             let said = Excerpt::of(&it.stderr.bytes());
             Err(Failure::new(Code::FetchFailed, format!("The repository cannot be fetched: {said}")))
         }
-        Err(Unseen::Host(err @ Error::TimedOut { .. })) => Err(Failure::new(Code::FetchFailed, err.to_string())),
+        Err(InspectError::Host(err @ Error::TimedOut { .. })) => Err(Failure::new(Code::FetchFailed, err.to_string())),
         Err(err) => Err(super::host(err)),
     }
 }

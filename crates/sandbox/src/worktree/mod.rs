@@ -41,7 +41,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::git::{Asked, OwnGit, Peer, Unseen};
+use coracle_runtime::host::git::{Asked, InspectError, IsolatedGit, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, Unresolved};
 
@@ -112,7 +112,7 @@ pub struct WorktreeManager {
     settings: WorktreeSettings,
     /// Mirrors lie here.
     mirrors: PathBuf,
-    git: OwnGit,
+    git: IsolatedGit,
 }
 
 impl WorktreeManager {
@@ -123,7 +123,7 @@ impl WorktreeManager {
     pub fn new(settings: WorktreeSettings) -> Result<Self> {
         let mirrors = settings.state.join("git");
         crate::files::own_directory(&mirrors)?;
-        let git = OwnGit::of_this_host(mirrors.clone(), settings.person.clone())
+        let git = IsolatedGit::of_this_host(mirrors.clone(), settings.person.clone())
             .map_err(|_| Failure::new(Code::GitMissing, "There is no git on this host.").hint("install git"))?;
         let git = git.with(settings.allow_private, settings.fsck);
         Ok(Self { settings, mirrors, git })
@@ -209,7 +209,7 @@ impl WorktreeManager {
         (words, env): (&[&str], Vec<(&'static str, OsString)>),
         stdin: Stdin,
         (peer, deadline): (Peer<'_>, Duration),
-    ) -> Result<Finished, Unseen> {
+    ) -> Result<Finished, InspectError> {
         let words = ["--git-dir=."].iter().chain(words).map(OsString::from).collect();
         let asked = Asked { verb: "git", dir, words, env, stdin, deadline, keep_bytes: 2 * MAX_TOLD };
         self.git.run(asked, peer).await
@@ -257,14 +257,14 @@ const MAX_TOLD: usize = 32 << 20;
 const MAX_BUNDLE: u64 = 1 << 30;
 
 /// This host's git did not run to its end.
-fn host(err: Unseen) -> Failure {
+fn host(err: InspectError) -> Failure {
     match err {
-        Unseen::Address(err @ Unresolved::Private { .. }) => {
+        InspectError::Address(err @ Unresolved::Private { .. }) => {
             Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private")
         }
         // No rule refuses it: the name server does not know it, or does not answer.
-        Unseen::Address(err) => Failure::new(Code::HostUnresolved, err.to_string()),
-        Unseen::Host(Error::TimedOut { .. }) => Failure::new(Code::CommandTimedOut, err.to_string()),
+        InspectError::Address(err) => Failure::new(Code::HostUnresolved, err.to_string()),
+        InspectError::Host(Error::TimedOut { .. }) => Failure::new(Code::CommandTimedOut, err.to_string()),
         err => Failure::internal(err),
     }
 }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_host_without_an_address_is_refused_by_no_rule() {
-        let of = |err: Unresolved| host(Unseen::Address(err));
+        let of = |err: Unresolved| host(InspectError::Address(err));
         let unknown =
             of(Unresolved::Unknown { host: "nowhere.invalid".into(), source: std::io::ErrorKind::NotFound.into() });
         assert_eq!((&unknown.code, unknown.retryable), (&Code::HostUnresolved, true));

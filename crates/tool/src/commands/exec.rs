@@ -6,8 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::{
-    AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, Exit, Handle, Ids, Input,
-    Inside, JobId, LimitKind, Redactor,
+    AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, ExecTarget, Exit, Handle,
+    Ids, Input, JobId, LimitKind, Redactor,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ impl Operation for Exec {
         if output.exit == Exit::Cancelled {
             return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
         }
-        if let (Exit::Running(_), Some(job), Inside::Guest(link)) = (output.exit, &output.job, &inside) {
+        if let (Exit::Running(_), Some(job), ExecTarget::Guest(link)) = (output.exit, &output.job, &inside) {
             super::job::remember(cx, &record, link, job).await;
         }
         warnings.extend(noteworthy(&output));
@@ -216,8 +216,8 @@ impl Exec {
     }
 
     /// What a container without a guest cannot do.
-    fn check_plain(&self, inside: &Inside, env: &BTreeMap<String, String>) -> Result<(), Failure> {
-        let Inside::Plain(..) = inside else { return Ok(()) };
+    fn check_plain(&self, inside: &ExecTarget, env: &BTreeMap<String, String>) -> Result<(), Failure> {
+        let ExecTarget::Plain(..) = inside else { return Ok(()) };
         no_secret(env, "leave it out: without a guest it would be seen in the host's process list")?;
         let unsupported = |message: &str, hint: &str| {
             Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint))

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Creation, Store, find_network};
 use coracle_provision::UserAsk;
-use coracle_runtime::{Capability, CreateSpec, Ids, NetworkAsk, admit};
+use coracle_runtime::{Capability, CreateSpec, Ids, NetworkRequest, admit};
 use serde::Serialize;
 
 use self::response::Created;
@@ -119,7 +119,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
 
 /// A network that was named is one that somebody made to be shared, and of a session that this one may use.
 async fn may_join(cx: &Context, (ready, store): (&Ready, &Store), request: &Request) -> Result<(), Failure> {
-    let NetworkAsk::Named(name) = &request.spec.network else { return Ok(()) };
+    let NetworkRequest::Named(name) = &request.spec.network else { return Ok(()) };
     match find_network(&*ready.runtime, store, name).await? {
         Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Act::Use),
         // What is not there is told where it is looked for.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
 use coracle_provision::{Setup, SetupCommand, Status, Step, setup};
-use coracle_runtime::Inside;
+use coracle_runtime::ExecTarget;
 
 use super::provision::PutIn;
 use super::report::Reporting;
@@ -18,7 +18,7 @@ pub(super) async fn unguided(
     cx: &Context,
     request: &Request,
     making: &mut Creation<'_>,
-    (found, inside, reporting): (ManagedContainer, &Inside, &mut Reporting),
+    (found, inside, reporting): (ManagedContainer, &ExecTarget, &mut Reporting),
 ) -> Result<PutIn, Failure> {
     let put_in = &request.provisioning;
     making.has_session(request.env.keys().cloned().collect(), request.env.clone(), SecretState::default());

@@ -155,7 +155,7 @@ fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Read
         .iter()
         .map(|it| Warning::new("limit_not_enforced", format!("this engine ignores the limit of {it}")));
     warnings.extend(ignored);
-    let unkept = request.spec.limits.unkept_by(ready.runtime.kind()).into_iter();
+    let unkept = request.spec.limits.unenforced_by(ready.runtime.kind()).into_iter();
     // Those that are ignored altogether are told already.
     let rounded = unkept.filter(|it| it.capability != Some(Capability::PidsLimit));
     warnings.extend(rounded.map(|it| Warning::new("limit_rounded", it.message)));

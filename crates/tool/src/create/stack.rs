@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use coracle_compose::{AdmittedStack, Claim, Labelled, MovedPort, Rules, Service, Up, admit, claim, up};
+use coracle_compose::{AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, Up, admit, claim, up};
 use coracle_images::{Fallback, Want};
 use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
 use coracle_runtime::{
-    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkAct, NetworkAsk, NetworkName,
-    ProjectName, Protocol, StackSource, VolumeAct,
+    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkAct, NetworkName,
+    NetworkRequest, ProjectName, Protocol, StackSource, VolumeAct,
 };
 
 use crate::config::CrossSession;
@@ -23,7 +23,7 @@ use crate::warning::Warning;
 pub(super) enum Stack {
     None,
     /// One that runs, on that network.
-    Joined(ProjectName, NetworkAsk),
+    Joined(ProjectName, NetworkRequest),
     Admitted(Box<AdmittedStack>, NewStack),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Stacked {
     pub(super) step: Step,
     pub(super) services: Option<Vec<Service>>,
     /// The network for the container, in place of the one it asked for.
-    pub(super) network: Option<NetworkAsk>,
+    pub(super) network: Option<NetworkRequest>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -103,13 +103,13 @@ fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Fai
     Ok(Stack::Joined(project.clone(), named(network)?))
 }
 
-fn named(network: &str) -> Result<NetworkAsk, Failure> {
+fn named(network: &str) -> Result<NetworkRequest, Failure> {
     let name = NetworkName::parse(network).map_err(|_| {
         Failure::new(Code::InvalidName, "the project's name is too long for the name of its network")
             .detail("field", "compose_project")
             .hint("give `compose_project` a name of at most 55 characters")
     });
-    name.map(NetworkAsk::Named)
+    name.map(NetworkRequest::Named)
 }
 
 /// The policy's word on the model.
@@ -225,9 +225,9 @@ pub(super) async fn bring_up(
 
 const PROBE: &str = "every service is healthy, runs without a health check, or ended with 0";
 
-fn name_of(network: &NetworkAsk) -> Option<String> {
+fn name_of(network: &NetworkRequest) -> Option<String> {
     match network {
-        NetworkAsk::Named(name) => Some(name.to_string()),
+        NetworkRequest::Named(name) => Some(name.to_string()),
         _ => None,
     }
 }
@@ -265,7 +265,7 @@ fn labels<'a>(
     (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
     (session, stack): (&'a str, &AdmittedStack),
     images: &BTreeMap<ImageRef, Image>,
-) -> Result<impl Fn(Labelled, &str) -> BTreeMap<String, String> + use<'a>, Failure> {
+) -> Result<impl Fn(LabelledPart, &str) -> BTreeMap<String, String> + use<'a>, Failure> {
     let mut of_images = BTreeMap::new();
     for it in stack.services() {
         let Some(image) = it.image.as_ref().and_then(|it| images.get(it)) else { continue };
@@ -273,12 +273,12 @@ fn labels<'a>(
         of_images.insert(it.service.clone(), image.labels.clone());
     }
     let project = stack.project().clone();
-    Ok(move |part: Labelled, name: &str| {
+    Ok(move |part: LabelledPart, name: &str| {
         let none = BTreeMap::new();
         let (part, of_image) = match part {
-            Labelled::Service => (StackPart::Service, of_images.get(name).unwrap_or(&none)),
-            Labelled::Network => (StackPart::Network, &none),
-            Labelled::Volume => (StackPart::Volume, &none),
+            LabelledPart::Service => (StackPart::Service, of_images.get(name).unwrap_or(&none)),
+            LabelledPart::Network => (StackPart::Network, &none),
+            LabelledPart::Volume => (StackPart::Volume, &none),
         };
         store.stack_labels((runtime.kind(), session), &project, (part, name), of_image)
     })
@@ -293,15 +293,15 @@ fn told(services: &[Service]) -> String {
     services.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn moved(ports: &[MovedPort], services: &[Service]) -> Vec<Warning> {
+fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
     if ports.is_empty() {
         return Vec::new();
     }
-    let got = |it: &MovedPort| {
+    let got = |it: &ReassignedPort| {
         let of_service = services.iter().filter(|service| service.service == it.service);
         of_service.flat_map(|it| &it.ports).find(|port| port.container == it.container && port.protocol == it.protocol)
     };
-    let one = |it: &MovedPort| match got(it) {
+    let one = |it: &ReassignedPort| match got(it) {
         Some(port) => format!("{} of `{}` is {}:{}", it.asked, it.service, port.address, port.host),
         None => format!("{} of `{}` is another one", it.asked, it.service),
     };

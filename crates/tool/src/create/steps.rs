@@ -3,7 +3,9 @@
 use coracle_lifecycle::{Creation, ManagedContainer, Review, Store, guided_session};
 use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::link::Link;
-use coracle_runtime::{Access, Container, ContainerName, ContainerRuntime, CreateSpec, Ids, Inside, admit, random_hex};
+use coracle_runtime::{
+    Access, Container, ContainerName, ContainerRuntime, CreateSpec, ExecTarget, Ids, admit, random_hex,
+};
 use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
@@ -57,7 +59,7 @@ pub(super) async fn make<'a>(
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
     let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
-    if let (true, Inside::Guest(link)) = (cx.config.is_strict(), &inside) {
+    if let (true, ExecTarget::Guest(link)) = (cx.config.is_strict(), &inside) {
         Box::pin(strict_spec::settle(link, &home)).await?;
     }
     making.is_user(name, home, shell);
@@ -65,8 +67,8 @@ pub(super) async fn make<'a>(
     let workspace = Step { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
     reporting
         .add(match (&request.unmounted, &inside) {
-            (None, Inside::Guest(link)) if request.copied => copied(cx, link, making).await?,
-            (None, Inside::Plain(..)) if request.copied => {
+            (None, ExecTarget::Guest(link)) if request.copied => copied(cx, link, making).await?,
+            (None, ExecTarget::Plain(..)) if request.copied => {
                 Step::flawed("workspace", Status::Failed, "nothing was copied in", "this container has no guest")
             }
             (None, _) => workspace,
@@ -74,20 +76,20 @@ pub(super) async fn make<'a>(
         })
         .await;
     let filled = match &inside {
-        Inside::Guest(link) => {
+        ExecTarget::Guest(link) => {
             let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
             let filling = Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting };
             Box::pin(filling.fill(making)).await?
         }
-        Inside::Plain(..) => {
+        ExecTarget::Plain(..) => {
             unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?
         }
     };
     let swept = match &inside {
-        Inside::Guest(link) => Box::pin(making.sweep(link)).await,
-        Inside::Plain(..) => Review::default(),
+        ExecTarget::Guest(link) => Box::pin(making.sweep(link)).await,
+        ExecTarget::Plain(..) => Review::default(),
     };
     let report = reporting.end();
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
@@ -155,7 +157,7 @@ async fn start(
     (ready, request): (&Ready, &Request),
     making: &mut Creation<'_>,
     (imaged, stacked): (&Imaged, &Stacked),
-) -> Result<(Container, Inside), Failure> {
+) -> Result<(Container, ExecTarget), Failure> {
     let runtime = &*ready.runtime;
     let guest = guest::program(cx, runtime, &imaged.image)?;
     if guest.is_none() && cx.config.is_strict() {
@@ -184,8 +186,8 @@ async fn start(
     let admitted = admit(spec, &cx.policy()?)?;
     let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
     let inside = match &guest {
-        Some(_) => Inside::Guest(making.meet(cx.links(), &container).await?),
-        None => Inside::Plain(ready.runtime.clone(), container.id.clone()),
+        Some(_) => ExecTarget::Guest(making.meet(cx.links(), &container).await?),
+        None => ExecTarget::Plain(ready.runtime.clone(), container.id.clone()),
     };
     Ok((container, inside))
 }

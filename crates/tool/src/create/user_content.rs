@@ -4,7 +4,7 @@ use coracle_provision::{
     Dotfiles, FileToPut, InlineFile, Protected, RepoSource, Setup, SetupCommand, Step, config_files, dotfiles,
     dotfiles_inline, repos, setup,
 };
-use coracle_runtime::{Command, ContainerPath, Inside};
+use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use super::provision::Filling;
 use super::{local_repo, try_repo};
@@ -126,7 +126,7 @@ impl Filling<'_> {
             1 => self.cx.call.progress.message("running the setup command").await,
             n => self.cx.call.progress.message(format!("running {n} setup commands")).await,
         }
-        let inside = Inside::Guest(self.place.link.clone());
+        let inside = ExecTarget::Guest(self.place.link.clone());
         let in_repo = repo.unwrap_or(&self.place.workdir);
         let run = async |commands: &[SetupCommand], workdir| {
             let live = Some(self.reporting.live());

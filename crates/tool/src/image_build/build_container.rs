@@ -12,7 +12,7 @@ use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Place, Status, Step};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkAsk, PatternSet, Policy,
+    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkRequest, PatternSet, Policy,
     Secret, VolumeMount, admit, random_hex,
 };
 
@@ -264,9 +264,9 @@ fn spec(cx: &Context, base: &Base, recipe: &Recipe) -> CreateSpec {
     CreateSpec { network, limits, exec_user: Ids::ROOT, ..CreateSpec::new(name, base.reference.clone()) }
 }
 
-fn network(grant: NetworkGrant, recipe: &Recipe) -> NetworkAsk {
+fn network(grant: NetworkGrant, recipe: &Recipe) -> NetworkRequest {
     let fetches = !recipe.packages.is_empty() || !recipe.setup.is_empty();
-    if fetches && grant == NetworkGrant::Open { NetworkAsk::Bridge } else { NetworkAsk::None }
+    if fetches && grant == NetworkGrant::Open { NetworkRequest::Bridge } else { NetworkRequest::None }
 }
 
 /// What the commands of a recipe see: certificates, proxies, and the profile's own variables.
@@ -307,9 +307,9 @@ mod tests {
         let gives = Recipe { owned: vec![owned], ..Recipe::default() };
         let fetches = Recipe { setup: vec!["true".to_owned().into()], ..gives.clone() };
         for (recipe, grant, expected) in [
-            (&gives, NetworkGrant::Open, NetworkAsk::None),
-            (&fetches, NetworkGrant::Open, NetworkAsk::Bridge),
-            (&fetches, NetworkGrant::Proxy, NetworkAsk::None),
+            (&gives, NetworkGrant::Open, NetworkRequest::None),
+            (&fetches, NetworkGrant::Open, NetworkRequest::Bridge),
+            (&fetches, NetworkGrant::Proxy, NetworkRequest::None),
         ] {
             assert_eq!(network(grant, recipe), expected, "{grant:?} {recipe:?}");
         }

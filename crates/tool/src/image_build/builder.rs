@@ -6,7 +6,7 @@ use coracle_images::cache::{Cache, Cached, Found, Wanted as WantedImage};
 use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Source, Want};
 use coracle_lifecycle::{Creation, Store};
 use coracle_provision::Step;
-use coracle_provision::certs::Additions;
+use coracle_provision::certs::ExtraCertificates;
 use coracle_runtime::{Image, ImageRef};
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(crate) struct Imaged {
     pub(crate) reference: ImageRef,
     pub(crate) source: ImageSource,
     pub(crate) step: Step,
-    pub(crate) certs: Wanted<Additions>,
+    pub(crate) certs: Wanted<ExtraCertificates>,
     pub(crate) packages: Packages,
     pub(crate) warnings: Vec<Warning>,
     /// What is cooked in the container itself, if it could not be before.
@@ -101,7 +101,7 @@ pub(crate) struct Kitchen<'c, 'a> {
     pub(super) ready: &'a Ready,
     pub(super) store: &'a Store,
     pub(super) dish: Dish<'c>,
-    pub(super) certs: Wanted<Additions>,
+    pub(super) certs: Wanted<ExtraCertificates>,
     pub(super) cache: Cache,
     begun: Instant,
 }
@@ -111,7 +111,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         cx: &'c Context,
         (ready, store): (&'a Ready, &'a Store),
         dish: Dish<'c>,
-        certs: Wanted<Additions>,
+        certs: Wanted<ExtraCertificates>,
     ) -> Result<Self, Failure> {
         Ok(Self { cx, ready, store, dish, certs, cache: cache(cx, store)?, begun: Instant::now() })
     }

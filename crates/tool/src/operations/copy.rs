@@ -9,7 +9,7 @@ use coracle_lifecycle::{
 };
 use coracle_runtime::archive::Skipped;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, Handle, Inside, Link};
+use coracle_runtime::{ContainerPath, ExecTarget, Handle, Link};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -143,8 +143,8 @@ async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<L
         return Ok(None);
     }
     match cx.links().inside(&cx.store()?, found).await? {
-        Inside::Guest(link) => Ok(Some(link)),
-        Inside::Plain(..) => Ok(None),
+        ExecTarget::Guest(link) => Ok(Some(link)),
+        ExecTarget::Plain(..) => Ok(None),
     }
 }
 

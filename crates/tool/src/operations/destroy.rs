@@ -146,7 +146,7 @@ fn adopted_stays(container: &ContainerName) -> Warning {
 #[cfg(test)]
 pub(super) mod tests {
     use coracle_runtime::fake::LOCAL_IMAGE;
-    use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkOn, admit};
+    use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkAttachment, admit};
     use serde_json::{Value, json};
 
     use super::*;
@@ -158,7 +158,9 @@ pub(super) mod tests {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
         let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
         let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
-        let spec = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), NetworkOn::EngineDefault);
+        let spec = admit(spec, &cx.policy().unwrap())
+            .unwrap()
+            .with_image(found[0].id.clone(), NetworkAttachment::EngineDefault);
         let id = fake.create(&spec).await.unwrap();
         fake.start(&id).await.unwrap();
         let handle = Handle::parse("theirs").unwrap();

@@ -1,19 +1,19 @@
 //! The network of a call, and names for its hosts file (containers.md 4.11, 4.13).
 
-use coracle_runtime::{HostEntry, NetworkAsk, NetworkName};
+use coracle_runtime::{HostEntry, NetworkName, NetworkRequest};
 
 use crate::config::{Config, NetworkGrant};
 use crate::failure::Failure;
 
 /// Without a word it is `bridge`, or `none` where the person grants no way out.
-pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkAsk, Failure> {
+pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {
     match asked {
-        None if config.security.network != NetworkGrant::Open => Ok(NetworkAsk::None),
-        None | Some("bridge") => Ok(NetworkAsk::Bridge),
-        Some("none") => Ok(NetworkAsk::None),
-        Some("host") => Ok(NetworkAsk::Host),
+        None if config.security.network != NetworkGrant::Open => Ok(NetworkRequest::None),
+        None | Some("bridge") => Ok(NetworkRequest::Bridge),
+        Some("none") => Ok(NetworkRequest::None),
+        Some("host") => Ok(NetworkRequest::Host),
         Some("default" | "slirp4netns" | "pasta" | "private") => Err(refused(asked.unwrap_or_default())),
-        Some(name) => NetworkName::parse(name).map(NetworkAsk::Named).map_err(|_| refused(name)),
+        Some(name) => NetworkName::parse(name).map(NetworkRequest::Named).map_err(|_| refused(name)),
     }
 }
 
@@ -50,9 +50,9 @@ mod tests {
     fn engine_specific_networks_cannot_be_expressed() {
         let config = Config::default();
         let code = |text: &str| resolve(Some(text), &config).map_err(|it| it.code.word());
-        assert_eq!(code("bridge"), Ok(NetworkAsk::Bridge));
-        assert_eq!(code("host"), Ok(NetworkAsk::Host));
-        assert!(matches!(code("team"), Ok(NetworkAsk::Named(_))));
+        assert_eq!(code("bridge"), Ok(NetworkRequest::Bridge));
+        assert_eq!(code("host"), Ok(NetworkRequest::Host));
+        assert!(matches!(code("team"), Ok(NetworkRequest::Named(_))));
         for bad in ["container:x", "ns:/proc/1/ns/net", "slirp4netns:port_handler=x", "", "-x", "default", "pasta"] {
             assert_eq!(code(bad), Err("invalid_input".into()), "{bad}");
         }

@@ -3,7 +3,7 @@
 
 use coracle_provision::UserAsk;
 use coracle_provision::env::is_plain;
-use coracle_runtime::{ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkAsk, Problem, Refused, Tmpfs};
+use coracle_runtime::{ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkRequest, Problem, Refused, Tmpfs};
 use serde_json::Value;
 
 use super::inside_path::PathInside;
@@ -209,7 +209,7 @@ pub(super) fn shaped(spec: CreateSpec) -> CreateSpec {
         exec_user: USER,
         capabilities: Capabilities::None,
         read_only: true,
-        network: NetworkAsk::None,
+        network: NetworkRequest::None,
         tmpfs: vec![Tmpfs { at, size: TMP_SIZE, mode: 0o1777 }],
         ..spec
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::host::git::OwnGit;
+use coracle_runtime::host::git::IsolatedGit;
 use coracle_runtime::{GitRules, GitUrl};
 use coracle_sandbox::proxy::{
     Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
@@ -78,7 +78,7 @@ fn git(cx: &Context, repository: Option<&str>) -> Result<Option<Rules>, Failure>
 /// The person's own credential helper, asked when something inside fetches or pushes. What it says stays on the host.
 #[derive(Debug)]
 struct Helper {
-    git: OwnGit,
+    git: IsolatedGit,
     allow_private: bool,
 }
 
@@ -93,7 +93,7 @@ impl GitCredentials for Helper {
 }
 
 /// Git as it asks the person's helper.
-fn own_git(cx: &Context) -> Result<OwnGit, Failure> {
+fn own_git(cx: &Context) -> Result<IsolatedGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
-    OwnGit::of_this_host(cx.state()?.scratch(), super::home::person(cx)).map_err(missing)
+    IsolatedGit::of_this_host(cx.state()?.scratch(), super::home::person(cx)).map_err(missing)
 }

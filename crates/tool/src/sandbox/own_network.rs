@@ -91,17 +91,17 @@ fn between(network: &Found) -> Option<Between> {
 #[cfg(test)]
 mod tests {
     use coracle_runtime::fake::LOCAL_IMAGE;
-    use coracle_runtime::{CreateSpec, ImageAct, ImageRef, NetworkOn, admit};
+    use coracle_runtime::{CreateSpec, ImageAct, ImageRef, NetworkAttachment, admit};
     use coracle_sandbox::{Domain, ProfileName, SandboxKey};
 
     use super::*;
 
-    async fn on(cx: &Context, name: &str, network: NetworkOn) -> ContainerId {
+    async fn on(cx: &Context, name: &str, network: NetworkAttachment) -> ContainerId {
         let runtime = cx.runtime().await.unwrap();
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
         let found = runtime.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
         let spec = CreateSpec::new(ContainerName::parse(name).unwrap(), image);
-        let placed = admit(spec, &cx.policy().unwrap()).unwrap().on(found[0].id.clone(), network);
+        let placed = admit(spec, &cx.policy().unwrap()).unwrap().with_image(found[0].id.clone(), network);
         runtime.create(&placed).await.unwrap()
     }
 
@@ -115,9 +115,9 @@ mod tests {
         let own = OwnNetwork::of(&cx, &its, &ContainerName::parse("sbx-0a").unwrap()).unwrap();
         let walled = own.ensure(&cx, true).await.unwrap();
         let open = own.ensure(&cx, false).await.unwrap();
-        let alone = on(&cx, "alone", NetworkOn::None).await;
+        let alone = on(&cx, "alone", NetworkAttachment::None).await;
         assert_eq!(own.between(&cx, (alone.clone(), 1)).await.unwrap(), None, "made for another way to its proxy");
-        let first = on(&cx, "first", NetworkOn::Id(open.to_string())).await;
+        let first = on(&cx, "first", NetworkAttachment::Id(open.to_string())).await;
         let there = own.between(&cx, (first.clone(), 1)).await.unwrap().unwrap();
         assert!(there.subnet.contains(&there.gateway));
         assert_eq!(own.between(&cx, (alone, 1)).await.unwrap(), None, "what is known of one is not said of another");
@@ -127,7 +127,7 @@ mod tests {
         runtime.remove(&first).await.unwrap();
         other.remove(&cx).await.unwrap();
         other.ensure(&cx, true).await.unwrap();
-        let second = on(&cx, "second", NetworkOn::Id(walled.to_string())).await;
+        let second = on(&cx, "second", NetworkAttachment::Id(walled.to_string())).await;
         assert_eq!(own.between(&cx, (second, 1)).await.unwrap(), Some(there));
         assert!(own.between(&cx, (first, 2)).await.is_err(), "it is looked at anew");
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount, NetworkAsk,
-    NetworkName, PatternSet, Policy, Refused, Tmpfs, Ulimits,
+    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount,
+    NetworkName, NetworkRequest, PatternSet, Policy, Refused, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer::{MountAsk, MountKind};
@@ -149,9 +149,9 @@ impl Plan {
         Ok(CreateSpec {
             exec_user: self.agent,
             network: match network {
-                Some(own) => NetworkAsk::Named(own),
-                None if self.network == SandboxNetwork::Bridge => NetworkAsk::Bridge,
-                None => NetworkAsk::None,
+                Some(own) => NetworkRequest::Named(own),
+                None if self.network == SandboxNetwork::Bridge => NetworkRequest::Bridge,
+                None => NetworkRequest::None,
             },
             limits: self.limits,
             tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).chain(home).collect(),

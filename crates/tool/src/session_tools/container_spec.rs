@@ -7,7 +7,8 @@ use std::time::Duration;
 use coracle_images::stand_in::Contents;
 use coracle_lifecycle::ContainerTemplate;
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkAsk, Tmpfs, Ulimits,
+    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkRequest, Tmpfs,
+    Ulimits,
 };
 use coracle_workspace::{Role, Warning};
 use serde_json::json;
@@ -132,7 +133,7 @@ impl Plan {
         };
         Ok(CreateSpec {
             exec_user: self.user,
-            network: NetworkAsk::None,
+            network: NetworkRequest::None,
             limits: self.limits,
             tmpfs: self.tmpfs.iter().map(tmpfs).collect::<Result<_, _>>()?,
             read_only: true,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::Record;
 use coracle_runtime::link::{ScanOptions, ScanReport};
-use coracle_runtime::{ContainerPath, Inside};
+use coracle_runtime::{ContainerPath, ExecTarget};
 
 use crate::config::SnapshotSecrets;
 use crate::context::Context;
@@ -22,8 +22,8 @@ const WITHIN: Duration = Duration::from_secs(2);
 const MAX_PATHS: u64 = 100;
 
 /// Looks through what was written since the container began. A container without a guest has no secret of anybody's.
-pub(super) async fn search(cx: &Context, record: &Record, inside: &Inside) -> Result<Vec<Warning>, Failure> {
-    let Inside::Guest(link) = inside else { return Ok(Vec::new()) };
+pub(super) async fn search(cx: &Context, record: &Record, inside: &ExecTarget) -> Result<Vec<Warning>, Failure> {
+    let ExecTarget::Guest(link) = inside else { return Ok(Vec::new()) };
     let Live { variables, values } = session_env::live(cx, record).await;
     if variables.is_empty() && values.is_empty() {
         return Ok(Vec::new());

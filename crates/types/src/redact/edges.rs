@@ -65,19 +65,19 @@ impl Redactor {
 
     /// For what comes in pieces.
     #[must_use]
-    pub fn sieve(&self) -> Sieve {
-        Sieve { redactor: self.clone(), held: Vec::new() }
+    pub fn sieve(&self) -> StreamRedactor {
+        StreamRedactor { redactor: self.clone(), held: Vec::new() }
     }
 }
 
 /// Cleans a stream piece by piece: what may be the beginning of a value is held back until more comes.
 #[derive(Debug)]
-pub struct Sieve {
+pub struct StreamRedactor {
     redactor: Redactor,
     held: Vec<u8>,
 }
 
-impl Sieve {
+impl StreamRedactor {
     /// What of it can be passed on.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use coracle_protocol::secret_encodings::{self, MIN_BYTES};
 
-pub use self::edges::Sieve;
+pub use self::edges::StreamRedactor;
 use crate::Secret;
 
 /// Takes live secrets out of a text, in the forms that programs write them in.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{Stamp, Tree};
-use coracle_runtime::{Baseline, BaselineFile, Error, is_acted_on};
+use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -165,7 +165,8 @@ fn classify(baseline: &Baseline, changes: &Changes, options: &ApplyOptions) -> R
             continue;
         }
         let host = baseline.mounts[mount].host.join(inner);
-        if !options.also_protected && (is_acted_on(inner) || is_protected(&host.to_string_lossy(), &options.protected))
+        if !options.also_protected
+            && (is_trusted_by_tools(inner) || is_protected(&host.to_string_lossy(), &options.protected))
         {
             classified.protected.push(change.path.clone());
             continue;

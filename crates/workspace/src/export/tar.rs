@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::archive::{Limits, Moved, Writer};
+use coracle_runtime::archive::{Limits, TransferReport, Writer};
 use coracle_runtime::link::FileContent;
 use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Error, Ids, archive};
@@ -26,7 +26,7 @@ pub struct Exported {
     /// The archive, at its beginning.
     pub file: File,
     /// Files and links, and their bytes.
-    pub moved: Moved,
+    pub moved: TransferReport,
     /// What is not in it.
     pub passed: Vec<SkippedFile>,
 }

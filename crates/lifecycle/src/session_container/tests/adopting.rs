@@ -129,7 +129,8 @@ async fn one_that_is_not_ours_is_not_touched() {
     let foreign = CreateSpec::new(ContainerName::parse("foreign").unwrap(), ImageRef::parse(LOCAL_IMAGE).unwrap());
     let image = bench.plan().await.unwrap().image;
     let admitted = coracle_runtime::admit(foreign, &Policy::everything()).unwrap();
-    let theirs = bench.fake.create(&admitted.on(image.id, coracle_runtime::NetworkOn::None)).await.unwrap();
+    let theirs =
+        bench.fake.create(&admitted.with_image(image.id, coracle_runtime::NetworkAttachment::None)).await.unwrap();
     bench.fake.disappear(id(&first));
     let record = crate::Record::clone(&bench.store().records().unwrap()[0]);
     bench.store().save(&crate::Record { id: Some(theirs.clone()), ..record }).unwrap();
@@ -154,7 +155,8 @@ async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is
         let spec = CreateSpec::new(ContainerName::parse("copy").unwrap(), ImageRef::parse(LOCAL_IMAGE).unwrap());
         let admitted = coracle_runtime::admit(CreateSpec { labels, ..spec }, &Policy::everything()).unwrap();
         let image = bench.plan().await.unwrap().image;
-        let copy = bench.fake.create(&admitted.on(image.id, coracle_runtime::NetworkOn::None)).await.unwrap();
+        let copy =
+            bench.fake.create(&admitted.with_image(image.id, coracle_runtime::NetworkAttachment::None)).await.unwrap();
         let before = seen(&bench, &copy).await;
         if !real {
             bench.fake.disappear(id(&first));

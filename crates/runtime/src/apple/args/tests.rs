@@ -22,14 +22,14 @@ fn spec() -> CreateSpec {
     CreateSpec::new(ContainerName::parse("coracle-ws-1").unwrap(), image())
 }
 
-fn made(spec: CreateSpec, guest: Option<GuestOn>, network: NetworkOn) -> Result<String> {
+fn made(spec: CreateSpec, guest: Option<GuestDelivery>, network: NetworkAttachment) -> Result<String> {
     let digest = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
-    let placed = admit(spec, &Policy::everything()).unwrap().guided(guest).on(digest, network);
+    let placed = admit(spec, &Policy::everything()).unwrap().with_guest(guest).with_image(digest, network);
     create(&placed, &Base { reference: image(), has_user: false }).map(|it| line(&it))
 }
 
 fn refused(spec: CreateSpec) -> bool {
-    matches!(made(spec, None, NetworkOn::None), Err(Error::NotEncodable { .. }))
+    matches!(made(spec, None, NetworkAttachment::None), Err(Error::NotEncodable { .. }))
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn r24_create_says_what_the_table_says() {
         labels: [("k".into(), "a b".into())].into(),
         ..spec()
     };
-    let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
-    let words = made(spec, Some(guest), NetworkOn::None).unwrap();
+    let guest = GuestDelivery::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+    let words = made(spec, Some(guest), NetworkAttachment::None).unwrap();
     let words = words.replace(real.to_str().unwrap(), "/real").replace(" --", "\n--");
     assert_snapshot!(words, @r"
     create
@@ -84,10 +84,10 @@ fn r24_create_says_what_the_table_says() {
 
 #[test]
 fn r24_a_container_without_a_guest_waits_on_the_network_that_it_was_given() {
-    assert_snapshot!(made(spec(), None, NetworkOn::Id("n".into())).unwrap(), @"create --name coracle-ws-1 --network n --cap-drop ALL --cap-add CAP_CHOWN --cap-add CAP_DAC_OVERRIDE --cap-add CAP_FOWNER --cap-add CAP_FSETID --cap-add CAP_KILL --cap-add CAP_SETGID --cap-add CAP_SETUID --workdir / --entrypoint sleep docker.io/library/python:3.12-bookworm 2147483647");
+    assert_snapshot!(made(spec(), None, NetworkAttachment::Id("n".into())).unwrap(), @"create --name coracle-ws-1 --network n --cap-drop ALL --cap-add CAP_CHOWN --cap-add CAP_DAC_OVERRIDE --cap-add CAP_FOWNER --cap-add CAP_FSETID --cap-add CAP_KILL --cap-add CAP_SETGID --cap-add CAP_SETUID --workdir / --entrypoint sleep docker.io/library/python:3.12-bookworm 2147483647");
     let base = Base { reference: image(), has_user: true };
     let digest = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
-    let placed = admit(spec(), &Policy::everything()).unwrap().on(digest, NetworkOn::EngineDefault);
+    let placed = admit(spec(), &Policy::everything()).unwrap().with_image(digest, NetworkAttachment::EngineDefault);
     assert!(line(&create(&placed, &base).unwrap()).contains(" --workdir / --user 0:0 --entrypoint "));
 }
 
@@ -191,7 +191,7 @@ fn r23_what_would_be_read_as_something_else_is_refused() {
     assert!(!refused(with("g:h", "/w", true)) && !refused(with("i,j", "/w", false)), "what is no matter here");
     assert!(ImageRef::parse("--privileged").is_err() && ContainerName::parse("-x").is_err());
     assert!(refused(CreateSpec { labels: [("-k".into(), "v".into())].into(), ..spec() }));
-    let on = made(spec(), None, NetworkOn::Id("--privileged".into()));
+    let on = made(spec(), None, NetworkAttachment::Id("--privileged".into()));
     assert!(matches!(on, Err(Error::NotEncodable { .. })), "{on:?}");
     let at = |it: &str| ContainerPath::parse(it).unwrap();
     assert!(
@@ -218,11 +218,11 @@ fn r22_limits_are_whole_and_what_cannot_be_had_is_refused() {
             Capability::HostEntries,
         ),
     ] {
-        let it = made(spec, None, NetworkOn::None);
+        let it = made(spec, None, NetworkAttachment::None);
         assert!(matches!(it, Err(Error::Unsupported { capability: told, .. }) if told == capability), "{it:?}");
     }
     for (network, capability) in
-        [(NetworkOn::Alone, Capability::PartedNetwork), (NetworkOn::Host, Capability::HostNetwork)]
+        [(NetworkAttachment::Alone, Capability::PartedNetwork), (NetworkAttachment::Host, Capability::HostNetwork)]
     {
         let it = made(spec(), None, network);
         assert!(matches!(it, Err(Error::Unsupported { capability: told, .. }) if told == capability), "{it:?}");

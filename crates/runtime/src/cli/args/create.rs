@@ -7,7 +7,7 @@ use coracle_protocol::paths;
 use super::{Facts, Words};
 use crate::cli::Dialect;
 use crate::program::argv::{SLEEP_SECONDS, capability_names, init};
-use crate::{Access, CreateSpec, GuestOn, Ids, NetworkOn, Placed, Port, Tmpfs, VolumeMount};
+use crate::{Access, CreateSpec, GuestDelivery, Ids, NetworkAttachment, Placed, Port, Tmpfs, VolumeMount};
 
 pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
     let spec = placed.spec();
@@ -44,7 +44,7 @@ pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) ->
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
-fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> Words {
+fn with_guest(it: Words, dialect: Dialect, guest: &GuestDelivery, placed: &Placed) -> Words {
     let it = it.flag("entrypoint", paths::PROGRAM);
     let (spec, of_guest) = (placed.spec(), "rw,noexec,nosuid,nodev");
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
@@ -52,7 +52,7 @@ fn with_guest(it: Words, dialect: Dialect, guest: &GuestOn, placed: &Placed) -> 
     let spill = spec.read_only.then(|| format!("{}:{of_guest},size=64m,mode=0755", paths::DIR));
     let run = format!("{}:{of_guest},size=16m,mode=0{}", paths::RUN, if own.is_some() { "700" } else { "755" });
     let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options, own)));
-    let GuestOn::Bound { program, link } = guest else { return it };
+    let GuestDelivery::Bound { program, link } = guest else { return it };
     let it = bind(it, dialect, (program, paths::PROGRAM), Access::ReadOnly);
     let it = bind(it, dialect, (link, paths::LINK), Access::ReadWrite);
     match placed.worker() {
@@ -155,11 +155,11 @@ fn csv(field: &str) -> String {
 
 fn network(it: Words, facts: Facts, placed: &Placed) -> Words {
     let it = match placed.network() {
-        NetworkOn::EngineDefault => it,
-        NetworkOn::Alone => it.flag("network", facts.user_network.unwrap_or("slirp4netns")),
-        NetworkOn::None => it.flag("network", "none"),
-        NetworkOn::Host => it.flag("network", "host"),
-        NetworkOn::Id(id) => it.flag("network", id),
+        NetworkAttachment::EngineDefault => it,
+        NetworkAttachment::Alone => it.flag("network", facts.user_network.unwrap_or("slirp4netns")),
+        NetworkAttachment::None => it.flag("network", "none"),
+        NetworkAttachment::Host => it.flag("network", "host"),
+        NetworkAttachment::Id(id) => it.flag("network", id),
     };
     let publish = |port: &Port| {
         let host = port.host.map_or_else(String::new, |it| it.to_string());

@@ -3,17 +3,18 @@ use insta::assert_snapshot;
 use super::create::bind;
 use super::*;
 use crate::{
-    Access, ByteSize, Capabilities, Command, ContainerName, CreateSpec, Exec, GuestOn, HostEntry, Ids, Limits, Mount,
-    NetworkName, NetworkOn, Policy, Port, Protocol, Tmpfs, Ulimits, VolumeMount, admit, host::fs::HostPath,
+    Access, ByteSize, Capabilities, Command, ContainerName, CreateSpec, Exec, GuestDelivery, HostEntry, Ids, Limits,
+    Mount, NetworkAttachment, NetworkName, Policy, Port, Protocol, Tmpfs, Ulimits, VolumeMount, admit,
+    host::fs::HostPath,
 };
 
 fn spec() -> CreateSpec {
     CreateSpec::new(ContainerName::parse("Web_1.x").unwrap(), ImageRef::parse("ubuntu").unwrap())
 }
 
-fn words(dialect: Dialect, facts: Facts, spec: CreateSpec, network: NetworkOn) -> String {
+fn words(dialect: Dialect, facts: Facts, spec: CreateSpec, network: NetworkAttachment) -> String {
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
-    let words = create(dialect, facts, &admit(spec, &Policy::everything()).unwrap().on(image, network));
+    let words = create(dialect, facts, &admit(spec, &Policy::everything()).unwrap().with_image(image, network));
     words.0.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
@@ -26,7 +27,7 @@ fn a_container_is_made_with_the_words_of_the_table() {
         labels: [("k".into(), "a b".into())].into(),
         ..spec()
     };
-    assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkOn::Id("n".into())), @r"
+    assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkAttachment::Id("n".into())), @r"
     create
     --pull=never
     --workdir=/
@@ -78,8 +79,8 @@ fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
     };
     let spec = CreateSpec { gpu: true, exec_user: Ids { uid: 7, gid: 8 }, ..spec() };
     let (docker, podman) = (
-        words(Dialect::Docker, facts, spec.clone(), NetworkOn::None),
-        words(Dialect::Podman, facts, spec, NetworkOn::Alone),
+        words(Dialect::Docker, facts, spec.clone(), NetworkAttachment::None),
+        words(Dialect::Podman, facts, spec, NetworkAttachment::Alone),
     );
     let only =
         |a: &str, b: &str| a.lines().filter(|it| !b.lines().any(|other| other == *it)).collect::<Vec<_>>().join("\n");
@@ -103,15 +104,15 @@ fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
 
 #[test]
 fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
-    let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+    let guest = GuestDelivery::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
-    let guided = |dialect, guest: Option<GuestOn>| {
+    let guided = |dialect, guest: Option<GuestDelivery>| {
         let spec = CreateSpec { lifeline: Some(std::time::Duration::from_secs(1800)), ..spec() };
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest);
-        let words = create(dialect, Facts::default(), &admitted.on(image.clone(), NetworkOn::None));
+        let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
+        let words = create(dialect, Facts::default(), &admitted.with_image(image.clone(), NetworkAttachment::None));
         words.0.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let only = |guest: GuestOn, dialect| {
+    let only = |guest: GuestDelivery, dialect| {
         let plain = guided(dialect, None);
         let words = guided(dialect, Some(guest)).into_iter().filter(|it| !plain.contains(it));
         words.collect::<Vec<_>>().join("\n")
@@ -132,7 +133,7 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
     init
     --lifeline=1800
     ");
-    assert!(!only(GuestOn::Uploaded, Dialect::Docker).contains("bind"));
+    assert!(!only(GuestDelivery::Uploaded, Dialect::Docker).contains("bind"));
 }
 
 #[test]
@@ -150,8 +151,9 @@ fn a_root_that_is_read_only_has_volumes_and_memory_over_it() {
     };
     let words = |dialect, spec: CreateSpec| {
         let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
-        let guest = Some(GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() });
-        let admitted = admit(spec, &Policy::everything()).unwrap().guided(guest).on(image, NetworkOn::None);
+        let guest = Some(GuestDelivery::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() });
+        let admitted =
+            admit(spec, &Policy::everything()).unwrap().with_guest(guest).with_image(image, NetworkAttachment::None);
         let bounds = (dialect == Dialect::Podman).then_some((1000, 99));
         create(dialect, Facts { bounds, ..Facts::default() }, &admitted).0
     };
@@ -263,7 +265,7 @@ fn networks_are_parted_in_each_dialect() {
 
 #[test]
 fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_has_it() {
-    let guest = GuestOn::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
+    let guest = GuestDelivery::Bound { program: "/s/guest/abc".into(), link: "/s/link/1".into() };
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
     let path = |it: &str| ContainerPath::parse(it).unwrap();
     let volume = |name: &str, at: &str, access| {
@@ -274,13 +276,13 @@ fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_h
         exec_user: Ids { uid: 1000, gid: 1000 },
         capabilities: Capabilities::None,
         read_only: true,
-        network: crate::NetworkAsk::None,
+        network: crate::NetworkRequest::None,
         tmpfs: vec![Tmpfs { at: path("/home/agent"), size: ByteSize::mib(1), mode: 0o700 }],
         volumes: vec![volume("own", "/workspace", Access::ReadWrite), volume("base", "/base", Access::ReadOnly)],
         ..spec()
     };
     let policy = Policy { strict: true, ..Policy::everything() };
-    let placed = admit(spec, &policy).unwrap().guided(Some(guest)).on(image, NetworkOn::None);
+    let placed = admit(spec, &policy).unwrap().with_guest(Some(guest)).with_image(image, NetworkAttachment::None);
     let words = |dialect| {
         let words = create(dialect, Facts::default(), &placed).0;
         let words = words.iter().map(|it| it.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! An engine of which every call is heard.
+//! Observes the calls of an engine.
 
 use std::fmt;
 use std::fs::File;
@@ -15,12 +15,12 @@ use crate::{
     StackSource, StackUp, Stacks, Usage, Volume, VolumeAct,
 };
 
-/// A call of an engine that has come to its end.
+/// A finished call of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineCall<'a> {
     /// Which verb of [`ContainerRuntime`].
     pub verb: &'static str,
-    /// What it was about: an id, or a name where there is no id yet.
+    /// The id of the object, or its name where there is no id yet.
     pub object: Option<&'a str>,
     /// How long it took.
     pub took: Duration,
@@ -28,30 +28,30 @@ pub struct EngineCall<'a> {
     pub failed: Option<&'a Error>,
 }
 
-/// What hears of the calls.
-pub type Hear = Arc<dyn Fn(&EngineCall<'_>) + Send + Sync>;
+/// Receives every finished call. It runs inside the call, so it must not block.
+pub type CallObserver = Arc<dyn Fn(&EngineCall<'_>) + Send + Sync>;
 
-/// The same engine, whose calls are told to somebody. What never asks the engine is not told.
+/// An engine that reports its calls to an observer. `kind` and `endpoint` ask no engine and are not reported.
 #[derive(Clone)]
-pub struct Heard {
+pub struct ObservedRuntime {
     runtime: Arc<dyn ContainerRuntime>,
-    hear: Hear,
+    observer: CallObserver,
 }
 
-impl fmt::Debug for Heard {
+impl fmt::Debug for ObservedRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Heard").field(&self.runtime).finish()
+        f.debug_tuple("ObservedRuntime").field(&self.runtime).finish()
     }
 }
 
-impl Heard {
-    /// That engine, heard by `hear`, which must not take long.
+impl ObservedRuntime {
+    /// Reports the calls of `runtime` to `observer`.
     #[must_use]
-    pub fn new(runtime: Arc<dyn ContainerRuntime>, hear: Hear) -> Self {
-        Self { runtime, hear }
+    pub fn new(runtime: Arc<dyn ContainerRuntime>, observer: CallObserver) -> Self {
+        Self { runtime, observer }
     }
 
-    async fn tell<T>(
+    async fn observe<T>(
         &self,
         verb: &'static str,
         object: Option<&str>,
@@ -59,13 +59,13 @@ impl Heard {
     ) -> Result<T> {
         let begun = Instant::now();
         let done = call.await;
-        (self.hear)(&EngineCall { verb, object, took: begun.elapsed(), failed: done.as_ref().err() });
+        (self.observer)(&EngineCall { verb, object, took: begun.elapsed(), failed: done.as_ref().err() });
         done
     }
 }
 
 #[async_trait]
-impl ContainerRuntime for Heard {
+impl ContainerRuntime for ObservedRuntime {
     fn kind(&self) -> EngineKind {
         self.runtime.kind()
     }
@@ -75,7 +75,7 @@ impl ContainerRuntime for Heard {
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        self.tell("info", None, self.runtime.info()).await
+        self.observe("info", None, self.runtime.info()).await
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
@@ -83,52 +83,52 @@ impl ContainerRuntime for Heard {
         let made = self.runtime.create(spec).await;
         let object = made.as_ref().map_or_else(|_| spec.spec().name.as_str(), ContainerId::as_str);
         let failed = made.as_ref().err();
-        (self.hear)(&EngineCall { verb: "create", object: Some(object), took: begun.elapsed(), failed });
+        (self.observer)(&EngineCall { verb: "create", object: Some(object), took: begun.elapsed(), failed });
         made
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
-        self.tell("start", Some(id.as_str()), self.runtime.start(id)).await
+        self.observe("start", Some(id.as_str()), self.runtime.start(id)).await
     }
 
     async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        self.tell("stop", Some(id.as_str()), self.runtime.stop(id, grace)).await
+        self.observe("stop", Some(id.as_str()), self.runtime.stop(id, grace)).await
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
-        self.tell("inspect", Some(handle.as_str()), self.runtime.inspect(handle)).await
+        self.observe("inspect", Some(handle.as_str()), self.runtime.inspect(handle)).await
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
-        self.tell("list", None, self.runtime.list(filter)).await
+        self.observe("list", None, self.runtime.list(filter)).await
     }
 
     async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
-        self.tell("list", None, self.runtime.list_recent(filter)).await
+        self.observe("list", None, self.runtime.list_recent(filter)).await
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
-        self.tell("usage", Some(id.as_str()), self.runtime.usage(id)).await
+        self.observe("usage", Some(id.as_str()), self.runtime.usage(id)).await
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<Removed> {
-        self.tell("remove", Some(id.as_str()), self.runtime.remove(id)).await
+        self.observe("remove", Some(id.as_str()), self.runtime.remove(id)).await
     }
 
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
-        self.tell("exec", Some(id.as_str()), self.runtime.exec(id, exec)).await
+        self.observe("exec", Some(id.as_str()), self.runtime.exec(id, exec)).await
     }
 
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
-        self.tell("link", Some(id.as_str()), self.runtime.link(id, socket, settings)).await
+        self.observe("link", Some(id.as_str()), self.runtime.link(id, socket, settings)).await
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
-        self.tell("upload", Some(id.as_str()), self.runtime.upload(id, at, tar)).await
+        self.observe("upload", Some(id.as_str()), self.runtime.upload(id, at, tar)).await
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        self.tell("download", Some(id.as_str()), self.runtime.download(id, path, into, max_bytes)).await
+        self.observe("download", Some(id.as_str()), self.runtime.download(id, path, into, max_bytes)).await
     }
 
     async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
@@ -143,7 +143,7 @@ impl ContainerRuntime for Heard {
             ImageAct::Remove(id) => ("remove_image", Some(id.to_string())),
             ImageAct::Untag(name) => ("untag_image", Some(name.to_string())),
         };
-        self.tell(verb, object.as_deref(), self.runtime.image(act)).await
+        self.observe(verb, object.as_deref(), self.runtime.image(act)).await
     }
 
     async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
@@ -153,32 +153,32 @@ impl ContainerRuntime for Heard {
             NetworkAct::List(_) => ("list_networks", None),
             NetworkAct::Remove(name) => ("remove_network", Some(name.clone())),
         };
-        self.tell(verb, object.as_deref(), self.runtime.network(act)).await
+        self.observe(verb, object.as_deref(), self.runtime.network(act)).await
     }
 }
 
 #[async_trait]
-impl Stacks for Heard {
+impl Stacks for ObservedRuntime {
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
         let project = source.project.to_string();
-        self.tell("stack_model", Some(&project), self.runtime.stack_model(source)).await
+        self.observe("stack_model", Some(&project), self.runtime.stack_model(source)).await
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
         let project = stack.project.to_string();
-        self.tell("stack_up", Some(&project), self.runtime.stack_up(stack)).await
+        self.observe("stack_up", Some(&project), self.runtime.stack_up(stack)).await
     }
 
     async fn stack_down(&self, project: &ProjectName) -> Result<()> {
-        self.tell("stack_down", Some(&project.to_string()), self.runtime.stack_down(project)).await
+        self.observe("stack_down", Some(&project.to_string()), self.runtime.stack_down(project)).await
     }
 
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
-        self.tell("logs", Some(id.as_str()), self.runtime.logs(id, max_bytes)).await
+        self.observe("logs", Some(id.as_str()), self.runtime.logs(id, max_bytes)).await
     }
 
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
-        self.tell("check_health", Some(id.as_str()), self.runtime.check_health(id)).await
+        self.observe("check_health", Some(id.as_str()), self.runtime.check_health(id)).await
     }
 
     async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
@@ -187,7 +187,7 @@ impl Stacks for Heard {
             VolumeAct::Create { name, .. } => ("create_volume", Some(name.to_string())),
             VolumeAct::Remove(name) => ("remove_volume", Some(name.clone())),
         };
-        self.tell(verb, object.as_deref(), self.runtime.volume(act)).await
+        self.observe(verb, object.as_deref(), self.runtime.volume(act)).await
     }
 }
 
@@ -195,14 +195,14 @@ impl Stacks for Heard {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::Heard;
+    use super::ObservedRuntime;
     use crate::{ContainerRuntime, FakeRuntime, Handle, LabelFilter, Stacks, VolumeAct, VolumeName};
 
     #[tokio::test]
-    async fn w41_each_call_is_heard_with_what_it_was_about_and_why_it_failed() {
-        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-        let into = heard.clone();
-        let runtime = Heard::new(
+    async fn w41_each_call_is_observed_with_its_object_and_error() {
+        let observed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let into = observed.clone();
+        let runtime = ObservedRuntime::new(
             Arc::new(FakeRuntime::new()),
             Arc::new(move |call| {
                 let failed = call.failed.map_or_else(String::new, ToString::to_string);
@@ -213,7 +213,7 @@ mod tests {
         runtime.list(&LabelFilter::default()).await.unwrap();
         let (name, labels) = (VolumeName::parse("v").unwrap(), Vec::new());
         runtime.volume(VolumeAct::Create { name, labels, size: None }).await.unwrap();
-        let told = heard.lock().unwrap().join("\n");
-        assert_eq!(told, "inspect nobody no container `nobody`\nlist - \ncreate_volume v ");
+        let lines = observed.lock().unwrap().join("\n");
+        assert_eq!(lines, "inspect nobody no container `nobody`\nlist - \ncreate_volume v ");
     }
 }

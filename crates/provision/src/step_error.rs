@@ -9,13 +9,13 @@ use crate::Item;
 
 /// A reason for the report: the container is there all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct StepError {
     /// Of the codes of containers.md 1.6.
     pub(crate) code: Option<&'static str>,
     pub(crate) error: String,
 }
 
-impl Flaw {
+impl StepError {
     pub(crate) fn new(code: &'static str, error: impl Into<String>) -> Self {
         Self { code: Some(code), error: error.into() }
     }
@@ -40,13 +40,13 @@ impl Flaw {
     }
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.error)
     }
 }
 
-impl From<Error> for Flaw {
+impl From<Error> for StepError {
     fn from(err: Error) -> Self {
         let code = match &err {
             Error::Refused(fault) => of_fault(fault.code),

@@ -1,24 +1,24 @@
-//! How commands run in a container: by its guest, or by the engine's own exec.
+//! Runs commands in a container: through its guest, or through the engine's own exec.
 
 use std::sync::Arc;
 
 use crate::link::Link;
 use crate::{AtLimit, Capability, ContainerId, ContainerRuntime, Error, Exec, ExecOutput, Result};
 
-/// A container that commands run in.
+/// A container to run commands in.
 #[derive(Clone, Debug)]
-pub enum Inside {
-    /// It has a guest.
+pub enum ExecTarget {
+    /// The link to its guest.
     Guest(Link),
-    /// It has none.
+    /// A container without a guest.
     Plain(Arc<dyn ContainerRuntime>, ContainerId),
 }
 
-impl Inside {
-    /// Runs a command and waits for it, as [`Link::exec`] or [`ContainerRuntime::exec`].
+impl ExecTarget {
+    /// Runs a command and waits for its exit, as [`Link::exec`] or [`ContainerRuntime::exec`].
     ///
     /// # Errors
-    /// Those of the two; [`Error::Unsupported`] for what takes a guest.
+    /// Those of the two; [`Error::Unsupported`] for options that need a guest.
     pub async fn exec(&self, exec: Exec) -> Result<ExecOutput> {
         match self {
             Self::Guest(link) => link.exec(exec).await,
@@ -29,10 +29,10 @@ impl Inside {
         }
     }
 
-    /// The link to its guest.
+    /// Returns the link to its guest.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when it has none.
+    /// [`Error::Unsupported`] without a guest.
     pub fn link(&self) -> Result<&Link> {
         match self {
             Self::Guest(link) => Ok(link),

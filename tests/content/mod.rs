@@ -9,7 +9,7 @@ mod setup;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_provision::{Place, Workspace, prepare};
+use coracle_provision::{StepContext, Workspace, prepare};
 use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use tokio_util::sync::CancellationToken;
 
@@ -23,14 +23,14 @@ fn path(text: &str) -> ContainerPath {
 }
 
 /// A container as it is when files and commands of its caller come in.
-async fn place(running: &Running<'_>) -> Place {
+async fn place(running: &Running<'_>) -> StepContext {
     let workdir = path("/workspace");
     let workspace = Workspace { path: workdir.clone(), bound: false, binds: vec![] };
     // Its home belongs to root in this image.
     sh(running, "busybox chown 1000:1000 /home/agent").await;
     let prepared = prepare(&running.inside, AGENT, &workspace).await.unwrap();
     let env = |home: &str| BTreeMap::from([("HOME".to_owned(), home.to_owned())]);
-    Place {
+    StepContext {
         link: running.link().clone(),
         user: AGENT,
         user_env: env(prepared.home.as_str()),

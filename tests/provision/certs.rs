@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_provision::certs::{ExtraCertificates, VARIABLES, skipped, trust};
-use coracle_provision::{Place, Status};
+use coracle_provision::{Status, StepContext};
 use coracle_runtime::link::WriteFile;
 use coracle_runtime::{Command, Exit, Input};
 
@@ -31,7 +31,7 @@ fn additions(seeds: &[u8]) -> ExtraCertificates {
     ExtraCertificates::read(host.path(), &[])
 }
 
-async fn put(place: &Place, file: &str, text: &str) {
+async fn put(place: &StepContext, file: &str, text: &str) {
     let (at, content) = (place.at_as_root(&path(file)), Input::Bytes(text.as_bytes().to_vec()));
     place
         .link
@@ -40,11 +40,11 @@ async fn put(place: &Place, file: &str, text: &str) {
         .unwrap();
 }
 
-async fn text(place: &Place, file: &str) -> String {
+async fn text(place: &StepContext, file: &str) -> String {
     String::from_utf8(place.link.get(place.at_as_root(&path(file)), 0, 1 << 20).await.unwrap().1).unwrap()
 }
 
-async fn names(place: &Place, dir: &str) -> Vec<String> {
+async fn names(place: &StepContext, dir: &str) -> Vec<String> {
     let entries = place.link.list(place.at_as_root(&path(dir)), 100).await.unwrap().0;
     entries.into_iter().map(|it| it.name).collect()
 }
@@ -53,7 +53,7 @@ const DEBIAN: &str = "/etc/ssl/certs/ca-certificates.crt";
 const RED_HAT: &str = "/etc/pki/tls/certs/ca-bundle.crt";
 
 /// Puts the certificates in twice; the second time nothing may be new.
-async fn twice(place: &Place, seeds: &[u8], bundle: &str, new: usize) {
+async fn twice(place: &StepContext, seeds: &[u8], bundle: &str, new: usize) {
     for new in [new, 0] {
         let trusted = trust(place, &additions(seeds)).await;
         let step = &trusted.step;

@@ -6,7 +6,7 @@ use std::process::Command as Program;
 
 use coracle_provision::env::{Session, Sources};
 use coracle_provision::git::{GitConfig, Settings, Skipped, forward};
-use coracle_provision::{Place, Status, gh};
+use coracle_provision::{Status, StepContext, gh};
 use coracle_runtime::{ContainerPath, Secret};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -182,7 +182,7 @@ async fn a_step_that_did_not_work_says_so() {
         let step = forward(&place, &config, Skipped::NotRequested).await;
         assert_eq!(items(&step), [".gitconfig success", ".ssh/known_hosts failed"], "{step:?}");
         assert_eq!(step.status, Status::Partial);
-        let elsewhere = Place { home: path("/nowhere/at/all"), user: super::AGENT, ..place };
+        let elsewhere = StepContext { home: path("/nowhere/at/all"), user: super::AGENT, ..place };
         if running.case.is_real() {
             let step = forward(&elsewhere, &config, Skipped::NotRequested).await;
             assert_eq!(step.status, Status::Failed, "{step:?}");

@@ -8,7 +8,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_provision::{Place, Step};
+use coracle_provision::{Step, StepContext};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use tokio_util::sync::CancellationToken;
 
@@ -22,13 +22,13 @@ fn path(text: &str) -> ContainerPath {
 }
 
 /// A container as the steps see it. The fake has one user only, who is at home in `/root`.
-async fn place(running: &Running<'_>) -> Place {
+async fn place(running: &Running<'_>) -> StepContext {
     let (user, home) = if running.case.is_real() { (AGENT, "/home/agent") } else { (Ids::ROOT, "/root") };
     if running.case.is_real() {
         // Its home belongs to root in this image.
         root(running, "busybox chown 1000:1000 /home/agent").await;
     }
-    Place {
+    StepContext {
         link: running.link().clone(),
         user,
         home: path(home),
@@ -51,18 +51,18 @@ async fn root(running: &Running<'_>, script: &str) -> String {
 }
 
 /// What a script of the exec user's prints; it has to end well.
-async fn sh(place: &Place, script: &str) -> String {
+async fn sh(place: &StepContext, script: &str) -> String {
     let exec = place.exec(Command::Shell(script.into()), &place.home, Duration::from_secs(30));
     let it = place.link.exec(exec).await.unwrap();
     assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{it:?}");
     it.stdout.text()
 }
 
-async fn content(place: &Place, file: &str) -> Vec<u8> {
+async fn content(place: &StepContext, file: &str) -> Vec<u8> {
     place.link.get(place.at(&path(file)), 0, 1 << 20).await.unwrap().1
 }
 
-async fn put(place: &Place, file: &str, text: &str) {
+async fn put(place: &StepContext, file: &str, text: &str) {
     let content = coracle_runtime::Input::Bytes(text.as_bytes().to_vec());
     let at = place.at(&path(file));
     let put =

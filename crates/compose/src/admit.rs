@@ -6,19 +6,19 @@ mod build;
 mod limits;
 mod mounts;
 mod networks;
-mod parts;
 mod ports;
+mod resources;
+mod schema;
 mod service;
-mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use coracle_runtime::{ImageRef, Mount, ProjectName, Protocol, Refused};
 use serde_json::{Map, Value, json};
 
-use self::shape::{entries, is_empty};
+use self::schema::{entries, is_empty};
 use crate::Rules;
-use crate::findings::{Asked, Findings, Place, is_known};
+use crate::diagnostics::{Asked, Findings, Place, is_known};
 
 /// A stack that the policy allows, rewritten. Only [`admit`] makes one.
 ///
@@ -151,7 +151,7 @@ impl Admission<'_> {
     /// Parts of a file are mappings of names to mappings.
     fn is_named(&mut self, key: &str, part: &Value) {
         if !part.is_object() && !part.is_null() {
-            self.findings.refuse(Place::FILE, Asked::new(key, ""), shape::Shape::Mapping.told());
+            self.findings.refuse(Place::FILE, Asked::new(key, ""), schema::Shape::Mapping.told());
         }
         for (name, _) in entries(Some(part)).filter(|(_, it)| !it.is_object() && !it.is_null()) {
             self.findings.refuse(Place::FILE, Asked::new(key, name), "has an entry that is no mapping");
@@ -164,8 +164,8 @@ impl Admission<'_> {
 
     /// Labels of the file's own (2.4).
     fn labels(&mut self, place: Place<'_>, value: &Value) -> Map<String, Value> {
-        let Some(Value::Object(labels)) = shape::Shape::Pairs.of(value) else {
-            self.findings.refuse(place, Asked::new("labels", ""), shape::Shape::Pairs.told());
+        let Some(Value::Object(labels)) = schema::Shape::Pairs.of(value) else {
+            self.findings.refuse(place, Asked::new("labels", ""), schema::Shape::Pairs.told());
             return Map::new();
         };
         let reserved = [format!("{}.", self.rules.label_namespace), "com.docker.".into(), "io.podman.".into()];

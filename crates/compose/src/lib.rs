@@ -13,7 +13,7 @@
 #![warn(missing_docs)]
 
 mod admit;
-mod findings;
+mod diagnostics;
 #[cfg(test)]
 mod fixtures;
 mod read;

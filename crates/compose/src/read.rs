@@ -15,7 +15,7 @@ use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
 pub use self::error::ReadError;
-use crate::findings::{Asked, Findings, Place, is_known};
+use crate::diagnostics::{Asked, Findings, Place, is_known};
 
 /// A Compose file that was read and may be shown to Compose.
 #[derive(Clone, Debug)]

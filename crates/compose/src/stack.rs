@@ -1,6 +1,6 @@
 //! What is done with a stack: claimed, brought up, looked at, taken down (containers.md 12.8 to 12.12).
 
-mod pace;
+mod health_schedule;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use self::pace::Checks;
+use self::health_schedule::HealthChecks;
 pub use self::service::Service;
 use crate::AdmittedStack;
 
@@ -144,7 +144,7 @@ pub async fn claim(
 /// [`StackError`].
 pub async fn up(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, how: &Up) -> Result<Vec<Service>, StackError> {
     let give_up = Instant::now() + how.patience;
-    let mut checks = Checks::of(stack, how.checks_on_demand);
+    let mut checks = HealthChecks::of(stack, how.checks_on_demand);
     let (said, cause) = match started(runtime, stack, how, &mut checks).await {
         Ok(said) => (said, None),
         Err(err) => (None, Some(err)),
@@ -175,7 +175,7 @@ async fn started(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
     how: &Up,
-    checks: &mut Checks,
+    checks: &mut HealthChecks,
 ) -> Result<Option<Excerpt>, Error> {
     let up = StackUp {
         project: stack.project().clone(),

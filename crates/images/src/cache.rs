@@ -7,8 +7,8 @@
 //! **Invariant:** a cached image has the environment, the volumes and the start of its base.
 
 mod clear;
+mod commit;
 mod image;
-mod keep;
 mod memory;
 mod request;
 mod settings;
@@ -21,9 +21,9 @@ use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageAct, ImageRef, L
 use jiff::Timestamp;
 
 pub use self::clear::{Clear, Cleared, Kept, Listed};
+pub use self::commit::Built;
 pub use self::image::Cached;
 use self::image::{CONTENTS, KIND, digest};
-pub use self::keep::Built;
 use self::request::BaseKey;
 pub use self::request::Wanted;
 pub use self::settings::Cache;

@@ -22,7 +22,6 @@ pub mod detect;
 mod digest;
 mod ensure;
 mod error;
-mod fit;
 pub mod key;
 mod lock;
 pub mod packages;
@@ -33,6 +32,7 @@ mod recipe;
 mod registry;
 pub mod snapshot;
 pub mod stand_in;
+mod validate;
 
 pub use base::Bootstrap;
 pub use base_image::{Base, Source, find};

@@ -6,8 +6,8 @@ use std::time::Instant;
 use coracle_runtime::ContainerPath;
 use futures_util::future::join_all;
 
-use crate::tmpfs::SecretFiles;
-use crate::{Item, Place, Step, aside, tmpfs};
+use crate::secret_files::SecretFiles;
+use crate::{Item, Step, StepContext, backup, secret_files};
 
 const STEP: &str = "amplifier_settings";
 
@@ -20,7 +20,7 @@ pub fn read(dir: &Path) -> SecretFiles {
 }
 
 /// Puts them on the tmpfs, with links in `~/.amplifier`.
-pub async fn forward(place: &Place, settings: &SecretFiles) -> Step {
+pub async fn forward(place: &StepContext, settings: &SecretFiles) -> Step {
     let begun = Instant::now();
     if settings.is_empty() {
         let step = Step::skipped(STEP, "the host has no settings of Amplifier that can go in");
@@ -33,15 +33,17 @@ pub async fn forward(place: &Place, settings: &SecretFiles) -> Step {
     step.took(begun.elapsed())
 }
 
-async fn step(place: &Place, dir: &ContainerPath, settings: &SecretFiles) -> Step {
-    let (items, made) =
-        tokio::join!(tmpfs::put(place, "amplifier", &settings.files), place.link.make_dir(place.at(dir), 0o700, true));
+async fn step(place: &StepContext, dir: &ContainerPath, settings: &SecretFiles) -> Step {
+    let (items, made) = tokio::join!(
+        secret_files::put(place, "amplifier", &settings.files),
+        place.link.make_dir(place.at(dir), 0o700, true)
+    );
     let failed = |error: String| Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", error);
     if let Err(err) = made {
         return failed(err.to_string());
     }
     let mut items = join_all(items.into_iter().map(|it| linked(place, dir, it))).await;
-    let probe = match tmpfs::tried(place, dir, &mut items).await {
+    let probe = match secret_files::tried(place, dir, &mut items).await {
         Ok(true) => "the exec user can read each through its link",
         Ok(false) => "PID 1 wrote each to the tmpfs, and the links lead there",
         Err(error) => return failed(error),
@@ -50,7 +52,7 @@ async fn step(place: &Place, dir: &ContainerPath, settings: &SecretFiles) -> Ste
     Step::of_items(STEP, format!("links in {dir} lead to the tmpfs"), probe, items)
 }
 
-async fn linked(place: &Place, dir: &ContainerPath, item: Item) -> Item {
+async fn linked(place: &StepContext, dir: &ContainerPath, item: Item) -> Item {
     if item.error.is_some() {
         return item;
     }
@@ -59,7 +61,7 @@ async fn linked(place: &Place, dir: &ContainerPath, item: Item) -> Item {
         Ok((at, target))
     });
     let done = match paths {
-        Ok((at, target)) => aside::link(place, &at, &target).await,
+        Ok((at, target)) => backup::link(place, &at, &target).await,
         Err(err) => Err(err.to_string()),
     };
     match done {

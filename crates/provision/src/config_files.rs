@@ -9,7 +9,7 @@ use coracle_runtime::{ContainerPath, Input};
 use futures_util::{StreamExt, stream};
 
 use crate::step_error::StepError;
-use crate::{Item, Place, Step};
+use crate::{Item, Step, StepContext};
 
 /// A file to be written, every default decided.
 #[derive(Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ const AT_ONCE: usize = 8;
 ///
 /// They are the exec user's in its home and in the work directory, else root's, where there is one. A link in the place of a file is
 /// replaced, not followed.
-pub async fn config_files(place: &Place, files: &[FileToPut], protected: &Protected) -> Step {
+pub async fn config_files(place: &StepContext, files: &[FileToPut], protected: &Protected) -> Step {
     let own = |path: &ContainerPath| place.rootless || is_users(place, path);
     let at = |path: &ContainerPath| if own(path) { place.at(path) } else { place.at_as_root(path) };
     let wanted = files.iter().map(|it| (it.path.to_string(), at(&it.path), Ok(it.clone()))).collect();
@@ -74,7 +74,7 @@ pub async fn config_files(place: &Place, files: &[FileToPut], protected: &Protec
 }
 
 /// A home or work directory that is the root does not make all files the user's.
-fn is_users(place: &Place, path: &ContainerPath) -> bool {
+fn is_users(place: &StepContext, path: &ContainerPath) -> bool {
     let own = [&place.home, &place.workdir];
     own.iter().any(|it| **it != ContainerPath::root() && path.is_beneath(it.as_str()))
 }
@@ -82,7 +82,12 @@ fn is_users(place: &Place, path: &ContainerPath) -> bool {
 /// A file by the name that it has in the report, who writes it, and the file, unless it is none.
 pub(crate) type Wanted = (String, FileRef, Result<FileToPut, StepError>);
 
-pub(crate) async fn put_all(name: &'static str, place: &Place, wanted: Vec<Wanted>, protected: &Protected) -> Step {
+pub(crate) async fn put_all(
+    name: &'static str,
+    place: &StepContext,
+    wanted: Vec<Wanted>,
+    protected: &Protected,
+) -> Step {
     if wanted.is_empty() {
         return Step::skipped(name, "none were given");
     }
@@ -134,7 +139,7 @@ fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(),
     }
 }
 
-async fn put(place: &Place, at: FileRef, file: FileToPut) -> Result<(), StepError> {
+async fn put(place: &StepContext, at: FileRef, file: FileToPut) -> Result<(), StepError> {
     let at = FileRef { follow: false, ..at };
     let FileToPut { content, mode, .. } = file;
     let bytes = Input::Bytes(content.clone());
@@ -156,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::Status;
-    use crate::trials::{Trial, path};
+    use crate::test_support::{Trial, path};
 
     fn protected() -> Protected {
         let names = [".git/config", ".git/hooks", ".envrc", ".cargo/config"].map(String::from);

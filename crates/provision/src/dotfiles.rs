@@ -10,9 +10,9 @@ use coracle_runtime::Chunk;
 use tokio::sync::mpsc;
 
 pub use self::request::Dotfiles;
-use crate::cloned::{Source, cloned};
+use crate::clone_source::{Source, cloned};
 use crate::step_error::StepError;
-use crate::{Item, Place, Status, Step};
+use crate::{Item, Status, Step, StepContext};
 
 const NAME: &str = "dotfiles";
 
@@ -22,7 +22,7 @@ const LINKED: &str = "the clone is at its commit, and each link leads to a file"
 
 /// Clones the dotfiles as the exec user and runs their script; where they have none, links the usual files from its home.
 /// `live` gets what the script prints.
-pub async fn dotfiles(place: &Place, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn dotfiles(place: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
     let begun = Instant::now();
     let step = match set_up(place, dotfiles, live).await {
         Ok(step) => step,
@@ -31,7 +31,7 @@ pub async fn dotfiles(place: &Place, dotfiles: &Dotfiles, live: Option<&mpsc::Se
     step.took(begun.elapsed())
 }
 
-async fn set_up(place: &Place, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
+async fn set_up(place: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
     let source = Source { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
     let commit = cloned(place, source).await?;
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
@@ -76,7 +76,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::trials::{Trial, path};
+    use crate::test_support::{Trial, path};
 
     /// Sets up dotfiles of these files, none of which is executable.
     async fn set_up(trial: &mut Trial, files: &[(&str, &str)], script: Option<&str>) -> Step {

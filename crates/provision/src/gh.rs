@@ -7,7 +7,7 @@ use coracle_runtime::{Command, Exit, Secret};
 
 pub use crate::env::token::NAMES;
 use crate::env::{Session, Source};
-use crate::{Place, Status, Step};
+use crate::{Status, Step, StepContext};
 
 const STEP: &str = "forward_gh";
 
@@ -61,7 +61,7 @@ const HELD: &str =
     r#"if [ -n "$GH_TOKEN" ]; then echo GH_TOKEN; fi; if [ -n "$GITHUB_TOKEN" ]; then echo GITHUB_TOKEN; fi"#;
 
 /// The entry of a container whose session holds the token. `given` is the session's own entry.
-pub async fn forwarded(place: &Place, session: &Session, given: &Step) -> Step {
+pub async fn forwarded(place: &StepContext, session: &Session, given: &Step) -> Step {
     let begun = Instant::now();
     let names: Vec<&str> = session.names().filter(|it| it.1 == Source::Gh).map(|it| it.0).collect();
     if names.is_empty() {
@@ -79,7 +79,7 @@ pub async fn forwarded(place: &Place, session: &Session, given: &Step) -> Step {
     .took(begun.elapsed())
 }
 
-async fn held(place: &Place, names: &[&str]) -> Result<&'static str, String> {
+async fn held(place: &StepContext, names: &[&str]) -> Result<&'static str, String> {
     let words = ["/bin/sh", "-c", HELD].map(str::to_owned).to_vec();
     let exec = place.exec(Command::Argv(words), &place.home, Duration::from_secs(10));
     let output = place.link.exec(exec).await.map_err(|it| it.to_string())?;

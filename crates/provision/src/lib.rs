@@ -10,36 +10,36 @@
 #![warn(missing_docs)]
 
 pub mod amplifier;
-mod aside;
+mod backup;
 pub mod certs;
-mod cloned;
+mod clone_source;
 mod config_files;
+mod context;
 mod dotfiles;
-mod ended;
 pub mod env;
 mod error;
+mod exit;
 pub mod gh;
 pub mod git;
-mod inline;
-mod place;
-mod prepare;
+mod inline_dotfiles;
 mod report;
 mod repos;
+mod secret_files;
 mod setup;
 pub mod ssh;
 mod step_error;
-mod tmpfs;
 #[cfg(test)]
-mod trials;
+mod test_support;
 mod user;
+mod user_setup;
 
 pub use config_files::{FileToPut, Protected, config_files};
+pub use context::StepContext;
 pub use dotfiles::{Dotfiles, dotfiles};
 pub use error::{Error, Result};
-pub use inline::{InlineFile, dotfiles_inline};
-pub use place::Place;
-pub use prepare::{Prepared, Workspace, prepare};
+pub use inline_dotfiles::{InlineFile, dotfiles_inline};
 pub use report::{Item, Report, Status, Step};
 pub use repos::{Repo, RepoBundle, RepoSource, repos};
 pub use setup::{Setup, SetupCommand, setup};
 pub use user::{Accounts, InvalidUser, UserAsk, accounts};
+pub use user_setup::{Prepared, Workspace, prepare};

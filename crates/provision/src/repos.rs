@@ -7,9 +7,9 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cloned::{Source, cloned, run_in};
+use crate::clone_source::{Source, cloned, run_in};
 use crate::step_error::StepError;
-use crate::{Item, Place, Step, ended};
+use crate::{Item, Step, StepContext, exit};
 
 /// A repository to clone, every default decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ const AT_ONCE: usize = 4;
 
 /// Clones the repositories as the exec user, side by side, and then runs what they need, one after the other: package
 /// managers do not wait for each other. `live` gets what that prints.
-pub async fn repos(place: &Place, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn repos(place: &StepContext, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
     if repos.is_empty() {
         return Step::skipped("repos", "none were given");
     }
@@ -119,7 +119,7 @@ fn not_taken(repos: &[Repo]) -> String {
     told.collect()
 }
 
-async fn clone(place: &Place, repo: &Repo) -> Result<String, StepError> {
+async fn clone(place: &StepContext, repo: &Repo) -> Result<String, StepError> {
     let commit = cloned(place, repo.source()).await?;
     if let RepoSource::Bundle(bundle) = &repo.from {
         lead_back(place, repo, bundle).await?;
@@ -129,7 +129,7 @@ async fn clone(place: &Place, repo: &Repo) -> Result<String, StepError> {
 
 /// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
 /// own, since no other repository has them.
-async fn lead_back(place: &Place, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
+async fn lead_back(place: &StepContext, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
     if let Some(origin) = &bundle.origin {
         return run_in(place, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
@@ -139,21 +139,21 @@ async fn lead_back(place: &Place, repo: &Repo, bundle: &RepoBundle) -> Result<()
 }
 
 /// The clone stays, whatever becomes of this.
-async fn install(place: &Place, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
+async fn install(place: &StepContext, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
     let name = repo.from.name();
     let Some(command) = &repo.install else { return Item::success(name).with("install", Value::Null) };
     let mut exec = match repo.as_root {
         true => place.exec_as_root(command.clone(), &repo.path, place.timeout),
         false => place.exec(command.clone(), &repo.path, place.timeout),
     };
-    exec.keep_bytes = ended::KEEP_BYTES;
+    exec.keep_bytes = exit::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
     let failed = |flaw: StepError| StepError { error: format!("install: {flaw}"), ..flaw }.of(name);
     match place.run(exec).await {
         Ok(output) => {
-            let about = json!({ "exit_code": ended::exit_code(&output), "output": ended::tail(&output) });
-            ended::flaw(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
+            let about = json!({ "exit_code": exit::exit_code(&output), "output": exit::tail(&output) });
+            exit::flaw(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
         }
         Err(flaw) => failed(flaw).with("install", Value::Null),
     }
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::Status;
-    use crate::trials::{Trial, path};
+    use crate::test_support::{Trial, path};
 
     fn repo(url: &GitUrl, at: &str) -> Repo {
         Repo { from: RepoSource::Url(url.clone()), path: path(at), branch: None, install: None, as_root: false }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::step_error::StepError;
-use crate::{Item, Place, Status, Step, ended};
+use crate::{Item, Status, Step, StepContext, exit};
 
 /// One command that makes the container ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// Commands in the work directory of a place.
     #[must_use]
-    pub fn at(place: &'a Place, commands: &'a [SetupCommand]) -> Self {
+    pub fn at(place: &'a StepContext, commands: &'a [SetupCommand]) -> Self {
         Self {
             commands,
             workdir: &place.workdir,
@@ -79,7 +79,7 @@ impl<'a> Setup<'a> {
         let mut exec = Exec::new(command.clone(), user, self.workdir.clone());
         exec.env = env.clone();
         exec.limits = ExecLimits { total: Some(left.min(self.timeout)), silence: None, grace: self.grace };
-        exec.keep_bytes = ended::KEEP_BYTES;
+        exec.keep_bytes = exit::KEEP_BYTES;
         exec.cancel = self.cancel.clone();
         exec.live = self.live.clone();
         Ok(exec)
@@ -111,9 +111,9 @@ async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand)
         Some(other) if first.failed_by_itself() => {
             let instead_of = first.told();
             let second = Attempt::run(inside, setup, (other, command.as_root)).await;
-            second.item(&ended::name(&command.command)).with("instead_of", instead_of)
+            second.item(&exit::name(&command.command)).with("instead_of", instead_of)
         }
-        _ => first.item(&ended::name(&command.command)),
+        _ => first.item(&exit::name(&command.command)),
     };
     item.with("hint", command.hint)
 }
@@ -133,7 +133,7 @@ impl<'a> Attempt<'a> {
         };
         let limit = exec.limits.total;
         match inside.exec(exec).await {
-            Ok(output) => Self { command, flaw: ended::flaw(&output, limit), output: Some(output) },
+            Ok(output) => Self { command, flaw: exit::flaw(&output, limit), output: Some(output) },
             Err(err) => Self { command, output: None, flaw: Some(err.into()) },
         }
     }
@@ -145,15 +145,15 @@ impl<'a> Attempt<'a> {
 
     fn told(&self) -> Value {
         let error = self.flaw.as_ref().map(|it| it.error.as_str());
-        let exit_code = self.output.as_ref().and_then(ended::exit_code);
-        json!({ "command": ended::words(self.command), "exit_code": exit_code, "error": error })
+        let exit_code = self.output.as_ref().and_then(exit::exit_code);
+        json!({ "command": exit::words(self.command), "exit_code": exit_code, "error": error })
     }
 
     fn item(self, name: &str) -> Item {
         let item = self.flaw.map_or_else(|| Item::success(name), |it| it.of(name));
-        let item = item.with("command", ended::words(self.command));
+        let item = item.with("command", exit::words(self.command));
         match self.output {
-            Some(output) => item.with("exit_code", ended::exit_code(&output)).with("output", ended::tail(&output)),
+            Some(output) => item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output)),
             None => item,
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::trials::Trial;
+    use crate::test_support::Trial;
 
     fn command(script: &str) -> SetupCommand {
         SetupCommand { command: Command::Shell(script.into()), as_root: true, hint: false, alternative: None }

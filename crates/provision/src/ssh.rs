@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use coracle_runtime::{ContainerPath, PatternSet, Secret};
 
-pub use crate::tmpfs::SecretFiles;
-use crate::{Item, Place, Status, Step, aside, tmpfs};
+pub use crate::secret_files::SecretFiles;
+use crate::{Item, Status, Step, StepContext, backup, secret_files};
 
 const STEP: &str = "forward_ssh";
 
@@ -58,7 +58,7 @@ pub fn key_lines(key: &Secret) -> Vec<Secret> {
 }
 
 /// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
-pub async fn forward(place: &Place, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
+pub async fn forward(place: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
     let begun = Instant::now();
     if keys.is_empty() {
         return Step { items: keys.left_out_items().collect(), ..skipped(Skipped::NoKeys) };
@@ -70,12 +70,12 @@ pub async fn forward(place: &Place, keys: &SecretFiles, known_hosts: &[u8]) -> S
     step(place, keys, &files).await.took(begun.elapsed())
 }
 
-async fn step(place: &Place, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
+async fn step(place: &StepContext, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
     let detail = format!("{} on the tmpfs, where `~/.ssh` leads", counted(files.len()));
     let failed = |error: String| Step::flawed(STEP, Status::Failed, "the keys cannot be used", error);
-    let mut items = tmpfs::put(place, "ssh", files).await;
+    let mut items = secret_files::put(place, "ssh", files).await;
     let seen = match linked(place).await {
-        Ok(dir) if items.iter().any(|it| it.error.is_none()) => tmpfs::tried(place, &dir, &mut items).await,
+        Ok(dir) if items.iter().any(|it| it.error.is_none()) => secret_files::tried(place, &dir, &mut items).await,
         Ok(_) => Ok(false),
         Err(error) => Err(error),
     };
@@ -89,10 +89,10 @@ async fn step(place: &Place, keys: &SecretFiles, files: &[(String, Secret)]) -> 
 }
 
 /// Makes `~/.ssh` lead to the tmpfs.
-async fn linked(place: &Place) -> Result<ContainerPath, String> {
+async fn linked(place: &StepContext) -> Result<ContainerPath, String> {
     let at = place.home.join(".ssh").map_err(|it| it.to_string())?;
     let target = ContainerPath::parse("/.coracle/run/ssh").expect("a plain path");
-    aside::link(place, &at, &target).await?;
+    backup::link(place, &at, &target).await?;
     Ok(at)
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session};
 use coracle_provision::env::{EnvRules, Session, SessionEnvRecord, Source, Sources};
 use coracle_provision::git::{self, GitConfig, Settings};
-use coracle_provision::{Place, amplifier, env, ssh};
+use coracle_provision::{StepContext, amplifier, env, ssh};
 use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, JobId, Link, Redactor, Secret};
 
@@ -142,9 +142,9 @@ pub(crate) async fn start_main(link: &Link, program: &MainProgram) -> Result<(),
 }
 
 /// Where steps work in a container of that record.
-pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<Place, Failure> {
+pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<StepContext, Failure> {
     let (user, root) = (guided_session(record, false)?, guided_session(record, true)?);
-    Ok(Place {
+    Ok(StepContext {
         link: link.clone(),
         user: user.user,
         home: record.home.clone().unwrap_or_else(ContainerPath::root),

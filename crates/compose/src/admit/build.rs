@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::Admission;
+use super::schema::{Shape, entries, is_empty};
 use super::service::told;
-use super::shape::{Shape, entries, is_empty};
-use crate::findings::{Asked, Place};
+use crate::diagnostics::{Asked, Place};
 
 /// Keys that go on as they are.
 const COPIED: &[(&str, Shape)] = &[

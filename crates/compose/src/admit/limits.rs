@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::Admission;
+use super::schema::{entries, is_empty, number, size, words};
 use super::service::told;
-use super::shape::{entries, is_empty, number, size, words};
-use crate::findings::{Asked, Place};
+use crate::diagnostics::{Asked, Place};
 
 /// How many containers of one service there may be.
 const MAX_REPLICAS: u64 = 5;

@@ -8,10 +8,10 @@ use coracle_runtime::{Access, ContainerPath, Mount, leads_to_protected, mounts_o
 use serde_json::{Map, Value, json};
 
 use super::Admission;
-use super::parts::{as_config, is_text};
+use super::resources::{as_config, is_text};
+use super::schema::{entries, is_empty, words};
 use super::service::told;
-use super::shape::{entries, is_empty, words};
-use crate::findings::{Asked, Place};
+use crate::diagnostics::{Asked, Place};
 
 /// Where nothing is mounted, nor below. `/etc` and what lies there is fine: a service has no guest that writes there.
 const NOT_BELOW: &[&str] = &["/proc", "/sys", "/dev", "/.coracle"];

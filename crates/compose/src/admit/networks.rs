@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shape::{entries, is_empty, words};
+use super::schema::{entries, is_empty, words};
 use super::{Admission, is_host_name};
-use crate::findings::{Asked, Place};
+use crate::diagnostics::{Asked, Place};
 
 impl Admission<'_> {
     /// The networks of the file. What Compose adds by itself, the default one, is written out.

@@ -3,9 +3,9 @@
 use coracle_runtime::Protocol;
 use serde_json::{Map, Value, json};
 
-use super::shape::entries;
+use super::schema::entries;
 use super::{Admission, ReassignedPort};
-use crate::findings::{Asked, Place};
+use crate::diagnostics::{Asked, Place};
 
 impl Admission<'_> {
     pub(super) fn ports(&mut self, name: &str, service: &Value, out: &mut Map<String, Value>) {

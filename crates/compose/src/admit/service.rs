@@ -3,9 +3,9 @@
 use coracle_runtime::ImageRef;
 use serde_json::{Map, Value, json};
 
-use super::shape::{Shape, entries, is_empty, number, size, words};
+use super::schema::{Shape, entries, is_empty, number, size, words};
 use super::{Admission, StackImage, is_host_name};
-use crate::findings::{Asked, Place, is_known};
+use crate::diagnostics::{Asked, Place, is_known};
 
 /// Keys that go on as they are.
 const COPIED: &[(&str, Shape)] = &[

@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Result<Value, ReadError> {
     };
     let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|err| {
         let line = err.location().map(|it| it.line());
-        invalid(format!("the file cannot be read: {}", crate::findings::short(&err.to_string())), line)
+        invalid(format!("the file cannot be read: {}", crate::diagnostics::short(&err.to_string())), line)
     })?;
     let mut nodes = 0;
     bounded(&value, 1, &mut nodes)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use super::dpkg_status::{field, stanzas};
 use super::host::{Host, OsRelease};
-use super::status::{field, stanzas};
 use super::tree::{Node, Tree};
 
 /// A source of packages.

@@ -110,7 +110,7 @@ impl OsRelease {
 
 /// The architecture of dpkg itself is the system's own.
 fn native_arch(status: &str) -> Option<&str> {
-    use super::status::{field, stanzas};
+    use super::dpkg_status::{field, stanzas};
     let dpkg = stanzas(status).find(|it| field(it, "Package") == Some("dpkg"))?;
     field(dpkg, "Architecture")
 }

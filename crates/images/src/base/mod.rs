@@ -4,16 +4,16 @@ mod alternatives;
 mod apt;
 mod bootstrap;
 mod certs;
-mod closure;
-mod files;
+mod conffiles;
+mod dependency_closure;
+mod dpkg_status;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod host;
-mod made;
 mod mirror;
-mod pack;
 mod packages;
-mod status;
+mod rootfs;
+mod tar_writer;
 mod tree;
 
 use std::collections::BTreeMap;

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::closure::{Closure, closure};
-use super::files::LeftOut;
+use super::conffiles::SkippedConffiles;
+use super::dependency_closure::{Closure, closure};
+use super::dpkg_status::{Package, installed};
 use super::host::Host;
-use super::pack::{Packed, pack};
-use super::status::{Package, installed};
+use super::tar_writer::{Packed, pack};
 use super::tree::Tree;
-use super::{apt, certs, files, made};
+use super::{apt, certs, conffiles, rootfs};
 use crate::error::BuildError;
 
 /// What an agent works with beside the minimal system, as far as it can be had.
@@ -70,9 +70,9 @@ impl HostPackages {
         let packages = native(host);
         let closure = chosen(&packages);
         let mut tree = Tree::default();
-        let left = files::add(&mut tree, host, &closure);
+        let left = conffiles::add(&mut tree, host, &closure);
         let owners =
-            made::add(&mut tree, host, &closure).map_err(BuildError::io("read the package database of this host"))?;
+            rootfs::add(&mut tree, host, &closure).map_err(BuildError::io("read the package database of this host"))?;
         certs::add(&mut tree, host);
         apt::add(&mut tree, host);
         tree.close();
@@ -92,7 +92,7 @@ fn chosen<'p>(packages: &'p [Package<'p>]) -> Closure<'p> {
     closure(packages, &minimal.chain(REQUIRED).chain(SEEDS).collect::<Vec<_>>())
 }
 
-fn note(host: &Host, closure: &Closure<'_>, left: LeftOut, packed: Packed) -> String {
+fn note(host: &Host, closure: &Closure<'_>, left: SkippedConffiles, packed: Packed) -> String {
     let version = |name| closure.packages.get(name).map_or("none", |it| upstream(it.version));
     let mut note = format!(
         "made from {} packages installed on this host ({} {}, Python {}, git {}), {} MB",

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::Error;
 use super::image::{Of, Snapshot};
 use super::settings::Snapshots;
-use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
+use crate::validate::{OF_ONE_CONTAINER, check_env, check_image, unfit};
 use crate::{Progress, lock};
 
 /// A name that is held for a snapshot.

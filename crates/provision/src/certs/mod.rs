@@ -15,8 +15,8 @@ pub use additions::ExtraCertificates;
 
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
-use crate::place::at;
-use crate::{Item, Place, Status, Step, aside};
+use crate::context::at;
+use crate::{Item, Status, Step, StepContext, backup};
 
 const STEP: &str = "ca_certificates";
 
@@ -53,7 +53,7 @@ pub fn skipped(why: &str) -> Step {
 
 /// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
 /// already is left as it is.
-pub async fn trust(place: &Place, additions: &ExtraCertificates) -> TrustedCerts {
+pub async fn trust(place: &StepContext, additions: &ExtraCertificates) -> TrustedCerts {
     let begun = Instant::now();
     if additions.is_empty() {
         let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
@@ -138,7 +138,7 @@ impl Image {
     }
 }
 
-async fn look(place: &Place) -> Image {
+async fn look(place: &StepContext) -> Image {
     let release = path("/etc/os-release");
     let bundle = |it: &&'static str| {
         let path = path(it);
@@ -165,14 +165,14 @@ async fn look(place: &Place) -> Image {
 }
 
 /// One file for each certificate, named by it, so that one that is there is the same.
-async fn add_anchors(place: &Place, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_anchors(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let Some(dir) = image.anchors() else { return Vec::new() };
     let add = async |name: String, pem: String| {
         let at = place.at_as_root(&path(&name));
         let content = Input::Bytes(pem.into_bytes());
         let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
         match place.link.put(put).await {
-            Err(err) if !aside::is(&err, ErrorCode::Exists) => Item::failed(name, err.to_string()),
+            Err(err) if !backup::is(&err, ErrorCode::Exists) => Item::failed(name, err.to_string()),
             _ => Item::success(name),
         }
     };
@@ -181,7 +181,7 @@ async fn add_anchors(place: &Place, image: &Image, additions: &ExtraCertificates
 }
 
 /// Every bundle that there is gets what it lacks; where there is none, one is made.
-async fn add_to_bundles(place: &Place, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_to_bundles(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
         let name = path.to_string();
         if lacking.is_empty() {
@@ -212,7 +212,7 @@ fn with(mut bundle: Vec<u8>, lacking: &[String]) -> Vec<u8> {
     bundle
 }
 
-async fn probed(place: &Place, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
+async fn probed(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
     // What was read before and not written since needs no second look.
     if !image.bundles.is_empty() && image.lacking(additions, 0).is_empty() {
         return Ok(());

@@ -4,7 +4,7 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
 use crate::step_error::StepError;
-use crate::{Item, Place};
+use crate::{Item, StepContext};
 
 /// The files that are linked from the home.
 const LINKED: [&str; 11] = [
@@ -25,7 +25,7 @@ const LINKED: [&str; 11] = [
 const KEPT: usize = 100;
 
 /// Links those files that are in the clone, and reports each.
-pub(super) async fn make(place: &Place, clone: &ContainerPath) -> Vec<Item> {
+pub(super) async fn make(place: &StepContext, clone: &ContainerPath) -> Vec<Item> {
     let mut items = Vec::new();
     for name in LINKED {
         let (Ok(from), Ok(to)) = (place.home.join(name), clone.join(name)) else { continue };
@@ -44,7 +44,7 @@ enum Linked {
     Made { kept_as: Option<String> },
 }
 
-async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
+async fn link(place: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
     if !is_there(place, FileRef { follow: true, ..place.at(to) }).await? {
         return Ok(Linked::NoSuchFile);
     }
@@ -66,12 +66,12 @@ async fn link(place: &Place, from: &ContainerPath, to: &ContainerPath) -> Result
 }
 
 /// From the home on where it can be: a home may be seen under another path, too.
-fn target(place: &Place, to: &ContainerPath) -> String {
+fn target(place: &StepContext, to: &ContainerPath) -> String {
     let below = to.as_str().strip_prefix(place.home.as_str()).and_then(|it| it.strip_prefix('/'));
     below.unwrap_or(to.as_str()).to_owned()
 }
 
-async fn is_there(place: &Place, at: FileRef) -> Result<bool, StepError> {
+async fn is_there(place: &StepContext, at: FileRef) -> Result<bool, StepError> {
     match place.link.stat(at).await {
         Ok(_) => Ok(true),
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(false),
@@ -80,7 +80,7 @@ async fn is_there(place: &Place, at: FileRef) -> Result<bool, StepError> {
 }
 
 /// Gives what is in the way another name, the first that is free.
-async fn keep(place: &Place, path: &ContainerPath) -> Result<String, StepError> {
+async fn keep(place: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
     let names = (0..KEPT).map(|n| match n {
         0 => format!("{}.orig", path.file_name()),
         n => format!("{}.orig.{n}", path.file_name()),
@@ -99,7 +99,7 @@ async fn keep(place: &Place, path: &ContainerPath) -> Result<String, StepError> 
     ))
 }
 
-fn beside(place: &Place, path: &ContainerPath, name: &str) -> FileRef {
+fn beside(place: &StepContext, path: &ContainerPath, name: &str) -> FileRef {
     let path = path.parent().and_then(|it| it.join(name).ok()).unwrap_or_else(|| path.clone());
     FileRef { follow: false, ..place.at(&path) }
 }

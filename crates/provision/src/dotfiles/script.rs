@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::request::Dotfiles;
 use crate::step_error::StepError;
-use crate::{Item, Place, ended};
+use crate::{Item, StepContext, exit};
 
 /// Looked for in this order.
 const USUAL: [&str; 5] = ["install.sh", "setup.sh", "bootstrap.sh", "script/setup", "Makefile"];
@@ -23,7 +23,7 @@ pub(super) struct Script {
 }
 
 /// The script that was named, which has to be there; else the first of the usual ones.
-pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
+pub(super) async fn find(place: &StepContext, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
     if let Some(name) = &dotfiles.script {
         let missing = || StepError::new("path_not_found", format!("there is no script `{name}` in the clone"));
         return look(place, dotfiles, name).await?.ok_or_else(missing).map(Some);
@@ -36,7 +36,7 @@ pub(super) async fn find(place: &Place, dotfiles: &Dotfiles) -> Result<Option<Sc
     Ok(None)
 }
 
-async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
+async fn look(place: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
     let invalid = |why: &str| StepError::new("invalid_input", format!("the script is not a path in the clone: {why}"));
     if name.starts_with('/') {
         return Err(invalid("it must not begin with `/`"));
@@ -54,7 +54,7 @@ async fn look(place: &Place, dotfiles: &Dotfiles, name: &str) -> Result<Option<S
 }
 
 /// Whether a file may be executed, and its first bytes; `None` if there is no file.
-async fn read(place: &Place, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
+async fn read(place: &StepContext, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
     match place.link.get(at, 0, FIRST_LINE).await {
         Ok((entry, first)) => Ok((entry.kind == FileKind::File).then_some((entry.mode & 0o111 != 0, first))),
         Err(Error::Refused(fault)) if [ErrorCode::NotFound, ErrorCode::WrongKind].contains(&fault.code) => Ok(None),
@@ -89,26 +89,26 @@ fn interpreter(line: &[u8]) -> Vec<String> {
 /// Runs it in the clone, where it finds the files that it was written beside: what it takes for its own directory and
 /// links from there must not be the home.
 pub(super) async fn run(
-    place: &Place,
+    place: &StepContext,
     dotfiles: &Dotfiles,
     script: &Script,
     live: Option<&mpsc::Sender<Chunk>>,
 ) -> Item {
     let name = script.name.as_str();
     let mut exec = place.exec(Command::Argv(script.argv.clone()), &dotfiles.target, place.timeout);
-    exec.keep_bytes = ended::KEEP_BYTES;
+    exec.keep_bytes = exit::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
     let output = match place.run(exec).await {
         Ok(output) => output,
         Err(flaw) => return flaw.of(name),
     };
-    let flaw = match ended::exit_code(&output) {
+    let flaw = match exit::exit_code(&output) {
         Some(127) if name == "Makefile" => Some(StepError::new("unsupported", "make is not in the image")),
-        _ => ended::flaw(&output, limit),
+        _ => exit::flaw(&output, limit),
     };
     let item = flaw.map_or_else(|| Item::success(name), |it| it.of(name));
-    item.with("exit_code", ended::exit_code(&output)).with("output", ended::tail(&output))
+    item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Which variables of the host go in, and what all commands of a container get (containers.md 6).
 
-mod recall;
+mod restore;
 mod select;
 mod session;
 pub(crate) mod token;
 
-pub use recall::{RestoredEnv, SessionEnvRecord};
+pub use restore::{RestoredEnv, SessionEnvRecord};
 pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};
 pub use session::{Session, Source, Sources, is_plain, secrets_in};

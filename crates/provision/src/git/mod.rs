@@ -15,7 +15,7 @@ pub use identity::Identity;
 pub use known_hosts::known_hosts;
 pub use settings::{Setting, Settings};
 
-use crate::{Item, Place, Status, Step, aside};
+use crate::{Item, Status, Step, StepContext, backup};
 
 const STEP: &str = "forward_git";
 
@@ -69,7 +69,7 @@ pub fn skipped(why: Skipped) -> Step {
 
 /// Writes `~/.gitconfig` and `~/.ssh/known_hosts`. Without settings of the person's the entry is `skipped`, whatever
 /// else was written for the token's sake.
-pub async fn forward(place: &Place, config: &GitConfig, without: Skipped) -> Step {
+pub async fn forward(place: &StepContext, config: &GitConfig, without: Skipped) -> Step {
     let begun = Instant::now();
     let hosts =
         async { if config.known_hosts.is_empty() { Ok(()) } else { add_hosts(place, &config.known_hosts).await } };
@@ -84,7 +84,7 @@ pub async fn forward(place: &Place, config: &GitConfig, without: Skipped) -> Ste
     step.took(begun.elapsed())
 }
 
-async fn forward_config(place: &Place, config: &GitConfig, without: Skipped) -> Step {
+async fn forward_config(place: &StepContext, config: &GitConfig, without: Skipped) -> Step {
     let settings = config.settings.as_ref();
     let helper = config.helper_for.as_ref().map(|it| format!("a credential helper for {it}"));
     let detail = match (settings, &helper) {
@@ -100,14 +100,14 @@ async fn forward_config(place: &Place, config: &GitConfig, without: Skipped) -> 
 }
 
 /// Puts the file in place and gives what was seen of it.
-async fn written(place: &Place, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&'static str, String> {
+async fn written(place: &StepContext, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&'static str, String> {
     let path = place.home.join(".gitconfig").map_err(|it| it.to_string())?;
     let there = place.link.get(place.at(&path), 0, MAX_FILE).await;
     match there {
         Ok((_, content)) if content == bytes => {}
-        Ok(_) => aside::out_of_the_way(place, &path).await?,
-        Err(err) if aside::is(&err, ErrorCode::NotFound) => {}
-        Err(_) => aside::out_of_the_way(place, &path).await?,
+        Ok(_) => backup::out_of_the_way(place, &path).await?,
+        Err(err) if backup::is(&err, ErrorCode::NotFound) => {}
+        Err(_) => backup::out_of_the_way(place, &path).await?,
     }
     let content = Input::Bytes(bytes.clone());
     let put = WriteFile { at: place.at(&path), mode: Some(0o644), exact: true, parents: true, replace: true, content };
@@ -127,7 +127,7 @@ async fn written(place: &Place, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&
 }
 
 /// Who commits, as git inside says; none where there is no git.
-async fn said_name(place: &Place) -> Result<Option<Vec<u8>>, String> {
+async fn said_name(place: &StepContext) -> Result<Option<Vec<u8>>, String> {
     let words = ["git", "config", "--global", "--null", "--get", "user.name"].map(str::to_owned).to_vec();
     let exec = place.exec(Command::Argv(words), &place.home, Duration::from_secs(10));
     let output = place.link.exec(exec).await.map_err(|it| it.to_string())?;
@@ -140,13 +140,13 @@ async fn said_name(place: &Place) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// Adds lines to `~/.ssh/known_hosts`.
-async fn add_hosts(place: &Place, lines: &[u8]) -> Result<(), String> {
+async fn add_hosts(place: &StepContext, lines: &[u8]) -> Result<(), String> {
     let told = |err: Error| err.to_string();
     let dir = place.home.join(".ssh").map_err(|it| it.to_string())?;
     let path = dir.join("known_hosts").map_err(|it| it.to_string())?;
     let there = match place.link.get(place.at(&path), 0, MAX_FILE).await {
         Ok((_, content)) => content,
-        Err(err) if aside::is(&err, ErrorCode::NotFound) => {
+        Err(err) if backup::is(&err, ErrorCode::NotFound) => {
             place.link.make_dir(place.at(&dir), 0o700, true).await.map_err(told)?;
             Vec::new()
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_lifecycle::{CopyLimits, CopyRequest, ManagedContainer, copy_in};
-use coracle_provision::{Item, Place, Repo, RepoBundle, RepoSource};
+use coracle_provision::{Item, Repo, RepoBundle, RepoSource, StepContext};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, random_hex};
 
@@ -38,7 +38,7 @@ pub(super) async fn brought(
 }
 
 /// Takes the files away. One that stays is in nobody's way.
-pub(super) async fn clear(place: &Place, repos: &[Repo]) {
+pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
     for repo in repos {
         if let RepoSource::Bundle(bundle) = &repo.from
             && let Err(err) = place.link.remove(place.at(&bundle.file), false).await

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coracle_lifecycle::{Creation, ManagedContainer};
 use coracle_provision::env::{Session, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
-use coracle_provision::{Place, Step, amplifier, certs, gh, ssh};
+use coracle_provision::{Step, StepContext, amplifier, certs, gh, ssh};
 use coracle_runtime::ContainerPath;
 
 use super::report::Reporting;
@@ -33,7 +33,7 @@ pub(super) struct Filling<'a> {
     pub(super) request: &'a Request,
     pub(super) imaged: &'a Imaged,
     pub(super) person: &'a Person,
-    pub(super) place: Place,
+    pub(super) place: StepContext,
     pub(super) found: ManagedContainer,
     pub(super) reporting: &'a mut Reporting,
 }

@@ -10,7 +10,7 @@ use coracle_images::{Base, Error as ImageError, Recipe, Source as BaseSource};
 use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role, Store};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
-use coracle_provision::{Item, Place, Status, Step};
+use coracle_provision::{Item, Status, Step, StepContext};
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkRequest, PatternSet, Policy,
     Secret, VolumeMount, admit, random_hex,
@@ -85,7 +85,7 @@ async fn at_work<'a>(
     bench: &mut Option<Creation<'a>>,
     (base, spec): (&Base, CreateSpec),
     program: &GuestProgram,
-) -> Result<(ContainerId, Place), Failure> {
+) -> Result<(ContainerId, StepContext), Failure> {
     let draft = draft(cx)?;
     let spec = CreateSpec { name: draft.name.clone(), ..spec };
     let making = bench.insert(Creation::begin(runtime, store, draft).await?);
@@ -146,7 +146,7 @@ fn cooking(cx: &Context, env: BTreeMap<String, String>) -> Cooking {
 /// last what it has.
 async fn on_the_bench(
     kitchen: &Kitchen<'_, '_>,
-    place: &Place,
+    place: &StepContext,
     (base, wanted): (&Base, &WantedImage),
 ) -> Result<(cook::Cooked, Option<Contents>), Failure> {
     let trusted = match &kitchen.certs {
@@ -185,7 +185,7 @@ async fn keep(kitchen: &Kitchen<'_, '_>, built: &Built<'_>) -> Result<Cooked, Fa
 pub(crate) async fn cook_here(
     cx: &Context,
     (request, imaged, why): (&Request, &Imaged, &str),
-    place: &Place,
+    place: &StepContext,
     certificates: &BTreeMap<String, String>,
 ) -> Step {
     if !cx.config.security.allow_root {

@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 
 use super::alternatives;
-use super::closure::Closure;
+use super::dependency_closure::Closure;
 use super::host::Host;
-use super::pack::Owners;
+use super::tar_writer::Owners;
 use super::tree::{Node, Tree};
 
 /// Directories with the modes they should have.

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use coracle_runtime::{Command, ContainerId, ContainerPath, Exit, FakeRuntime, GitRules, GitUrl, Ids};
 use tokio_util::sync::CancellationToken;
 
-use crate::Place;
+use crate::StepContext;
 
 /// A running container, and the place that it is.
 pub(crate) struct Trial {
     pub(crate) fake: FakeRuntime,
     pub(crate) id: ContainerId,
-    pub(crate) place: Place,
+    pub(crate) place: StepContext,
     /// Its root directory on the host.
     pub(crate) root: PathBuf,
 }
@@ -31,7 +31,7 @@ impl Trial {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
         let home = root.join("home/agent").display().to_string();
-        let place = Place {
+        let place = StepContext {
             link,
             user: Ids::ROOT,
             home: path("/home/agent"),

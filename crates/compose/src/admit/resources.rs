@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::Admission;
-use super::shape::{entries, is_empty};
-use crate::findings::{Asked, Place};
+use super::schema::{entries, is_empty};
+use crate::diagnostics::{Asked, Place};
 
 impl Admission<'_> {
     pub(super) fn volumes(&mut self) -> Map<String, Value> {

@@ -12,7 +12,7 @@ use crate::step_error::StepError;
 
 /// Who works where, and for how long.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct StepContext {
     /// The link to the guest.
     pub link: Link,
     /// The exec user.
@@ -41,7 +41,7 @@ pub struct Place {
     pub cancel: CancellationToken,
 }
 
-impl Place {
+impl StepContext {
     /// A command of the exec user in a directory; it ends after `timeout`, or with the time of all.
     #[must_use]
     pub fn exec(&self, command: Command, workdir: &ContainerPath, timeout: Duration) -> Exec {

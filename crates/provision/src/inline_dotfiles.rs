@@ -6,7 +6,7 @@ use coracle_runtime::ContainerPath;
 
 use crate::config_files::{Wanted, put_all};
 use crate::step_error::StepError;
-use crate::{FileToPut, Place, Protected, Step};
+use crate::{FileToPut, Protected, Step, StepContext};
 
 /// A file below the home of the exec user.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,12 +28,12 @@ impl fmt::Debug for InlineFile {
 
 /// Writes the files as the exec user, over what the dotfiles' repository has put there: a link to a file of its clone is
 /// replaced, the file itself stays.
-pub async fn dotfiles_inline(place: &Place, files: &[InlineFile], protected: &Protected) -> Step {
+pub async fn dotfiles_inline(place: &StepContext, files: &[InlineFile], protected: &Protected) -> Step {
     let wanted = files.iter().map(|it| wanted(place, it)).collect();
     put_all("dotfiles_inline", place, wanted, protected).await
 }
 
-fn wanted(place: &Place, file: &InlineFile) -> Wanted {
+fn wanted(place: &StepContext, file: &InlineFile) -> Wanted {
     let path = below(&place.home, &file.path);
     let at = place.at(path.as_ref().unwrap_or(&place.home));
     let file_to_put = path.map(|path| FileToPut { path, content: file.content.clone(), mode: file.mode });
@@ -56,7 +56,7 @@ fn below(home: &ContainerPath, path: &str) -> Result<ContainerPath, StepError> {
 mod tests {
     use super::*;
     use crate::Status;
-    use crate::trials::Trial;
+    use crate::test_support::Trial;
 
     #[tokio::test]
     async fn files_go_below_the_home_and_nowhere_else() {

@@ -3,14 +3,14 @@
 use coracle_runtime::link::protocol::{ErrorCode, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
-use crate::Place;
+use crate::StepContext;
 
 /// Gives what is at a path the name `<name>.orig`; nothing there is fine. Where that name is taken, an earlier one was
 /// kept, and this one is left for whoever writes next.
 ///
 /// # Errors
 /// Why it cannot be renamed.
-pub(crate) async fn out_of_the_way(place: &Place, path: &ContainerPath) -> Result<(), String> {
+pub(crate) async fn out_of_the_way(place: &StepContext, path: &ContainerPath) -> Result<(), String> {
     let itself = FileRef { follow: false, ..place.at(path) };
     match place.link.rename(itself, &format!("{}.orig", path.file_name())).await {
         Ok(_) => Ok(()),
@@ -23,7 +23,7 @@ pub(crate) async fn out_of_the_way(place: &Place, path: &ContainerPath) -> Resul
 ///
 /// # Errors
 /// Why it cannot be made.
-pub(crate) async fn link(place: &Place, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
+pub(crate) async fn link(place: &StepContext, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
     let itself = || FileRef { follow: false, ..place.at(path) };
     match place.link.make_link(itself(), target.as_str(), false).await {
         Ok(_) => return Ok(()),

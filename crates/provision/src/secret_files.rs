@@ -10,7 +10,7 @@ use coracle_runtime::link::SecretFile;
 use coracle_runtime::{Command, ContainerPath, Exit, Secret};
 use futures_util::future::join_all;
 
-use crate::{Item, Place};
+use crate::{Item, StepContext};
 
 /// A key or a configuration is shorter.
 const MAX_FILE: u64 = 64 << 10;
@@ -78,7 +78,7 @@ fn content(dir: &Dir, name: &str) -> Result<Secret, &'static str> {
 }
 
 /// Writes files to a directory of the tmpfs, readable by the exec user alone, all at once.
-pub(crate) async fn put(place: &Place, dir: &str, files: &[(String, Secret)]) -> Vec<Item> {
+pub(crate) async fn put(place: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<Item> {
     let put = |(name, content): &(String, Secret)| {
         let file =
             SecretFile { name: format!("{dir}/{name}"), user: place.user, mode: 0o600, content: content.clone() };
@@ -98,7 +98,7 @@ const READABLE: &str = r#"for it; do if [ -f "$it" ] && [ -r "$it" ]; then print
 
 /// Has the exec user try files in a directory; those that it cannot read become failures. False when the image has no
 /// shell to ask.
-pub(crate) async fn tried(place: &Place, dir: &ContainerPath, items: &mut [Item]) -> Result<bool, String> {
+pub(crate) async fn tried(place: &StepContext, dir: &ContainerPath, items: &mut [Item]) -> Result<bool, String> {
     let words = ["/bin/sh", "-c", READABLE, "coracle"].map(str::to_owned);
     let names = items.iter().filter(|it| it.error.is_none()).map(|it| it.name.clone());
     let command = Command::Argv(words.into_iter().chain(names).collect());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::status::Package;
+use super::dpkg_status::Package;
 
 /// Packages and all that they need.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::status::installed;
+    use crate::base::dpkg_status::installed;
 
     fn stanza(name: &str, fields: &str) -> String {
         format!("Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1\n{fields}")

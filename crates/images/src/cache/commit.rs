@@ -7,8 +7,8 @@ use coracle_runtime::{
 use super::image::{CONTENTS, Cached, KIND, digest};
 use super::request::Wanted;
 use super::settings::Cache;
-use crate::fit::{OF_ONE_CONTAINER, check_env, check_image, unfit};
 use crate::stand_in::Contents;
+use crate::validate::{OF_ONE_CONTAINER, check_env, check_image, unfit};
 use crate::{Base, Error};
 
 /// A container of a base in which every command of the recipe ended with 0.

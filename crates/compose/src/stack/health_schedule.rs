@@ -14,13 +14,13 @@ const USUAL: Duration = Duration::from_secs(30);
 
 /// When which container is checked next.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(super) struct HealthChecks {
     on_demand: bool,
     intervals: BTreeMap<String, Duration>,
     due: BTreeMap<ContainerId, Instant>,
 }
 
-impl Checks {
+impl HealthChecks {
     pub(super) fn of(stack: &AdmittedStack, on_demand: bool) -> Self {
         let services = stack.model()["services"].as_object().into_iter().flatten();
         let interval = |check: &serde_json::Value| check.get("interval")?.as_str().and_then(duration);

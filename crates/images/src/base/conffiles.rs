@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 
-use super::closure::Closure;
+use super::dependency_closure::Closure;
+use super::dpkg_status::Package;
 use super::host::Host;
-use super::status::Package;
 use super::tree::{Node, Tree};
 
 /// What was not taken, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(super) struct SkippedConffiles {
     /// Configuration files that this host changed.
     pub(super) changed: usize,
     /// Listed, and gone or not readable or not where the package put it.
@@ -24,11 +24,11 @@ pub(super) struct LeftOut {
 }
 
 /// Adds the files of all packages of a closure.
-pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> LeftOut {
+pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> SkippedConffiles {
     for name in &host.merged {
         tree.put(name, Node::Link(Path::new("usr").join(name)));
     }
-    let mut taker = Taker { tree, host, closure, genuine: HashMap::new(), left: LeftOut::default() };
+    let mut taker = Taker { tree, host, closure, genuine: HashMap::new(), left: SkippedConffiles::default() };
     for package in closure.packages.values() {
         taker.take_all(package);
     }
@@ -43,7 +43,7 @@ struct Taker<'a> {
     closure: &'a Closure<'a>,
     /// Whether a directory is what its path says, or is reached through a link.
     genuine: HashMap<PathBuf, bool>,
-    left: LeftOut,
+    left: SkippedConffiles,
 }
 
 impl Taker<'_> {

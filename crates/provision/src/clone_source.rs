@@ -6,7 +6,7 @@ use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
 
 use crate::step_error::StepError;
-use crate::{Place, ended};
+use crate::{StepContext, exit};
 
 /// What is cloned, and where to.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ const ASK_NOBODY: [(&str, &str); 4] = [
 const SOON: Duration = Duration::from_secs(30);
 
 /// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
-pub(crate) async fn cloned(place: &Place, source: Source<'_>) -> Result<String, StepError> {
+pub(crate) async fn cloned(place: &StepContext, source: Source<'_>) -> Result<String, StepError> {
     let path = source.path;
     let Some(above) = path.parent() else { return Err(exists(path)) };
     place.within(free(place, path)).await?;
@@ -57,7 +57,7 @@ fn clone_words(source: Source<'_>) -> Vec<String> {
 }
 
 /// The repository is named to git: one that lies further up would be found otherwise, and asked in its place.
-async fn commit(place: &Place, path: &ContainerPath) -> Result<String, StepError> {
+async fn commit(place: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
     let words = ["--git-dir=.git", "rev-parse", "--verify", "HEAD^{commit}"].map(str::to_owned).to_vec();
     let output = place.run(git(place, words, path, SOON)).await?;
     let commit = output.stdout.text().trim().to_owned();
@@ -69,24 +69,24 @@ async fn commit(place: &Place, path: &ContainerPath) -> Result<String, StepError
 }
 
 /// Runs git in a clone, for what has to end well.
-pub(crate) async fn run_in(place: &Place, path: &ContainerPath, words: &[&str]) -> Result<(), StepError> {
+pub(crate) async fn run_in(place: &StepContext, path: &ContainerPath, words: &[&str]) -> Result<(), StepError> {
     let exec = git(place, words.iter().map(|it| (*it).to_owned()).collect(), path, place.clone_timeout);
     let limit = exec.limits.total;
     let output = place.run(exec).await?;
     if output.exit == Exit::Code(0) { Ok(()) } else { Err(of_git(&output, limit)) }
 }
 
-fn git(place: &Place, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {
+fn git(place: &StepContext, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {
     let argv = ["git".to_owned()].into_iter().chain(words).collect();
     let mut exec = place.exec(Command::Argv(argv), at, timeout);
     for (name, value) in ASK_NOBODY {
         exec.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
-    exec.keep_bytes = ended::KEEP_BYTES;
+    exec.keep_bytes = exit::KEEP_BYTES;
     exec
 }
 
-async fn free(place: &Place, path: &ContainerPath) -> Result<(), StepError> {
+async fn free(place: &StepContext, path: &ContainerPath) -> Result<(), StepError> {
     match place.link.list(place.at(path), 1).await {
         Ok((entries, more)) if entries.is_empty() && !more => Ok(()),
         Ok(_) => Err(exists(path)),
@@ -104,7 +104,7 @@ fn of_git(output: &ExecOutput, limit: Option<Duration>) -> StepError {
     match output.exit {
         Exit::Code(127) => StepError::new("unsupported", "git is not in the image"),
         Exit::Code(code) => StepError::plain(format!("git: {} (exit {code})", last_words(output))),
-        _ => ended::flaw(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
+        _ => exit::flaw(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
     }
 }
 

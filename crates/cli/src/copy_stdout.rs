@@ -26,7 +26,7 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
             .hint("name a file to copy to");
         return exit::finish(&failure.answer(Some(call.entry.name)));
     }
-    let fails = |present: Present, failure: &Failure| present.end(&call.entry, asked.clone(), &failure.answer(None));
+    let fails = |present: Present, failure: &Failure| present.fail(&call.entry, &failure.answer(None));
     let cx = &process.context;
     let dir = cx.state().and_then(|it| tempfile::tempdir_in(it.scratch()).map_err(Failure::internal));
     let dir = match dir {
@@ -37,15 +37,15 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
     let mut object = call.object.clone();
     object.insert("host_path".into(), file.display().to_string().into());
     let copying = OperationCall { object, flags: Vec::new(), ..*call };
-    let answer = copying.answer(process, Some(&mut present)).await;
-    if answer.get("success") != Some(&Value::Bool(true)) {
-        return present.end(&call.entry, asked, &answer);
+    let reply = copying.answer(process, Some(&mut present)).await;
+    if reply.response.is_none() {
+        return present.fail(&call.entry, &reply.json);
     }
     match File::open(&file).ok().filter(|it| it.metadata().is_ok_and(|it| it.is_file())) {
         None => fails(present, &no_file(&asked)),
         Some(mut file) => {
             present.clear();
-            render::warnings(&answer);
+            render::warnings(&reply.json);
             let written = io::copy(&mut file, &mut io::stdout().lock());
             match written {
                 Ok(_) => ExitCode::SUCCESS,

@@ -7,15 +7,17 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{Code, Failure, Host, Input, Options, Process, answer, operations};
+use coracle::{CallResponse, Code, Failure, Host, Input, Options, Process, operations, reply};
 use coracle_runtime::JobId;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::operation_args::option;
 use super::output::NOT_RUN;
 use super::stdio::out;
-use super::{cli_messages, exit, job, startup};
-use crate::{render, signals};
+use super::{cli_messages, exit, startup};
+use crate::render::{self, Layout};
+use crate::signals;
 
 /// The subcommand.
 pub(super) fn command() -> Command {
@@ -98,6 +100,10 @@ impl<'a> Log<'a> {
     }
 
     async fn ask(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, Stop> {
+        Ok(self.reply(operation, more).await?.json)
+    }
+
+    async fn reply(&self, operation: &'static str, more: Value) -> Result<CallResponse, Stop> {
         let mut call = json!({ "container": self.container, "job_id": self.job });
         if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
             call.extend(more);
@@ -155,9 +161,10 @@ impl<'a> Log<'a> {
     /// How it ended, as `job-wait` says it.
     async fn end(&self) -> Result<ExitCode, Stop> {
         let wait = json!({ "until": "exit", "timeout": AGAIN.as_secs_f64() });
-        let ended = self.ask("job_wait", wait.clone()).await?;
-        render::job(&ended, true);
-        Ok(ExitCode::from(job::status(&wait, &ended)))
+        let ended = self.reply("job_wait", wait).await?;
+        let Some(document) = ended.response.map(|it| it.render(Timestamp::now())) else { return Ok(ExitCode::FAILURE) };
+        document.notes.iter().for_each(|it| render::note(&Layout::of_stdout(false).text(it)));
+        Ok(ExitCode::from(document.exit_code))
     }
 }
 
@@ -171,7 +178,7 @@ fn evicted(page: &Map<String, Value>, asked: u64) {
 
 /// The main program, else the newest job.
 async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
-    let listing = asked(process, "jobs", json!({ "container": container })).await?;
+    let listing = asked(process, "jobs", json!({ "container": container })).await?.json;
     let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // A command that somebody waits for shows its output there.
     let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
@@ -192,13 +199,13 @@ async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
     Ok(id(newest))
 }
 
-async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<Map<String, Value>, Stop> {
+async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<CallResponse, Stop> {
     let Value::Object(mut call) = call else {
         return Err(Stop::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
-    let answer = answer(operations::ALL, process, Input::Object(call)).await;
-    if answer.get("success") == Some(&Value::Bool(true)) { Ok(answer) } else { Err(Stop::Failed(operation, answer)) }
+    let reply = reply(operations::ALL, process, Input::Object(call)).await;
+    if reply.response.is_some() { Ok(reply) } else { Err(Stop::Failed(operation, reply.json)) }
 }
 
 fn print(bytes: &[u8]) -> Result<(), Stop> {

@@ -92,9 +92,10 @@ fn scalar(schema: &Value, text: &str) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
+    use coracle::document::{Document, Render};
     use coracle::{Context, Entry, Failure, Operation, Script, Seconds};
     use schemars::JsonSchema;
-    use serde::Deserialize;
+    use serde::{Deserialize, Serialize};
     use serde_json::{Value, json};
 
     use crate::command::command;
@@ -122,9 +123,18 @@ mod tests {
 
     impl Operation for TryOut {
         const NAME: &'static str = "try_out";
-        type Answer = Value;
-        async fn run(self, _: &Context) -> Result<Value, Failure> {
-            Ok(json!({}))
+        type Response = NoFields;
+        async fn run(self, _: &Context) -> Result<NoFields, Failure> {
+            Ok(NoFields {})
+        }
+    }
+
+    #[derive(Serialize)]
+    struct NoFields {}
+
+    impl Render for NoFields {
+        fn render(&self, _: jiff::Timestamp) -> Document {
+            Document::default()
         }
     }
 

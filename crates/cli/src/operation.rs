@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Command};
 use coracle::{Failure, Host, Options, Process};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::operation_call::{INTERACTIVE, OperationCall, STRICT, TERMINAL, allow};
@@ -49,24 +50,26 @@ impl OperationCall {
             job::as_bytes(&self.entry, &mut self.object);
         }
         let opened = self.opened(host, options).await;
-        let call = Value::Object(self.object.clone());
         let process = match opened {
             Ok(process) => process,
             Err(failure) if json => return exit::finish(&failure.answer(Some(self.entry.name))),
             Err(failure) => {
                 let failure = cli_messages::to_person(failure);
-                return present.end(&self.entry, call, &failure.answer(Some(self.entry.name)));
+                return present.fail(&self.entry, &failure.answer(Some(self.entry.name)));
             }
         };
         if self.entry.name == "copy_out" && copy_stdout::is_stdout(&self.object) {
             return copy_stdout::to_stdout(&self, &process, present).await;
         }
-        let answer = self.answer(&process, (!json).then_some(&mut present)).await;
-        let incomplete = REPORTING.contains(&self.entry.name) && is_incomplete(&answer);
+        let mut reply = self.answer(&process, (!json).then_some(&mut present)).await;
+        let incomplete = reply.response.as_ref().is_some_and(|it| it.render(Timestamp::now()).is_incomplete);
         let strict = self.has(STRICT);
         let code = match json {
-            true => exit::finish(&answer),
-            false => present.end(&self.entry, call, &self.for_the_person(answer)),
+            true => exit::finish(&reply.json),
+            false => {
+                self.for_the_person(&mut reply.json);
+                present.end(&self.entry, reply)
+            }
         };
         if incomplete && !strict && !json {
             render::note("some steps failed; with `--strict` the exit code would be 3");
@@ -86,34 +89,10 @@ impl OperationCall {
     }
 
     /// A person can say at once what an agent cannot.
-    fn for_the_person(&self, mut answer: Map<String, Value>) -> Map<String, Value> {
+    fn for_the_person(&self, answer: &mut Map<String, Value>) {
         let rule = answer.get("details").and_then(|it| it.get("rule"));
         if COPYING.contains(&self.entry.name) && rule.is_some_and(|it| it == consent::RULE) {
             answer.insert("hint".into(), consent::HINT.into());
         }
-        answer
-    }
-}
-
-/// It was made, and a step of its report failed.
-fn is_incomplete(answer: &Map<String, Value>) -> bool {
-    let steps = answer.get("provisioning_report").and_then(Value::as_array);
-    steps.into_iter().flatten().any(|it| ["failed", "partial"].iter().any(|status| it["status"] == *status))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::is_incomplete;
-
-    #[test]
-    fn what_was_skipped_is_not_what_failed() {
-        let check = |statuses: &[&str]| {
-            let steps: Vec<Value> = statuses.iter().map(|it| json!({ "name": "x", "status": it })).collect();
-            is_incomplete(json!({ "success": true, "provisioning_report": steps }).as_object().unwrap())
-        };
-        assert!(!check(&[]) && !check(&["success", "skipped"]));
-        assert!(check(&["success", "partial"]) && check(&["failed"]));
     }
 }

@@ -1,7 +1,7 @@
 //! An operation with its fields, and what the command line alone knows of it.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use coracle::{Entry, Input, Process, frontend};
+use coracle::{CallResponse, Entry, Input, Process, frontend};
 use serde_json::{Map, Value};
 
 use super::matches_to_json;
@@ -52,7 +52,7 @@ impl OperationCall {
     }
 
     /// The answer. Progress is shown meanwhile, if `present` is given.
-    pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> Map<String, Value> {
+    pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> CallResponse {
         let input = Input::Object(self.object.clone());
         match present {
             None => frontend::drive_one_of(self.table, process, input, None).await,

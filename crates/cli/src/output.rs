@@ -4,14 +4,16 @@ use std::io::{self};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use coracle::{Entry, Event, Host};
+use coracle::document::{Block, ProgramOutput};
+use coracle::{CallResponse, Entry, Event, Host, step_block};
 use coracle_runtime::Stream;
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::reporter::Reporter;
 use super::{cli_messages, job};
-use crate::render::{self, Answered, Marks};
+use crate::render::{self, Layout};
 use crate::stdio::out;
 
 /// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
@@ -28,7 +30,7 @@ pub(super) struct Present {
     /// Nobody reads it any more.
     unread: bool,
     /// Steps that stand above what is printed at the end.
-    told: Vec<String>,
+    shown_steps: Vec<String>,
     terminals: Terminals,
 }
 
@@ -42,15 +44,18 @@ impl Present {
     pub(super) fn new(host: &Host) -> Self {
         let terminals = Terminals { stdout: host.stdout_is_terminal, stderr: host.stderr_is_terminal };
         let (reporter, begun) = (Reporter::new(host), Instant::now());
-        Self { reporter, begun, printed: false, in_line: false, unread: false, told: Vec::new(), terminals }
+        Self { reporter, begun, printed: false, in_line: false, unread: false, shown_steps: Vec::new(), terminals }
     }
 
     pub(super) fn hear(&mut self, event: Event, cancel: &CancellationToken) {
         match event {
             Event::Message(_) | Event::Amount(_) => self.reporter.tell(&event),
             Event::Step(step) => {
-                if self.reporter.above(&render::step(&step, Marks::of(true))) {
-                    self.told.extend(step["name"].as_str().map(str::to_owned));
+                let step = step_block(&step);
+                if self.reporter.above(&Layout::above_progress().block(&step))
+                    && let Block::Step { name, .. } = step
+                {
+                    self.shown_steps.push(name);
                 }
             }
             Event::Output(chunk) => {
@@ -82,26 +87,36 @@ impl Present {
     }
 
     /// Shows the answer. A command's own exit code becomes ours.
-    pub(super) fn end(mut self, entry: &Entry, call: Value, answer: &Map<String, Value>) -> ExitCode {
+    pub(super) fn end(mut self, entry: &Entry, reply: CallResponse) -> ExitCode {
+        let Some(response) = reply.response else { return self.fail(entry, &reply.json) };
         self.reporter.clear();
-        if answer.get("success") != Some(&Value::Bool(true)) {
-            return self.failed(entry, answer);
+        render::warnings(&reply.json);
+        let document = response.render(Timestamp::now());
+        let layout = Layout::of_stdout(self.terminals.stdout);
+        let notes = document.notes.iter().map(|it| layout.text(it));
+        match &document.output {
+            Some(ProgramOutput::Command { stdout, stderr, exit_code }) => {
+                self.command(stdout, stderr);
+                notes.for_each(|it| render::note(&it));
+                self.took(*exit_code);
+            }
+            Some(ProgramOutput::Job(bytes)) => {
+                let ended = job::print(bytes, self.terminals.stdout);
+                notes.for_each(|it| render::note_behind_output(&it, ended));
+            }
+            None => {
+                // Where standard output is a file, that shall have the whole.
+                let shown = if self.terminals.stdout { self.shown_steps.as_slice() } else { &[] };
+                render::print(layout.document(&document, shown, self.begun.elapsed()).trim_end());
+            }
         }
-        render::warnings(answer);
-        if entry.name == "exec" {
-            return self.command(answer);
-        }
-        if let Some(code) = job::show(entry.name, &call, answer, self.terminals.stdout) {
-            return code;
-        }
-        // Where standard output is a file, that shall have the whole.
-        let told = if self.terminals.stdout { self.told.as_slice() } else { &[] };
-        let marks = Marks::of(self.terminals.stdout);
-        let (answer_value, took) = (Value::Object(answer.clone()), self.begun.elapsed());
-        let answered = Answered { operation: entry.name, call, answer: answer_value, marks, told, took };
-        render::print(answered.text().trim_end());
-        // A script asks `coracle preflight && …`; that the checks could be made is not what it wants to know.
-        if answer.get("ready") == Some(&Value::Bool(false)) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        ExitCode::from(document.exit_code)
+    }
+
+    /// Shows a failure.
+    pub(super) fn fail(mut self, entry: &Entry, answer: &Map<String, Value>) -> ExitCode {
+        self.reporter.clear();
+        self.failed(entry, answer)
     }
 
     fn failed(&self, entry: &Entry, answer: &Map<String, Value>) -> ExitCode {
@@ -118,22 +133,16 @@ impl Present {
         status(entry.name, code)
     }
 
-    fn command(&mut self, answer: &Map<String, Value>) -> ExitCode {
-        let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-        if !self.printed {
-            // The command has ended; a reader that has gone is no news to anybody.
-            let _ = out(io::stdout().lock(), text("stdout").as_bytes());
-            let _ = out(io::stderr().lock(), text("stderr").as_bytes());
-            let last = [text("stdout"), text("stderr")].into_iter().rfind(|it| !it.is_empty());
-            self.in_line = last.is_some_and(|it| !it.ends_with('\n'));
+    /// Prints what a command printed, unless it was shown while the command ran.
+    fn command(&mut self, stdout: &[u8], stderr: &[u8]) {
+        if self.printed {
+            return;
         }
-        if answer.get("timed_out") == Some(&Value::Bool(true)) {
-            render::timed_out(answer);
-        }
-        let code = answer.get("exit_code").and_then(Value::as_u64).and_then(|it| u8::try_from(it).ok());
-        self.took(code);
-        // One that was left running has no code yet: the limit was reached all the same.
-        ExitCode::from(code.unwrap_or(124))
+        // The command has ended; a reader that has gone is no news to anybody.
+        let _ = out(io::stdout().lock(), stdout);
+        let _ = out(io::stderr().lock(), stderr);
+        let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
+        self.in_line = last.is_some_and(|it| !it.ends_with(b"\n"));
     }
 }
 

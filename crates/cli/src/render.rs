@@ -1,32 +1,23 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
-mod acknowledge;
 mod audit;
 mod changes;
-mod humanize;
-mod jobs;
+mod layout;
 mod packages;
-mod preflight;
-mod report;
 mod sandboxes;
 mod saved;
-mod snapshots;
-mod status;
-mod symbols;
 mod table;
-mod tables;
 mod worktrees;
 
 use std::io::Write;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use coracle::humanize::count;
+use coracle::document::sanitize as plain;
+use coracle::humanize::{count, duration, to_second};
 use serde_json::{Map, Value};
 
-use self::humanize::second;
-pub(crate) use self::report::step;
-pub(crate) use self::symbols::Marks;
+pub(crate) use self::layout::Layout;
 use self::table::View;
 
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -125,7 +116,7 @@ pub(crate) fn audit(answer: &Value) -> String {
     let torn = if torn == 0 { String::new() } else { format!(", and {} unfinished", count(torn, "line", "lines")) };
     let (first, last) = (text(answer, "first"), text(answer, "last"));
     let (lines, files) = (count(lines, "line", "lines"), count(files, "file", "files"));
-    format!("the audit trail is intact: {lines} in {files}, from {} to {}{torn}", second(&first), second(&last))
+    format!("the audit trail is intact: {lines} in {files}, from {} to {}{torn}", to_second(&first), to_second(&last))
 }
 
 /// The answer of `coracle images trust`.
@@ -169,16 +160,9 @@ pub(crate) fn warnings(answer: &Map<String, Value>) {
     }
 }
 
-/// How a job stands, on standard error: its output has the other stream, whose last line may have no end.
-pub(crate) fn job(answer: &Map<String, Value>, ended: bool) {
-    note(&on_its_own_line(&jobs::state_line(&Value::Object(answer.clone())), ended));
-}
-
-/// Where the next page begins, if there is more.
-pub(crate) fn rest_of_output(answer: &Map<String, Value>, ended: bool) {
-    if let Some(line) = jobs::rest(&Value::Object(answer.clone())) {
-        note(&on_its_own_line(&line, ended));
-    }
+/// A note on standard error. The other stream's last line may have no end.
+pub(crate) fn note_behind_output(text: &str, ended: bool) {
+    note(&on_its_own_line(text, ended));
 }
 
 fn on_its_own_line(line: &str, ended: bool) -> String {
@@ -187,7 +171,7 @@ fn on_its_own_line(line: &str, ended: bool) -> String {
 
 /// How long a command took, on standard error, and its code where that says something.
 pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
-    let took = humanize::took(millis(took));
+    let took = duration(millis(took));
     let line = match exit_code {
         None | Some(0) => format!("{DIM}({took}){DIM:#}"),
         Some(code) => format!("{DIM}(exit code {code}, {took}){DIM:#}"),
@@ -197,11 +181,6 @@ pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
 
 fn millis(it: Duration) -> u64 {
     u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Why a command was ended before its time.
-pub(crate) fn timed_out(answer: &Map<String, Value>) {
-    note(&acknowledge::timed_out(&Value::Object(answer.clone())));
 }
 
 fn complaint(answer: &Map<String, Value>) -> String {
@@ -230,105 +209,6 @@ fn complaint(answer: &Map<String, Value>) -> String {
     lines.join("\n")
 }
 
-/// An answer with what a person knows of its call.
-#[derive(Debug)]
-pub(crate) struct Answered<'a> {
-    pub(crate) operation: &'a str,
-    pub(crate) call: Value,
-    pub(crate) answer: Value,
-    pub(crate) marks: Marks,
-    /// Steps that stand on the same screen already.
-    pub(crate) told: &'a [String],
-    /// From the call to its answer.
-    pub(crate) took: Duration,
-}
-
-/// Operations that do something: their first line says how long it took.
-const TIMED: &[&str] = &[
-    "create_network",
-    "destroy_network",
-    "snapshot",
-    "snapshot_delete",
-    "copy_in",
-    "copy_out",
-    "destroy",
-    "worktree_create",
-    "worktree_export",
-    "worktree_apply",
-    "worktree_push",
-    "worktree_remove",
-];
-
-/// Those that do it to several things, a line each: their last line says it.
-const TIMED_AT_THE_END: &[&str] = &["prune", "cache_clear", "destroy_all"];
-
-impl Answered<'_> {
-    /// The answer of a call that was carried out, with the time that it took.
-    pub(crate) fn text(&self) -> String {
-        let (text, took) = (self.untimed(), format!(" {DIM}({}){DIM:#}", humanize::took(millis(self.took))));
-        match text.find('\n') {
-            _ if TIMED_AT_THE_END.contains(&self.operation) => text + &took,
-            Some(end) if TIMED.contains(&self.operation) => format!("{}{took}{}", &text[..end], &text[end..]),
-            None if TIMED.contains(&self.operation) => text + &took,
-            _ => text,
-        }
-    }
-
-    fn untimed(&self) -> String {
-        let Self { call, answer, marks, .. } = self;
-        let view = View::of_stdout();
-        match self.operation {
-            "list" => tables::containers(answer, view),
-            "create_network" => acknowledge::network(answer, "was there already"),
-            "destroy_network" => acknowledge::network(answer, "was gone already"),
-            "networks" => tables::networks(answer, view),
-            "prune" => tables::pruned(answer, view),
-            "images" => tables::images(answer, view),
-            "cache_clear" => acknowledge::cleared(answer, marks),
-            "preflight" => preflight::checks(answer, marks),
-            "create" | "restore" | "fork" => report::created(answer, marks, self.told),
-            "snapshot" => snapshots::kept(answer),
-            "snapshots" => snapshots::table(answer, view),
-            "snapshot_delete" => snapshots::deleted(answer),
-            "status" => status::of_one(answer, marks, view.now),
-            "wait_healthy" => acknowledge::healthy(answer),
-            "copy_in" => acknowledge::copied_in(call, answer, marks),
-            "copy_out" => acknowledge::copied_out(call, answer, marks),
-            "destroy" => acknowledge::destroyed(answer),
-            "destroy_all" => acknowledge::all_destroyed(answer, marks),
-            "exec_interactive_hint" => text(answer, "command"),
-            "exec_background" => text(answer, "job_id"),
-            "exec_cancel" => jobs::cancelled(answer),
-            "jobs" => jobs::table(answer, view),
-            "job_read" => jobs::matches(answer),
-            "worktree_create" => worktrees::created(answer),
-            "worktree_list" => worktrees::table(answer, view),
-            "worktree_diff" => worktrees::diff(answer),
-            "worktree_export" => worktrees::exported(answer),
-            "worktree_apply" => worktrees::applied(answer),
-            "worktree_push" => worktrees::pushed(answer),
-            "worktree_remove" => worktrees::removed(answer),
-            _ => fields(answer),
-        }
-    }
-}
-
-/// Every field on a line of its own: for operations that nobody has drawn yet.
-fn fields(answer: &Value) -> String {
-    let told = |(name, value): (&String, &Value)| match value {
-        Value::Null => None,
-        Value::Array(items) if items.is_empty() => None,
-        Value::String(text) => Some(format!("{DIM}{name}:{DIM:#} {}", plain(text))),
-        other => Some(format!("{DIM}{name}:{DIM:#} {other}")),
-    };
-    let object = answer.as_object().into_iter().flatten();
-    object
-        .filter(|(name, _)| !["success", "warnings"].contains(&name.as_str()))
-        .filter_map(told)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
 /// Facts below a heading, their names in one column. Those without a value are left out.
 fn facts(facts: &[(&str, String)]) -> Vec<String> {
     let facts: Vec<_> = facts.iter().filter(|it| !it.1.is_empty()).collect();
@@ -343,15 +223,6 @@ fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
 /// A text field. What comes out of a container or an engine must not steer the person's terminal.
 fn text(value: &Value, key: &str) -> String {
     plain(value[key].as_str().unwrap_or_default())
-}
-
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
-/// A name of a field or a step, as words.
-fn words(name: &str) -> String {
-    name.replace('_', " ")
 }
 
 /// As a pipe gets it.
@@ -390,19 +261,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_says_how_long_it_took() {
-        let told = |operation: &str, answer: Value| {
-            let took = std::time::Duration::from_millis(1249);
-            let marks = super::Marks::of(false);
-            super::bare(&super::Answered { operation, call: json!({}), answer, marks, told: &[], took }.text())
-        };
-        assert_snapshot!(told("destroy", json!({ "container": "web", "detail": "Destroyed" })), @"web destroyed (1.2 s)");
-        let snapshot = json!({ "snapshot": "base", "container": "web", "image": "x", "size_bytes": 1 });
-        assert_snapshot!(told("snapshot", snapshot).lines().next().unwrap(), @"base has the files of web (1.2 s)");
-        assert_snapshot!(told("list", json!({ "containers": [] })), @"no containers; `coracle create` makes one");
-    }
-
-    #[test]
     fn a_notice_begins_on_a_line_of_its_own() {
         assert_eq!(super::on_its_own_line("more", true), "more");
         assert_eq!(super::on_its_own_line("more", false), "\nmore");
@@ -416,15 +274,6 @@ mod tests {
         error[partial]: 1 of 2
           `b`: stuck
           not undone: the network
-        ");
-    }
-
-    #[test]
-    fn fields_stand_on_lines_and_cannot_steer_a_terminal() {
-        let answer = json!({ "success": true, "running": true, "exit_code": null, "image": "x\u{1b}[2J" });
-        assert_snapshot!(super::bare(&super::fields(&answer)), @r"
-        image: x�[2J
-        running: true
         ");
     }
 }

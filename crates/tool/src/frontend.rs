@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::dispatch::{self, Entry, Input};
+use crate::dispatch::{self, CallResponse, Entry, Input};
 use crate::failure::Failure;
 use crate::operations;
 use crate::process::Process;
@@ -20,18 +20,18 @@ pub async fn drive(
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    drive_one_of(operations::ALL, process, input, hear).await
+    drive_one_of(operations::ALL, process, input, hear).await.json
 }
 
-/// The same for another table of operations.
+/// The same for another table of operations, with the response as a person reads it.
 pub async fn drive_one_of(
     table: &'static [Entry],
     process: &Process,
     input: Input,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
-) -> Map<String, Value> {
-    let work = |process: Process| async move { dispatch::answer(table, &process, input).await };
-    beside(process, work, hear).await.unwrap_or_else(|failure| failure.answer(None))
+) -> CallResponse {
+    let work = |process: Process| async move { dispatch::reply(table, &process, input).await };
+    beside(process, work, hear).await.unwrap_or_else(|failure| CallResponse::of_failure(&failure, None))
 }
 
 /// The same for one of the other tools.

@@ -17,6 +17,7 @@ pub mod config;
 mod context;
 mod create;
 pub mod dispatch;
+pub mod document;
 mod egress;
 mod engines;
 mod event_log;
@@ -57,7 +58,8 @@ mod workspace_mounts;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Mouth, Options};
-pub use dispatch::{Entry, Input, Operation, answer, tool_schema};
+pub use create::step_block;
+pub use dispatch::{CallResponse, Entry, Input, Operation, answer, reply, tool_schema};
 pub use engines::{Choice, Engines};
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};

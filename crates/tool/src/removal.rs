@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy};
+use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy, Saved};
 use coracle_runtime::{Problem, Refused};
 
 use crate::context::{Context, Mouth};
+use crate::document::{StyledText, word};
 use crate::failure::Failure;
+use crate::humanize::{bytes, count};
 
 /// How a container is removed in this process: what only it has is saved first, unless somebody who may says otherwise.
 ///
@@ -29,4 +31,49 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
 pub(crate) fn expiry(cx: &Context, record: &Record) -> Option<String> {
     let at = coracle_lifecycle::expires_at(record, &cx.config.lifecycle.terms(), jiff::Timestamp::now());
     at.map(|it| it.to_string())
+}
+
+/// What a removal saved, if anything.
+pub(crate) fn saved_lines(saved: &[Saved]) -> Vec<StyledText> {
+    let item = |it: &Saved| {
+        let kind = match word(&it.kind).as_str() {
+            "git" => "git work tree",
+            "tree" => "whole work tree",
+            _ => "files",
+        };
+        let size = format!("{}, {}", count(it.files, "file", "files"), bytes(it.bytes));
+        let line = StyledText::from(format!("  saved {} ({kind}, {size})", it.path));
+        match it.left_out {
+            0 => line,
+            some => line.plain("; ").doubtful(format!("{some} left out")).plain(", see its `manifest.json`"),
+        }
+    };
+    let place = |it: &Saved| format!("  to {}; `coracle saved restore` puts it back", it.location.display()).into();
+    saved.iter().map(item).chain(saved.first().map(place)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_says_what_it_saved() {
+        let saved = Saved {
+            path: coracle_runtime::ContainerPath::parse("/workspace/app").unwrap(),
+            kind: coracle_lifecycle::SavedKind::Git,
+            files: 2,
+            bytes: 5000,
+            location: "/s/web/1".into(),
+            left_out: 1,
+        };
+        let lines: Vec<_> = saved_lines(&[saved]).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "  saved /workspace/app (git work tree, 2 files, 4.9 KiB); 1 left out, see its `manifest.json`",
+                "  to /s/web/1; `coracle saved restore` puts it back"
+            ]
+        );
+        assert!(saved_lines(&[]).is_empty());
+    }
 }

@@ -14,10 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
+use crate::humanize::bytes;
 use crate::strict;
 use crate::target::{Act, Reached, allowed, reach_inside};
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
@@ -40,7 +43,7 @@ pub(crate) struct Snapshot {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Kept {
+pub(crate) struct SnapshotResponse {
     snapshot: SnapshotName,
     container: ContainerName,
     image: String,
@@ -53,14 +56,14 @@ pub(crate) struct Kept {
 
 impl Operation for Snapshot {
     const NAME: &'static str = "snapshot";
-    type Answer = Kept;
+    type Response = SnapshotResponse;
 
-    async fn run(self, cx: &Context) -> Result<Kept, Failure> {
+    async fn run(self, cx: &Context) -> Result<SnapshotResponse, Failure> {
         let name = named(self.name, self.snapshot)?;
         let source = Source::reach(cx, &self.container).await?;
         let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
         let Taken { snapshot, not_included, warnings } = taken;
-        Ok(Kept {
+        Ok(SnapshotResponse {
             detail: format!("the files of `{}` are kept as `{}`", source.record.name, snapshot.name),
             snapshot: snapshot.name,
             container: source.record.name,
@@ -171,11 +174,29 @@ fn not_included(container: &Container) -> Vec<String> {
     mounted.chain(more.map(str::to_owned)).collect()
 }
 
+impl Render for SnapshotResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        Document::line(StyledText::new().name(&self.snapshot).plain(format!(" has the files of {}", self.container)))
+            .facts([
+                ("image", self.image.as_str().into()),
+                ("size", bytes(self.size_bytes).into()),
+                ("next", format!("coracle restore {}", self.snapshot).into()),
+            ])
+            .and_lines(without(&self.not_included))
+            .timed()
+    }
+}
+
+/// What a snapshot or a fork does not include.
+pub(super) fn without(not_included: &[String]) -> impl Iterator<Item = StyledText> {
+    not_included.iter().map(|it| StyledText::from("  ").dim("without").plain(format!(" {it}")))
+}
+
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::SnapshotName;
+    use coracle_runtime::{ContainerName, SnapshotName};
 
-    use super::named;
+    use super::{SnapshotResponse, named};
 
     #[test]
     fn a_name_is_given_once() {
@@ -185,5 +206,27 @@ mod tests {
         assert_eq!(named(name("a"), name("a")).unwrap().as_str(), "a");
         assert_eq!(named(name("a"), name("b")).unwrap_err().code.word(), "conflicting_fields");
         assert_eq!(named(None, None).unwrap_err().code.word(), "missing_field");
+    }
+
+    #[test]
+    fn a_snapshot_says_what_it_includes_and_what_not() {
+        let kept = SnapshotResponse {
+            snapshot: SnapshotName::parse("base").unwrap(),
+            container: ContainerName::parse("web").unwrap(),
+            image: "coracle-snapshot:base".into(),
+            image_id: String::new(),
+            size_bytes: 1_048_576,
+            not_included: vec!["/workspace (mounted)".into(), "running processes".into()],
+            detail: String::new(),
+            warnings: Vec::new(),
+        };
+        insta::assert_snapshot!(crate::document::rendered(&kept, "2026-11-21T12:30:00Z"), @r"
+        base has the files of web
+          image  coracle-snapshot:base
+          size   1 MiB
+          next   coracle restore base
+          without /workspace (mounted)
+          without running processes
+        ");
     }
 }

@@ -1,19 +1,20 @@
 //! The trail of what was done.
 
+use coracle::document::Column;
 use coracle::humanize::count;
 use serde_json::Value;
 
-use super::humanize::took;
-use super::table::{self, Column, View, fixed, flexible};
+use super::table::{self, View};
 use super::{list_of, text};
+use coracle::humanize::duration as took;
 
 const COLUMNS: &[Column] = &[
-    fixed("TIME"),
-    flexible("WHO").or_left_out(2),
-    flexible("OPERATION"),
-    flexible("CONTAINER"),
-    flexible("OUTCOME"),
-    fixed("TOOK").or_left_out(1),
+    Column::fixed("TIME"),
+    Column::flexible("WHO").or_left_out(2),
+    Column::flexible("OPERATION"),
+    Column::flexible("CONTAINER"),
+    Column::flexible("OUTCOME"),
+    Column::fixed("TOOK").or_left_out(1),
 ];
 
 /// The acts of `audit log`, oldest first.

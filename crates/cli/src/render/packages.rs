@@ -1,9 +1,10 @@
 //! Packages for snippets.
 
+use coracle::document::Column;
 use coracle::humanize::count;
 use serde_json::Value;
 
-use super::table::{View, fixed, flexible, lines};
+use super::table::{View, lines};
 use super::{list_of, text};
 
 /// What there is.
@@ -13,7 +14,7 @@ pub(super) fn list(answer: &Value, view: View) -> String {
         return "no packages for snippets; `coracle run packages add python six` adds one".to_owned();
     }
     let row = |it: &Value| ["asked", "language", "engine"].map(|field| text(it, field)).to_vec();
-    let columns = [flexible("PACKAGE"), fixed("LANGUAGE"), fixed("ENGINE")];
+    let columns = [Column::flexible("PACKAGE"), Column::fixed("LANGUAGE"), Column::fixed("ENGINE")];
     lines(&columns, packages.iter().map(row).collect(), view).join("\n")
 }
 

@@ -1,11 +1,12 @@
 //! Sandboxes.
 
+use coracle::document::Column;
 use coracle::humanize::count;
 use serde_json::Value;
 
-use super::humanize::ago;
-use super::table::{View, fixed, flexible, lines};
+use super::table::{View, lines};
 use super::{list_of, plain, text};
+use coracle::humanize::ago;
 
 /// What there is.
 pub(super) fn list(answer: &Value, view: View) -> String {
@@ -20,11 +21,11 @@ pub(super) fn list(answer: &Value, view: View) -> String {
         vec![text(row, "key"), text(row, "profile"), of, text(row, "state"), ago(&text(row, "used_at"), view.now)]
     };
     let columns = [
-        fixed("KEY"),
-        flexible("PROFILE").or_left_out(2),
-        flexible("WORKFLOWS"),
-        fixed("STATE"),
-        fixed("USED").or_left_out(1),
+        Column::fixed("KEY"),
+        Column::flexible("PROFILE").or_left_out(2),
+        Column::flexible("WORKFLOWS"),
+        Column::fixed("STATE"),
+        Column::fixed("USED").or_left_out(1),
     ];
     lines(&columns, rows.iter().map(row).collect(), view).join("\n")
 }

@@ -1,37 +1,12 @@
 //! Work that was saved, and where it went.
 
+use coracle::document::Column;
 use coracle::humanize::{bytes, count};
 use serde_json::Value;
 
-use super::humanize::ago;
-use super::table::{self, View, fixed, flexible};
+use super::table::{self, View};
 use super::{DOUBTFUL, NAME, list_of, plain, text};
-
-/// What a removal saved, if anything.
-pub(super) fn lines(answer: &Value) -> Vec<String> {
-    let saved = list_of(answer, "saved");
-    let mut lines: Vec<String> = saved.iter().map(|it| format!("  saved {}{}", what(it), left_out(it))).collect();
-    lines
-        .extend(saved.first().map(|it| format!("  to {}; `coracle saved restore` puts it back", text(it, "location"))));
-    lines
-}
-
-fn what(item: &Value) -> String {
-    let kind = match item["kind"].as_str() {
-        Some("git") => "git work tree",
-        Some("tree") => "whole work tree",
-        _ => "files",
-    };
-    let (files, size) = (item["files"].as_u64().unwrap_or(0), item["bytes"].as_u64().unwrap_or(0));
-    format!("{} ({kind}, {}, {})", text(item, "path"), count(files, "file", "files"), bytes(size))
-}
-
-fn left_out(item: &Value) -> String {
-    match item["left_out"].as_u64() {
-        None | Some(0) => String::new(),
-        Some(some) => format!("; {DOUBTFUL}{some} left out{DOUBTFUL:#}, see its `manifest.json`"),
-    }
-}
+use coracle::humanize::ago;
 
 /// The saves of `saved list`.
 pub(super) fn list(answer: &Value, view: View) -> String {
@@ -45,7 +20,12 @@ pub(super) fn list(answer: &Value, view: View) -> String {
         let size = bytes(save["bytes"].as_u64().unwrap_or(0));
         vec![name, ago(&when(&text(save, "time")), view.now), size, paths.join(" ")]
     };
-    let columns = [fixed("SAVE"), fixed("SAVED").or_left_out(1), fixed("SIZE").or_left_out(2), flexible("WHAT")];
+    let columns = [
+        Column::fixed("SAVE"),
+        Column::fixed("SAVED").or_left_out(1),
+        Column::fixed("SIZE").or_left_out(2),
+        Column::flexible("WHAT"),
+    ];
     table::lines(&columns, saves.iter().map(row).collect(), view).join("\n")
 }
 
@@ -96,16 +76,6 @@ mod tests {
 
     use crate::render::bare;
     use crate::render::table::View;
-
-    #[test]
-    fn a_removal_says_what_it_saved() {
-        let item = json!({ "path": "/workspace/app", "kind": "git", "files": 2, "bytes": 5000, "location": "/s/web/1", "left_out": 1 });
-        assert_snapshot!(bare(&super::lines(&json!({ "saved": [item] })).join("\n")), @r"
-        saved /workspace/app (git work tree, 2 files, 4.9 KiB); 1 left out, see its `manifest.json`
-        to /s/web/1; `coracle saved restore` puts it back
-        ");
-        assert!(super::lines(&json!({ "saved": [] })).is_empty());
-    }
 
     #[test]
     fn saves_are_a_table() {

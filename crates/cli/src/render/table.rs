@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use comfy_table::{Table, presets};
+use coracle::document::Column;
 use jiff::Timestamp;
 
 /// A column is shortened to no less than this.
@@ -39,33 +40,6 @@ impl View {
     }
 }
 
-/// A column: its head, and what becomes of it where there is no room.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    head: &'static str,
-    /// It may be shortened.
-    gives: bool,
-    /// It is left out before others are; 0 is never.
-    leaves: u8,
-}
-
-/// A column that stays as it is.
-pub(super) const fn fixed(head: &'static str) -> Column {
-    Column { head, gives: false, leaves: 0 }
-}
-
-/// One that is shortened where there is no room.
-pub(super) const fn flexible(head: &'static str) -> Column {
-    Column { head, gives: true, leaves: 0 }
-}
-
-impl Column {
-    /// It is left out where there is no room even for short cells, those with the highest number first.
-    pub(super) const fn or_left_out(self, order: u8) -> Self {
-        Self { leaves: order, ..self }
-    }
-}
-
 /// The lines of a table.
 pub(super) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> Vec<String> {
     let (mut columns, mut rows) = (columns.to_vec(), rows);
@@ -73,7 +47,7 @@ pub(super) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> V
         fit(&mut columns, &mut rows, width);
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(columns.iter().map(|it| it.head));
+    table.load_style(presets::NOTHING).set_header(columns.iter().map(|it| it.heading));
     for row in rows {
         table.add_row(row);
     }
@@ -83,18 +57,19 @@ pub(super) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> V
 fn fit(columns: &mut Vec<Column>, rows: &mut [Vec<String>], width: usize) {
     // A column without a value tells nothing.
     while let Some(at) =
-        (0..columns.len()).find(|at| columns[*at].leaves > 0 && rows.iter().all(|it| it[*at].is_empty()))
+        (0..columns.len()).find(|at| columns[*at].drop_order > 0 && rows.iter().all(|it| it[*at].is_empty()))
     {
         leave_out(columns, rows, at);
     }
     loop {
         let mut widths: Vec<usize> = (0..columns.len()).map(|at| widest(columns, rows, at)).collect();
         while needed(&widths) > width {
-            let gives = (0..columns.len()).filter(|at| columns[*at].gives && widths[*at] > least(&columns[*at]));
+            let gives = (0..columns.len()).filter(|at| columns[*at].can_shrink && widths[*at] > least(&columns[*at]));
             let Some(at) = gives.max_by_key(|at| widths[*at]) else { break };
             widths[at] -= 1;
         }
-        let leaves = (0..columns.len()).filter(|at| columns[*at].leaves > 0).max_by_key(|at| columns[*at].leaves);
+        let leaves =
+            (0..columns.len()).filter(|at| columns[*at].drop_order > 0).max_by_key(|at| columns[*at].drop_order);
         match leaves.filter(|_| needed(&widths) > width) {
             Some(at) => leave_out(columns, rows, at),
             None => return shorten(rows, &widths),
@@ -103,7 +78,7 @@ fn fit(columns: &mut Vec<Column>, rows: &mut [Vec<String>], width: usize) {
 }
 
 fn least(column: &Column) -> usize {
-    NARROWEST.max(column.head.len())
+    NARROWEST.max(column.heading.len())
 }
 
 fn leave_out(columns: &mut Vec<Column>, rows: &mut [Vec<String>], at: usize) {
@@ -114,7 +89,7 @@ fn leave_out(columns: &mut Vec<Column>, rows: &mut [Vec<String>], at: usize) {
 }
 
 fn widest(columns: &[Column], rows: &[Vec<String>], at: usize) -> usize {
-    rows.iter().map(|it| length(&it[at])).chain([columns[at].head.len()]).max().unwrap_or(0)
+    rows.iter().map(|it| length(&it[at])).chain([columns[at].heading.len()]).max().unwrap_or(0)
 }
 
 /// With two blanks between columns.
@@ -139,10 +114,14 @@ fn shorten(rows: &mut [Vec<String>], widths: &[usize]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Column, View, fixed, flexible, lines};
+    use super::{Column, View, lines};
 
-    const COLUMNS: [Column; 4] =
-        [fixed("NAME"), flexible("IMAGE"), flexible("PORTS").or_left_out(1), fixed("SESSION").or_left_out(2)];
+    const COLUMNS: [Column; 4] = [
+        Column::fixed("NAME"),
+        Column::flexible("IMAGE"),
+        Column::flexible("PORTS").or_left_out(1),
+        Column::fixed("SESSION").or_left_out(2),
+    ];
 
     fn check(width: usize) -> String {
         let row =

@@ -60,17 +60,22 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
 }
 
 impl Intent {
-    /// Tells what came of it. The act is done, so a line that cannot be written goes to the log.
+    /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
     pub async fn result(self, result: &Result<Map<String, Value>, Failure>) {
+        self.finish(result.as_ref()).await;
+    }
+
+    /// The same for a result that is borrowed.
+    pub(crate) async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
         let (code, rule) = match result {
             Ok(_) => (Value::Null, Value::Null),
             Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),
         };
         let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
-        let exit = result.as_ref().ok().and_then(|it| it.get("exit_code")).cloned();
+        let exit = result.ok().and_then(|it| it.get("exit_code")).cloned();
         let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Of a container that was given a name, the intent does not know it.
-        let made = result.as_ref().ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
+        let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
             fields.insert("container".into(), made.map(entry::value).into());

@@ -19,12 +19,15 @@ use crate::arg_types::{Name, Pairs, Script, Seconds, Size, pairs};
 use crate::config::Config;
 use crate::context::{Context, Mouth};
 use crate::dispatch::Operation;
+use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure};
+use crate::humanize::duration;
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::{no_secret, plain_env};
 use crate::target::{Act, Reached, reach_inside};
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
 /// `exit_code` and `timed_out`.
@@ -77,7 +80,7 @@ enum OnTimeout {
 
 /// The answer of `exec` (containers.md 9.2).
 #[derive(Debug, Serialize)]
-pub(crate) struct Ran {
+pub(crate) struct ExecResponse {
     returncode: Option<u8>,
     exit_code: Option<u8>,
     stdout: String,
@@ -109,9 +112,9 @@ const MAX_COMMAND: usize = 1 << 20;
 
 impl Operation for Exec {
     const NAME: &'static str = "exec";
-    type Answer = Ran;
+    type Response = ExecResponse;
 
-    async fn run(self, cx: &Context) -> Result<Ran, Failure> {
+    async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {
         self.check(&cx.config)?;
         let env = plain_env(&self.env)?;
         let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
@@ -148,7 +151,11 @@ impl Operation for Exec {
         warnings.extend(noteworthy(&output));
         warnings.extend(protected_paths::refused_write(&record, &output));
         let encoding = self.encoding.unwrap_or_default();
-        Ok(Ran { workdir, warnings, ..ran(&output, encoding, (record.name.to_string(), session.user), &redactor) })
+        Ok(ExecResponse {
+            workdir,
+            warnings,
+            ..response(&output, encoding, (record.name.to_string(), session.user), &redactor)
+        })
     }
 }
 
@@ -268,7 +275,12 @@ fn failed(err: coracle_runtime::Error, container: &str, redactor: &Redactor) -> 
     }
 }
 
-fn ran(output: &ExecOutput, encoding: Encoding, (container, user): (String, Ids), redactor: &Redactor) -> Ran {
+fn response(
+    output: &ExecOutput,
+    encoding: Encoding,
+    (container, user): (String, Ids),
+    redactor: &Redactor,
+) -> ExecResponse {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
         // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
@@ -277,7 +289,7 @@ fn ran(output: &ExecOutput, encoding: Encoding, (container, user): (String, Ids)
         Exit::Cancelled => (Some(130), None),
     };
     let job = output.job.as_ref();
-    Ran {
+    ExecResponse {
         returncode: code,
         exit_code: code,
         stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout")), redactor),
@@ -340,6 +352,39 @@ fn whole_end(bytes: &[u8]) -> &[u8] {
     &bytes[rest..]
 }
 
+/// What `timeout` of coreutils exits with. A command that was left running has no code yet, and its limit was reached all the
+/// same.
+const TIMED_OUT: u8 = 124;
+
+impl Render for ExecResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let [stdout, stderr] = [&self.stdout, &self.stderr].map(|it| it.clone().into_bytes());
+        let output = ProgramOutput::Command { stdout, stderr, exit_code: self.exit_code };
+        let exit_code = self.exit_code.unwrap_or(TIMED_OUT);
+        let document = Document { exit_code, ..Document::of_output(output) };
+        if self.timed_out { document.note(self.limit_note()) } else { document }
+    }
+}
+
+impl ExecResponse {
+    /// Why a command was ended before its time.
+    fn limit_note(&self) -> StyledText {
+        let limit = if self.timeout_kind == Some(LimitKind::Silence) { "--silence-timeout" } else { "--timeout" };
+        let after = duration(self.duration_ms);
+        let note = StyledText::new().doubtful("timed out");
+        if self.running {
+            let job = optional(self.job_id.as_ref());
+            return note.plain(format!(": left running after {after} (`{limit}`) as job {job}"));
+        }
+        let left = match self.tree_ended {
+            Some(true) => "; nothing of the command is left running",
+            Some(false) => "; some of its processes could not be ended",
+            None => "",
+        };
+        note.plain(format!(": ended after {after} (`{limit}`){left}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,5 +409,22 @@ mod tests {
         let job = JobId::parse("0a1b2c3d").unwrap();
         let rest = "; job_read job_id=0a1b2c3d stream=stderr offset=4 …]";
         assert!(shown(&cut, Encoding::Text, Some((&job, "stderr")), &Redactor::default()).contains(rest));
+    }
+
+    #[test]
+    fn a_limit_is_noted_with_what_is_left() {
+        let nothing = (capture(16, b""), capture(16, b""));
+        let (exit, duration) = (Exit::TimedOut(LimitKind::Silence), Duration::from_millis(1204));
+        let output = ExecOutput::plain(exit, nothing, Some(true), duration);
+        let container = || ("web".to_owned(), Ids::ROOT);
+        let mut ended = response(&output, Encoding::Text, container(), &Redactor::default());
+        assert_eq!(
+            ended.limit_note().to_string(),
+            "timed out: ended after 1.2 s (`--silence-timeout`); nothing of the command is left running"
+        );
+        assert_eq!(ended.render(Timestamp::UNIX_EPOCH).exit_code, 124);
+        (ended.running, ended.job_id) = (true, Some(JobId::parse("0a1b2c3d").unwrap()));
+        (ended.timeout_kind, ended.duration_ms) = (Some(LimitKind::Total), 500);
+        assert_eq!(ended.limit_note().to_string(), "timed out: left running after 0.5 s (`--timeout`) as job 0a1b2c3d");
     }
 }

@@ -14,9 +14,11 @@ use super::stdin;
 use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::resolve::plain_env;
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
 /// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
@@ -53,7 +55,7 @@ pub(crate) struct ExecBackground {
 
 /// The answer (containers.md 10.2).
 #[derive(Debug, Serialize)]
-pub(crate) struct Begun {
+pub(crate) struct ExecBackgroundResponse {
     job_id: JobId,
     pid: String,
     container: ContainerName,
@@ -66,9 +68,9 @@ pub(crate) struct Begun {
 
 impl Operation for ExecBackground {
     const NAME: &'static str = "exec_background";
-    type Answer = Begun;
+    type Response = ExecBackgroundResponse;
 
-    async fn run(self, cx: &Context) -> Result<Begun, Failure> {
+    async fn run(self, cx: &Context) -> Result<ExecBackgroundResponse, Failure> {
         let limits = self.limits(cx)?;
         let env = plain_env(&self.env)?;
         let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
@@ -87,7 +89,7 @@ impl Operation for ExecBackground {
         let Started { id, pid, began_ms } =
             started.map_err(|err| Failure::from(err).known("container", &record.name))?;
         remember(cx, &record, &link, &id).await;
-        Ok(Begun {
+        Ok(ExecBackgroundResponse {
             job_id: id,
             pid: pid.to_string(),
             container: record.name,
@@ -117,6 +119,12 @@ fn shown(command: &Command) -> String {
         Command::Argv(words) => words.join(" "),
     };
     text.chars().take(200).collect()
+}
+
+impl Render for ExecBackgroundResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        Document::line(self.job_id.to_string())
+    }
 }
 
 #[cfg(test)]

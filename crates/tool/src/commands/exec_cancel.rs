@@ -7,12 +7,14 @@ use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{guided, signal};
+use super::job::{guided, outcome, signal};
 use crate::arg_types::{Name, Seconds};
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -31,7 +33,7 @@ pub(crate) struct ExecCancel {
 
 /// The answer (containers.md 10.5).
 #[derive(Debug, Serialize)]
-pub(crate) struct Ended {
+pub(crate) struct ExecCancelResponse {
     job_id: JobId,
     cancelled: bool,
     state: State,
@@ -46,9 +48,9 @@ const MAX_GRACE: Duration = Duration::from_secs(60);
 
 impl Operation for ExecCancel {
     const NAME: &'static str = "exec_cancel";
-    type Answer = Ended;
+    type Response = ExecCancelResponse;
 
-    async fn run(self, cx: &Context) -> Result<Ended, Failure> {
+    async fn run(self, cx: &Context) -> Result<ExecCancelResponse, Failure> {
         let grace = self.grace.unwrap_or(cx.config.exec.grace).0;
         if self.grace.is_some() && grace > MAX_GRACE {
             return Err(Failure::invalid("grace", "at most 60 s").hint("leave it out for the configured time"));
@@ -58,7 +60,7 @@ impl Operation for ExecCancel {
             let asked = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
             guided.or_lost(&self.job_id, asked, |job| Cancelled { cancelled: false, job }).await?
         };
-        Ok(Ended {
+        Ok(ExecCancelResponse {
             cancelled,
             state: job.state,
             exit_code: job.exit_code,
@@ -67,5 +69,35 @@ impl Operation for ExecCancel {
             job_id: job.id,
             warnings: guided.warnings,
         })
+    }
+}
+
+impl Render for ExecCancelResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let line = StyledText::new().name(&self.job_id);
+        Document::line(match (self.cancelled, self.tree_ended) {
+            (false, _) => {
+                let state = outcome(self.state, self.exit_code, self.signal.as_deref());
+                line.plain(format!(" had ended already: {state}"))
+            }
+            (true, Some(false)) => line.plain(" ended; ").doubtful("some of its processes could not be ended"),
+            (true, _) => line.plain(" ended"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_says_whether_there_was_something_to_end() {
+        let (exit_code, signal, warnings) = Default::default();
+        let job_id = JobId::parse("0123abcd").unwrap();
+        let (state, tree_ended) = (State::Cancelled, Some(true));
+        let mut ended = ExecCancelResponse { job_id, cancelled: true, state, exit_code, signal, tree_ended, warnings };
+        assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd ended");
+        (ended.cancelled, ended.state, ended.exit_code) = (false, State::Exited, Some(3));
+        assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd had ended already: exited 3");
     }
 }

@@ -9,8 +9,10 @@ use super::connect_command::connect_command;
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render};
 use crate::failure::{Failure, root_refused};
 use crate::target::reach_running;
+use jiff::Timestamp;
 
 /// Tell how a person opens a shell in a container.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -26,7 +28,7 @@ pub(crate) struct ExecInteractiveHint {
 
 /// The answer (containers.md 9.12).
 #[derive(Debug, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct InteractiveHintResponse {
     command: String,
     shell: String,
     container: String,
@@ -37,9 +39,9 @@ pub(crate) struct Told {
 impl Operation for ExecInteractiveHint {
     const NAME: &'static str = "exec_interactive_hint";
     const ACTS: bool = false;
-    type Answer = Told;
+    type Response = InteractiveHintResponse;
 
-    async fn run(self, cx: &Context) -> Result<Told, Failure> {
+    async fn run(self, cx: &Context) -> Result<InteractiveHintResponse, Failure> {
         let as_root = self.as_root.unwrap_or(false);
         if as_root && !cx.config.security.allow_root {
             return Err(root_refused("root.exec", "commands as root are not granted"));
@@ -47,12 +49,18 @@ impl Operation for ExecInteractiveHint {
         let (found, _) = reach_running(cx, &self.container).await?;
         let hint = hint(&found, as_root)?;
         let container = found.record.name.to_string();
-        Ok(Told {
+        Ok(InteractiveHintResponse {
             command: connect_command(found.runtime.kind(), &hint),
             coracle_command: format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" }),
             shell: hint.shell,
             user: hint.user,
             container,
         })
+    }
+}
+
+impl Render for InteractiveHintResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        Document::line(self.command.as_str())
     }
 }

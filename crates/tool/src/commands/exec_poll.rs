@@ -5,13 +5,15 @@ use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{guided, signal, time, timed_out};
+use super::job::{guided, signal, state_line, time, timed_out};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::Failure;
 use crate::redaction;
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,7 +32,7 @@ pub(crate) struct ExecPoll {
 
 /// The answer (containers.md 10.4).
 #[derive(Debug, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct ExecPollResponse {
     job_id: JobId,
     running: bool,
     output: String,
@@ -49,9 +51,9 @@ pub(crate) struct Seen {
 impl Operation for ExecPoll {
     const NAME: &'static str = "exec_poll";
     const ACTS: bool = false;
-    type Answer = Seen;
+    type Response = ExecPollResponse;
 
-    async fn run(self, cx: &Context) -> Result<Seen, Failure> {
+    async fn run(self, cx: &Context) -> Result<ExecPollResponse, Failure> {
         if self.lines.is_some_and(|it| it > MAX_LINES) {
             return Err(
                 Failure::invalid("lines", "at most 1000").hint("`job_read` gives all that is kept, page by page")
@@ -64,7 +66,7 @@ impl Operation for ExecPoll {
             let asked = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
             guided.or_lost(&self.job_id, asked, |job| JobStatus { job, tail: Tail::default() }).await?
         };
-        Ok(Seen {
+        Ok(ExecPollResponse {
             running: job.running(),
             output: redaction::clean_text(&redactor, &tail.bytes),
             exit_code: job.exit_code,
@@ -78,5 +80,12 @@ impl Operation for ExecPoll {
             job_id: job.id,
             warnings: guided.warnings,
         })
+    }
+}
+
+impl Render for ExecPollResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let line = state_line(&self.job_id, self.state, self.exit_code, self.signal.as_deref());
+        Document::of_output(ProgramOutput::Job(self.output.clone().into_bytes())).note(line)
     }
 }

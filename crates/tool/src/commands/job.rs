@@ -9,6 +9,7 @@ use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::document::{StyledText, word};
 use crate::failure::{Code, Failure};
 use crate::target::{Reached, reach_inside};
 use crate::warning::Warning;
@@ -131,9 +132,41 @@ pub(super) fn timed_out(job: &Job) -> bool {
     job.state == State::TimedOut
 }
 
+/// `running`, `exited 3`, `ended by SEGV`, `timed out`.
+pub(super) fn outcome(state: State, exit_code: Option<u8>, signal: Option<&str>) -> String {
+    match (state, exit_code, signal) {
+        (State::Exited, _, Some(signal)) => format!("ended by {signal}"),
+        (State::Exited, Some(code), _) => format!("exited {code}"),
+        _ => word(state).replace('_', " "),
+    }
+}
+
+/// How a job stands, behind its output.
+pub(super) fn state_line(id: &JobId, state: State, exit_code: Option<u8>, signal: Option<&str>) -> StyledText {
+    let (line, outcome) = (StyledText::new().name(id).plain(" "), outcome(state, exit_code, signal));
+    match (state, exit_code) {
+        (State::Running, _) | (State::Exited, Some(0)) => line.good(outcome),
+        (State::Exited, _) => line.bad(outcome),
+        _ => line.doubtful(outcome),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use coracle_jobs::State;
+    use coracle_runtime::JobId;
+
+    use super::{state_line, time};
+
+    #[test]
+    fn a_job_stands_in_one_line() {
+        let line = |state, exit_code, signal| {
+            state_line(&JobId::parse("0123abcd").unwrap(), state, exit_code, signal).to_string()
+        };
+        assert_eq!(line(State::Running, None, None), "0123abcd running");
+        assert_eq!(line(State::Exited, Some(139), Some("SEGV")), "0123abcd ended by SEGV");
+        assert_eq!(line(State::TimedOut, Some(124), None), "0123abcd timed out");
+    }
 
     #[test]
     fn times_have_milliseconds() {

@@ -8,9 +8,12 @@ use serde::Serialize;
 
 use super::job::Encoding;
 use crate::context::Context;
+use crate::document::{Document, ProgramOutput, Render, StyledText};
 use crate::failure::Failure;
+use crate::humanize::bytes;
 use crate::redaction;
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// What is asked of kept output, as the caller gave it.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub(crate) struct JobPage {
 
 /// The answer (containers.md 10.6): either a page or matches.
 #[derive(Debug, Serialize)]
-pub(crate) struct Output {
+pub(crate) struct JobOutput {
     job_id: JobId,
     stream: StreamSelector,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +74,7 @@ impl JobPage {
     ///
     /// # Errors
     /// What is asked for makes no sense, or nobody has that job.
-    pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<Output, Failure> {
+    pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<JobOutput, Failure> {
         match self.resolve()? {
             Ask::Page(read) => {
                 let encoding = self.encoding.unwrap_or_default();
@@ -147,12 +150,12 @@ pub(super) fn check_pattern(pattern: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> Output {
+fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> JobOutput {
     let data = match encoding {
         Encoding::Text => String::from_utf8_lossy(&page.bytes).into_owned(),
         Encoding::Base64 => STANDARD.encode(&page.bytes),
     };
-    Output {
+    JobOutput {
         job_id: ask.job_id.clone(),
         stream: ask.part(),
         data: Some(data),
@@ -170,8 +173,8 @@ fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> Output {
     }
 }
 
-fn matches(ask: &JobPage, found: Found) -> Output {
-    Output {
+fn matches(ask: &JobPage, found: Found) -> JobOutput {
+    JobOutput {
         job_id: ask.job_id.clone(),
         stream: ask.part(),
         data: None,
@@ -189,12 +192,54 @@ fn matches(ask: &JobPage, found: Found) -> Output {
     }
 }
 
+impl Render for JobOutput {
+    fn render(&self, _: Timestamp) -> Document {
+        let Some(data) = &self.data else { return Document::default().and_lines(self.match_lines()) };
+        let bytes_of_page = match self.encoding {
+            Some(Encoding::Base64) => STANDARD.decode(data).unwrap_or_default(),
+            _ => data.clone().into_bytes(),
+        };
+        let document = Document::of_output(ProgramOutput::Job(bytes_of_page));
+        match self.total_bytes.saturating_sub(self.next_offset) {
+            0 => document,
+            more => {
+                let rest = format!("{} more; go on with `--offset {}`", bytes(more), self.next_offset);
+                document.note(StyledText::new().dim(rest))
+            }
+        }
+    }
+}
+
+impl JobOutput {
+    /// Lines that match, as `grep -n -C` shows them.
+    fn match_lines(&self) -> Vec<StyledText> {
+        let found = self.matches.as_deref().unwrap_or_default();
+        if found.is_empty() {
+            return vec!["no line matches".into()];
+        }
+        let context = |number: u64, line: &String| StyledText::new().dim(format!("{number}-")).plain(line);
+        let mut lines = Vec::new();
+        for (at, it) in found.iter().enumerate() {
+            if at > 0 && !(it.before.is_empty() && it.after.is_empty()) {
+                lines.push("--".into());
+            }
+            let first = it.line.saturating_sub(it.before.len() as u64);
+            lines.extend(it.before.iter().zip(first..).map(|(line, number)| context(number, line)));
+            lines.push(StyledText::new().dim(format!("{}:", it.line)).plain(&it.text));
+            lines.extend(it.after.iter().zip(it.line.saturating_add(1)..).map(|(line, number)| context(number, line)));
+        }
+        if self.truncated == Some(true) {
+            lines.push(StyledText::new().dim(format!("there are more; go on with `--offset {}`", self.next_offset)));
+        }
+        lines
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use coracle_jobs::Position;
     use serde_json::{Value, json};
 
-    use super::Ask;
+    use super::*;
 
     fn check(more: Value) -> Result<Ask, String> {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
@@ -241,5 +286,48 @@ mod tests {
         ] {
             assert!(check(bad.clone()).is_err_and(|it| it.starts_with("invalid_input")), "{bad}");
         }
+    }
+
+    fn output(matches: Vec<LineMatch>) -> JobOutput {
+        JobOutput {
+            job_id: JobId::parse("0123abcd").unwrap(),
+            stream: StreamSelector::All,
+            data: None,
+            encoding: None,
+            offset: None,
+            match_count: Some(matches.len()),
+            truncated: Some(true),
+            matches: Some(matches),
+            next_offset: 99,
+            first_offset: 0,
+            total_bytes: 101,
+            eof: false,
+            running: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn matches_look_as_those_of_grep_and_cannot_steer_a_terminal() {
+        let (text, before, after) = ("boom\u{1b}[2J".to_owned(), vec!["a".into(), "b".into()], vec!["c".into()]);
+        let found = output(vec![LineMatch { offset: 0, line: 7, text, before, after }]);
+        insta::assert_snapshot!(crate::document::rendered(&found, "2026-11-21T12:30:00Z"), @r"
+        5-a
+        6-b
+        7:boom�[2J
+        8-c
+        there are more; go on with `--offset 99`
+        ");
+        assert_eq!(crate::document::rendered(&output(vec![]), "2026-11-21T12:30:00Z"), "no line matches");
+    }
+
+    #[test]
+    fn a_page_is_bytes_and_the_rest_is_noted() {
+        let page = JobOutput { data: Some("aGk=".into()), encoding: Some(Encoding::Base64), ..output(vec![]) };
+        let document = page.render(Timestamp::UNIX_EPOCH);
+        assert_eq!(document.output, Some(ProgramOutput::Job(b"hi".to_vec())));
+        assert_eq!(document.notes[0].to_string(), "2 bytes more; go on with `--offset 99`");
+        let whole = JobOutput { next_offset: 101, ..page };
+        assert_eq!(whole.render(Timestamp::UNIX_EPOCH).notes, []);
     }
 }

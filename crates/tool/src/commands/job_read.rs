@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::job::{Encoding, guided};
-use super::job_page::{JobPage, Output};
+use super::job_page::{JobOutput, JobPage};
 use crate::arg_types::{Name, Size};
 use crate::context::Context;
 use crate::dispatch::Operation;
@@ -54,9 +54,9 @@ pub(crate) struct JobRead {
 impl Operation for JobRead {
     const NAME: &'static str = "job_read";
     const ACTS: bool = false;
-    type Answer = Output;
+    type Response = JobOutput;
 
-    async fn run(self, cx: &Context) -> Result<Output, Failure> {
+    async fn run(self, cx: &Context) -> Result<JobOutput, Failure> {
         let page = self.page();
         page.check()?;
         let guided = guided(cx, &self.container, false).await?;

@@ -9,16 +9,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::job::guided;
+use super::job::{guided, state_line};
 use super::job_page::check_pattern;
 use super::millis;
 use crate::arg_types::{Name, Seconds};
 use crate::config::Config;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
+use crate::humanize::duration;
 use crate::warning::Warning;
 use crate::{redaction, suggest};
+use jiff::Timestamp;
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
@@ -52,7 +55,7 @@ pub(crate) struct JobWait {
 
 /// The answer (containers.md 10.7).
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct JobWaitResponse {
     job_id: JobId,
     reason: WaitOutcome,
     running: bool,
@@ -64,6 +67,9 @@ pub(crate) struct Answer {
     waited_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
+    /// The caller waited for the end of the job, maybe among other events.
+    #[serde(skip)]
+    waits_for_exit: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -168,9 +174,9 @@ const USUAL: Duration = Duration::from_secs(60);
 impl Operation for JobWait {
     const NAME: &'static str = "job_wait";
     const ACTS: bool = false;
-    type Answer = Answer;
+    type Response = JobWaitResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+    async fn run(self, cx: &Context) -> Result<JobWaitResponse, Failure> {
         let wait = self.resolve(&cx.config)?;
         let guided = guided(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
@@ -181,7 +187,7 @@ impl Operation for JobWait {
         };
         let waited = cx.unless_cancelled(waiting).await?;
         let WaitResult { reason, found, job, tail, waited } = waited;
-        Ok(Answer {
+        Ok(JobWaitResponse {
             reason,
             running: job.running(),
             state: job.state,
@@ -196,6 +202,7 @@ impl Operation for JobWait {
             waited_ms: millis(waited),
             job_id: job.id,
             warnings: guided.warnings,
+            waits_for_exit: self.until.as_ref().is_none_or(|it| it.0.contains(&Condition::Exit)),
         })
     }
 }
@@ -265,13 +272,44 @@ impl JobWait {
     }
 }
 
+/// What `timeout` of coreutils exits with.
+const TIMED_OUT: u8 = 124;
+
+impl Render for JobWaitResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let line = state_line(&self.job_id, self.state, self.exit_code, None);
+        let after = duration(self.waited_ms);
+        let line = match self.reason {
+            WaitOutcome::Exit => line,
+            WaitOutcome::Regex => {
+                line.plain(format!(": line {} matches", self.r#match.as_ref().map_or(0, |it| it.line)))
+            }
+            WaitOutcome::Port => line.plain(format!(": the port answers after {after}")),
+            WaitOutcome::Idle => line.plain(format!(": silent after {after}")),
+            WaitOutcome::Timeout => line.plain(": ").doubtful(format!("still waiting after {after}")),
+        };
+        let document = Document::of_output(ProgramOutput::Job(self.output.clone().into_bytes())).note(line);
+        Document { exit_code: self.command_line_code(), ..document }
+    }
+}
+
+impl JobWaitResponse {
+    /// Scripts ask whether what they waited for came, or how the job ended.
+    fn command_line_code(&self) -> u8 {
+        match self.reason {
+            WaitOutcome::Timeout => TIMED_OUT,
+            WaitOutcome::Exit if self.exit_code == Some(0) && !self.waits_for_exit => 1,
+            WaitOutcome::Exit => self.exit_code.unwrap_or(1),
+            WaitOutcome::Regex | WaitOutcome::Port | WaitOutcome::Idle => 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use coracle_jobs::{Wait, WaitFor};
     use serde_json::{Value, json};
 
-    use super::JobWait;
-    use crate::config::Config;
+    use super::*;
 
     fn read(more: Value) -> Result<JobWait, String> {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
@@ -326,5 +364,40 @@ mod tests {
             let told = read(json!({ "until": word })).unwrap_err();
             assert!(told.ends_with(&format!("did you mean `{meant}`?")), "{told}");
         }
+    }
+
+    fn response(reason: WaitOutcome, exit_code: Option<u8>, waits_for_exit: bool) -> JobWaitResponse {
+        JobWaitResponse {
+            job_id: JobId::parse("0123abcd").unwrap(),
+            reason,
+            running: false,
+            state: State::Running,
+            exit_code,
+            r#match: Some(Line { offset: 0, line: 7, text: String::new() }),
+            output: String::new(),
+            next_offset: 0,
+            waited_ms: 1500,
+            warnings: Vec::new(),
+            waits_for_exit,
+        }
+    }
+
+    #[test]
+    fn a_wait_gives_the_code_of_what_came_of_it() {
+        let code = |reason, exit_code, waits_for_exit| response(reason, exit_code, waits_for_exit).command_line_code();
+        assert_eq!(code(WaitOutcome::Exit, Some(3), true), 3);
+        assert_eq!(code(WaitOutcome::Exit, Some(0), true), 0);
+        assert_eq!(code(WaitOutcome::Port, None, false), 0);
+        assert_eq!(code(WaitOutcome::Timeout, None, false), 124);
+        // An end that nobody waited for is no success.
+        assert_eq!(code(WaitOutcome::Exit, Some(0), false), 1);
+        assert_eq!(code(WaitOutcome::Exit, Some(7), false), 7);
+    }
+
+    #[test]
+    fn what_came_is_noted() {
+        let note = |reason| response(reason, None, false).render(Timestamp::UNIX_EPOCH).notes[0].to_string();
+        assert_eq!(note(WaitOutcome::Regex), "0123abcd running: line 7 matches");
+        assert_eq!(note(WaitOutcome::Timeout), "0123abcd running: still waiting after 1.5 s");
     }
 }

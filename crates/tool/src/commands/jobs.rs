@@ -11,13 +11,16 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::job::{guided, time};
+use super::job::{guided, outcome, time};
 use crate::arg_types::Name;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render, StyledText, sanitize};
 use crate::failure::{Code, Failure};
+use crate::humanize::{ago, bytes};
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,15 +33,15 @@ pub(crate) struct Jobs {
 
 /// The answer (containers.md 10.8).
 #[derive(Debug, Serialize)]
-pub(crate) struct Listing {
-    jobs: Vec<Row>,
+pub(crate) struct JobsResponse {
+    jobs: Vec<JobRow>,
     count: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct JobRow {
     job_id: JobId,
     container: ContainerName,
     command: String,
@@ -61,18 +64,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Operation for Jobs {
     const NAME: &'static str = "jobs";
     const ACTS: bool = false;
-    type Answer = Listing;
+    type Response = JobsResponse;
 
-    async fn run(self, cx: &Context) -> Result<Listing, Failure> {
+    async fn run(self, cx: &Context) -> Result<JobsResponse, Failure> {
         let (jobs, warnings) = match &self.container {
             Some(container) => Box::pin(of_one(cx, container)).await?,
             None => cx.unless_cancelled(Box::pin(of_all(cx))).await?,
         };
-        Ok(Listing { count: jobs.len(), jobs, warnings })
+        Ok(JobsResponse { count: jobs.len(), jobs, warnings })
     }
 }
 
-async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
+async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
     let guided = guided(cx, container, false).await?;
     let mut jobs = guided.lost_jobs().await?;
     jobs.extend(coracle_jobs::list(&guided.link).await?);
@@ -80,7 +83,7 @@ async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<Row>, Vec<Warni
 }
 
 /// Those that run and have a guest; a stopped one is not started for a list.
-async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
+async fn of_all(cx: &Context) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
     let listing = coracle_lifecycle::list(cx.engines(), &cx.store()?).await?;
     let all = cx.cross_session() != CrossSession::None;
     let asked = |it: &ContainerEntry| {
@@ -116,8 +119,8 @@ async fn of_all(cx: &Context) -> Result<(Vec<Row>, Vec<Warning>), Failure> {
     Ok((jobs, warnings))
 }
 
-fn row(container: &ContainerName, job: Job) -> Row {
-    Row {
+fn row(container: &ContainerName, job: Job) -> JobRow {
+    JobRow {
         running: job.running(),
         container: container.clone(),
         state: job.state,
@@ -129,5 +132,75 @@ fn row(container: &ContainerName, job: Job) -> Row {
         foreground: job.foreground,
         job_id: job.id,
         command: job.command,
+    }
+}
+
+const COLUMNS: [Column; 6] = [
+    Column::fixed("JOB"),
+    Column::flexible("CONTAINER"),
+    Column::fixed("STATE"),
+    Column::fixed("STARTED").or_left_out(1),
+    Column::fixed("OUTPUT").or_left_out(2),
+    Column::flexible("COMMAND"),
+];
+
+/// Characters of a command in a table.
+const COMMAND_CHARS: usize = 60;
+
+impl Render for JobsResponse {
+    fn render(&self, now: Timestamp) -> Document {
+        let row = |it: &JobRow| {
+            let started = ago(it.started_at.as_deref().unwrap_or_default(), now);
+            let state = outcome(it.state, it.exit_code, None);
+            let [id, container] = [it.job_id.to_string(), it.container.to_string()];
+            [id, container, state, started, bytes(it.total_bytes), one_line(&it.command)].map(StyledText::from).into()
+        };
+        match self.jobs.as_slice() {
+            [] => Document::line("no jobs; `coracle exec-background` starts one"),
+            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
+        }
+    }
+}
+
+/// The beginning of a command, on one line.
+fn one_line(command: &str) -> String {
+    let line = sanitize(command).split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(COMMAND_CHARS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_a_table() {
+        let row = |id: &str, state, exit_code, command: &str| JobRow {
+            job_id: JobId::parse(id).unwrap(),
+            container: ContainerName::parse("web").unwrap(),
+            command: command.into(),
+            state,
+            running: false,
+            exit_code,
+            started_at: Some("2026-11-21T10:00:00.000Z".into()),
+            ended_at: None,
+            total_bytes: 1536,
+            as_root: false,
+            foreground: false,
+        };
+        let jobs = vec![
+            row("0123abcd", State::Running, None, "make\nserve"),
+            row("4567abcd", State::Exited, Some(3), &"x".repeat(70)),
+            row("89ababcd", State::TimedOut, Some(124), "sleep 9"),
+        ];
+        let listed = JobsResponse { jobs, count: 3, warnings: vec![] };
+        insta::assert_snapshot!(crate::document::rendered(&listed, "2026-11-21T12:30:00Z"), @r"
+        JOB       CONTAINER  STATE      STARTED  OUTPUT   COMMAND
+        0123abcd  web        running    2 h ago  1.5 KiB  make serve
+        4567abcd  web        exited 3   2 h ago  1.5 KiB  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+        89ababcd  web        timed out  2 h ago  1.5 KiB  sleep 9
+        ");
     }
 }

@@ -4,6 +4,7 @@ mod local_repo;
 mod main_program;
 mod no_guest;
 mod provision;
+mod render;
 mod report;
 mod response;
 mod reuse;
@@ -21,9 +22,11 @@ use coracle_provision::UserAsk;
 use coracle_runtime::{Capability, CreateSpec, Ids, NetworkRequest, admit};
 use serde::Serialize;
 
-use self::response::Created;
+pub use self::render::step_block;
+pub(crate) use self::render::{ServiceState, failed_steps, ports, services};
+use self::response::CreatedContainer;
 pub(crate) use self::response::LimitsAnswer;
-use self::reuse::Reused;
+use self::reuse::ReusedContainer;
 use self::source::Had;
 pub(crate) use self::source::Origin;
 use crate::commands;
@@ -39,9 +42,9 @@ use crate::target::{Act, allowed as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";
-    type Answer = Answered;
+    type Response = CreateResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+    async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         create(&self, None, cx).await
     }
 }
@@ -57,7 +60,7 @@ impl Create {
 }
 
 /// Makes a container, from an image or from what takes its place.
-pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<Answered, Failure> {
+pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<CreateResponse, Failure> {
     let begun = Instant::now();
     if cx.config.is_strict() && origin.is_some() {
         return Err(strict::no_origin());
@@ -70,7 +73,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     let request = resolve::create(args, basis, cx)?;
     allowed(&request, cx)?;
     if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
-        return Ok(Answered::Reused(reused));
+        return Ok(CreateResponse::ReusedContainer(reused));
     }
     let ready = crate::preflight::ensure_ready(cx).await?;
     if cx.config.is_strict() {
@@ -107,7 +110,7 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     match made {
         Ok(mut created) => {
             created.duration_ms = commands::millis(begun.elapsed());
-            Ok(Answered::Created(Box::new(created)))
+            Ok(CreateResponse::CreatedContainer(Box::new(created)))
         }
         Err(failure) => {
             cx.call.progress.message("undoing what was made").await;
@@ -138,9 +141,9 @@ async fn had(origin: Option<Origin>, cx: &Context) -> Result<Option<Had>, Failur
 /// A container that was made, or one that was there.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Answered {
-    Created(Box<Created>),
-    Reused(Reused),
+pub(crate) enum CreateResponse {
+    CreatedContainer(Box<CreatedContainer>),
+    ReusedContainer(ReusedContainer),
 }
 
 /// What the policy says before anything is made.

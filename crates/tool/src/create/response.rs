@@ -13,8 +13,10 @@ use super::provision::PutIn;
 use super::source::Forked;
 use super::stack::Stacked;
 use crate::commands::connect_command;
+use crate::document::joined;
 use crate::engines::Ready;
 use crate::failure::Failure;
+use crate::humanize::bytes;
 use crate::image_build::{ImageSource, Imaged};
 use crate::resolve::Request;
 use crate::warning::Warning;
@@ -22,7 +24,7 @@ use crate::warning::to_review;
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Created {
+pub(crate) struct CreatedContainer {
     container: ContainerName,
     container_id: String,
     id: String,
@@ -78,6 +80,16 @@ impl LimitsAnswer {
     }
 }
 
+impl LimitsAnswer {
+    /// For a person.
+    pub(crate) fn summary(&self) -> String {
+        let memory = self.memory.map(|it| format!("{} of memory", bytes(it)));
+        let cpus = self.cpus.map(|it| format!("{it} cores"));
+        let pids = self.pids.map(|it| format!("{it} processes"));
+        joined([memory, cpus, pids].into_iter().flatten())
+    }
+}
+
 /// A container that is ready, and how it came about.
 pub(super) struct Made<'a> {
     pub(super) found: ManagedContainer,
@@ -94,7 +106,7 @@ pub(super) struct Made<'a> {
 }
 
 /// Tells it.
-pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
+pub(super) fn answer(made: Made<'_>) -> Result<CreatedContainer, Failure> {
     let Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
@@ -104,7 +116,7 @@ pub(super) fn answer(made: Made<'_>) -> Result<Created, Failure> {
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
     let warned = [imaged.warnings, stacked.warnings, to_review(&swept).into_iter().collect()].concat();
     let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
-    Ok(Created {
+    Ok(CreatedContainer {
         container_id: id.short().to_owned(),
         id: id.to_string(),
         image: record.image.clone(),

@@ -15,14 +15,14 @@ use crate::target::{Act, allowed, shaped};
 
 /// The answer of an earlier `create`, given again.
 #[derive(Debug, Serialize)]
-pub(crate) struct Reused(Map<String, Value>);
+pub(crate) struct ReusedContainer(Map<String, Value>);
 
 /// The container that is meant to be used again, if it is there.
 pub(super) async fn reused(
     args: &Create,
     snapshot: Option<&MadeFrom>,
     cx: &Context,
-) -> Result<Option<Reused>, Failure> {
+) -> Result<Option<ReusedContainer>, Failure> {
     let (Some(IfExists::Reuse), Some(name)) = (args.if_exists, &args.name) else { return Ok(None) };
     let found = match find(cx.engines(), &cx.store()?, &Handle::Name(name.clone())).await {
         Ok(found) => found,
@@ -44,7 +44,7 @@ pub(super) async fn reused(
     if !container.running() && !found.record.persistent {
         return Err(taken(&found.record, false).hint("it has stopped: `destroy` it, and create it anew"));
     }
-    Ok(Some(Reused(again(&found.record, &container.ports))))
+    Ok(Some(ReusedContainer(again(&found.record, &container.ports))))
 }
 
 /// What was answered then, with the ports of now.

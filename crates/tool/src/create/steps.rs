@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::no_guest::unguided;
 use super::provision::Filling;
 use super::report::Reporting;
-use super::response::{Created, Made, answer};
+use super::response::{CreatedContainer, Made, answer};
 use super::source::Had;
 use super::stack::{self, Stack, Stacked};
 use super::{main_program, strict_spec};
@@ -31,7 +31,7 @@ pub(super) async fn make<'a>(
     (ready, store): (&'a Ready, &'a Store),
     (making, bench): (&mut Creation<'_>, &mut Option<Creation<'a>>),
     (request, stack, had): (&Request, Stack, Option<&Had>),
-) -> Result<Created, Failure> {
+) -> Result<CreatedContainer, Failure> {
     let put_in = &request.provisioning;
     let asked = Asked {
         git: &put_in.git,
@@ -119,7 +119,7 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
 }
 
 /// The answer, for whoever asks for the same container again. The report is kept beside it.
-fn kept(created: &Created) -> Result<Map<String, Value>, Failure> {
+fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(created).map_err(Failure::internal)? {
         Value::Object(mut fields) => {
             fields.remove("provisioning_report");

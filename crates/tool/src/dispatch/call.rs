@@ -1,9 +1,9 @@
-//! A call from its text to its answer, whatever the mouth.
+//! A call from its text to its answer, whatever the front end.
 
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
-use super::{Entry, Prepared, fields, parse};
+use super::{CallResponse, Entry, Prepared, fields, parse};
 use crate::audit;
 use crate::failure::Failure;
 use crate::process::Process;
@@ -19,25 +19,30 @@ pub enum Input {
 
 /// Does what a call asks and gives its answer, which has `success` in any case.
 pub async fn answer(table: &[Entry], process: &Process, input: Input) -> Map<String, Value> {
+    reply(table, process, input).await.json
+}
+
+/// The same, with the response as a person reads it.
+pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResponse {
     let object = match input {
         Input::Text(text) => parse::object(&text),
         Input::Object(object) => parse::within_levels(&object).map(|()| object),
     };
     let object = match object {
         Ok(object) => object,
-        Err(failure) => return failure.answer(None),
+        Err(failure) => return CallResponse::of_failure(&failure, None),
     };
     let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
     match call(table, process, object).await {
-        Ok(mut answer) => {
-            answer.insert("success".into(), true.into());
-            answer
+        Ok(mut reply) => {
+            reply.json.insert("success".into(), true.into());
+            reply
         }
-        Err(failure) => failure.told_to(&process.context.reader()).answer(word.as_deref()),
+        Err(failure) => CallResponse::of_failure(&failure.told_to(&process.context.reader()), word.as_deref()),
     }
 }
 
-async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
     let (entry, prepared, args) = prepare(table, object)?;
     let cx = &process.context;
     if !entry.diagnoses {
@@ -51,7 +56,7 @@ async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) ->
     }
     let intent = audit::intent(cx, entry.name, &args).await?;
     let result = prepared(process).await;
-    intent.result(&result).await;
+    intent.finish(result.as_ref().map(|it| &it.json)).await;
     result
 }
 
@@ -112,7 +117,7 @@ mod tests {
     impl Operation for Run {
         const NAME: &'static str = "run";
         const ACTS: bool = false;
-        type Answer = Value;
+        type Response = Value;
         async fn run(self, _: &Context) -> Result<Value, Failure> {
             Ok(json!({ "ran": format!("{} {:?} {:?} {}", self.container, self.command.0, self.timeout, self.as_root),
                 "mounts": self.mounts.iter().map(|it| it.host.clone()).collect::<Vec<_>>() }))
@@ -130,7 +135,7 @@ mod tests {
     impl Operation for Show {
         const NAME: &'static str = "show";
         const ACTS: bool = false;
-        type Answer = Value;
+        type Response = Value;
         async fn run(self, _: &Context) -> Result<Value, Failure> {
             Ok(json!({ "limit": self.memory_limit }))
         }
@@ -255,7 +260,7 @@ mod tests {
 
     impl Operation for Act {
         const NAME: &'static str = "act";
-        type Answer = Value;
+        type Response = Value;
         async fn run(self, cx: &Context) -> Result<Value, Failure> {
             let trail = cx.state()?.audit().read_dir().unwrap().count();
             Ok(json!({ "intent_was_written": trail > 0 }))

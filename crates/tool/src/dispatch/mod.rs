@@ -20,11 +20,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::context::Context;
+use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::{audit, schema};
 
-pub use self::call::{Input, answer};
+pub use self::call::{Input, answer, reply};
 pub(crate) use self::deserialize::{failure as refusal, read_any};
 pub(crate) use self::fields::alone;
 pub use self::parse::MAX_BYTES;
@@ -45,14 +46,36 @@ pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static
     /// Further names of its fields, where it is a tool of its own.
     const ALIASES: &'static [Alias] = &[];
     /// Fields of the answer but `success`. Serialises as an object.
-    type Answer: Serialize + Send;
+    type Response: Serialize + Send;
 
     /// Does it.
-    fn run(self, cx: &S) -> impl Future<Output = Result<Self::Answer, Failure>> + Send;
+    fn run(self, cx: &S) -> impl Future<Output = Result<Self::Response, Failure>> + Send;
+}
+
+/// The answer to a call.
+pub struct CallResponse {
+    /// As programs read it. `success` says whether the operation was carried out.
+    pub json: Map<String, Value>,
+    /// The response as a person reads it, unless the call failed.
+    pub response: Option<Box<dyn Render + Send>>,
+}
+
+impl CallResponse {
+    /// The answer of a call that failed.
+    #[must_use]
+    pub fn of_failure(failure: &Failure, operation: Option<&str>) -> Self {
+        Self { json: failure.answer(operation), response: None }
+    }
+}
+
+impl fmt::Debug for CallResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CallResponse").field(&self.json).finish()
+    }
 }
 
 /// The future of a call.
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<Map<String, Value>, Failure>> + Send + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<CallResponse, Failure>> + Send + 'a>>;
 
 /// An operation with arguments that have been read.
 pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + Send>;
@@ -71,17 +94,17 @@ pub struct Entry {
 impl Entry {
     /// The row of an operation.
     #[must_use]
-    pub const fn of<T: Operation>() -> Self {
+    pub const fn of<T: Operation<Response: Render + 'static>>() -> Self {
         Self::given::<T, Context>()
     }
 
     /// The same of one that needs the whole process.
     #[must_use]
-    pub const fn of_process<T: Operation<Process>>() -> Self {
+    pub const fn of_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
         Self::given::<T, Process>()
     }
 
-    const fn given<T: Operation<S>, S: Sync + 'static>() -> Self
+    const fn given<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>() -> Self
     where
         Process: AsRef<S>,
     {
@@ -107,12 +130,19 @@ impl fmt::Debug for Entry {
     }
 }
 
-fn prepare<T: Operation<S>, S: Sync + 'static>(args: Map<String, Value>) -> Result<Prepared, deserialize::Problems>
+fn prepare<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>(
+    args: Map<String, Value>,
+) -> Result<Prepared, deserialize::Problems>
 where
     Process: AsRef<S>,
 {
     let args: T = deserialize::read(args)?;
-    Ok(Box::new(move |process| Box::pin(run(args, process.as_ref()))))
+    Ok(Box::new(move |process| {
+        Box::pin(async move {
+            let response = args.run(process.as_ref()).await?;
+            Ok(CallResponse { json: fields_of::<T, S>(&response)?, response: Some(Box::new(response)) })
+        })
+    }))
 }
 
 /// Does one, with its line before and after in the audit trail if it changes something.
@@ -131,7 +161,11 @@ pub(crate) async fn audited<T: Operation<Process>>(
 }
 
 async fn run<T: Operation<S>, S: Sync>(args: T, given: &S) -> Result<Map<String, Value>, Failure> {
-    match serde_json::to_value(args.run(given).await?) {
+    fields_of::<T, S>(&args.run(given).await?)
+}
+
+fn fields_of<T: Operation<S>, S>(response: &T::Response) -> Result<Map<String, Value>, Failure> {
+    match serde_json::to_value(response) {
         Ok(Value::Object(answer)) => Ok(answer),
         Ok(other) => Err(Failure::internal(format!("the answer of `{}` is no object: {other}", T::NAME))),
         Err(err) => Err(Failure::internal(format!("the answer of `{}` cannot be written: {err}", T::NAME))),

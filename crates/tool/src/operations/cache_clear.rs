@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
 use crate::image_build::cache;
+use jiff::Timestamp;
 
 /// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container
 /// uses stays.
@@ -25,7 +27,7 @@ pub(crate) struct CacheClear {
 
 /// The answer of `cache_clear`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Gone {
+pub(crate) struct CacheClearResponse {
     /// The purpose, when one was given and something went; else the names of what went.
     cleared: Vec<String>,
     detail: String,
@@ -35,9 +37,9 @@ pub(crate) struct Gone {
 
 impl Operation for CacheClear {
     const NAME: &'static str = "cache_clear";
-    type Answer = Gone;
+    type Response = CacheClearResponse;
 
-    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+    async fn run(self, cx: &Context) -> Result<CacheClearResponse, Failure> {
         let runtime = cx.runtime().await?;
         let dry_run = self.dry_run.unwrap_or(false);
         let own_names = vec![cx.config.run_code.image.clone()];
@@ -55,6 +57,17 @@ impl Operation for CacheClear {
             Some(purpose) if count > 0 => vec![purpose.to_string()],
             _ => cleared.iter().map(ToString::to_string).collect(),
         };
-        Ok(Gone { cleared, detail, kept, images })
+        Ok(CacheClearResponse { cleared, detail, kept, images })
+    }
+}
+
+impl Render for CacheClearResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let cleared = self.cleared.iter().map(|it| StyledText::new().symbol(Symbol::Success).plain(" ").name(it));
+        let kept = self
+            .kept
+            .iter()
+            .map(|it| StyledText::new().symbol(Symbol::Skipped).plain(format!(" {} kept: {}", it.image, it.reason)));
+        Document::default().and_lines(cleared.chain(kept)).then(self.detail.as_str()).timed_at_the_end()
     }
 }

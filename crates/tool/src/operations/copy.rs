@@ -17,11 +17,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
+use crate::humanize::{bytes, count};
 use crate::progress::Amount;
 use crate::resolve::{copyable, host_path};
 use crate::target::reach_running;
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// How often a copy tells how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +65,7 @@ pub(crate) struct CopyOut {
 
 /// The answer of both (containers.md 11.4).
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct CopyResponse {
     detail: &'static str,
     files: u64,
     dirs: u64,
@@ -72,13 +75,24 @@ pub(crate) struct Answer {
     container_path: ContainerPath,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
+    /// The container, as the caller named it.
+    #[serde(skip)]
+    container: Handle,
+    #[serde(skip)]
+    direction: Direction,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    In,
+    Out,
 }
 
 impl Operation for CopyIn {
     const NAME: &'static str = "copy_in";
-    type Answer = Answer;
+    type Response = CopyResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+    async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let host = copyable(&host_path(&self.host_path, cx), cx)?;
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
@@ -92,15 +106,15 @@ impl Operation for CopyIn {
             }
         };
         let copied = metered(cx, &meter, copy).await?;
-        Ok(answer(copied, warnings))
+        Ok(response(copied, warnings, self.container, Direction::In))
     }
 }
 
 impl Operation for CopyOut {
     const NAME: &'static str = "copy_out";
-    type Answer = Answer;
+    type Response = CopyResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answer, Failure> {
+    async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let host = target(&self.host_path, cx)?;
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
@@ -116,7 +130,7 @@ impl Operation for CopyOut {
             }
         };
         let copied = metered(cx, &meter, copy).await?;
-        Ok(answer(copied, warnings))
+        Ok(response(copied, warnings, self.container, Direction::Out))
     }
 }
 
@@ -148,9 +162,9 @@ async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<L
     }
 }
 
-fn answer(copied: Copied, warnings: Vec<Warning>) -> Answer {
+fn response(copied: Copied, warnings: Vec<Warning>, container: Handle, direction: Direction) -> CopyResponse {
     let moved = copied.moved;
-    Answer {
+    CopyResponse {
         detail: "Copied",
         files: moved.files,
         dirs: moved.dirs,
@@ -159,6 +173,8 @@ fn answer(copied: Copied, warnings: Vec<Warning>) -> Answer {
         host_path: copied.host_path,
         container_path: copied.container_path,
         warnings,
+        container,
+        direction,
     }
 }
 
@@ -199,5 +215,74 @@ fn target(text: &str, cx: &Context) -> Result<(HostPath, Option<String>), Failur
     match name {
         Some(_) => Ok((copyable(parent, cx)?, name)),
         None => Err(Failure::invalid("host_path", "it names no file")),
+    }
+}
+
+/// Parts of a copy that are named when they were left out.
+const SHOWN: usize = 5;
+
+impl Render for CopyResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let inside = format!("{}:{}", self.container, self.container_path);
+        let to = match self.direction {
+            Direction::In => inside,
+            Direction::Out => format!("{} from {inside}", self.host_path.display()),
+        };
+        let mut what = count(self.files, "file", "files");
+        if self.dirs > 0 {
+            what = format!("{what} and {}", count(self.dirs, "directory", "directories"));
+        }
+        let line = format!("copied {what} ({}) to {to}", bytes(self.bytes));
+        Document::line(line).and_lines(left_out(&self.skipped)).timed()
+    }
+}
+
+/// What was not copied: the first few, and how many there are.
+fn left_out(skipped: &[Skipped]) -> Vec<StyledText> {
+    let line = |words: String| StyledText::new().symbol(Symbol::Partial).plain(words);
+    let named = skipped.iter().take(SHOWN).map(|it| line(format!(" left out `{}`: {}", it.path, it.reason)));
+    let more = skipped.len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| line(format!(" left out {more} more; `--json` names them all")));
+    named.chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(direction: Direction) -> CopyResponse {
+        CopyResponse {
+            detail: "Copied",
+            files: 1,
+            dirs: 0,
+            bytes: 3,
+            skipped: Vec::new(),
+            host_path: "/h/zz".into(),
+            container_path: ContainerPath::parse("/tmp/zz").unwrap(),
+            warnings: Vec::new(),
+            container: Handle::parse("web").unwrap(),
+            direction,
+        }
+    }
+
+    #[test]
+    fn copies_say_how_much_and_where() {
+        let text = |it: &CopyResponse| crate::document::rendered(it, "2026-11-21T12:30:00Z");
+        insta::assert_snapshot!(text(&response(Direction::In)), @"copied 1 file (3 bytes) to web:/tmp/zz");
+        let skipped = vec![Skipped { path: "l".into(), reason: "the link leads out of the tree" }];
+        let tree = CopyResponse { files: 12, dirs: 2, bytes: 5000, skipped, ..response(Direction::Out) };
+        insta::assert_snapshot!(text(&tree), @r"
+        copied 12 files and 2 directories (4.9 KiB) to /h/zz from web:/tmp/zz
+        ! left out `l`: the link leads out of the tree
+        ");
+    }
+
+    #[test]
+    fn many_that_were_left_out_are_counted() {
+        let skipped: Vec<_> = (0..160).map(|it| Skipped { path: format!("l{it}"), reason: "a link" }).collect();
+        let lines = left_out(&skipped);
+        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[5].to_string(), "! left out 155 more; `--json` names them all");
+        assert_eq!(left_out(&skipped[..5]).len(), 5);
     }
 }

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::egress;
 use crate::failure::{Code, Failure};
 use crate::target::{Act, allowed};
+use jiff::Timestamp;
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -26,7 +28,7 @@ pub(crate) struct CreateNetwork {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Made {
+pub(crate) struct CreateNetworkResponse {
     network: String,
     network_id: String,
     created: bool,
@@ -36,9 +38,9 @@ pub(crate) struct Made {
 
 impl Operation for CreateNetwork {
     const NAME: &'static str = "create_network";
-    type Answer = Made;
+    type Response = CreateNetworkResponse;
 
-    async fn run(self, cx: &Context) -> Result<Made, Failure> {
+    async fn run(self, cx: &Context) -> Result<CreateNetworkResponse, Failure> {
         let (session, internal) = (cx.call.session.to_string(), self.internal.unwrap_or(false));
         nobodys(cx, &self.name)?;
         if !internal {
@@ -49,7 +51,13 @@ impl Operation for CreateNetwork {
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Act::Use)?;
         let detail = if created { "Created" } else { "It exists already" };
-        Ok(Made { network: network.name, network_id: network.id, created, internal: network.internal, detail })
+        Ok(CreateNetworkResponse {
+            network: network.name,
+            network_id: network.id,
+            created,
+            internal: network.internal,
+            detail,
+        })
     }
 }
 
@@ -74,6 +82,17 @@ fn leads_out(cx: &Context) -> Result<(), Failure> {
             .hint("say `internal: true`"));
     }
     egress::open(cx, "and this network would be one").map_err(|failure| failure.hint("say `internal: true`"))
+}
+
+impl Render for CreateNetworkResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let outcome = match (self.created, self.internal) {
+            (true, true) => " created, without a way out",
+            (true, false) => " created",
+            (false, _) => " was there already",
+        };
+        Document::line(StyledText::new().name(&self.network).plain(outcome)).timed()
+    }
 }
 
 #[cfg(test)]

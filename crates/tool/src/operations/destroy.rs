@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, optional, word};
 use crate::failure::{Code, Failure};
-use crate::removal::removing;
+use crate::removal::{removing, saved_lines};
 use crate::target::{Act, allowed, reach};
 use crate::warning::{Warning, to_review};
+use jiff::Timestamp;
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -37,7 +39,7 @@ pub(crate) struct Destroy {
 
 /// The answer (containers.md 14.3).
 #[derive(Debug, Serialize)]
-pub(crate) struct Destroyed {
+pub(crate) struct DestroyResponse {
     container: ContainerName,
     detail: &'static str,
     already_gone: bool,
@@ -54,9 +56,9 @@ pub(super) const FORGOTTEN: &str = "Forgotten: it was adopted, and is left as it
 
 impl Operation for Destroy {
     const NAME: &'static str = "destroy";
-    type Answer = Destroyed;
+    type Response = DestroyResponse;
 
-    async fn run(self, cx: &Context) -> Result<Destroyed, Failure> {
+    async fn run(self, cx: &Context) -> Result<DestroyResponse, Failure> {
         let store = cx.store()?;
         let removing = removing(cx, self.discard.unwrap_or(false), self.force.unwrap_or(false))?;
         reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
@@ -126,12 +128,12 @@ fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) ->
     }
 }
 
-fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> Destroyed {
+fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> DestroyResponse {
     let Removed { already_gone, saved, review, forgotten } = removed;
-    let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
+    let detail = if forgotten { FORGOTTEN } else { "DestroyResponse" };
     let warnings = to_review(&review).into_iter().collect();
     let review = review.findings;
-    Destroyed { container, detail, already_gone, saved, review, compose_project, warnings }
+    DestroyResponse { container, detail, already_gone, saved, review, compose_project, warnings }
 }
 
 /// `force` of an agent does not reach a container that the person adopted.
@@ -141,6 +143,28 @@ fn adopted_stays(container: &ContainerName) -> Warning {
          and `coracle destroy {container} --force`"
     );
     Warning::new("adopted_stays", message)
+}
+
+impl Render for DestroyResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let outcome = outcome(self.already_gone, self.detail);
+        let stack = self.compose_project.as_ref().map(|it| format!(", with the services of the stack {it}"));
+        let line = StyledText::new().name(&self.container).plain(format!(" {outcome}{}", optional(stack)));
+        let review = self.review.iter().map(|it| {
+            let place = format!(" {} ({})", it.path.display(), word(it.change));
+            StyledText::from("  ").doubtful("review").plain(place)
+        });
+        Document::line(line).and_lines(saved_lines(&self.saved)).and_lines(review).timed()
+    }
+}
+
+/// What became of a container, for its line.
+pub(super) fn outcome(already_gone: bool, detail: &str) -> &'static str {
+    match detail {
+        _ if already_gone => "was gone already",
+        FORGOTTEN => "is forgotten: it was adopted, and is left as it is",
+        _ => "destroyed",
+    }
 }
 
 #[cfg(test)]
@@ -179,5 +203,16 @@ pub(super) mod tests {
         let gone = Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
         assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
+    }
+
+    #[test]
+    fn an_end_is_one_line() {
+        let (container, detail) = (ContainerName::parse("web").unwrap(), "Destroyed");
+        let (saved, review, compose_project, warnings) = Default::default();
+        let mut gone =
+            DestroyResponse { container, detail, already_gone: false, saved, review, compose_project, warnings };
+        assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web destroyed");
+        gone.already_gone = true;
+        assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web was gone already");
     }
 }

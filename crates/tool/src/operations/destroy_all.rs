@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::{Code, Failure};
-use crate::operations::destroy::FORGOTTEN;
-use crate::removal::removing;
+use crate::operations::destroy::{FORGOTTEN, outcome};
+use crate::removal::{removing, saved_lines};
 use crate::warning::Warning;
 use crate::warning::to_review;
+use jiff::Timestamp;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -43,16 +45,16 @@ enum Scope {
 
 /// The answer (containers.md 14.5).
 #[derive(Debug, Serialize)]
-pub(crate) struct AllDestroyed {
+pub(crate) struct DestroyAllResponse {
     destroyed: usize,
-    results: Vec<One>,
+    results: Vec<DestroyResult>,
     networks_removed: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
-struct One {
+struct DestroyResult {
     success: bool,
     container: String,
     detail: &'static str,
@@ -71,9 +73,9 @@ struct One {
 
 impl Operation for DestroyAll {
     const NAME: &'static str = "destroy_all";
-    type Answer = AllDestroyed;
+    type Response = DestroyAllResponse;
 
-    async fn run(self, cx: &Context) -> Result<AllDestroyed, Failure> {
+    async fn run(self, cx: &Context) -> Result<DestroyAllResponse, Failure> {
         if self.confirm != Some(true) {
             let message = "`confirm` must be true to destroy all containers";
             return Err(Failure::new(Code::ConfirmRequired, message).hint("call again with `confirm: true`"));
@@ -101,7 +103,7 @@ pub(super) async fn all(
     meant: impl Fn(&ContainerEntry) -> bool,
     unused: impl Fn(&OwnNetwork) -> bool,
     (persistent_too, removing): (bool, &RemoveOptions<'_>),
-) -> Result<AllDestroyed, Failure> {
+) -> Result<DestroyAllResponse, Failure> {
     let store = cx.store()?;
     reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
     let mut results = Vec::new();
@@ -111,7 +113,7 @@ pub(super) async fn all(
     for it in listed.into_iter().filter(|it| meant(it)) {
         let kept = it.record.persistent && !persistent_too;
         results.push(match kept {
-            true => One { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
+            true => DestroyResult { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
             false => destroy(cx, &store, &it, removing).await,
         });
     }
@@ -119,7 +121,7 @@ pub(super) async fn all(
     let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
     let failed = results.iter().filter(|it| !it.success).count();
     let networks_removed = drop_networks(cx.engines(), &store, unused).await?;
-    let answer = AllDestroyed { destroyed, results, networks_removed, warnings };
+    let answer = DestroyAllResponse { destroyed, results, networks_removed, warnings };
     if failed == 0 {
         return Ok(answer);
     }
@@ -132,7 +134,7 @@ pub(super) async fn all(
         .hint("`results` say why; the next call goes on from there"))
 }
 
-async fn destroy(cx: &Context, store: &Store, it: &ContainerEntry, removing: &RemoveOptions<'_>) -> One {
+async fn destroy(cx: &Context, store: &Store, it: &ContainerEntry, removing: &RemoveOptions<'_>) -> DestroyResult {
     let done = async {
         let runtime = cx.runtime_for(it.record.engine, &it.record.endpoint)?;
         Ok::<_, Failure>(coracle_lifecycle::destroy(&*runtime, store, &it.record, removing).await?)
@@ -140,14 +142,14 @@ async fn destroy(cx: &Context, store: &Store, it: &ContainerEntry, removing: &Re
     one(it, done.await)
 }
 
-fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> One {
+fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> DestroyResult {
     let name = it.record.name.to_string();
     let (detail, Destroyed { saved, review, forgotten, .. }, failure) = match done {
         Ok(done) if done.forgotten => (FORGOTTEN, done, None),
         Ok(done) => ("Destroyed", done, None),
         Err(failure) => ("Not destroyed", Destroyed::gone(), Some(failure)),
     };
-    One {
+    DestroyResult {
         success: failure.is_none(),
         warning: of(&name, &review),
         container: name,
@@ -165,6 +167,27 @@ fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> One {
 fn of(name: &str, review: &Review) -> Option<Warning> {
     let warning = to_review(review)?;
     Some(Warning::new(warning.code, format!("`{name}`: {}", warning.message)))
+}
+
+impl Render for DestroyAllResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        if self.results.is_empty() && self.networks_removed.is_empty() {
+            return Document::line("no containers to destroy").timed_at_the_end();
+        }
+        let lines = self.results.iter().flat_map(|it| {
+            let (mark, outcome) = match it.kept {
+                true => (Symbol::Skipped, "kept: it is persistent"),
+                false => (Symbol::Success, outcome(false, it.detail)),
+            };
+            let line = StyledText::new().symbol(mark).plain(" ").name(&it.container).plain(format!(" {outcome}"));
+            [line].into_iter().chain(saved_lines(&it.saved))
+        });
+        let networks = self
+            .networks_removed
+            .iter()
+            .map(|it| StyledText::new().symbol(Symbol::Success).plain(" network ").name(it).plain(" removed"));
+        Document::default().and_lines(lines.chain(networks)).timed_at_the_end()
+    }
 }
 
 #[cfg(test)]
@@ -194,5 +217,31 @@ mod tests {
         assert!(of("web", &Review::default()).is_none());
         let cut = of("web", &Review { more: true, ..Review::default() }).unwrap();
         assert!(cut.code == "review" && cut.message.starts_with("`web`: 0 places"), "{}", cut.message);
+    }
+
+    #[test]
+    fn each_container_has_its_line() {
+        let result = |name: &str, kept, detail| DestroyResult {
+            success: true,
+            container: name.into(),
+            detail,
+            kept,
+            saved: Vec::new(),
+            review: Vec::new(),
+            error: None,
+            code: None,
+            forgotten: false,
+            warning: None,
+        };
+        let results = vec![result("a", false, "Destroyed"), result("b", true, ""), result("c", false, FORGOTTEN)];
+        let (networks_removed, warnings) = Default::default();
+        let mut all = DestroyAllResponse { destroyed: 1, results, networks_removed, warnings };
+        insta::assert_snapshot!(crate::document::rendered(&all, "2026-11-21T12:30:00Z"), @r"
+        ✓ a destroyed
+        – b kept: it is persistent
+        ✓ c is forgotten: it was adopted, and is left as it is
+        ");
+        all.results.clear();
+        assert_eq!(crate::document::rendered(&all, "2026-11-21T12:30:00Z"), "no containers to destroy");
     }
 }

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::suggest;
 use crate::target::{Act, allowed};
+use jiff::Timestamp;
 
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -25,7 +27,7 @@ pub(crate) struct DestroyNetwork {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Gone {
+pub(crate) struct DestroyNetworkResponse {
     network: String,
     removed: bool,
     detail: &'static str,
@@ -33,14 +35,14 @@ pub(crate) struct Gone {
 
 impl Operation for DestroyNetwork {
     const NAME: &'static str = "destroy_network";
-    type Answer = Gone;
+    type Response = DestroyNetworkResponse;
 
-    async fn run(self, cx: &Context) -> Result<Gone, Failure> {
+    async fn run(self, cx: &Context) -> Result<DestroyNetworkResponse, Failure> {
         let store = cx.store()?;
         let network = self.name.to_string();
         let Some((runtime, found)) = reach(cx, &store, &self.name).await? else {
             return match store.network_destroyed(&self.name).map_err(Error::from)? {
-                true => Ok(Gone { network, removed: false, detail: "It was gone already" }),
+                true => Ok(DestroyNetworkResponse { network, removed: false, detail: "It was gone already" }),
                 false => {
                     let known = coracle_lifecycle::networks(cx.engines(), &store).await.unwrap_or_default();
                     let seen = |it: &OwnNetwork| {
@@ -55,7 +57,7 @@ impl Operation for DestroyNetwork {
         };
         allowed(cx, found.session.as_deref().unwrap_or_default(), &network, Act::Destroy)?;
         coracle_lifecycle::destroy_network(&*runtime, &store, &found).await?;
-        Ok(Gone { network, removed: true, detail: "Removed" })
+        Ok(DestroyNetworkResponse { network, removed: true, detail: "Removed" })
     }
 }
 
@@ -79,4 +81,11 @@ async fn reach(
         }
     }
     Ok(None)
+}
+
+impl Render for DestroyNetworkResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let outcome = if self.removed { " removed" } else { " was gone already" };
+        Document::line(StyledText::new().name(&self.network).plain(outcome)).timed()
+    }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::create::{Answered, Origin, create};
+use crate::create::{CreateResponse, Origin, create};
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
@@ -29,9 +29,9 @@ impl OriginField for OfContainer {
 
 impl Operation for WithOrigin<OfContainer> {
     const NAME: &'static str = "fork";
-    type Answer = Answered;
+    type Response = CreateResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+    async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         self.create.check(cx)?;
         let ready = ensure_ready(cx).await?;
         let source = Source::reach(cx, &self.origin).await?;

@@ -1,14 +1,17 @@
 //! `images`: what is kept for the next containers (containers.md 8.9).
 
-use coracle_images::cache::Listed;
+use coracle_images::cache::Listed as CachedImage;
 use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render, optional};
 use crate::failure::Failure;
+use crate::humanize::{ago, bytes};
 use crate::image_build::cache;
+use jiff::Timestamp;
 
 /// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,20 +25,80 @@ pub(crate) struct Images {
 
 /// The answer of `images`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Kept {
-    images: Vec<Listed>,
+pub(crate) struct ImagesResponse {
+    images: Vec<CachedImage>,
     count: usize,
 }
 
 impl Operation for Images {
     const NAME: &'static str = "images";
     const ACTS: bool = false;
-    type Answer = Kept;
+    type Response = ImagesResponse;
 
-    async fn run(self, cx: &Context) -> Result<Kept, Failure> {
+    async fn run(self, cx: &Context) -> Result<ImagesResponse, Failure> {
         let runtime = cx.runtime().await?;
         let mut images = cache(cx, &cx.store()?)?.list(&*runtime).await?;
         images.retain(|it| self.purpose.is_none() || it.purpose == self.purpose);
-        Ok(Kept { count: images.len(), images })
+        Ok(ImagesResponse { count: images.len(), images })
+    }
+}
+
+const COLUMNS: [Column; 6] = [
+    Column::flexible("IMAGE"),
+    Column::fixed("PURPOSE").or_left_out(2),
+    Column::flexible("BASE").or_left_out(1),
+    Column::fixed("SIZE"),
+    Column::fixed("CREATED").or_left_out(3),
+    Column::fixed("IN USE").or_left_out(4),
+];
+
+impl Render for ImagesResponse {
+    fn render(&self, now: Timestamp) -> Document {
+        let row = |it: &CachedImage| {
+            let (purpose, base) = (optional(it.purpose.as_ref()), optional(it.base.as_ref()));
+            let (size, created) = (bytes(it.size_bytes), ago(&it.created, now));
+            let in_use = if it.in_use { "yes" } else { "no" };
+            vec![it.image.to_string().into(), purpose.into(), base.into(), size.into(), created.into(), in_use.into()]
+        };
+        match self.images.as_slice() {
+            [] => Document::line("no images are kept; `coracle create --purpose python` makes one"),
+            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{ImageId, ImageRef};
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::document::rendered;
+
+    #[test]
+    fn cached_images_are_a_table() {
+        let image = |image: &str, size_bytes, created: &str| CachedImage {
+            image: ImageRef::parse(image).unwrap(),
+            image_id: ImageId::parse(format!("sha256:{}", "0".repeat(64))).unwrap(),
+            purpose: None,
+            key: None,
+            base: None,
+            size_bytes,
+            created: created.into(),
+            in_use: false,
+        };
+        let python = CachedImage {
+            purpose: Some(Purpose::parse("python").unwrap()),
+            base: Some(ImageRef::parse("python:3.12-slim").unwrap()),
+            in_use: true,
+            ..image("coracle-cache:python-0123456789abcdef", 512_000_000, "2026-11-21T10:00:00Z")
+        };
+        let base = image("coracle-base:debian-bookworm-amd64", 251_000_000, "2026-11-20T12:30:00Z");
+        let cached = ImagesResponse { images: vec![python, base], count: 2 };
+        assert_snapshot!(rendered(&cached, "2026-11-21T12:30:00Z"), @r"
+        IMAGE                                  PURPOSE  BASE              SIZE       CREATED   IN USE
+        coracle-cache:python-0123456789abcdef  python   python:3.12-slim  488.3 MiB  2 h ago   yes
+        coracle-base:debian-bookworm-amd64                                239.4 MiB  24 h ago  no
+        ");
     }
 }

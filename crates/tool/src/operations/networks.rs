@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
+use crate::humanize::ago;
+use jiff::Timestamp;
 
 /// List the networks of this session, and those of others that it may see, with the containers on them.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -17,13 +20,13 @@ pub(crate) struct Networks {}
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Listing {
-    networks: Vec<Row>,
+pub(crate) struct NetworksResponse {
+    networks: Vec<NetworkRow>,
     count: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct NetworkRow {
     name: String,
     network_id: String,
     created: String,
@@ -36,20 +39,20 @@ struct Row {
 impl Operation for Networks {
     const NAME: &'static str = "networks";
     const ACTS: bool = false;
-    type Answer = Listing;
+    type Response = NetworksResponse;
 
-    async fn run(self, cx: &Context) -> Result<Listing, Failure> {
+    async fn run(self, cx: &Context) -> Result<NetworksResponse, Failure> {
         let all = cx.cross_session() != CrossSession::None;
         let seen = |it: &OwnNetwork| all || it.session.as_deref() == Some(cx.call.session.as_str());
         let found = coracle_lifecycle::networks(cx.engines(), &cx.store()?).await?;
         let mut networks: Vec<_> = found.into_iter().filter(seen).map(row).collect();
         networks.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Listing { count: networks.len(), networks })
+        Ok(NetworksResponse { count: networks.len(), networks })
     }
 }
 
-fn row(it: OwnNetwork) -> Row {
-    Row {
+fn row(it: OwnNetwork) -> NetworkRow {
+    NetworkRow {
         name: it.name,
         network_id: it.id,
         created: it.created,
@@ -57,5 +60,64 @@ fn row(it: OwnNetwork) -> Row {
         session: it.session,
         containers: it.containers,
         compose_project: it.project,
+    }
+}
+
+const COLUMNS: [Column; 5] = [
+    Column::flexible("NETWORK"),
+    Column::fixed("INTERNET"),
+    Column::flexible("CONTAINERS"),
+    Column::fixed("CREATED").or_left_out(1),
+    Column::flexible("OWNER").or_left_out(2),
+];
+
+impl Render for NetworksResponse {
+    fn render(&self, now: Timestamp) -> Document {
+        let row = |it: &NetworkRow| {
+            let owner = match &it.compose_project {
+                Some(project) => format!("stack {project}"),
+                None => it.session.clone().unwrap_or_default(),
+            };
+            let internet = if it.internal { "no" } else { "yes" };
+            let (members, created) = (it.containers.join(", "), ago(&it.created, now));
+            vec![it.name.as_str().into(), internet.into(), members.into(), created.into(), owner.into()]
+        };
+        match self.networks.as_slice() {
+            [] => Document::line("no networks; `coracle create-network NAME` makes one"),
+            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::document::rendered;
+
+    #[test]
+    fn networks_are_a_table() {
+        let network = |name: &str, internal, containers: &[&str], created: &str| NetworkRow {
+            name: name.into(),
+            network_id: String::new(),
+            created: created.into(),
+            internal,
+            session: Some("default".into()),
+            containers: containers.iter().map(|it| (*it).to_owned()).collect(),
+            compose_project: None,
+        };
+        let shop = NetworkRow {
+            compose_project: Some(ProjectName::parse("shop").unwrap()),
+            ..network("shop_default", true, &[], "2026-11-21T12:29:30Z")
+        };
+        let networks = vec![network("team", false, &["web", "db"], "2026-11-21T10:00:00Z"), shop];
+        assert_snapshot!(rendered(&NetworksResponse { networks, count: 2 }, "2026-11-21T12:30:00Z"), @r"
+        NETWORK       INTERNET  CONTAINERS  CREATED   OWNER
+        team          yes       web, db     2 h ago   default
+        shop_default  no                    just now  stack shop
+        ");
+        let none = NetworksResponse { networks: vec![], count: 0 };
+        assert_snapshot!(rendered(&none, "2026-11-21T12:30:00Z"), @"no networks; `coracle create-network NAME` makes one");
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::preflight::{Verdict, renewed};
+use crate::preflight::{PreflightResponse, renewed};
 
 /// Check whether containers can be made here, and what to do if not. Reads and never changes anything.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,9 +22,9 @@ impl Operation for Preflight {
     const NAME: &'static str = "preflight";
     const ACTS: bool = false;
     const DIAGNOSES: bool = true;
-    type Answer = Verdict;
+    type Response = PreflightResponse;
 
-    async fn run(self, cx: &Context) -> Result<Verdict, Failure> {
+    async fn run(self, cx: &Context) -> Result<PreflightResponse, Failure> {
         Ok(renewed(cx).await)
     }
 }

@@ -11,7 +11,9 @@ use crate::arg_types::Seconds;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render, StyledText, word};
 use crate::failure::Failure;
+use crate::humanize::bytes;
 use crate::image_build::cache;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
@@ -48,15 +50,15 @@ const USUAL: [Kind; 7] =
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Pruned {
+pub(crate) struct PruneResponse {
     dry_run: bool,
-    items: Vec<Item>,
+    items: Vec<PrunedItem>,
     reclaimed_bytes: u64,
-    kept: Vec<Kept>,
+    kept: Vec<KeptItem>,
 }
 
 #[derive(Debug, Serialize)]
-struct Item {
+struct PrunedItem {
     kind: Kind,
     name: String,
     id: Option<String>,
@@ -67,7 +69,7 @@ struct Item {
 }
 
 #[derive(Debug, Serialize)]
-struct Kept {
+struct KeptItem {
     kind: Kind,
     name: String,
     id: Option<String>,
@@ -76,14 +78,14 @@ struct Kept {
 
 impl Operation for PruneAll {
     const NAME: &'static str = "prune";
-    type Answer = Pruned;
+    type Response = PruneResponse;
 
-    async fn run(self, cx: &Context) -> Result<Pruned, Failure> {
+    async fn run(self, cx: &Context) -> Result<PruneResponse, Failure> {
         let mut pruning = Pruning {
             cx,
             kinds: self.kinds.unwrap_or_else(|| USUAL.to_vec()),
             older_than: self.older_than.unwrap_or(Seconds::new(0)),
-            answer: Pruned {
+            answer: PruneResponse {
                 dry_run: self.dry_run.unwrap_or(true),
                 items: Vec::new(),
                 reclaimed_bytes: 0,
@@ -101,7 +103,7 @@ struct Pruning<'a> {
     cx: &'a Context,
     kinds: Vec<Kind>,
     older_than: Seconds,
-    answer: Pruned,
+    answer: PruneResponse,
 }
 
 impl Pruning<'_> {
@@ -116,10 +118,10 @@ impl Pruning<'_> {
     }
 
     fn keep(&mut self, kind: Kind, name: String, id: Option<String>, reason: impl Into<String>) {
-        self.answer.kept.push(Kept { kind, name, id, reason: reason.into() });
+        self.answer.kept.push(KeptItem { kind, name, id, reason: reason.into() });
     }
 
-    fn tell(&mut self, item: Item) {
+    fn report(&mut self, item: PrunedItem) {
         if item.removed || (self.answer.dry_run && item.error.is_none()) {
             self.answer.reclaimed_bytes += item.bytes.unwrap_or(0);
         }
@@ -158,7 +160,7 @@ impl Pruning<'_> {
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);
             let PruneItem { name, id, reason, bytes, .. } = it;
-            self.tell(Item { kind, name, id, reason, bytes, removed: done, error });
+            self.report(PrunedItem { kind, name, id, reason, bytes, removed: done, error });
         }
         Ok(())
     }
@@ -186,7 +188,7 @@ impl Pruning<'_> {
         let dry_run = self.answer.dry_run;
         let saves = if dry_run { store.saves_before(before) } else { store.forget_saved(before) };
         for it in saves.map_err(Error::from)? {
-            self.tell(Item {
+            self.report(PrunedItem {
                 kind: Kind::Saved,
                 name: format!("{}/{}", it.name, it.time),
                 id: None,
@@ -263,7 +265,7 @@ impl Pruning<'_> {
                 Err(err) => error = Some(Failure::from(err).into_inner().message),
             }
         }
-        self.tell(Item { kind, name, id: Some(id.to_string()), reason, bytes: Some(size), removed, error });
+        self.report(PrunedItem { kind, name, id: Some(id.to_string()), reason, bytes: Some(size), removed, error });
         Ok(())
     }
 }
@@ -275,5 +277,63 @@ fn kind(it: PruneKind) -> Kind {
         PruneKind::Volumes => Kind::Volumes,
         PruneKind::Records => Kind::Records,
         PruneKind::Temporary => Kind::Temporary,
+    }
+}
+
+const COLUMNS: [Column; 4] =
+    [Column::fixed("KIND"), Column::flexible("NAME"), Column::fixed("SIZE").or_left_out(1), Column::flexible("WHY")];
+
+impl Render for PruneResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let kept = match self.kept.len() {
+            0 => String::new(),
+            kept => format!("; {kept} kept, `--json` says why"),
+        };
+        if self.items.is_empty() {
+            return Document::line(format!("nothing to prune{kept}")).timed_at_the_end();
+        }
+        let row = |it: &PrunedItem| {
+            let reason = match &it.error {
+                None => it.reason.as_str().into(),
+                Some(error) => StyledText::new().bad("stays").plain(format!(": {error}")),
+            };
+            let size = it.bytes.map(bytes).unwrap_or_default();
+            vec![word(it.kind).into(), it.name.as_str().into(), size.into(), reason]
+        };
+        let freed = bytes(self.reclaimed_bytes);
+        let total = match self.dry_run {
+            true => format!("{freed} would be freed{kept}; `--dry-run=false` removes it"),
+            false => format!("{freed} freed{kept}"),
+        };
+        Document::table(&COLUMNS, self.items.iter().map(row).collect()).then(total).timed_at_the_end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unused_resources_are_a_table_with_reasons() {
+        let item = |kind, bytes, error: Option<&str>| PrunedItem {
+            kind,
+            name: "x".into(),
+            id: None,
+            reason: "it is unused".into(),
+            bytes,
+            removed: false,
+            error: error.map(str::to_owned),
+        };
+        let items = vec![item(Kind::Containers, Some(1 << 20), None), item(Kind::Networks, None, Some("it is used"))];
+        let kept = vec![KeptItem { kind: Kind::Images, name: String::new(), id: None, reason: String::new() }];
+        let pruned = PruneResponse { dry_run: true, items, reclaimed_bytes: 1 << 20, kept };
+        insta::assert_snapshot!(crate::document::rendered(&pruned, "2026-11-21T12:30:00Z"), @r"
+        KIND        NAME  SIZE   WHY
+        containers  x     1 MiB  it is unused
+        networks    x            stays: it is used
+        1 MiB would be freed; 1 kept, `--json` says why; `--dry-run=false` removes it
+        ");
+        let none = PruneResponse { dry_run: true, items: vec![], reclaimed_bytes: 0, kept: vec![] };
+        assert_eq!(crate::document::rendered(&none, "2026-11-21T12:30:00Z"), "nothing to prune");
     }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::create::{Answered, Origin, create};
+use crate::create::{CreateResponse, Origin, create};
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::preflight::ensure_ready;
@@ -31,9 +31,9 @@ impl OriginField for OfSnapshot {
 
 impl Operation for WithOrigin<OfSnapshot> {
     const NAME: &'static str = "restore";
-    type Answer = Answered;
+    type Response = CreateResponse;
 
-    async fn run(self, cx: &Context) -> Result<Answered, Failure> {
+    async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         self.create.check(cx)?;
         let ready = ensure_ready(cx).await?;
         let snapshot = snapshots(cx, &cx.store()?)?.find(&*ready.runtime, &self.origin).await?;

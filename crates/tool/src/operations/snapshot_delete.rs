@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::humanize::bytes;
 use crate::snapshot::{named, snapshots};
 use crate::target::may_use_snapshot;
+use jiff::Timestamp;
 
 /// Remove a snapshot that no container is made of.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -25,7 +28,7 @@ pub(crate) struct SnapshotDelete {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Deleted {
+pub(crate) struct SnapshotDeleteResponse {
     snapshot: SnapshotName,
     detail: &'static str,
     reclaimed_bytes: u64,
@@ -33,15 +36,39 @@ pub(crate) struct Deleted {
 
 impl Operation for SnapshotDelete {
     const NAME: &'static str = "snapshot_delete";
-    type Answer = Deleted;
+    type Response = SnapshotDeleteResponse;
 
-    async fn run(self, cx: &Context) -> Result<Deleted, Failure> {
+    async fn run(self, cx: &Context) -> Result<SnapshotDeleteResponse, Failure> {
         let name = named(self.snapshot, self.name)?;
         let runtime = cx.runtime().await?;
         let snapshots = snapshots(cx, &cx.store()?)?;
         let snapshot = snapshots.find(&*runtime, &name).await?;
         may_use_snapshot(cx, &snapshot)?;
         snapshots.delete(&*runtime, &snapshot).await?;
-        Ok(Deleted { snapshot: snapshot.name, detail: "Deleted", reclaimed_bytes: snapshot.own_bytes })
+        Ok(SnapshotDeleteResponse {
+            snapshot: snapshot.name,
+            detail: "SnapshotDeleteResponse",
+            reclaimed_bytes: snapshot.own_bytes,
+        })
+    }
+}
+
+impl Render for SnapshotDeleteResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let freed = bytes(self.reclaimed_bytes);
+        Document::line(StyledText::new().name(&self.snapshot).plain(format!(" deleted, {freed} of its own"))).timed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::rendered;
+
+    #[test]
+    fn a_deletion_says_what_it_freed() {
+        let snapshot = SnapshotName::parse("base").unwrap();
+        let deleted = SnapshotDeleteResponse { snapshot, detail: "Deleted", reclaimed_bytes: 2048 };
+        assert_eq!(rendered(&deleted, "2026-11-21T12:30:00Z"), "base deleted, 2 KiB of its own");
     }
 }

@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
+use crate::humanize::{ago, bytes};
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
+use jiff::Timestamp;
 
 /// List the snapshots there are, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -18,13 +21,13 @@ pub(crate) struct Snapshots {}
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Listing {
-    snapshots: Vec<Listed>,
+pub(crate) struct SnapshotsResponse {
+    snapshots: Vec<SnapshotRow>,
     count: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct SnapshotRow {
     name: SnapshotName,
     image: String,
     image_id: String,
@@ -38,18 +41,18 @@ struct Listed {
 impl Operation for Snapshots {
     const NAME: &'static str = "snapshots";
     const ACTS: bool = false;
-    type Answer = Listing;
+    type Response = SnapshotsResponse;
 
-    async fn run(self, cx: &Context) -> Result<Listing, Failure> {
+    async fn run(self, cx: &Context) -> Result<SnapshotsResponse, Failure> {
         let runtime = cx.runtime().await?;
         let mut all = snapshots(cx, &cx.store()?)?.list(&*runtime).await?;
         all.retain(|it| may_use_snapshot(cx, &it.snapshot).is_ok());
-        Ok(Listing { count: all.len(), snapshots: all.into_iter().map(listed).collect() })
+        Ok(SnapshotsResponse { count: all.len(), snapshots: all.into_iter().map(snapshot_row).collect() })
     }
 }
 
-fn listed(Used { snapshot: it, by }: Used) -> Listed {
-    Listed {
+fn snapshot_row(Used { snapshot: it, by }: Used) -> SnapshotRow {
+    SnapshotRow {
         image: it.reference.to_string(),
         image_id: it.image.id.to_string(),
         created: it.created.to_string(),
@@ -58,5 +61,62 @@ fn listed(Used { snapshot: it, by }: Used) -> Listed {
         purpose: it.of.purpose.map(|it| it.to_string()),
         in_use: !by.is_empty(),
         name: it.name,
+    }
+}
+
+const COLUMNS: [Column; 6] = [
+    Column::flexible("SNAPSHOT"),
+    Column::flexible("CONTAINER"),
+    Column::fixed("PURPOSE").or_left_out(1),
+    Column::fixed("SIZE"),
+    Column::fixed("CREATED").or_left_out(2),
+    Column::fixed("IN USE").or_left_out(3),
+];
+
+impl Render for SnapshotsResponse {
+    fn render(&self, now: Timestamp) -> Document {
+        let row = |it: &SnapshotRow| {
+            let (purpose, in_use) = (it.purpose.clone().unwrap_or_default(), if it.in_use { "yes" } else { "no" });
+            let (size, created) = (bytes(it.size_bytes), ago(&it.created, now));
+            let (name, container) = (it.name.to_string(), it.container.clone());
+            vec![name.into(), container.into(), purpose.into(), size.into(), created.into(), in_use.into()]
+        };
+        match self.snapshots.as_slice() {
+            [] => Document::line("no snapshots; `coracle snapshot CONTAINER NAME` makes one"),
+            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::document::rendered;
+
+    #[test]
+    fn snapshots_are_a_table() {
+        let snapshot = |name: &str, purpose: Option<&str>, size_bytes, created: &str| SnapshotRow {
+            name: SnapshotName::parse(name).unwrap(),
+            image: String::new(),
+            image_id: String::new(),
+            created: created.into(),
+            size_bytes,
+            container: "web".into(),
+            purpose: purpose.map(str::to_owned),
+            in_use: purpose.is_some(),
+        };
+        let snapshots = vec![
+            snapshot("base", Some("python"), 1_048_576, "2026-11-21T10:00:00Z"),
+            snapshot("fork-012345abcdef", None, 1024, "2026-11-20T12:30:00Z"),
+        ];
+        assert_snapshot!(rendered(&SnapshotsResponse { snapshots, count: 2 }, "2026-11-21T12:30:00Z"), @r"
+        SNAPSHOT           CONTAINER  PURPOSE  SIZE   CREATED   IN USE
+        base               web        python   1 MiB  2 h ago   yes
+        fork-012345abcdef  web                 1 KiB  24 h ago  no
+        ");
+        let none = SnapshotsResponse { snapshots: vec![], count: 0 };
+        assert!(rendered(&none, "2026-11-21T12:30:00Z").starts_with("no snapshots"));
     }
 }

@@ -14,11 +14,14 @@ use serde_json::{Value, json};
 use crate::arg_types::Name;
 use crate::commands::running;
 use crate::context::Context;
-use crate::create::LimitsAnswer;
+use crate::create::{LimitsAnswer, ServiceState, failed_steps, ports, services};
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, joined, optional, word};
 use crate::failure::Failure;
+use crate::humanize::{ago, bytes, count, until_expiry};
 use crate::target::{Act, reach};
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,7 +40,7 @@ pub(crate) struct StatusOf {
 
 /// The answer (containers.md 14.2).
 #[derive(Debug, Serialize)]
-pub(crate) struct Known {
+pub(crate) struct StatusResponse {
     container: String,
     container_id: Option<String>,
     id: Option<String>,
@@ -49,6 +52,9 @@ pub(crate) struct Known {
     /// Not of a service: nothing is remembered of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<Value>,
+    /// The record that `metadata` is made from.
+    #[serde(skip)]
+    record: Option<Box<Record>>,
     exit_code: Option<i64>,
     oom_killed: bool,
     exec_user: Option<Ids>,
@@ -90,13 +96,15 @@ struct HealthAnswer {
 impl Operation for StatusOf {
     const NAME: &'static str = "status";
     const ACTS: bool = false;
-    type Answer = Known;
+    type Response = StatusResponse;
 
-    async fn run(self, cx: &Context) -> Result<Known, Failure> {
+    async fn run(self, cx: &Context) -> Result<StatusResponse, Failure> {
         let found = reach(cx, &self.container, Act::Look).await?;
         let (runtime, record, container) = (found.runtime, found.record, found.container);
         let metadata = metadata(&record)?;
-        let metadata = matches!(record.role, Role::Primary | Role::Adopted).then_some(metadata);
+        let is_shown = matches!(record.role, Role::Primary | Role::Adopted);
+        let metadata = is_shown.then_some(metadata);
+        let shown_record = is_shown.then(|| Box::new(record.clone()));
         let compose_services = match &record.compose_project {
             Some(project) => Some(coracle_compose::services(&*runtime, project).await?),
             None => None,
@@ -121,7 +129,7 @@ impl Operation for StatusOf {
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
         let warnings = crate::warning::to_review(&review).into_iter().collect();
-        Ok(Known {
+        Ok(StatusResponse {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),
             started_at: there.and_then(|it| it.started_at.clone()),
@@ -137,6 +145,7 @@ impl Operation for StatusOf {
             image: record.image,
             image_id: record.image_id.map(String::from),
             metadata,
+            record: shown_record,
             exec_user: record.exec_user,
             workdir: record.workdir,
             usage,
@@ -203,4 +212,162 @@ async fn guest(
         link.jobs().await.ok()
     };
     if tokio::time::timeout(PATIENCE, ask).await.ok().flatten().is_some() { "ok" } else { "lost" }
+}
+
+impl Render for StatusResponse {
+    /// What a person asks first: does it run, from what, with which way in and which limits.
+    fn render(&self, now: Timestamp) -> Document {
+        let record = self.record.as_deref();
+        let compose_services = self.compose_services.iter().flatten().map(ServiceState::from).collect::<Vec<_>>();
+        let mounts = record.iter().flat_map(|it| &it.mounts);
+        let mounts = joined(mounts.map(|it| format!("{} -> {} ({})", it.host.display(), it.container, word(it.mode))));
+        let review = joined(self.review.iter().map(|it| format!("{} ({})", it.path.display(), word(it.change))));
+        let is_persistent = record.is_some_and(|it| it.persistent);
+        let created = record.map(|it| ago(&it.created.to_string(), now));
+        let jobs = (self.jobs_running > 0).then(|| count(self.jobs_running as u64, "job", "jobs") + " running");
+        let document = Document::line(self.state_line(now)).facts([
+            ("id", self.container_id.clone().unwrap_or_default().into()),
+            ("image", self.image.as_str().into()),
+            ("engine", optional(record.map(|it| it.engine)).into()),
+            ("made", created.unwrap_or_default().into()),
+            ("user", self.user().into()),
+            ("workdir", self.workdir.to_string().into()),
+            ("mounts", mounts.into()),
+            ("ports", ports(&self.ports).into()),
+            ("services", services(&compose_services).into()),
+            ("network", self.network.as_str().into()),
+            ("limits", self.limits.as_ref().map(LimitsAnswer::summary).unwrap_or_default().into()),
+            ("env", record.map(|it| it.env_keys.join(", ")).unwrap_or_default().into()),
+            ("session", self.session.as_str().into()),
+            ("persistent", if is_persistent { "yes" } else { "" }.into()),
+            ("expires", until_expiry(self.expires_at.as_deref().unwrap_or_default(), now).into()),
+            ("uses", self.usage.as_ref().map(usage).unwrap_or_default().into()),
+            ("jobs", jobs.unwrap_or_default().into()),
+            ("health", self.health.as_ref().map(HealthAnswer::summary).unwrap_or_default().into()),
+            ("read-only", self.read_only_paths.join(", ").into()),
+            ("review", review.into()),
+        ]);
+        let failed = record.map(|it| failed_steps(&it.provisioning_report)).unwrap_or_default();
+        Document { blocks: [document.blocks, failed].concat(), ..document }
+    }
+}
+
+impl StatusResponse {
+    fn state_line(&self, now: Timestamp) -> StyledText {
+        let line = StyledText::new().name(&self.container).plain(" ");
+        if self.running {
+            let started = ago(self.started_at.as_deref().unwrap_or_default(), now);
+            return line.good(&self.status).plain(format!(", started {started}"));
+        }
+        let code = self.exit_code.map(|it| format!(" with {it}")).unwrap_or_default();
+        let line = line.doubtful(&self.status).plain(code);
+        if self.oom_killed { line.plain(", ").bad("out of memory") } else { line }
+    }
+
+    fn user(&self) -> String {
+        let ids = optional(self.exec_user);
+        match self.record.as_ref().and_then(|it| it.user_name.as_ref()) {
+            Some(name) => format!("{name} ({ids})"),
+            None => ids,
+        }
+    }
+}
+
+impl HealthAnswer {
+    fn summary(&self) -> String {
+        let image = match word(&self.image).as_str() {
+            "none" => String::new(),
+            state => format!(", image {state}"),
+        };
+        format!("guest {}{image}", self.guest)
+    }
+}
+
+fn usage(it: &Usage) -> String {
+    let Usage { memory_bytes, pids, cpu_percent, disk_bytes } = it;
+    let processes = count(*pids, "process", "processes");
+    let disk = disk_bytes.map(|it| format!(", {} written", bytes(it))).unwrap_or_default();
+    format!("{} of memory, {processes}, {cpu_percent} % of a core{disk}", bytes(*memory_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> StatusResponse {
+        StatusResponse {
+            container: "web".into(),
+            container_id: None,
+            id: None,
+            running: true,
+            status: "running".into(),
+            started_at: Some("2026-11-22T11:59:50Z".into()),
+            image: "ubuntu:24.04".into(),
+            image_id: None,
+            metadata: None,
+            record: None,
+            exit_code: None,
+            oom_killed: false,
+            exec_user: Ids::parse("1000:1000").ok(),
+            workdir: ContainerPath::parse("/workspace").unwrap(),
+            network: "bridge".into(),
+            ports: serde_json::from_value(
+                json!([{ "address": "127.0.0.1", "host": 8080, "container": 80, "protocol": "tcp" }]),
+            )
+            .unwrap(),
+            limits: None,
+            guest: "bound",
+            usage: None,
+            jobs_running: 0,
+            env_missing: Vec::new(),
+            read_only_paths: Vec::new(),
+            review: Vec::new(),
+            session: "default".into(),
+            expires_at: None,
+            compose_project: None,
+            compose_services: None,
+            health: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_running_container_shows_what_it_uses_and_when_it_expires() {
+        let usage = Usage { memory_bytes: 1 << 20, pids: 2, cpu_percent: 1.5, disk_bytes: Some(4096) };
+        let it = StatusResponse {
+            usage: Some(usage),
+            jobs_running: 1,
+            health: Some(HealthAnswer { guest: "ok", image: json!("none") }),
+            expires_at: Some("2026-11-23T11:00:00.000Z".into()),
+            limits: Some(LimitsAnswer::of(&coracle_runtime::Limits { pids: Some(1024), ..Default::default() })),
+            ..status()
+        };
+        insta::assert_snapshot!(crate::document::rendered(&it, "2026-11-22T12:00:00Z"), @r"
+        web running, started just now
+          image    ubuntu:24.04
+          user     1000:1000
+          workdir  /workspace
+          ports    127.0.0.1:8080 -> 80
+          network  bridge
+          limits   1024 processes
+          session  default
+          expires  in 23 h, unless it is used
+          uses     1 MiB of memory, 2 processes, 1.5 % of a core, 4 KiB written
+          jobs     1 job running
+          health   guest ok
+        ");
+    }
+
+    #[test]
+    fn a_container_that_ended_says_how() {
+        let ended = StatusResponse {
+            running: false,
+            status: "exited".into(),
+            exit_code: Some(137),
+            oom_killed: true,
+            ..status()
+        };
+        let text = crate::document::rendered(&ended, "2026-11-22T12:00:00Z");
+        assert_eq!(text.lines().next().unwrap(), "web exited with 137, out of memory");
+    }
 }

@@ -13,9 +13,12 @@ use crate::commands::lost_with_container;
 use crate::commands::millis;
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
+use crate::humanize::{count, duration};
 use crate::target::{Reached, reach_inside, reach_running};
 use crate::warning::Warning;
+use jiff::Timestamp;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
 /// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.
@@ -47,7 +50,7 @@ pub(crate) struct WaitHealthy {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Healthy {
+pub(crate) struct WaitHealthyResponse {
     healthy: bool,
     container: String,
     attempts: u32,
@@ -67,22 +70,34 @@ enum Wanted {
 
 impl Operation for WaitHealthy {
     const NAME: &'static str = "wait_healthy";
-    type Answer = Healthy;
+    type Response = WaitHealthyResponse;
 
-    async fn run(self, cx: &Context) -> Result<Healthy, Failure> {
+    async fn run(self, cx: &Context) -> Result<WaitHealthyResponse, Failure> {
         let (wanted, patience) = self.resolve()?;
         // However it fails from here on, nobody is told that the container is well.
         Box::pin(self.wait(wanted, &patience, cx)).await.map_err(|failure| failure.known("healthy", false))
     }
 }
 
-fn told(waited: HealthReport, container: String, most: u32, warnings: Vec<Warning>) -> Result<Healthy, Failure> {
+fn told(
+    waited: HealthReport,
+    container: String,
+    most: u32,
+    warnings: Vec<Warning>,
+) -> Result<WaitHealthyResponse, Failure> {
     let HealthReport { last, attempts, took } = waited;
     let (error, exit_code) = match last {
         ProbeOutcome::Cancelled => return Err(Failure::cancelled().known("container", container)),
         ProbeOutcome::Passed => {
             let detail = format!("Health check passed on attempt {attempts}/{most}");
-            return Ok(Healthy { healthy: true, container, attempts, detail, duration_ms: millis(took), warnings });
+            return Ok(WaitHealthyResponse {
+                healthy: true,
+                container,
+                attempts,
+                detail,
+                duration_ms: millis(took),
+                warnings,
+            });
         }
         ProbeOutcome::Failed { error, exit_code } => (error, exit_code),
     };
@@ -98,7 +113,7 @@ fn told(waited: HealthReport, container: String, most: u32, warnings: Vec<Warnin
 }
 
 impl WaitHealthy {
-    async fn wait(&self, wanted: Wanted, patience: &RetryPolicy, cx: &Context) -> Result<Healthy, Failure> {
+    async fn wait(&self, wanted: Wanted, patience: &RetryPolicy, cx: &Context) -> Result<WaitHealthyResponse, Failure> {
         let Reached { record, inside, session, warnings } =
             reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let check = match wanted {
@@ -160,6 +175,15 @@ impl WaitHealthy {
             return Err(Failure::invalid("attempt_timeout", "from 0.1 to 300 s"));
         }
         Ok(RetryPolicy { every, attempts, each })
+    }
+}
+
+impl Render for WaitHealthyResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let attempts = count(u64::from(self.attempts), "attempt", "attempts");
+        let duration = duration(self.duration_ms);
+        let outcome = format!(" is healthy, after {attempts} in {duration}");
+        Document::line(StyledText::new().name(&self.container).plain(outcome))
     }
 }
 

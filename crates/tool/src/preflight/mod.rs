@@ -8,13 +8,16 @@ use serde::Serialize;
 use self::checks::{Check, Facts, Status};
 use crate::config::{Engine, Preset};
 use crate::context::Context;
+use crate::document::{Document, Render, StyledText, Symbol, word};
 use crate::engines::{Choice, Ready};
 use crate::failure::{Code, Failure};
 use crate::host_system;
+use crate::humanize::count;
+use jiff::Timestamp;
 
 /// The answer of `preflight` (containers.md 3.2).
 #[derive(Debug, Serialize)]
-pub(crate) struct Verdict {
+pub(crate) struct PreflightResponse {
     ready: bool,
     runtime: Option<EngineKind>,
     checks: Vec<Check>,
@@ -71,7 +74,7 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
 }
 
 /// Looks again, and keeps the verdict if it is good.
-pub(crate) async fn renewed(cx: &Context) -> Verdict {
+pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
     let (verdict, ready) = look(cx, true).await;
     match ready {
         Some(ready) if verdict.ready => cx.engines().keep(&ready),
@@ -81,7 +84,7 @@ pub(crate) async fn renewed(cx: &Context) -> Verdict {
 }
 
 /// `containers`: also those that exist are looked at, which says nothing about making new ones.
-async fn look(cx: &Context, containers: bool) -> (Verdict, Option<Ready>) {
+async fn look(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
     let detected = cx.engines().detect().await;
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
     let facts = Facts::gather(cx, &detected, unverified, host_system::system());
@@ -101,7 +104,7 @@ async fn unverified(cx: &Context, choice: Option<&Choice>) -> Vec<String> {
     coracle_lifecycle::list(cx.engines(), &store).await.map(|it| it.unverified).unwrap_or_default()
 }
 
-fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verdict {
+fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> PreflightResponse {
     let failed: Vec<_> = checks.iter().filter(|it| it.status == Status::Fail).map(|it| it.name).collect();
     let summary = match (&engine, failed.as_slice()) {
         (Some(_), []) => "Container runtime ready".to_owned(),
@@ -110,7 +113,7 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Verd
         (_, names) => format!("{} checks failed: {}", names.len(), names.join(", ")),
     };
     let allow_roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
-    Verdict {
+    PreflightResponse {
         ready: failed.is_empty() && engine.is_some(),
         runtime: engine.as_ref().map(|it| it.kind),
         capabilities: capabilities(engine.as_ref()),
@@ -140,5 +143,57 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         bind: there,
         publish: can(Capability::Publish),
         keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
+    }
+}
+
+impl Render for PreflightResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let width = self.checks.iter().map(|it| it.name.len()).max().unwrap_or(0);
+        let lines = self.checks.iter().flat_map(|check| {
+            let mark = Symbol::of_status(&word(check.status));
+            let name = check.name.replace('_', " ");
+            let line = StyledText::new().symbol(mark).plain(format!(" {name:<width$}  {}", check.detail));
+            let guidance = check.guidance.as_deref().unwrap_or_default().lines();
+            [line].into_iter().chain(guidance.map(|it| format!("{:width$}    {it}", "").into())).collect::<Vec<_>>()
+        });
+        let warnings = self.checks.iter().filter(|it| it.status == Status::Warn).count() as u64;
+        let warned =
+            if warnings == 0 { String::new() } else { format!(", {}", count(warnings, "warning", "warnings")) };
+        let summary =
+            if self.ready { StyledText::new().good(&self.summary) } else { StyledText::new().bad(&self.summary) };
+        // Scripts run `coracle preflight && …`: that the checks could be made is not their question.
+        let exit_code = u8::from(!self.ready);
+        Document { exit_code, ..Document::default().and_lines(lines).then(summary.plain(warned)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_have_their_guidance_below() {
+        let check = |name, status, detail: &str, guidance: Option<&str>| Check {
+            name,
+            status,
+            passed: status != Status::Fail,
+            detail: detail.into(),
+            guidance: guidance.map(str::to_owned),
+        };
+        let checks = vec![
+            check("runtime_installed", Status::Pass, "docker", None),
+            check("guest", Status::Warn, "none", None),
+            check("daemon_running", Status::Fail, "no answer", Some("sudo systemctl start docker\nor so")),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let response = verdict(&Context::for_tests(dir.path()), checks, None);
+        insta::assert_snapshot!(crate::document::rendered(&response, "2026-11-21T12:30:00Z"), @r"
+        ✓ runtime installed  docker
+        ! guest              none
+        ✗ daemon running     no answer
+                             sudo systemctl start docker
+                             or so
+        1 check failed: daemon_running, 1 warning
+        ");
     }
 }

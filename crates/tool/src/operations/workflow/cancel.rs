@@ -27,7 +27,7 @@ pub(crate) struct Cancelled {
 
 impl Operation<Process> for WorkflowCancel {
     const NAME: &'static str = "workflow_cancel";
-    type Answer = Cancelled;
+    type Response = Cancelled;
 
     async fn run(self, process: &Process) -> Result<Cancelled, Failure> {
         let _cx = &process.context;

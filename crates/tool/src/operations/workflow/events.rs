@@ -53,7 +53,7 @@ impl Operation<Process> for WorkflowEvents {
     const NAME: &'static str = "workflow_events";
     const ACTS: bool = false;
     const ALIASES: &'static [Alias] = &[Alias { name: "wait_seconds", of: "timeout" }];
-    type Answer = Happened;
+    type Response = Happened;
 
     async fn run(self, process: &Process) -> Result<Happened, Failure> {
         let cx = &process.context;

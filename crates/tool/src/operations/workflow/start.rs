@@ -54,7 +54,7 @@ pub(crate) struct Started {
 
 impl Operation<Process> for WorkflowStart {
     const NAME: &'static str = "workflow_start";
-    type Answer = Started;
+    type Response = Started;
 
     async fn run(self, process: &Process) -> Result<Started, Failure> {
         let cx = &process.context;

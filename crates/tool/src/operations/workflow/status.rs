@@ -41,7 +41,7 @@ pub(crate) struct Status {
 impl Operation<Process> for WorkflowStatus {
     const NAME: &'static str = "workflow_status";
     const ACTS: bool = false;
-    type Answer = Status;
+    type Response = Status;
 
     async fn run(self, process: &Process) -> Result<Status, Failure> {
         let cx = &process.context;

@@ -8,8 +8,11 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::humanize::count;
 use crate::process::Process;
+use jiff::Timestamp;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,7 +35,7 @@ pub(crate) struct Apply {
 
 impl Operation<Process> for Apply {
     const NAME: &'static str = "worktree_apply";
-    type Answer = Applied;
+    type Response = Applied;
 
     async fn run(self, process: &Process) -> Result<Applied, Failure> {
         let cx = &process.context;
@@ -44,5 +47,17 @@ impl Operation<Process> for Apply {
         let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
         let ask = ApplyAsk { to, mode, protected: self.protected.unwrap_or(false), bound };
         Ok(home.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}
+
+impl Render for Applied {
+    fn render(&self, _: Timestamp) -> Document {
+        let to = format!(" in {}", self.to.display());
+        let line = match (&self.branch, self.files.len() as u64) {
+            (Some(branch), _) => StyledText::new().good(format!("branch {branch}")).plain(format!(" is{to}")),
+            (None, 0) => "nothing changed".into(),
+            (None, files) => StyledText::new().good(format!("{} changed", count(files, "file", "files"))).plain(to),
+        };
+        Document::line(line).timed()
     }
 }

@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::{Profile, Workflow};
 use crate::context::Context;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
 use crate::sandbox::home::Home;
 use crate::sandbox::{expire, usual_profile};
 use crate::strict;
+use jiff::Timestamp;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
@@ -38,7 +40,7 @@ pub(crate) struct Create {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Created {
+pub(crate) struct WorktreeCreateResponse {
     workflow: WorkflowId,
     #[serde(flatten)]
     worktree: Worktree,
@@ -50,9 +52,9 @@ pub(crate) struct Created {
 
 impl Operation<Process> for Create {
     const NAME: &'static str = "worktree_create";
-    type Answer = Created;
+    type Response = WorktreeCreateResponse;
 
-    async fn run(self, process: &Process) -> Result<Created, Failure> {
+    async fn run(self, process: &Process) -> Result<WorktreeCreateResponse, Failure> {
         let cx = &process.context;
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
@@ -82,7 +84,7 @@ impl Operation<Process> for Create {
             home.give_up(process.homes()).await;
         }
         let (repository, worktree, devcontainer) = made?;
-        Ok(Created { workflow: workflow.0, worktree, repository, devcontainer })
+        Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })
     }
 }
 
@@ -106,4 +108,25 @@ async fn ready(
     worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let devcontainer = home.dress(cx, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
+}
+
+impl Render for WorktreeCreateResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let Worktree { path, host_path, branch, base, base_commit, created, ports, .. } = &self.worktree;
+        let outcome = if *created { " is ready" } else { " was there already" };
+        let commit: String = base_commit.chars().take(12).collect();
+        let devcontainer = self.devcontainer.as_ref();
+        Document::line(StyledText::new().name(&self.workflow).plain(outcome))
+            .facts([
+                ("branch", branch.as_str().into()),
+                ("from", format!("{base} ({commit})").into()),
+                ("inside", path.as_str().into()),
+                ("here", host_path.as_deref().unwrap_or_default().into()),
+                ("ports", format!("{} to {}", ports.0, ports.1).into()),
+                ("made as", devcontainer.map(Told::file).unwrap_or_default().into()),
+                ("next", format!("coracle worker run --worktree {} --prompt '…'", self.workflow).into()),
+            ])
+            .and_lines(devcontainer.map(Told::lines).unwrap_or_default())
+            .timed()
+    }
 }

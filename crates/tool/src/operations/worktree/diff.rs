@@ -1,15 +1,18 @@
 //! `worktree_diff`: what a workflow changed (sandbox.md 2.4).
 
 use coracle_runtime::ByteSize;
-use coracle_sandbox::worktree::DiffAsk;
+use coracle_sandbox::worktree::{DiffAsk, FileChange};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::arg_types::Size;
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::humanize::count;
 use crate::process::Process;
+use jiff::Timestamp;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,10 +35,9 @@ pub(crate) struct Diff {
 impl Operation<Process> for Diff {
     const NAME: &'static str = "worktree_diff";
     const ACTS: bool = false;
-    type Answer = coracle_sandbox::worktree::Diff;
+    type Response = coracle_sandbox::worktree::Diff;
 
-    async fn run(self, process: &Process) -> Result<Self::Answer, Failure> {
-        let _cx = &process.context;
+    async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
         let (home, open) = open(process, self.profile, &self.workflow).await?;
         let usual = DiffAsk::default();
         let ask = DiffAsk {
@@ -44,5 +46,28 @@ impl Operation<Process> for Diff {
             stat_only: self.stat_only.unwrap_or(false),
         };
         Ok(home.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}
+
+/// The patch as it is, so that it can be piped, or names and numbers.
+impl Render for coracle_sandbox::worktree::Diff {
+    fn render(&self, _: Timestamp) -> Document {
+        if self.files.is_empty() {
+            return Document::line("nothing changed");
+        }
+        let file = |it: &FileChange| {
+            let numbers = match it.binary {
+                true => "binary".to_owned(),
+                false => format!("+{} -{}", it.additions, it.deletions),
+            };
+            StyledText::from(format!("{}  {}  ", it.status, it.path)).dim(numbers)
+        };
+        let document = match self.patch.as_str() {
+            "" => Document::default().and_lines(self.files.iter().map(file)),
+            patch => Document::line(patch.lines().collect::<Vec<_>>().join("\n")),
+        };
+        let omitted = self.omitted_files.len() as u64;
+        let more = count(omitted, "more file is not shown", "more files are not shown");
+        document.and_lines((omitted > 0).then(|| StyledText::new().dim(format!("{more}; `--max-bytes` takes more"))))
     }
 }

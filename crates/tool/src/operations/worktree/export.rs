@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
+use crate::humanize::bytes;
 use crate::process::Process;
+use jiff::Timestamp;
 
 /// Write what a workflow did to a file of this host.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,7 +32,7 @@ pub(crate) struct Export {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Written {
+pub(crate) struct WorktreeExportResponse {
     file: PathBuf,
     #[serde(flatten)]
     exported: Exported,
@@ -37,9 +40,9 @@ pub(crate) struct Written {
 
 impl Operation<Process> for Export {
     const NAME: &'static str = "worktree_export";
-    type Answer = Written;
+    type Response = WorktreeExportResponse;
 
-    async fn run(self, process: &Process) -> Result<Written, Failure> {
+    async fn run(self, process: &Process) -> Result<WorktreeExportResponse, Failure> {
         let cx = &process.context;
         let (home, open) = open(process, self.profile, &self.workflow).await?;
         let path = cx.host.path(&self.file);
@@ -57,6 +60,13 @@ impl Operation<Process> for Export {
         let exported = home.worktrees.export_patch(&open.inside, &self.workflow.0, format, &mut to).await?;
         to.sync_all().await.map_err(failed)?;
         file.persist_noclobber(&path).map_err(|err| failed(err.error))?;
-        Ok(Written { file: path, exported })
+        Ok(WorktreeExportResponse { file: path, exported })
+    }
+}
+
+impl Render for WorktreeExportResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let size = bytes(self.exported.bytes);
+        Document::line(StyledText::new().name(self.file.display()).plain(format!(" has {size}"))).timed()
     }
 }

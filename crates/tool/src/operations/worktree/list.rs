@@ -6,9 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::Operation;
+use crate::document::{Column, Document, Render, StyledText, joined};
 use crate::failure::Failure;
+use crate::humanize::ago;
 use crate::process::Process;
 use crate::sandbox::sandboxes;
+use jiff::Timestamp;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
 /// named, unless `start` is given.
@@ -22,24 +25,24 @@ pub(crate) struct List {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Listing {
-    worktrees: Vec<Row>,
+pub(crate) struct WorktreeListResponse {
+    worktrees: Vec<WorktreeRow>,
     /// Workflows of sandboxes that were not looked into.
-    stopped: Vec<Stopped>,
+    stopped: Vec<StoppedWorkflow>,
     count: usize,
     /// `review`: what the person's git would act on, in files that are shared, and nobody of ours wrote.
     warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct WorktreeRow {
     profile: ProfileName,
     #[serde(flatten)]
     listed: Listed,
 }
 
 #[derive(Debug, Serialize)]
-struct Stopped {
+struct StoppedWorkflow {
     profile: ProfileName,
     id: String,
 }
@@ -47,9 +50,9 @@ struct Stopped {
 impl Operation<Process> for List {
     const NAME: &'static str = "worktree_list";
     const ACTS: bool = false;
-    type Answer = Listing;
+    type Response = WorktreeListResponse;
 
-    async fn run(self, process: &Process) -> Result<Listing, Failure> {
+    async fn run(self, process: &Process) -> Result<WorktreeListResponse, Failure> {
         let cx = &process.context;
         let (mut worktrees, mut stopped, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for record in SandboxDir::all(&sandboxes(cx)?)? {
@@ -63,13 +66,57 @@ impl Operation<Process> for List {
                 warnings.extend(
                     review?.into_iter().map(|it| Warning::new(&it.code, format!("in `{dir}`: {}", it.message))),
                 );
-                worktrees.extend(rows.into_iter().map(|listed| Row { profile: profile.clone(), listed }));
+                worktrees.extend(rows.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
             } else {
                 let ids = home.worktrees.remembered(home.key.as_str())?;
-                stopped.extend(ids.into_iter().map(|it| Stopped { profile: profile.clone(), id: it.to_string() }));
+                stopped
+                    .extend(ids.into_iter().map(|it| StoppedWorkflow { profile: profile.clone(), id: it.to_string() }));
             }
         }
         let count = worktrees.len() + stopped.len();
-        Ok(Listing { worktrees, stopped, count, warnings })
+        Ok(WorktreeListResponse { worktrees, stopped, count, warnings })
     }
+}
+
+const COLUMNS: [Column; 6] = [
+    Column::flexible("WORKFLOW"),
+    Column::flexible("BRANCH").or_left_out(1),
+    Column::flexible("FROM").or_left_out(2),
+    Column::fixed("COMMITS"),
+    Column::flexible("STATE"),
+    Column::fixed("LAST COMMIT").or_left_out(3),
+];
+
+impl Render for WorktreeListResponse {
+    fn render(&self, now: Timestamp) -> Document {
+        if self.worktrees.is_empty() && self.stopped.is_empty() {
+            return Document::line("no worktrees; `coracle worktree create SOURCE` makes one");
+        }
+        let row = |row: &WorktreeRow| {
+            let it = &row.listed;
+            let last = it.last_commit_at.and_then(|it| Timestamp::from_second(it).ok());
+            let last = last.map(|it| ago(&it.to_string(), now)).unwrap_or_default();
+            let commits = format!("+{} -{}", it.ahead, it.behind);
+            let branch = it.branch.clone().unwrap_or_default();
+            [it.id.to_string(), branch, it.base.clone(), commits, state(it), last].map(StyledText::from).into()
+        };
+        let document = match self.worktrees.as_slice() {
+            [] => Document::default(),
+            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
+        };
+        let names = joined(self.stopped.iter().map(|it| &it.id));
+        let stopped = StyledText::new().dim("not running").plain(format!(" {names}; `--start` looks into them"));
+        document.and_lines((!names.is_empty()).then_some(stopped))
+    }
+}
+
+fn state(it: &Listed) -> String {
+    if it.missing {
+        return "missing".to_owned();
+    }
+    let changed = it.dirty.then(|| "changed".to_owned());
+    let untracked = (it.untracked > 0).then(|| format!("{} new", it.untracked));
+    let unpushed = (it.unpushed > 0).then(|| format!("{} unpushed", it.unpushed));
+    let state = joined([changed, untracked, unpushed].into_iter().flatten());
+    if state.is_empty() { "clean".to_owned() } else { state }
 }

@@ -6,8 +6,10 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
+use jiff::Timestamp;
 
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.
@@ -25,7 +27,7 @@ pub(crate) struct Push {
 
 impl Operation<Process> for Push {
     const NAME: &'static str = "worktree_push";
-    type Answer = Pushed;
+    type Response = Pushed;
 
     async fn run(self, process: &Process) -> Result<Pushed, Failure> {
         let cx = &process.context;
@@ -34,5 +36,13 @@ impl Operation<Process> for Push {
         let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
         cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await
+    }
+}
+
+impl Render for Pushed {
+    fn render(&self, _: Timestamp) -> Document {
+        let commit: String = self.new.chars().take(12).collect();
+        let rest = if self.uncommitted { "; what is not committed was not pushed" } else { "" };
+        Document::line(StyledText::new().name(&self.reference).plain(format!(" is at {commit}{rest}"))).timed()
     }
 }

@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::home::Left;
 use crate::sandbox::runs::Runs;
 use crate::sandbox::usual_profile;
+use jiff::Timestamp;
 
 /// An agent that was told to stop has so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,7 +40,7 @@ pub(crate) struct Remove {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Gone {
+pub(crate) struct WorktreeRemoveResponse {
     workflow: WorkflowId,
     #[serde(flatten)]
     removed: Option<Removed>,
@@ -52,9 +54,9 @@ pub(crate) struct Gone {
 
 impl Operation<Process> for Remove {
     const NAME: &'static str = "worktree_remove";
-    type Answer = Gone;
+    type Response = WorktreeRemoveResponse;
 
-    async fn run(self, process: &Process) -> Result<Gone, Failure> {
+    async fn run(self, process: &Process) -> Result<WorktreeRemoveResponse, Failure> {
         let cx = &process.context;
         let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
         let home = process.homes().of(cx, &profile, &id).await?;
@@ -80,6 +82,22 @@ impl Operation<Process> for Remove {
         if sandbox_removed {
             process.homes().forget(&home.key).await;
         }
-        Ok(Gone { workflow: id, removed, sandbox_removed, also_saved, kept })
+        Ok(WorktreeRemoveResponse { workflow: id, removed, sandbox_removed, also_saved, kept })
+    }
+}
+
+impl Render for WorktreeRemoveResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let line = StyledText::new().name(&self.workflow);
+        let removed = self.removed.as_ref().filter(|it| it.removed);
+        let line = match removed.map(|it| &it.saved) {
+            None => return Document::line(line.plain(" was gone already")).timed(),
+            Some(None) => line.plain(" removed; nothing was to be saved"),
+            Some(Some(saved)) => line.plain(format!(" removed; its work is in {}", saved.location.display())),
+        };
+        let more = self.also_saved.iter().map(|it| &it.location);
+        let more = more.map(|it| format!("what else the sandbox held is in {}", it.display()).into());
+        let kept = self.kept.iter().map(|it| format!("{} stays: it is not ours", it.display()).into());
+        Document::line(line).and_lines(more.chain(kept)).timed()
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::record::{Done, Worn, alone, done, save_done};
 use crate::context::Context;
+use crate::document::{StyledText, word};
 use crate::failure::Failure;
 use crate::sandbox::home::{Home, Open};
 
@@ -39,6 +40,33 @@ pub(crate) struct Told {
     /// The command that failed, now or before: none follows it.
     failed: Option<CommandRan>,
     warnings: Vec<Warning>,
+}
+
+impl Told {
+    /// The file.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Its commands with their outcomes, and what has no effect.
+    pub(crate) fn lines(&self) -> Vec<StyledText> {
+        let command = |it: &CommandRan| {
+            let name = [word(it.stage), it.name.clone().unwrap_or_default()].join(" ");
+            let (line, name) = (StyledText::from("  "), name.trim_end());
+            match &it.error {
+                None => line.good("ran").plain(format!(" {name}")),
+                Some(error) => {
+                    let output = it.output.lines().collect::<Vec<_>>().join("\n");
+                    line.bad("failed").plain(format!(" {name}: {error}\n{output}"))
+                }
+            }
+        };
+        // A failure of an earlier call is shown as long as it keeps other commands from running.
+        let earlier = self.failed.iter().filter(|it| !self.commands.contains(it));
+        let warning = |it: &Warning| StyledText::from("  ").doubtful("note").plain(format!(" {}", it.message));
+        let commands = self.commands.iter().chain(earlier).map(command);
+        commands.chain(self.warnings.iter().map(warning)).collect()
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

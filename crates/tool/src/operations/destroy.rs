@@ -130,7 +130,7 @@ fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) ->
 
 fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> DestroyResponse {
     let Removed { already_gone, saved, review, forgotten } = removed;
-    let detail = if forgotten { FORGOTTEN } else { "DestroyResponse" };
+    let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
     let warnings = to_review(&review).into_iter().collect();
     let review = review.findings;
     DestroyResponse { container, detail, already_gone, saved, review, compose_project, warnings }

@@ -47,7 +47,7 @@ impl Operation for SnapshotDelete {
         snapshots.delete(&*runtime, &snapshot).await?;
         Ok(SnapshotDeleteResponse {
             snapshot: snapshot.name,
-            detail: "SnapshotDeleteResponse",
+            detail: "Deleted",
             reclaimed_bytes: snapshot.own_bytes,
         })
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -110,10 +110,7 @@ impl SocketAt {
     /// The socket lies where code of the container can write: it may be a link to any socket of the host. So nothing may
     /// be said before the peer is known to be the container's PID 1.
     pub async fn connect(&self) -> Option<(UnixStream, ProcessId)> {
-        // A descriptor instead of the path: a socket's path has no more than 107 bytes.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&self.dir, flags, Mode::empty()).ok()?;
-        let path = format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd());
+        let (_dir, path) = socket_path(&self.dir)?;
         let mut attempts = 0..20;
         let stream = loop {
             match UnixStream::connect(&path).await {
@@ -133,6 +130,21 @@ impl SocketAt {
     }
 }
 
+/// The socket in a directory, by the directory's descriptor: the path of a socket has no more than 107 bytes.
+#[cfg(target_os = "linux")]
+fn socket_path(dir: &Path) -> Option<(OwnedFd, PathBuf)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(dir, flags, Mode::empty()).ok()?;
+    let path = format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd());
+    Some((dir, path.into()))
+}
+
+/// Elsewhere containers run in a virtual machine, which shares no socket with the host.
+#[cfg(not(target_os = "linux"))]
+fn socket_path(_: &Path) -> Option<(OwnedFd, PathBuf)> {
+    None
+}
+
 /// A connection by a socket whose peer is known.
 pub fn by_socket(stream: UnixStream, peer: ProcessId) -> GuestStream {
     let there = rustix::io::dup(&stream).ok().map(|it| Box::new(move || !hung_up(&it)) as Liveness);
@@ -140,9 +152,15 @@ pub fn by_socket(stream: UnixStream, peer: ProcessId) -> GuestStream {
     GuestStream { peer: Some(peer), there, ..GuestStream::plain(reader, writer, Transport::Socket) }
 }
 
+/// The peer has closed its end.
+#[cfg(target_os = "linux")]
+const CLOSED_BY_PEER: PollFlags = PollFlags::RDHUP;
+#[cfg(not(target_os = "linux"))]
+const CLOSED_BY_PEER: PollFlags = PollFlags::HUP;
+
 fn hung_up(socket: &OwnedFd) -> bool {
-    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut asked = [PollFd::new(socket, CLOSED_BY_PEER)];
+    let gone = CLOSED_BY_PEER | PollFlags::HUP | PollFlags::ERR;
     match rustix::event::poll(&mut asked, Some(&Timespec::default())) {
         Ok(_) => asked[0].revents().intersects(gone),
         Err(_) => true,

@@ -8,10 +8,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 
 use coracle_types::{Ids, random_hex};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::fs::{
-    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, statx,
-    unlinkat,
+    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -288,9 +287,7 @@ impl Tree {
     /// # Errors
     /// When nothing has it.
     pub fn birth(&self, name: &OsStr) -> io::Result<(u64, i64, u32)> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let it = statx(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        Ok((it.stx_ino, it.stx_btime.tv_sec, it.stx_btime.tv_nsec))
+        birth(&self.0, name)
     }
 
     /// Removes a file.
@@ -391,6 +388,19 @@ impl Stamp {
             status_changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+fn birth(dir: &OwnedFd, name: &OsStr) -> io::Result<(u64, i64, u32)> {
+    use rustix::fs::{StatxFlags, statx};
+    let it = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO | StatxFlags::BTIME)?;
+    Ok((it.stx_ino, it.stx_btime.tv_sec, it.stx_btime.tv_nsec))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn birth(dir: &OwnedFd, name: &OsStr) -> io::Result<(u64, i64, u32)> {
+    let it = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((it.st_ino, it.st_birthtime, u32::try_from(it.st_birthtime_nsec).unwrap_or(0)))
 }
 
 /// Gives what is open to somebody, if it is another's.

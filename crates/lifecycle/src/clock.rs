@@ -3,7 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+
+/// Counts while the machine sleeps, too.
+#[cfg(target_os = "linux")]
+const SINCE_BOOT: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const SINCE_BOOT: ClockId = ClockId::Monotonic;
 
 /// The time, as answers and labels tell it.
 pub(crate) fn now() -> jiff::Timestamp {
@@ -26,7 +33,7 @@ impl ClockReading {
     /// This one.
     #[must_use]
     pub fn now() -> Self {
-        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let up = rustix::time::clock_gettime(SINCE_BOOT);
         let up_s = u64::try_from(up.tv_sec).unwrap_or(0);
         Self { wall: Timestamp::now(), boot: coracle_runtime::boot_id().to_owned(), up_s }
     }

@@ -22,7 +22,7 @@ pub mod cli;
 mod ended;
 pub mod engines;
 mod exec_target;
-#[cfg(any(test, feature = "fake"))]
+#[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub mod fake;
 mod info;
 pub mod labels;
@@ -59,7 +59,7 @@ pub use coracle_types::{
 };
 pub use ended::ended;
 pub use exec_target::ExecTarget;
-#[cfg(any(test, feature = "fake"))]
+#[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use ipnet::IpNet;

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_lifecycle::{Links, SessionContainers, SlotObserver, Store};
-use coracle_runtime::{
-    ContainerName, ContainerRuntime, EngineKind, EngineProgram, FakeRuntime, Input, Policy, ProcessId,
-};
+use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, EngineProgram, Input, Policy, ProcessId};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, CrossSession, Engine, Toolset};
@@ -114,7 +112,8 @@ impl Context {
 
     /// The same process with an engine that a test has arranged.
     #[must_use]
-    pub fn with_fake(self, fake: FakeRuntime) -> Self {
+    #[cfg(target_os = "linux")]
+    pub fn with_fake(self, fake: coracle_runtime::FakeRuntime) -> Self {
         let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
         let engines = self.engines.with_fake(fake);
         Self { config: Arc::new(config), engines: Arc::new(engines), ..self }
@@ -288,7 +287,7 @@ impl Context {
     #[cfg(test)]
     pub(crate) fn for_tests(dir: &std::path::Path) -> Self {
         let context = Self::open(Host::below(dir), &Options::default(), Mouth::Call).unwrap();
-        context.with_fake(FakeRuntime::new())
+        context.with_fake(coracle_runtime::FakeRuntime::new())
     }
 }
 

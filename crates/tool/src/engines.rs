@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use coracle_lifecycle::SlotId;
 use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
-use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, FakeRuntime};
+use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -31,7 +31,8 @@ pub struct Engines {
     running: OnceCell<tokio::sync::Semaphore>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
-    fake: FakeRuntime,
+    /// Its guest is part of this process, so there is none but on Linux.
+    fake: Option<Arc<dyn ContainerRuntime>>,
 }
 
 /// A command waits this long for a place among those that run.
@@ -48,14 +49,15 @@ pub struct Choice {
 
 impl Engines {
     pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
-        let (looking, running, chosen, recorded, fake) = Default::default();
-        Self { config, host, state, looking, running, chosen, recorded, fake }
+        let (looking, running, chosen, recorded) = Default::default();
+        Self { config, host, state, looking, running, chosen, recorded, fake: fake() }
     }
 
     /// The same with an engine that a test has arranged.
-    pub(crate) fn with_fake(&self, fake: FakeRuntime) -> Self {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_fake(&self, fake: coracle_runtime::FakeRuntime) -> Self {
         let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
-        Self { fake, ..Self::new(Arc::new(config), self.host.clone(), self.state.clone()) }
+        Self { fake: Some(Arc::new(fake)), ..Self::new(Arc::new(config), self.host.clone(), self.state.clone()) }
     }
 
     fn state(&self) -> Result<&StateDir, Failure> {
@@ -114,8 +116,9 @@ impl Engines {
             Engine::Podman => &[EngineKind::Podman],
             Engine::Container => &[EngineKind::Container],
             Engine::Fake => {
-                let info = self.fake.info().await?;
-                return Ok(Choice { chosen: Some((Arc::new(self.fake.clone()), info)), skipped: Vec::new() });
+                let fake = self.recorded(EngineKind::Fake, "local")?;
+                let info = fake.info().await?;
+                return Ok(Choice { chosen: Some((fake, info)), skipped: Vec::new() });
             }
         };
         let settings = settings(config, &self.host, self.state()?)?;
@@ -136,7 +139,8 @@ impl Engines {
     /// `engine_unavailable` when its program is not installed.
     pub(crate) fn recorded(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         if kind == EngineKind::Fake {
-            return Ok(Arc::new(self.fake.clone()));
+            let missing = || Failure::new(Code::Unsupported, "the fake engine runs on Linux only");
+            return self.fake.clone().ok_or_else(missing);
         }
         if let Some(chosen) = self.chosen.get().filter(|it| it.kind() == kind && it.endpoint().address == endpoint) {
             return Ok(chosen.clone());
@@ -166,6 +170,16 @@ impl Engines {
         let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
         Ok(connect(kind, &EngineSettings { program, endpoint, ..given })?)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn fake() -> Option<Arc<dyn ContainerRuntime>> {
+    Some(Arc::new(coracle_runtime::FakeRuntime::new()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fake() -> Option<Arc<dyn ContainerRuntime>> {
+    None
 }
 
 fn is_configured(engine: Engine, kind: EngineKind) -> bool {

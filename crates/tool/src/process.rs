@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coracle_lifecycle::ClockReading;
-use coracle_runtime::{FakeRuntime, ProcessId, Redactor};
+use coracle_runtime::{ProcessId, Redactor};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Toolset;
@@ -52,7 +52,8 @@ impl Process {
 
     /// The same with an engine that a test has arranged.
     #[must_use]
-    pub fn with_fake(self, fake: FakeRuntime) -> Self {
+    #[cfg(target_os = "linux")]
+    pub fn with_fake(self, fake: coracle_runtime::FakeRuntime) -> Self {
         let context = self.context.clone().with_fake(fake);
         self.with_context(context)
     }

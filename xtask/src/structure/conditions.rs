@@ -33,7 +33,9 @@ fn holds_without_tests(condition: &Meta) -> Option<bool> {
     values.iter().all(|it| *it == Some(!decisive)).then_some(!decisive)
 }
 
-pub(crate) fn attributes(item: &Item) -> &[Attribute] {
+/// The attributes of an item.
+#[must_use]
+pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(it) => &it.attrs,
         Item::Enum(it) => &it.attrs,

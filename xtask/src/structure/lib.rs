@@ -22,3 +22,5 @@ mod extract;
 mod resolve;
 mod tokens;
 mod uses;
+
+pub use conditions::attributes;

@@ -5,6 +5,7 @@ mod code;
 mod forgotten;
 mod homely;
 mod layers;
+mod macos;
 mod pages;
 mod places;
 mod project;

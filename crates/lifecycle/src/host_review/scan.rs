@@ -9,9 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use coracle_runtime::host::index::submodules;
 use jiff::Timestamp;
 use rustix::fd::OwnedFd;
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat, statat,
-};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::finding::{Change, Finding};
@@ -154,15 +152,7 @@ impl Scan<'_> {
         if may_lead_out(path, target) {
             return true;
         }
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match openat2(&self.beneath, path, flags, Mode::empty(), within) {
-            // Where nobody can say, its words have to do.
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NOSYS | Errno::PERM) => {
-                false
-            }
-            Err(_) => true,
-        }
+        resolves_outside(&self.beneath, path)
     }
 
     fn add(&mut self, path: &Path, change: Option<Change>) {
@@ -178,6 +168,22 @@ impl Scan<'_> {
             self.cut = true;
         }
     }
+}
+
+/// Whether the kernel refuses to resolve a path beneath a directory. Where it cannot tell, the text of the link decides.
+#[cfg(target_os = "linux")]
+fn resolves_outside(dir: &OwnedFd, path: &Path) -> bool {
+    use rustix::fs::{ResolveFlags, openat2};
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match openat2(dir, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), within) {
+        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NOSYS | Errno::PERM) => false,
+        Err(_) => true,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resolves_outside(_: &OwnedFd, _: &Path) -> bool {
+    false
 }
 
 /// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name leads,

@@ -45,11 +45,7 @@ impl Operation for SnapshotDelete {
         let snapshot = snapshots.find(&*runtime, &name).await?;
         may_use_snapshot(cx, &snapshot)?;
         snapshots.delete(&*runtime, &snapshot).await?;
-        Ok(SnapshotDeleteResponse {
-            snapshot: snapshot.name,
-            detail: "Deleted",
-            reclaimed_bytes: snapshot.own_bytes,
-        })
+        Ok(SnapshotDeleteResponse { snapshot: snapshot.name, detail: "Deleted", reclaimed_bytes: snapshot.own_bytes })
     }
 }
 

@@ -41,7 +41,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
             screen.message(&text);
         }
     };
-    let work = async |cx: &Context| sandbox::work(cx, &home, (&profile, &id), task, hear).await;
+    let work = async |cx: &Context| Box::pin(sandbox::work(cx, &home, (&profile, &id), task, hear)).await;
     let done = heard(cx, work, |event| reporter().tell(&event)).await;
     reporter().clear();
     done

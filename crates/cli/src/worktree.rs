@@ -126,7 +126,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let args = audited(matches, &json!({ "command": argv }));
     let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
-        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+        let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
@@ -173,7 +173,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let cx = &process.context;
     let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
-        let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+        let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let Entered { open, worktree, .. } = &entered;
@@ -197,7 +197,7 @@ async fn looked(
 ) -> Result<Map<String, Value>, Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let entered = watched(cx, async |cx| Entered::of(process.homes(), cx, matches).await).await?;
+    let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {

@@ -36,7 +36,7 @@ pub(crate) fn expiry(cx: &Context, record: &Record) -> Option<String> {
 /// What a removal saved, if anything.
 pub(crate) fn saved_lines(saved: &[Saved]) -> Vec<StyledText> {
     let item = |it: &Saved| {
-        let kind = match word(&it.kind).as_str() {
+        let kind = match word(it.kind).as_str() {
             "git" => "git work tree",
             "tree" => "whole work tree",
             _ => "files",

@@ -46,7 +46,7 @@ pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedCont
     if !found.record.persistent || found.record.role == Role::Adopted {
         return Err(stopped(container, found.record.name.as_str()));
     }
-    let (found, lost) = start_again(cx, found).await?;
+    let (found, lost) = Box::pin(start_again(cx, found)).await?;
     let restarted = Warning::new("restarted", "the container had stopped and was started again");
     Ok((found, [restarted].into_iter().chain(lost).collect()))
 }

@@ -89,7 +89,9 @@ async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
                             return;
                         }
                         _ => {
-                            guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await
+                            guest
+                                .say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"")
+                                .await;
                         }
                     }
                 }

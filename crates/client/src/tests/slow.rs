@@ -26,7 +26,7 @@ async fn a_command_whose_start_is_slow_is_found_and_not_started_again() {
             match head {
                 Request::Exec(_) if nth == 0 => return,
                 Request::Exec(_) => {
-                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await
+                    guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
                 }
                 Request::Attach { .. } if looks < 9 => {
                     looks += 1;

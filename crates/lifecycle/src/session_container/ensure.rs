@@ -124,7 +124,7 @@ impl SessionContainers {
         let runtime = engines.heard(plain.clone(), record.tag());
         match self.inspect(&*runtime, &mut record).await? {
             Liveness::Foreign if record.role.is_started_again() => {
-                self.leave_alone(&*runtime, slot, &mut record).await?
+                self.leave_alone(&*runtime, slot, &mut record).await?;
             }
             Liveness::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);

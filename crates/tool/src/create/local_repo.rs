@@ -49,6 +49,6 @@ pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
 }
 
 /// A part of the step `repos`.
-pub(super) fn failed(name: &str, failure: Failure) -> Item {
+pub(super) fn failed(name: &str, failure: &Failure) -> Item {
     Item::failed(name, &failure.message).with("code", failure.code.word())
 }

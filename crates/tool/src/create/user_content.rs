@@ -53,7 +53,7 @@ impl Filling<'_> {
         for it in asked {
             match self.repo(it).await {
                 Ok(repo) => all.push(repo),
-                Err(failure) => failed.push(local_repo::failed(&it.from.name(), failure)),
+                Err(failure) => failed.push(local_repo::failed(&it.from.name(), &failure)),
             }
         }
         let mut step = repos(&self.place, &all, Some(&self.reporting.live())).await;

@@ -13,7 +13,7 @@ pub struct ExecRequest {
     pub job: String,
     /// The only word is a script for `/bin/sh`.
     pub shell: bool,
-    /// Bytes of words in the payload and what follows by [`Request::More`](crate::Ask::More).
+    /// Bytes of words in the payload and what follows by [`Request::More`](crate::Request::More).
     pub words: u32,
     /// Bytes of environment behind them. It is added to the environment of the guest itself, unless `bare`.
     pub env: u32,
@@ -33,7 +33,7 @@ pub struct ExecRequest {
     pub user: UserSpec,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`Request::Data`](crate::Ask::Data); without it there is an end of file at once.
+    /// Input follows by [`Request::Data`](crate::Request::Data); without it there is an end of file at once.
     pub stdin: bool,
     /// On a terminal of that size; both outputs are one then.
     pub terminal: Option<TerminalSize>,
@@ -62,7 +62,7 @@ pub enum Lifetime {
     Job,
 }
 
-/// What of a command's output is sent by [`GuestMessage::Out`](crate::Say::Out).
+/// What of a command's output is sent by [`GuestMessage::Out`](crate::GuestMessage::Out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {

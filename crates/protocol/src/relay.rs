@@ -29,10 +29,10 @@ pub const MAX_PROBED: usize = 64;
 pub struct OpenProxyPorts {
     /// Bytes of the payload that are the token, at most [`MAX_TOKEN`].
     pub token: u32,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`]. What is
+    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`]. What is
     /// behind the token is the text of `/.coracle/run/gitconfig`; without any the file is left as it is.
     pub bytes: u32,
-    /// Connections get to the host by its channels, [`Request::Outlet`](crate::Ask::Outlet), and else by [`API_SOCKET`] and
+    /// Connections get to the host by its channels, [`Request::Outlet`](crate::Request::Outlet), and else by [`API_SOCKET`] and
     /// [`EGRESS_SOCKET`].
     #[serde(default)]
     pub by_link: bool,

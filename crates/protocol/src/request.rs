@@ -155,7 +155,7 @@ pub enum Request {
     /// Looks for files below a directory: [`CallReply::Walked`], then the entries as [`GuestMessage::Data`]: JSON, an array of
     /// [`ScanEntry`]. Payload: what is searched for.
     Walk(ScanRequest),
-    /// Does something with the files of a workspace: [`CallReply::Space`], then [`workspace::Done`] as [`GuestMessage::Data`] (JSON).
+    /// Does something with the files of a workspace: [`CallReply::Space`], then [`workspace::WorkspaceReply`] as [`GuestMessage::Data`] (JSON).
     /// Payload: what the act takes.
     Space(workspace::WorkspaceRequest),
     /// Listens on two ports of the container's loopback and relays what comes there to the host's proxy, from now on with this

@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestMessage {
-    /// The answer to [`Request::Hello`](crate::Ask::Hello).
+    /// The answer to [`Request::Hello`](crate::Request::Hello).
     Hello(Hello),
     /// Room for that many more bytes of data on this channel.
     Credit(u64),

@@ -31,7 +31,7 @@ pub struct ScanRequest {
 /// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretQuery {
-    /// Bytes of values in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`]: each
+    /// Bytes of values in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`]: each
     /// has its length before it, as four bytes, the greatest first.
     pub bytes: u32,
     /// Names of the session's variables whose values are searched for, too.

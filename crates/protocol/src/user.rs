@@ -76,7 +76,7 @@ pub struct PutSecret {
     pub gid: u32,
     /// 0400 or 0600.
     pub mode: u32,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Ask::More), at most [`MAX_SESSION`].
+    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`].
     pub bytes: u32,
     /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
     /// first, it is gone with the connection.

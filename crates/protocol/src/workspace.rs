@@ -33,6 +33,6 @@ pub struct WorkspaceRequest {
     pub root: String,
     /// What is done.
     pub act: WorkspaceOp,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Ask::More), at most twice [`MAX_CONTENT`].
+    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most twice [`MAX_CONTENT`].
     pub bytes: u32,
 }

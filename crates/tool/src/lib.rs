@@ -1,6 +1,6 @@
 //! Coracle gives each AI agent a Linux machine of its own in a container.
 //!
-//! [`ops::ALL`] is the table of operations, [`answer`] does what a call asks, a [`Context`] holds what an operation is given
+//! [`operations::ALL`] is the table of operations, [`answer`] does what a call asks, a [`Context`] holds what an operation is given
 //! (configuration, host, records, engines, whose call it is), and a [`Process`] what outlives a call. The front ends
 //! (`coracle call` and the command line in `coracle-cli`, MCP in `coracle-mcp`) differ in how they read a call and show its
 //! answer, and in nothing else.

@@ -48,7 +48,7 @@ pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     /// Uid and gid of a user, with all its groups.
     ///
     /// # Errors
-    /// [`FaultCode::NoUser`](crate::protocol::FaultCode::NoUser)
+    /// [`ErrorCode::NoUser`](crate::protocol::ErrorCode::NoUser)
     fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError>;
 }
 

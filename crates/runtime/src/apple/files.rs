@@ -1,13 +1,14 @@
 //! Files in and out: the engine copies paths, and has no archives.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use super::containers::{ids_of, list};
 use super::{args as words, ask, host_error};
 use crate::host::process::Stdin;
 use crate::program::exec::IS_DIR;
-use crate::program::{BoundedFile, EngineProgram, deadline};
+use crate::program::{EngineProgram, deadline};
 use crate::{ContainerId, ContainerPath, Error, Excerpt, Input, LabelFilter, Result};
 
 /// Unpacks a tar of ours here, copies what lies at its top, and sets the owners that the copy cannot carry.
@@ -111,5 +112,22 @@ fn pack(dir: &Path, into: File, max_bytes: u64) -> std::io::Result<bool> {
     match work() {
         Err(err) if err.kind() == std::io::ErrorKind::FileTooLarge => Ok(false),
         other => other.map(|()| true),
+    }
+}
+
+/// Fails instead of growing above a limit.
+struct BoundedFile {
+    into: File,
+    left: u64,
+}
+
+impl Write for BoundedFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(std::io::ErrorKind::FileTooLarge)?;
+        self.into.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.into.flush()
     }
 }

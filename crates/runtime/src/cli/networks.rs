@@ -3,7 +3,7 @@
 use super::args;
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline};
-use crate::{Capability, ContainerRuntime, Error, Network, NetworkAct, Result};
+use crate::{Capability, ContainerRuntime, Error, Excerpt, Network, NetworkAct, Result};
 
 const CREATE_TRIES: usize = 4;
 
@@ -16,13 +16,10 @@ impl CliRuntime {
             }
             NetworkAct::Create { name, labels, reach, internal } => {
                 let words = || args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
-                let mut created = self.client.ask("network create", words(), deadline::NETWORK).await;
-                for _ in 1..CREATE_TRIES {
-                    if !created.as_ref().is_err_and(is_interface_gone) {
-                        break;
-                    }
-                    created = self.client.ask("network create", words(), deadline::NETWORK).await;
-                }
+                let create = || self.client.ask("network create", words(), deadline::NETWORK);
+                let is_transient =
+                    |it: &Result<_>| matches!(it, Err(Error::Engine { excerpt, .. }) if is_interface_gone(excerpt));
+                let created = retry(create, is_transient).await;
                 match created {
                     Ok(_) => self.lookup.find_networks(&[name.to_string()]).await,
                     Err(_) if !self.lookup.find_networks(&[name.to_string()]).await?.is_empty() => {
@@ -49,8 +46,23 @@ impl CliRuntime {
 }
 
 /// Podman walks the interfaces of the host for a free subnet, and fails if one of them goes meanwhile, as those of other containers do.
-fn is_interface_gone(failure: &Error) -> bool {
-    matches!(failure, Error::Engine { excerpt, .. } if excerpt.as_str().contains("no such network interface"))
+pub(super) fn is_interface_gone(message: &Excerpt) -> bool {
+    message.as_str().contains("no such network interface")
+}
+
+/// Repeats what creates a network while it fails for such a reason.
+pub(super) async fn retry<T, F: Future<Output = Result<T>>>(
+    mut create: impl FnMut() -> F,
+    is_transient: impl Fn(&Result<T>) -> bool,
+) -> Result<T> {
+    let mut created = create().await;
+    for _ in 1..CREATE_TRIES {
+        if !is_transient(&created) {
+            break;
+        }
+        created = create().await;
+    }
+    created
 }
 
 #[cfg(test)]

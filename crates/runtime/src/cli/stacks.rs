@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::args;
 use super::compose::{file, named};
+use super::networks::{is_interface_gone, retry};
 use super::{CliRuntime, Dialect, deadline, read};
 use crate::host::process::{Finished, Stdin};
 use crate::program::LOG_LINES;
@@ -38,14 +39,8 @@ impl Stacks for CliRuntime {
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
-        let building = if stack.build { "--build" } else { "--no-build" };
-        let words = file(&stack.project, &stack.dir)
-            .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
-            .flag("wait-timeout", stack.patience.as_secs().max(1));
-        let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
-        let within = stack.patience + BEYOND_PATIENCE;
-        let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
-        Ok((!ended.ok()).then(|| Excerpt::of(&ended.stderr.bytes())))
+        // Compose continues where it failed.
+        retry(|| self.compose_up(stack), |it| matches!(it, Ok(Some(message)) if is_interface_gone(message))).await
     }
 
     async fn stack_down(&self, project: &ProjectName) -> Result<()> {
@@ -93,6 +88,20 @@ impl Stacks for CliRuntime {
                 }
             }
         }
+    }
+}
+
+impl CliRuntime {
+    /// What Compose says if it failed.
+    async fn compose_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
+        let building = if stack.build { "--build" } else { "--no-build" };
+        let words = file(&stack.project, &stack.dir)
+            .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
+            .flag("wait-timeout", stack.patience.as_secs().max(1));
+        let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
+        let within = stack.patience + BEYOND_PATIENCE;
+        let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
+        Ok((!ended.ok()).then(|| Excerpt::of(&ended.stderr.bytes())))
     }
 }
 

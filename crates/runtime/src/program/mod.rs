@@ -10,7 +10,6 @@ pub(crate) mod unpack;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -271,23 +270,6 @@ impl EngineProgram {
 
     fn socket(&self) -> Option<&Path> {
         self.endpoint.strip_prefix("unix://").map(Path::new)
-    }
-}
-
-/// A file that takes no more than it may.
-pub(crate) struct BoundedFile {
-    pub(crate) into: File,
-    pub(crate) left: u64,
-}
-
-impl Write for BoundedFile {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(std::io::ErrorKind::FileTooLarge)?;
-        self.into.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.into.flush()
     }
 }
 

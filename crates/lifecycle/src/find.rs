@@ -73,7 +73,7 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     Error::NotFound { kind: Kind::Container, name: handle.to_string(), near }
 }
 
-/// SessionContainers of sessions are nobody's to name.
+/// A caller cannot name the container of a session's slot.
 pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {

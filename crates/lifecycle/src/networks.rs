@@ -91,7 +91,7 @@ pub async fn create_network(
     Ok((make(runtime, store, (&new.name, new.internal), whose).await?, true))
 }
 
-/// That of a slot, made if it is not there. Nobody else is given it, and the slot is given nobody else's.
+/// The network of a slot, created if it is missing. It belongs to that slot alone.
 ///
 /// # Errors
 /// [`Error::NetworkTaken`] for a name that anything else has.
@@ -341,7 +341,7 @@ mod tests {
         let name = |it: &str| ContainerName::parse(it).unwrap();
         let of = |slot: &str| SlotNetwork { name: team(true).name, slot: name(slot), internal: true };
         let (one, team) = (of("sbx-1"), team(true));
-        // What somebody asked for by that name is not what a slot gets.
+        // A network that a caller created by that name is not given to a slot.
         let (asked, _) = create_network(&fake, &store, &team).await.unwrap();
         let err = ensure_slot_network(&fake, &store, &one).await.unwrap_err();
         assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs == &["kind"]), "{err:?}");

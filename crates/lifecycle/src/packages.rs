@@ -79,7 +79,7 @@ impl Store {
         Ok(Some(kept).filter(|_| there))
     }
 
-    /// SecretState by whoever changes them.
+    /// Held while the packages are changed.
     ///
     /// # Errors
     /// [`crate::Error::Busy`] when another call holds it for 10 s.

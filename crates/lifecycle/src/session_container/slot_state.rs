@@ -17,7 +17,7 @@ use crate::{Engines, Error, Lock};
 /// A slot as this process knows it.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// SecretState by whoever makes or removes a container of it.
+    /// Held while a container of the slot is created or removed.
     pub(super) door: tokio::sync::Mutex<()>,
     /// Calls of this process in it.
     pub(super) calls: AtomicUsize,

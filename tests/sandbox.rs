@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_guest::codec::{self, Frame as Framed};
+use coracle_lifecycle::EndReason;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::protocol::{EnsureUser, GuestMessage, Hello, Request};
 use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
@@ -16,8 +17,8 @@ use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_sandbox::{
-    AGENT, Because, Code, ContainerSandboxProvider, Containers, Domain, Failure, Gate, Held, Look, Preparing,
-    ProfileName, Readying, Result, Sandbox, SandboxDir, SandboxKey, SandboxRecord, WorkflowId,
+    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, ProfileName, Result, RunningContainer,
+    Sandbox, SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions, WorkflowId,
 };
 use futures_util::StreamExt;
 use tempfile::TempDir;
@@ -38,13 +39,13 @@ struct One {
 }
 
 #[async_trait]
-impl Containers for One {
-    async fn ensure(&self) -> Result<Held> {
-        Ok(Held::first(self.link.clone(), self.id.clone()))
+impl ContainerSource for One {
+    async fn ensure(&self) -> Result<RunningContainer> {
+        Ok(RunningContainer::first(self.link.clone(), self.id.clone()))
     }
 
-    async fn look(&self) -> Result<Look> {
-        Ok(Look::Answers)
+    async fn liveness(&self) -> Result<SandboxLiveness> {
+        Ok(SandboxLiveness::Ready)
     }
 
     async fn discard(&self) -> Result<()> {
@@ -52,7 +53,7 @@ impl Containers for One {
         Ok(())
     }
 
-    async fn remove(&self, _: Because) -> Result<()> {
+    async fn remove(&self, _: EndReason) -> Result<()> {
         let fails = self.stays.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1)).is_ok();
         if fails { Err(Failure::new(Code::Internal, "The engine did not remove it.")) } else { Ok(()) }
     }
@@ -65,7 +66,7 @@ struct Bench<'a> {
     running: Running<'a>,
     model: ModelServer,
     /// Of which other providers can be made.
-    parts: (Sandbox, Arc<Gate>),
+    parts: (Sandbox, Arc<SandboxProxy>),
     _state: TempDir,
 }
 
@@ -95,12 +96,12 @@ async fn with_sandbox(network: fn() -> NetworkAttachment, check: impl AsyncFn(&B
         let at = model.url().replace("/proxy/v1", "");
         let asks = ProviderConfig::new(ProviderKind::OpenAi, &at, key, &["scripted".to_owned()]).unwrap();
         let grants = Grants { provider: Some(asks), ..Grants::new(profile.clone(), Tokens::default()) };
-        let gate = Arc::new(Gate::new(dir.clone(), grants, None));
+        let proxy = Arc::new(SandboxProxy::new(dir.clone(), grants, None));
         let home = Some("/home/agent".to_owned());
-        let preparing = Preparing { home, ..Preparing::default() };
-        let sandbox = Sandbox::new(containers.clone(), Readying::new(dir.clone(), profile, preparing));
-        let parts = (sandbox.clone(), gate.clone());
-        let provider = ContainerSandboxProvider::new(sandbox, gate, BTreeMap::new(), "none".into());
+        let options = StartupOptions { home, ..StartupOptions::default() };
+        let sandbox = Sandbox::new(containers.clone(), Startup::new(dir.clone(), profile, options));
+        let parts = (sandbox.clone(), proxy.clone());
+        let provider = ContainerSandboxProvider::new(sandbox, proxy, BTreeMap::new(), "none".into());
         check(&Bench { provider, dir, containers, running, model, parts, _state: state }, case).await;
     })
     .await;
@@ -243,7 +244,7 @@ async fn x08_a_container_with_another_way_out_is_never_used() {
             for times in 1..=2 {
                 let failure = bench.provider.ensure_running().await.unwrap_err();
                 assert_eq!(
-                    (failure.code.clone(), bench.containers.discarded.load(Ordering::Relaxed)),
+                    (failure.code, bench.containers.discarded.load(Ordering::Relaxed)),
                     (Code::EgressNotEnforced, times),
                     "{failure:?}"
                 );
@@ -259,8 +260,8 @@ async fn x69_runs_with_a_worker_each_are_counted_by_the_proxy_as_any_are() {
     with_sandbox(
         || NetworkAttachment::None,
         async |bench, case| {
-            let (sandbox, gate) = bench.parts.clone();
-            let provider = ContainerSandboxProvider::new(sandbox, gate, BTreeMap::new(), "none".into()).one_shot();
+            let (sandbox, proxy) = bench.parts.clone();
+            let provider = ContainerSandboxProvider::new(sandbox, proxy, BTreeMap::new(), "none".into()).one_shot();
             assert!(!provider.capabilities().persistent_worker && bench.provider.capabilities().persistent_worker);
             if !case.is_real() {
                 return case.left_out(); // its guest has no relays, and no program of a worker
@@ -378,7 +379,7 @@ async fn x10_a_container_that_is_not_ready_in_time_is_taken_away() {
     let link = Link::new(Arc::new(Stuck), LinkSettings::default());
     let (discarded, stays) = (AtomicU32::new(0), AtomicU32::new(0));
     let containers = Arc::new(One { link, id: "it".into(), discarded, stays });
-    let sandbox = Sandbox::new(containers.clone(), Readying::new(dir.clone(), profile, Preparing::default()));
+    let sandbox = Sandbox::new(containers.clone(), Startup::new(dir.clone(), profile, StartupOptions::default()));
     for times in 1..=3 {
         let failure = sandbox.ensure().await.unwrap_err();
         assert_eq!(

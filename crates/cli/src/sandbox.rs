@@ -90,15 +90,15 @@ async fn remove_named(sandboxes: Sandboxes<'_>, keys: &[String]) -> Result<Teard
     sandbox::complete(sandbox::teardown(sandboxes, chosen).await)
 }
 
-/// Runs until it is told to end.
+/// RunRecords until it is told to end.
 async fn forward(process: &Process, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
     let cx = &process.context;
     let inside = matches.get_one::<u16>("inside").copied().unwrap_or_default();
     let at = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let (profile, id) = workflow(matches)?;
-    let home = process.homes().of(cx, &profile, &id).await?;
-    let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
-    let forward = home.provider().forward_at(inside, at).await?;
+    let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+    let open = watched(cx, async |cx| sandbox::opened(cx, &sandbox, &id).await).await?;
+    let forward = sandbox.provider().forward_at(inside, at).await?;
     drop(open);
     let address = format!("127.0.0.1:{}", forward.port);
     let told = answer(json!({ "workflow": id, "inside": inside, "address": address, "port": forward.port }));
@@ -112,10 +112,10 @@ async fn forward(process: &Process, matches: &ArgMatches) -> Result<Map<String, 
 async fn review(process: &Process, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
     let cx = &process.context;
     let (profile, id) = workflow(matches)?;
-    let home = process.homes().of(cx, &profile, &id).await?;
-    let open = watched(cx, async |cx| sandbox::opened(cx, &home, &id).await).await?;
-    let differences = home.worktrees.review(&open.inside).await?;
-    Ok(answer(json!({ "workflow": id, "directory": home.shared_at(), "differences": differences })))
+    let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+    let open = watched(cx, async |cx| sandbox::opened(cx, &sandbox, &id).await).await?;
+    let differences = sandbox.worktrees.review(&open.inside).await?;
+    Ok(answer(json!({ "workflow": id, "directory": sandbox.shared_at(), "differences": differences })))
 }
 
 fn workflow(matches: &ArgMatches) -> Result<(ProfileName, WorkflowId), Failure> {

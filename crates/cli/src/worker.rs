@@ -17,7 +17,7 @@ use super::{exit, startup};
 /// Bytes of a prompt that are read.
 const MAX_PROMPT: u64 = 16 << 20;
 
-/// Runs it. Events go to standard output as JSON, one a line; the last one is the result.
+/// RunRecords it. Events go to standard output as JSON, one a line; the last one is the result.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     match Box::pin(work(matches, host, options)).await {
@@ -31,7 +31,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
     let cx = &process.context;
     let (profile, id, task) = asked(cx, matches)?;
     let model = sandbox::model(cx, &profile, task.model.clone())?;
-    let home = process.homes().of(cx, &profile, &id).await?;
+    let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = |event: &Value| {
@@ -41,7 +41,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
             screen.message(&text);
         }
     };
-    let work = async |cx: &Context| Box::pin(sandbox::work(cx, &home, (&profile, &id), task, hear)).await;
+    let work = async |cx: &Context| Box::pin(sandbox::work(cx, &sandbox, (&profile, &id), task, hear)).await;
     let done = heard(cx, work, |event| reporter().tell(&event)).await;
     reporter().clear();
     done

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::operations::worktree;
-use coracle::sandbox::{self, Home, Homes, Open};
-use coracle::{Code, Context, Failure, Host, Options, audit};
+use coracle::sandbox::{self, Sandboxes};
+use coracle::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::worktree::{CreateAsk, Worktree};
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -100,25 +100,25 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 /// A workflow's sandbox, ready, with its worktree.
 struct Entered {
-    home: Arc<Home>,
-    open: Open,
+    sandbox: Arc<SandboxHandle>,
+    open: OpenSandbox,
     worktree: Worktree,
 }
 
 impl Entered {
-    async fn of(homes: &Homes, cx: &Context, matches: &ArgMatches) -> Result<Self, Failure> {
+    async fn of(sandboxes: Sandboxes<'_>, matches: &ArgMatches) -> Result<Self, Failure> {
         let word = |name: &str| matches.get_one::<String>(name).cloned();
         let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
         let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
-        let home = homes.of(cx, &profile, &id).await?;
-        let open = sandbox::opened(cx, &home, &id).await?;
-        let worktree = home.worktrees.create(&open.inside, &CreateAsk::new(id)).await?;
-        home.enter(&open, &worktree).await?;
-        Ok(Self { home, open, worktree })
+        let sandbox = sandboxes.of_workflow(&profile, &id).await?;
+        let open = sandbox::opened(sandboxes.cx, &sandbox, &id).await?;
+        let worktree = sandbox.worktrees.create(&open.inside, &CreateAsk::new(id)).await?;
+        sandbox.set_env(&open, &worktree).await?;
+        Ok(Self { sandbox, open, worktree })
     }
 }
 
-/// Runs a program; its exit code becomes ours.
+/// RunRecords a program; its exit code becomes ours.
 async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
     let process = startup::open_configured(host, options)?;
@@ -126,7 +126,9 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let args = audited(matches, &json!({ "command": argv }));
     let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
-        let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
+        let entered =
+            watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
+                .await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
@@ -173,7 +175,9 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let cx = &process.context;
     let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
-        let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
+        let entered =
+            watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
+                .await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let Entered { open, worktree, .. } = &entered;
@@ -197,11 +201,12 @@ async fn looked(
 ) -> Result<Map<String, Value>, Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let entered = watched(cx, async |cx| Box::pin(Entered::of(process.homes(), cx, matches)).await).await?;
+    let entered =
+        watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await).await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {
-            let commits = entered.home.worktrees.log(&entered.open.inside, id).await?;
+            let commits = entered.sandbox.worktrees.log(&entered.open.inside, id).await?;
             json!({ "base_commit": base_commit, "count": commits.len(), "commits": commits })
         }
         _ => {

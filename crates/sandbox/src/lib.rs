@@ -9,9 +9,9 @@
 #![warn(missing_docs)]
 
 #[cfg(feature = "host")]
-mod container;
+mod apply_devcontainer;
 #[cfg(feature = "host")]
-mod containers;
+mod container;
 #[cfg(feature = "host")]
 pub mod devcontainer;
 #[cfg(feature = "host")]
@@ -19,6 +19,8 @@ pub mod driver;
 mod failure;
 #[cfg(feature = "host")]
 mod files;
+#[cfg(feature = "host")]
+mod handle;
 #[cfg(feature = "host")]
 mod http;
 mod key;
@@ -28,21 +30,39 @@ pub mod protocol;
 pub mod provider;
 #[cfg(feature = "host")]
 pub mod proxy;
+#[cfg(feature = "host")]
+mod record;
+#[cfg(feature = "host")]
+mod registry;
+#[cfg(feature = "host")]
+mod run_records;
 pub mod schema;
+#[cfg(feature = "host")]
+mod services;
 mod token;
 #[cfg(feature = "host")]
 pub mod worktree;
 
 #[cfg(feature = "host")]
-pub use container::{
-    AtStart, Claim, ContainerSandboxProvider, Gate, InUse, Prepared, Preparing, Readying, Sandbox, SandboxDir,
-    SandboxRecord, Transport,
-};
+pub use apply_devcontainer::DevcontainerReport;
 #[cfg(feature = "host")]
-pub use containers::{Because, Between, Containers, Held, Look};
+pub use container::{
+    ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, RunningContainer, Sandbox,
+    SandboxLiveness, SandboxProxy, StartHook, Startup, StartupOptions, TemplateResult, TemplateSource, Transport,
+};
 pub use failure::{Code, Failure, Result, Warning};
+#[cfg(feature = "host")]
+pub use handle::{FinalSave, GitIdentity, OpenSandbox, SAVE_TIMEOUT, SandboxHandle, SandboxOptions, SandboxRemoval};
 pub use key::{Domain, SandboxKey};
 pub use names::{ProfileName, WorkflowId};
+#[cfg(feature = "host")]
+pub use record::{SandboxDir, SandboxRecord, StartRecord, WorkflowClaim};
+#[cfg(feature = "host")]
+pub use registry::SandboxRegistry;
+#[cfg(feature = "host")]
+pub use run_records::{RunRecord, RunRecords, RunState};
+#[cfg(feature = "host")]
+pub use services::{DescribeError, SandboxServices, key_of_session, session_of};
 pub use token::{Scope, TokenHash, fresh as fresh_token};
 #[cfg(feature = "host")]
 pub use worktree::WorktreeManager;

@@ -204,6 +204,11 @@ impl Context {
         &self.engines
     }
 
+    /// The same, for what outlives the call.
+    pub(crate) fn shared_engines(&self) -> Arc<Engines> {
+        self.engines.clone()
+    }
+
     /// The engine that makes containers: that of a kept verdict of preflight, else the first that answers. It stays the
     /// same for this process.
     ///

@@ -8,7 +8,7 @@ use coracle_provision::certs::{self, ExtraCertificates};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Policy};
 use coracle_sandbox::proxy::EgressPolicy;
-use coracle_sandbox::{AtStart, Transport};
+use coracle_sandbox::{StartHook, Transport};
 
 use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport, WorkspaceMode};
 use crate::context::Context;
@@ -124,7 +124,7 @@ impl HostCertificates {
 }
 
 #[async_trait]
-impl AtStart for HostCertificates {
+impl StartHook for HostCertificates {
     async fn run(&self, link: &Link) -> coracle_runtime::Result<()> {
         certs::bundle_aside(link, &self.found, self.user).await
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::ClockReading;
 use coracle_runtime::{ProcessId, Redactor};
+use coracle_sandbox::SandboxRegistry;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Toolset;
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::host_identity::secrets_of;
 use crate::progress::Progress;
-use crate::sandbox::{self, Homes, Sandboxes};
+use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, SessionTools};
 
 /// How often a server says that it lives, and every second time looks for what nobody uses.
@@ -26,7 +27,7 @@ pub struct Process {
     pub context: Context,
     /// Tools that the agent gets.
     pub toolsets: Arc<[Toolset]>,
-    homes: Homes,
+    registry: SandboxRegistry,
     session_tools: Arc<OnceLock<SessionTools>>,
     own_secrets: Arc<OnceLock<Redactor>>,
 }
@@ -46,8 +47,8 @@ impl Process {
     #[must_use]
     pub fn of(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
-        let (homes, session_tools, own_secrets) = Default::default();
-        Self { context, toolsets, homes, session_tools, own_secrets }
+        let (registry, session_tools, own_secrets) = Default::default();
+        Self { context, toolsets, registry, session_tools, own_secrets }
     }
 
     /// The same with an engine that a test has arranged.
@@ -77,13 +78,13 @@ impl Process {
     }
 
     /// The sandboxes that this process uses.
-    pub fn homes(&self) -> &Homes {
-        &self.homes
+    pub fn registry(&self) -> &SandboxRegistry {
+        &self.registry
     }
 
     /// The same for what is done to all of them.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
-        Sandboxes { cx: &self.context, homes: &self.homes }
+        Sandboxes { cx: &self.context, registry: &self.registry }
     }
 
     /// What the tools of the session work with. It has no container until one of them needs one.
@@ -105,7 +106,7 @@ impl Process {
 
     /// Ends all runs of agents, and waits for that.
     pub async fn end(&self) {
-        self.homes.end().await;
+        self.registry.shut_down().await;
     }
 
     /// Keeps the session's containers for as long as a server runs.

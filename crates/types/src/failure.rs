@@ -238,6 +238,12 @@ impl Failure {
         Self::new(Code::Internal, err.to_string())
     }
 
+    /// The caller cancelled the call.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self::new(Code::Cancelled, "the call was cancelled")
+    }
+
     /// Sets what to do next, for agents and persons.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

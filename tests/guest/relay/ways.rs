@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use coracle_runtime::NetworkAct;
-use coracle_sandbox::Between;
 use coracle_sandbox::proxy::Outlets;
+use coracle_sandbox::proxy::PrivateSubnet;
 
 use super::*;
 
@@ -75,12 +75,12 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
 }
 
 /// A network without a way out, and the address that this host has on it.
-async fn internal(case: &Case, name: &str) -> (String, Between) {
+async fn internal(case: &Case, name: &str) -> (String, PrivateSubnet) {
     let name = case.network_name(name);
     let labels = vec![case.label()];
     let make = NetworkAct::Create { name: name.clone(), labels, reach: true, internal: true };
     let made = case.runtime.network(make).await.unwrap().pop().unwrap();
-    (made.name, Between { gateway: made.gateways[0], subnet: made.subnets[0] })
+    (made.name, PrivateSubnet { gateway: made.gateways[0], subnet: made.subnets[0] })
 }
 
 #[tokio::test]

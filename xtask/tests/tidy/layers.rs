@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("compose", &["runtime"]),
     ("jobs", &["runtime"]),
     ("workspace", &["runtime"]),
-    ("sandbox", &["runtime"]),
+    ("sandbox", &["runtime", "lifecycle"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
     ("mcp", &["runtime", "workspace", "tool"]),

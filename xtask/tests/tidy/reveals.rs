@@ -34,10 +34,10 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/tool/src/host_identity.rs", 1),
     ("crates/tool/src/image_build/build_container.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
-    ("crates/tool/src/sandbox/home.rs", 1),
-    ("crates/tool/src/sandbox/devcontainer/record.rs", 1),
-    ("crates/sandbox/src/container/sandbox.rs", 2),
-    ("crates/sandbox/src/container/prepare.rs", 1),
+    ("crates/tool/src/sandbox/handles.rs", 1),
+    ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),
+    ("crates/sandbox/src/container/sandbox_container.rs", 2),
+    ("crates/sandbox/src/container/startup/steps.rs", 1),
 ];
 
 /// Files outside tests that call `reveal` otherwise than [`REVEALING`] says.

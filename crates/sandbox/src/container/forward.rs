@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Sandbox;
-use super::gate::Gate;
+use super::sandbox_proxy::SandboxProxy;
 use crate::provider::Forward;
 use crate::{Code, Failure, Result};
 
@@ -34,7 +34,7 @@ const KEPT: usize = 4 << 10;
 
 /// Listens on a port of 127.0.0.1, a free one for 0, until the answer is dropped. The sandbox is made ready for each
 /// connection: one that was stopped meanwhile is started.
-pub(super) async fn forward(sandbox: Sandbox, gate: Arc<Gate>, (port, at): (u16, u16)) -> Result<Forward> {
+pub(super) async fn forward(sandbox: Sandbox, proxy: Arc<SandboxProxy>, (port, at): (u16, u16)) -> Result<Forward> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, at)).await.map_err(|err| {
         let failure = Failure::new(Code::InvalidInput, format!("127.0.0.1:{at} cannot be listened at: {err}."));
         failure.detail("port", at)
@@ -42,9 +42,9 @@ pub(super) async fn forward(sandbox: Sandbox, gate: Arc<Gate>, (port, at): (u16,
     let own = listener.local_addr().map_err(Failure::internal)?.port();
     let over = CancellationToken::new();
     let listening = listen(listener, over.clone(), move |stream| {
-        let (sandbox, gate) = (sandbox.clone(), gate.clone());
+        let (sandbox, proxy) = (sandbox.clone(), proxy.clone());
         async move {
-            if let Err(failure) = lead(&sandbox, &gate, stream, port).await {
+            if let Err(failure) = lead(&sandbox, &proxy, stream, port).await {
                 tracing::warn!(port, %failure, "a connection to a port of a sandbox failed");
             }
         }
@@ -80,8 +80,8 @@ where
     over.run_until_cancelled(accepting).await;
 }
 
-async fn lead(sandbox: &Sandbox, gate: &Arc<Gate>, stream: TcpStream, port: u16) -> Result<()> {
-    let _open = gate.open()?;
+async fn lead(sandbox: &Sandbox, proxy: &Arc<SandboxProxy>, stream: TcpStream, port: u16) -> Result<()> {
+    let _open = proxy.open()?;
     let held = sandbox.ensure().await?;
     let (mut from, mut to) = stream.into_split();
     let (mut input, theirs) = duplex(BUFFER);

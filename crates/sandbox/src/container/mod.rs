@@ -3,21 +3,23 @@
 //! **Invariant:** nobody gets a container whose start was not tested: what is remembered says `proven` after the last step.
 //! **Invariant:** the host keeps no token, only what it needs to know one again.
 
-mod breaker;
+mod circuit_breaker;
 mod forward;
-mod gate;
-mod prepare;
+mod managed;
+mod private_network;
 mod provider;
-mod readying;
-mod record;
-mod sandbox;
+mod sandbox_container;
+mod sandbox_proxy;
+mod source;
+mod startup;
 
-pub use self::gate::{Gate, InUse, Transport};
-pub use self::prepare::{AtStart, Preparing};
+pub(crate) use self::managed::ManagedContainer;
+pub use self::managed::{ContainerOptions, TemplateResult, TemplateSource};
 pub use self::provider::ContainerSandboxProvider;
-pub use self::readying::Readying;
-pub use self::record::{Claim, Prepared, SandboxDir, SandboxRecord};
-pub use self::sandbox::Sandbox;
+pub use self::sandbox_container::Sandbox;
+pub use self::sandbox_proxy::{ProxyLease, SandboxProxy, Transport};
+pub use self::source::{ContainerSource, RunningContainer, SandboxLiveness};
+pub use self::startup::{StartHook, Startup, StartupOptions};
 
 #[cfg(test)]
 mod tests;

@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::Sandbox;
 use super::forward::forward;
-use super::gate::{Gate, InUse};
+use super::sandbox_proxy::{ProxyLease, SandboxProxy};
 use crate::driver::{LinkOnce, LinkWorker, WorkerStart};
 use crate::provider::{
     ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
     SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{Because, Code, Failure, Held, Look, Result, Warning};
+use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness, Warning};
+use coracle_lifecycle::EndReason;
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
 const ROOT: &str = "/workspace";
@@ -38,9 +39,9 @@ const KEPT: usize = 64 << 10;
 #[derive(Debug)]
 pub struct ContainerSandboxProvider {
     sandbox: Sandbox,
-    gate: Arc<Gate>,
+    proxy: Arc<SandboxProxy>,
     /// From the first use on.
-    open: Mutex<Option<InUse>>,
+    open: Mutex<Option<ProxyLease>>,
     /// What every command finds in its environment.
     env: BTreeMap<String, String>,
     /// What a model is told of the network.
@@ -54,8 +55,8 @@ pub struct ContainerSandboxProvider {
 impl ContainerSandboxProvider {
     /// One for that sandbox and its way out.
     #[must_use]
-    pub fn new(sandbox: Sandbox, gate: Arc<Gate>, env: BTreeMap<String, String>, network: String) -> Self {
-        Self { sandbox, gate, open: Mutex::default(), env, network, shared: None, one_shot: false }
+    pub fn new(sandbox: Sandbox, proxy: Arc<SandboxProxy>, env: BTreeMap<String, String>, network: String) -> Self {
+        Self { sandbox, proxy, open: Mutex::default(), env, network, shared: None, one_shot: false }
     }
 
     /// Its root is a directory of this host.
@@ -75,11 +76,11 @@ impl ContainerSandboxProvider {
     /// # Errors
     /// `invalid_input` for a port that cannot be had.
     pub async fn forward_at(&self, guest_port: u16, host_port: u16) -> Result<Forward> {
-        forward(self.sandbox.clone(), self.gate.clone(), (guest_port, host_port)).await
+        forward(self.sandbox.clone(), self.proxy.clone(), (guest_port, host_port)).await
     }
 
-    async fn held(&self) -> Result<Held> {
-        let open = self.gate.open()?;
+    async fn held(&self) -> Result<RunningContainer> {
+        let open = self.proxy.open()?;
         self.open.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
         self.sandbox.ensure().await
     }
@@ -176,7 +177,7 @@ impl SandboxProvider for ContainerSandboxProvider {
                 return Err(failure);
             }
         };
-        Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), gate: self.gate.clone(), token }))
+        Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), proxy: self.proxy.clone(), token }))
     }
 
     async fn forward(&self, guest_port: u16) -> Result<Forward> {
@@ -192,10 +193,10 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     async fn health_check(&self) -> SandboxHealth {
-        let state = match self.sandbox.look().await {
-            Ok(Look::Answers) => SandboxState::Running,
-            Ok(Look::Silent) => SandboxState::Stopped,
-            Ok(Look::Missing) | Err(_) => SandboxState::Missing,
+        let state = match self.sandbox.liveness().await {
+            Ok(SandboxLiveness::Ready) => SandboxState::Running,
+            Ok(SandboxLiveness::Unresponsive) => SandboxState::Stopped,
+            Ok(SandboxLiveness::Absent) | Err(_) => SandboxState::Missing,
         };
         let (mut rtt, mut generation, mut proxy_ok) = (None, 0, false);
         if state == SandboxState::Running
@@ -208,7 +209,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     }
 
     fn metered(&self) -> Metered {
-        let it = self.gate.metered();
+        let it = self.proxy.metered();
         Metered {
             requests: it.requests,
             input_tokens: it.input_tokens,
@@ -219,8 +220,8 @@ impl SandboxProvider for ContainerSandboxProvider {
 
     async fn teardown(&self, _: Teardown) -> TeardownReport {
         // Work is saved worktree by worktree, by who knows them.
-        self.gate.close();
-        match self.sandbox.remove(Because::Asked).await {
+        self.proxy.close();
+        match self.sandbox.remove(EndReason::Command).await {
             Ok(()) => {
                 TeardownReport { removed: vec![self.sandbox.dir().key().to_string()], ..TeardownReport::default() }
             }
@@ -255,7 +256,7 @@ async fn pinged(link: &Link, agent: Ids) -> Option<Duration> {
 }
 
 /// Runs a program and passes on what it says, its exit last.
-async fn run(held: Held, exec: Exec, tell: mpsc::Sender<Result<Frame>>) {
+async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame>>) {
     let (live, mut heard) = mpsc::channel::<Chunk>(WAITING);
     let exec = Exec { live: Some(live), ..exec };
     let passing = async {
@@ -295,9 +296,9 @@ fn lost(err: &coracle_runtime::Error) -> Failure {
 #[derive(Debug)]
 struct Admitted {
     worker: Box<dyn WorkerProcess>,
-    _held: Held,
+    _held: RunningContainer,
     sandbox: Sandbox,
-    gate: Arc<Gate>,
+    proxy: Arc<SandboxProxy>,
     token: coracle_runtime::Secret,
 }
 
@@ -313,7 +314,7 @@ impl WorkerProcess for Admitted {
 
     async fn close(&mut self) -> Result<()> {
         let closed = self.worker.close().await;
-        self.gate.note();
+        self.proxy.note();
         self.sandbox.dismiss_worker(&self.token).await?;
         closed
     }

@@ -11,8 +11,10 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 
 use super::*;
 use crate::proxy::{Grants, Tokens};
-use crate::{Because, Code, Containers, Held, Look, Result};
+use crate::record::SandboxDir;
+use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness};
 use crate::{Domain, Failure, ProfileName, SandboxKey};
+use coracle_lifecycle::EndReason;
 
 /// One that was made for another way to its proxy.
 #[derive(Debug)]
@@ -23,13 +25,16 @@ struct OnNoNetwork {
 }
 
 #[async_trait]
-impl Containers for OnNoNetwork {
-    async fn ensure(&self) -> Result<Held> {
-        Ok(Held { spec_pending: self.spec_pending, ..Held::first(self.link.clone(), "a".into()) })
+impl ContainerSource for OnNoNetwork {
+    async fn ensure(&self) -> Result<RunningContainer> {
+        Ok(RunningContainer {
+            spec_pending: self.spec_pending,
+            ..RunningContainer::first(self.link.clone(), "a".into())
+        })
     }
 
-    async fn look(&self) -> Result<Look> {
-        Ok(Look::Answers)
+    async fn liveness(&self) -> Result<SandboxLiveness> {
+        Ok(SandboxLiveness::Ready)
     }
 
     async fn discard(&self) -> Result<()> {
@@ -37,7 +42,7 @@ impl Containers for OnNoNetwork {
         Ok(())
     }
 
-    async fn remove(&self, _: Because) -> Result<()> {
+    async fn remove(&self, _: EndReason) -> Result<()> {
         Ok(())
     }
 }
@@ -47,10 +52,11 @@ async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
     let state = tempfile::tempdir().unwrap();
     let profile = ProfileName::parse("default").unwrap();
     let dir = SandboxDir::open(state.path(), &SandboxKey::of(&profile, &Domain::Named("a".into()), "here")).unwrap();
-    let gate = Gate::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
+    let proxy =
+        SandboxProxy::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
     let containers = Arc::new(OnNoNetwork { link: link.clone(), spec_pending, discarded: AtomicU32::new(0) });
-    let readying = Readying::new(dir, profile, Preparing::default()).by_tcp(Arc::new(gate));
-    let failure = Sandbox::new(containers.clone(), readying).ensure().await.unwrap_err();
+    let startup = Startup::new(dir, profile, StartupOptions::default()).by_tcp(Arc::new(proxy));
+    let failure = Sandbox::new(containers.clone(), startup).ensure().await.unwrap_err();
     (failure, containers.discarded.load(Ordering::Relaxed) > 0)
 }
 

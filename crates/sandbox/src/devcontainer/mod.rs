@@ -17,6 +17,7 @@ mod mounts;
 mod properties;
 mod refusal;
 mod registry;
+mod state;
 mod value;
 mod variables;
 
@@ -30,6 +31,8 @@ pub use self::mounts::{Kind as MountKind, MountAsk};
 pub use self::properties::read;
 pub use self::refusal::{Refusal, refused};
 pub use self::registry::{Manifest, Registries};
+pub(crate) use self::state::HookProgress;
+pub use self::state::{DevcontainerRecord, DevcontainerState, DevcontainerUser, forget, lock_file};
 pub use self::variables::Variables;
 
 /// Where a file was found.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::refusal::ignored;
-use crate::Warning;
+use crate::{Warning, WorkflowId};
 
 /// What variables of a file stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,14 @@ enum Told {
 }
 
 impl Variables {
+    /// The folders of a workflow. `local_folder` is the repository's directory on the host, if it has one.
+    #[must_use]
+    pub fn in_worktree(workflow: &WorkflowId, local_folder: Option<&str>) -> Self {
+        let container_folder = format!("/workspace/worktrees/{workflow}");
+        let local_folder = local_folder.unwrap_or(&container_folder).to_owned();
+        Self { local_folder, container_folder, ..Self::default() }
+    }
+
     /// Fills all texts of a value in. Variables of the host that are not granted become their default, or nothing.
     pub(super) fn fill(&self, value: &mut Value, warnings: &mut Vec<Warning>) {
         match value {

@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::PrivateSubnet;
 use super::{Port, Proxy};
-use crate::Between;
 
 /// Their names, as the container's guest knows them.
 const SOCKETS: [(&str, Port); 2] = [("api.sock", Port::Api), ("egress.sock", Port::Egress)];
@@ -70,7 +70,7 @@ impl Listening {
     ///
     /// # Errors
     /// When the address is none of this host's, or is all of them.
-    pub fn at(proxy: &Proxy, between: Between, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
+    pub fn at(proxy: &Proxy, between: PrivateSubnet, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
         let ip = between.gateway;
         if ip.is_unspecified() {
             return Err(io::Error::other("a proxy listens for one container, and not at every address"));
@@ -166,7 +166,7 @@ mod tests {
     async fn who_is_not_the_networks_container_cannot_close_its_proxy() {
         let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
         proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
-        let between = Between { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
+        let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
         let (_listening, [at, _]) = Listening::at(&proxy, between, None).unwrap();
         for _ in 0..25 {
             // A program of this host, and a container of another network.

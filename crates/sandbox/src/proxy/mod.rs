@@ -23,6 +23,7 @@ mod meter;
 mod model;
 mod outlets;
 mod preamble;
+mod private_subnet;
 mod selftest;
 
 use std::fmt;
@@ -49,6 +50,7 @@ pub use self::log::ProxyEvent;
 use self::meter::Meter;
 pub use self::meter::{Budget, Metered};
 pub use self::outlets::Outlets;
+pub use self::private_subnet::PrivateSubnet;
 pub use self::selftest::{LLM_URL, PROXY_ENV, ROUTES_ENV, self_test};
 use crate::{Failure, Scope, TokenHash};
 

@@ -15,6 +15,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
 use super::leftover::Author;
+use crate::failure::over_limit;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// For what reads or writes a whole repository or a whole tree.
@@ -173,7 +174,7 @@ impl Inside {
                     () if gap => Err(Failure::internal("some of its output is missing")),
                     () if taken > into.max_bytes => {
                         let message = format!("there are more than {} bytes", into.max_bytes);
-                        Err(Failure::new(Code::LimitReached, message))
+                        Err(over_limit(message))
                     }
                     () => into.to.write_all(&chunk.bytes).await.map_err(Failure::internal),
                 };
@@ -274,7 +275,7 @@ impl Told {
     pub(super) fn good(self) -> Result<Vec<u8>> {
         match self.exit {
             Exit::Code(0) if self.whole => Ok(self.stdout),
-            Exit::Code(0) => Err(Failure::new(Code::LimitReached, "git inside printed more than can be read")),
+            Exit::Code(0) => Err(over_limit("git inside printed more than can be read")),
             _ => Err(self.failure()),
         }
     }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use super::create::hexadecimal;
 use super::source::Source;
 use super::{LONG, SOON, WorktreeManager, read};
+use crate::failure::over_limit;
 use crate::{Code, Failure, Result};
 
 /// Names of files that are read.
@@ -129,7 +130,7 @@ impl WorktreeManager {
         }
         let files = read::tree(&ended.stdout.bytes());
         if ended.stdout.left_out() > 0 || files.len() > MAX_FILES {
-            return Err(Failure::new(Code::LimitReached, format!("The repository has more than {MAX_FILES} files.")));
+            return Err(over_limit(format!("The repository has more than {MAX_FILES} files.")));
         }
         Ok(files)
     }
@@ -142,7 +143,7 @@ impl WorktreeManager {
         if file.size > max_bytes as u64 {
             let message =
                 format!("`{}` has {} bytes; at most {max_bytes} are read.", file.path.escape_debug(), file.size);
-            return Err(Failure::new(Code::LimitReached, message));
+            return Err(over_limit(message));
         }
         self.own_printed(&seen.mirror, &["cat-file", "blob", &file.oid]).await
     }
@@ -174,7 +175,7 @@ impl WorktreeManager {
         for file in files {
             if file.size > MAX_FILE {
                 let message = format!("`{}` is too large for an image: {} bytes.", file.path.escape_debug(), file.size);
-                return Err(Failure::new(Code::LimitReached, message));
+                return Err(over_limit(message));
             }
             let mut header = String::new();
             from.read_line(&mut header).await.map_err(Failure::internal)?;

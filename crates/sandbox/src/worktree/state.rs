@@ -12,8 +12,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::failure::over_limit;
 use crate::files::{Lock, lock, names, own_directory, read, write};
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Failure, Result, WorkflowId};
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
@@ -128,7 +129,7 @@ impl Records {
             taken.extend(workflows.iter().filter_map(|it| read::<Workflow>(it).ok()?).map(|it| it.k));
         }
         let Some(k) = (0..NAMESPACES).find(|k| !taken.contains(k) && can_be_had(ports(*k))) else {
-            return Err(Failure::new(Code::LimitReached, format!("{NAMESPACES} workflows have all ports there are")));
+            return Err(over_limit(format!("{NAMESPACES} workflows have all ports there are")));
         };
         let workflow = workflow(k);
         write(&self.path(&workflow.id), &workflow)?;

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use super::source::beneath;
 use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, host, read};
-use crate::{Code, Failure, Result, Warning};
+use crate::failure::over_limit;
+use crate::{Failure, Result, Warning};
 
 /// An index is no longer.
 const MAX_INDEX: u64 = 256 << 20;
@@ -203,7 +204,7 @@ impl WorktreeManager {
         let ended = self.tries(look, words, stdin).await?;
         if ended.stdout.left_out() > 0 {
             let message = "There are more files in the directory than can be looked at.";
-            return Err(Failure::new(Code::LimitReached, message));
+            return Err(over_limit(message));
         }
         if ended.ok() { Ok(ended.stdout.bytes()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
     }

@@ -1,25 +1,9 @@
-//! What to do next when a sandbox or its worktree is not what was asked for.
+//! What to do next when a sandbox or its worktree is not as requested.
 
-use coracle_runtime::failure;
-use coracle_sandbox as sandbox;
+use super::Code;
 
-use super::{Code, Failure};
-
-impl From<sandbox::Failure> for Failure {
-    fn from(it: sandbox::Failure) -> Self {
-        let Ok(code) = serde_json::from_value::<Code>(it.code.word().into()) else { return Self::internal(it) };
-        let hint = it.hint.or_else(|| hint(code).map(str::to_owned));
-        failure::Failure {
-            hint,
-            retryable: it.retryable,
-            details: it.details,
-            ..failure::Failure::new(code, it.message)
-        }
-        .into()
-    }
-}
-
-fn hint(code: Code) -> Option<&'static str> {
+/// The hint of a failure of a sandbox.
+pub(super) fn hint(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::HostUnresolved => "check the name and this host's network and DNS, then try again",
         Code::SandboxUnavailable => "wait half a minute; `coracle preflight` says whether the engine works",

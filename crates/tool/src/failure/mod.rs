@@ -47,16 +47,21 @@ impl std::ops::DerefMut for Failure {
     }
 }
 
+/// A failure of a library gets the hint of its code. An internal error gets an id, under which the log has its cause.
 impl From<failure::Failure> for Failure {
     fn from(failure: failure::Failure) -> Self {
-        Self { failure, known: Map::new() }
+        if failure.code == Code::Internal && !failure.details.contains_key("id") {
+            return Self::internal(failure);
+        }
+        let hint = failure.hint.or_else(|| from_sandbox::hint(failure.code).map(str::to_owned));
+        Self { failure: failure::Failure { hint, ..failure }, known: Map::new() }
     }
 }
 
 impl Failure {
     /// A failure without a hint.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        failure::Failure::new(code, message).into()
+        Self { failure: failure::Failure::new(code, message), known: Map::new() }
     }
 
     /// The failure without the known result fields.
@@ -91,7 +96,7 @@ impl Failure {
     /// The caller withdrew.
     #[must_use]
     pub fn cancelled() -> Self {
-        Self::new(Code::Cancelled, "the call was cancelled")
+        failure::Failure::cancelled().into()
     }
 
     /// A value that is wrong.

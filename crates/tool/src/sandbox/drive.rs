@@ -3,18 +3,16 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_provision::git::Identity;
-use coracle_runtime::random_hex;
+use coracle_runtime::{ProcessId, random_hex};
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
-use coracle_sandbox::worktree::{Author, CreateAsk, Leftover, Worktree};
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_sandbox::worktree::{CreateAsk, Leftover, Worktree};
+use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, WorkflowId};
 use futures_util::StreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::home::{Home, Open};
-use super::runs::{Run, RunState, Runs, failed};
+use super::{apply_devcontainer, open};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::humanize::count;
@@ -42,8 +40,8 @@ pub struct Task {
 /// A run that is about to begin.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) run: Run,
-    runs: Runs,
+    pub(crate) run: RunRecord,
+    runs: RunRecords,
     request: AgenticRequest,
     /// Nobody else drives a run of the workflow.
     alone: File,
@@ -77,7 +75,7 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
 /// Notes a run of that task in a worktree.
 pub(crate) fn begin(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     (profile, worktree): (&ProfileName, &Worktree),
     task: Task,
 ) -> Result<Begun, Failure> {
@@ -99,10 +97,23 @@ pub(crate) fn begin(
         session_id: Some(worktree.id.to_string()),
         ..AgenticRequest::default()
     };
-    let runs = Runs::of(home.sandbox.dir(), &worktree.id);
-    let alone = runs.alone()?;
-    let names = (&cx.call.session, run_id);
-    let run = Run::new(&worktree.id, (profile, worktree.branch.clone(), model), names);
+    let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
+    let alone = runs.lock()?;
+    let run = RunRecord {
+        workflow: worktree.id.clone(),
+        run_id,
+        profile: profile.clone(),
+        branch: worktree.branch.clone(),
+        model,
+        state: RunState::Running,
+        began: jiff::Timestamp::now(),
+        ended: None,
+        usage: None,
+        code: None,
+        message: None,
+        session: cx.call.session.clone(),
+        owner: ProcessId::current(),
+    };
     runs.begin(&run)?;
     Ok(Begun { run, runs, request, alone })
 }
@@ -110,12 +121,12 @@ pub(crate) fn begin(
 /// Drives a run to its end. Every event is noted, and told to `hear`.
 pub(crate) async fn drive(
     cx: &Context,
-    (home, open): (&Home, &Open),
+    (sandbox, open): (&SandboxHandle, &OpenSandbox),
     begun: Begun,
     mut hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
     let Begun { mut run, runs, request, alone } = begun;
-    let driver = home.driver();
+    let driver = sandbox.driver();
     // The worker ends it by itself before that, unless it is none of ours any more.
     let until = Instant::now() + Duration::from_secs(cx.config.worker.wall_seconds) + LATE;
     let mut events = driver.run_agentic(request);
@@ -135,18 +146,18 @@ pub(crate) async fn drive(
         };
         number += 1;
         if matches!(event, Some(Ok(Event::Result { .. })))
-            && let Some(warning) = commit_leftover(home, open, &run.workflow).await
+            && let Some(warning) = commit_leftover(sandbox, open, &run.workflow).await
         {
-            hear(&runs.tell(number, &warning)?);
+            hear(&runs.append(number, &warning)?);
             number += 1;
         }
         match event {
-            Some(Ok(event)) => match runs.tell(number, &event) {
+            Some(Ok(event)) => match runs.append(number, &event) {
                 Ok(line) => {
                     hear(&line);
                     ended = matches!(event, Event::Result { .. }).then_some(Ok(()));
                 }
-                Err(failure) => ended = Some(Err(failure)),
+                Err(failure) => ended = Some(Err(failure.into())),
             },
             Some(Err(failure)) => ended = Some(Err(failure)),
             None => ended = Some(Err(Failure::new(Code::NoResult, "The run ended without a result."))),
@@ -174,9 +185,8 @@ pub(crate) async fn drive(
 }
 
 /// Only commits are pushed, so what an agent forgot to commit is committed for it, or told.
-async fn commit_leftover(home: &Home, open: &Open, id: &WorkflowId) -> Option<Event> {
-    let Identity { name, email } = home.git_identity.identity.clone();
-    let left = home.worktrees.commit_leftover(&open.inside, id, &Author { name, email }).await;
+async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Option<Event> {
+    let left = sandbox.worktrees.commit_leftover(&open.inside, id, &sandbox.git_identity.author).await;
     let (code, message) = match left {
         Ok(Leftover::Nothing) => return None,
         Ok(Leftover::Committed { commit, files, branch }) => {
@@ -195,8 +205,8 @@ async fn commit_leftover(home: &Home, open: &Open, id: &WorkflowId) -> Option<Ev
 }
 
 /// What is looked after while a run goes on: whether somebody wants its end, and its time.
-fn look(runs: &Runs, until: Instant) -> Result<(), Failure> {
-    if runs.is_asked_to_cancel() {
+fn look(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
+    if runs.is_cancel_requested() {
         return Err(Failure::cancelled());
     }
     if Instant::now() >= until {
@@ -208,17 +218,30 @@ fn look(runs: &Runs, until: Instant) -> Result<(), Failure> {
 /// Lets the agent of a workflow that is there work on a task.
 pub async fn work(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     (profile, id): (&ProfileName, &WorkflowId),
     task: Task,
     hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
-    let open = opened(cx, home, id).await?;
-    let worktree = home.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?;
-    home.enter(&open, &worktree).await?;
-    home.dress(cx, &open, &worktree).await?;
-    let begun = begin(cx, home, (profile, &worktree), task)?;
-    drive(cx, (home, &open), begun, hear).await
+    let open = opened(cx, sandbox, id).await?;
+    let worktree = sandbox.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?;
+    sandbox.set_env(&open, &worktree).await?;
+    apply_devcontainer(cx, sandbox, &open, &worktree).await?;
+    let begun = begin(cx, sandbox, (profile, &worktree), task)?;
+    drive(cx, (sandbox, &open), begun, hear).await
+}
+
+/// A failure as the last event of a run.
+fn failed(number: u64, failure: &Failure) -> Value {
+    json!({
+        "type": "result",
+        "is_error": true,
+        "code": failure.code,
+        "content": failure.message,
+        "hint": failure.hint,
+        "details": failure.details,
+        "number": number,
+    })
 }
 
 /// The workflows of all sandboxes that are remembered.
@@ -230,13 +253,13 @@ async fn workflows(cx: &Context) -> Vec<String> {
 }
 
 /// The sandbox of a workflow that is there, ready.
-pub async fn opened(cx: &Context, home: &Home, id: &WorkflowId) -> Result<Open, Failure> {
-    if !home.worktrees.remembered(home.key.as_str())?.contains(id) {
+pub async fn opened(cx: &Context, sandbox: &SandboxHandle, id: &WorkflowId) -> Result<OpenSandbox, Failure> {
+    if !sandbox.worktrees.remembered(sandbox.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
         let hint = "`coracle worktree create` makes one, `coracle worktree list` shows them, and `coracle saved list` what was saved";
         return Err(failure.hint(suggest::hint(id.as_str(), &workflows(cx).await, hint)));
     }
-    home.open(cx).await
+    open(cx, sandbox).await
 }
 
 #[cfg(test)]

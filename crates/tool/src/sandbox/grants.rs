@@ -95,5 +95,5 @@ impl GitCredentials for Helper {
 /// Git as it asks the person's helper.
 fn own_git(cx: &Context) -> Result<IsolatedGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
-    IsolatedGit::of_this_host(cx.state()?.scratch(), super::home::person(cx)).map_err(missing)
+    IsolatedGit::of_this_host(cx.state()?.scratch(), super::handles::person(cx)).map_err(missing)
 }

@@ -58,7 +58,7 @@ impl Key {
         if let Some((_, key)) = printed.as_ref().filter(|(since, _)| since.elapsed() < FRESH) {
             return Some(key.clone());
         }
-        let env = super::home::person(&self.cx);
+        let env = super::handles::person(&self.cx);
         let asked = Invocation { env, ..Invocation::new(program, words.iter().map(OsString::from)) };
         let told = match process::run("key_command", &asked, Stdin::Empty, (PATIENCE, MAX_KEY)).await {
             Ok(told) if told.ok() && told.stdout.total_bytes() <= MAX_KEY as u64 => told,

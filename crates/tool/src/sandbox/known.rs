@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use coracle_lifecycle::{SlotInfo, SlotRole};
 use coracle_runtime::Status;
-use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId};
+use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId, key_of_session, session_of};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::containers::{key_of, session_of};
-use super::home::worktrees;
-use super::sandboxes;
+use super::{sandboxes, worktrees};
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};
 use crate::sandbox::usual_profile;
@@ -65,7 +63,7 @@ pub async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
     let forgotten = slots.forgotten(cx.engines(), SlotRole::Sandbox).await.map_err(slot_failure)?;
     let remembered = SandboxDir::all(&all)?;
     let mut keys: BTreeSet<SandboxKey> = remembered.iter().map(|it| it.key.clone()).collect();
-    keys.extend(views.iter().map(|it| &it.session).chain(&forgotten).filter_map(key_of));
+    keys.extend(views.iter().map(|it| &it.session).chain(&forgotten).filter_map(key_of_session));
     let endpoint = cx.runtime().await?.endpoint().address;
     let mut found = Vec::new();
     for key in keys.into_iter().chain(SandboxDir::keys(&all)?).collect::<BTreeSet<_>>() {

@@ -1,24 +1,21 @@
 //! Sandboxes put together: their containers by `lifecycle`, their images by `images`, what runs in them by `sandbox`.
 
-mod containers;
 pub(crate) mod devcontainer;
 pub(crate) mod drive;
 mod grants;
-pub(crate) mod home;
+mod handles;
 mod identity;
 mod key;
 mod known;
-mod own_network;
 mod plan;
-pub(crate) mod runs;
 pub(crate) mod source;
 mod teardown;
 
 use std::path::PathBuf;
 
 pub use self::drive::{Task, model, opened, work};
-pub(crate) use self::home::worktrees;
-pub use self::home::{Home, Homes, Open};
+pub use self::handles::Sandboxes;
+pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktrees};
 pub use self::known::{known, overview};
 pub(crate) use self::teardown::expire;
 pub use self::teardown::{complete, teardown, teardown_all};
@@ -32,16 +29,7 @@ pub(crate) fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
     Ok(cx.state()?.root().join("sandboxes"))
 }
 
-/// The kind of sandbox that nobody has to name.
+/// The profile of calls that name none.
 pub(crate) fn usual_profile() -> ProfileName {
     ProfileName::parse("default").expect("the word follows the grammar")
-}
-
-/// The sandboxes of a process, for what is done to several of them in one call.
-#[derive(Clone, Copy, Debug)]
-pub struct Sandboxes<'a> {
-    /// The call.
-    pub cx: &'a Context,
-    /// Those that the process uses.
-    pub homes: &'a Homes,
 }

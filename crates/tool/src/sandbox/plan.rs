@@ -9,14 +9,13 @@ use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount,
-    NetworkName, NetworkRequest, PatternSet, Policy, Refused, Tmpfs, Ulimits,
+    NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
-use coracle_sandbox::devcontainer::{MountAsk, MountKind};
+use coracle_sandbox::devcontainer::{DevcontainerState, MountAsk, MountKind};
 use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
-use sha2::{Digest as _, Sha256};
 
-use super::devcontainer::{self, Worn};
+use super::devcontainer;
 use crate::config::{Config, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::engines::Ready;
@@ -60,7 +59,7 @@ pub(super) type Bind = (PathBuf, ContainerPath, Access);
 
 /// What an image is made of; it is part of no comparison, since the image is.
 #[derive(Clone, Default)]
-struct Handed(Option<Arc<Worn>>);
+struct Handed(Option<Arc<DevcontainerState>>);
 
 impl PartialEq for Handed {
     fn eq(&self, _: &Self) -> bool {
@@ -79,7 +78,7 @@ impl Plan {
         config: &Config,
         profile: &SandboxProfile,
         shared: Option<&SharedDir>,
-        worn: Option<&Arc<Worn>>,
+        worn: Option<&Arc<DevcontainerState>>,
         transport: Transport,
     ) -> Self {
         let own = &config.sandbox;
@@ -110,12 +109,6 @@ impl Plan {
     /// Who runs commands, and their home.
     pub(super) fn agent(&self) -> (Ids, String) {
         (self.agent, self.home.clone())
-    }
-
-    /// Tells it from every other. `shared` tells the files that are mounted from those that were: one that somebody put in
-    /// the place of another is not what the container has.
-    pub(super) fn hash(&self, shared: Option<&str>) -> String {
-        hex::encode(Sha256::digest(format!("{self:?}{}", shared.unwrap_or_default())))
     }
 
     /// Whether it is alone on a network of its own, and whether that has no way out.
@@ -227,15 +220,6 @@ impl Plan {
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
         }
         Ok(policy)
-    }
-
-    /// Whether files may lie where they are to lie, as the person has it now.
-    pub(super) fn allow(&self, cx: &Context) -> Result<(), Failure> {
-        let Some(dir) = &self.shared else { return Ok(()) };
-        match cx.policy()?.host_path_problem("mount", dir) {
-            Some(problem) => Err(Refused { problems: vec![problem] }.into()),
-            None => Ok(()),
-        }
     }
 }
 

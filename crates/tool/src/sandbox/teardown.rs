@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_lifecycle::{ClockReading, SlotRole};
+use coracle_lifecycle::{ClockReading, EndReason, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
-use coracle_sandbox::{Because, Claim, Code, Look, Warning, WorkflowId};
+use coracle_sandbox::{
+    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, Warning, WorkflowClaim, WorkflowId,
+    key_of_session, session_of,
+};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 
-use super::Sandboxes;
-use super::containers::{key_of, session_of};
-use super::home::{Home, Open};
 use super::known::{Known, known};
-use super::runs::Runs;
+use super::{Sandboxes, open_to_remove};
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};
 
@@ -23,10 +23,6 @@ const AT_ONCE: usize = 4;
 
 /// Others are waited for no longer, all of them together. To stop and remove one has as long for itself.
 const WITHIN: Duration = Duration::from_secs(30);
-
-/// To save what one has takes no longer, with all that it needs for that: its image is made if it is not there. A save
-/// that is cut short begins from zero, so a large one needs all of its time at once.
-pub(super) const SAVING: Duration = Duration::from_secs(600);
 
 /// An agent that was told to stop has so long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -98,17 +94,17 @@ fn busy() -> coracle_sandbox::Failure {
 /// Nobody else is at work in a sandbox as long as it is held.
 struct Alone {
     /// Takes it away.
-    _mine: Claim,
+    _mine: WorkflowClaim,
     /// Begins something there, if that was seen to.
-    nobody_begins: Option<Claim>,
+    nobody_begins: Option<WorkflowClaim>,
     /// Drives an agent.
     _stopped: Vec<File>,
     workflows: Vec<WorkflowId>,
 }
 
 /// `None` when somebody has begun something in a sandbox that is old.
-async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>, Failure> {
-    let (dir, slots, session) = (home.sandbox.dir(), cx.session_containers()?, session_of(&home.key)?);
+async fn alone(cx: &Context, sandbox: &SandboxHandle, why: Why<'_>) -> Result<Option<Alone>, Failure> {
+    let (dir, slots, session) = (sandbox.sandbox.dir(), cx.session_containers()?, session_of(&sandbox.key)?);
     let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;
     let mut nobody_begins = None;
     if let Why::Old(now) = why {
@@ -119,13 +115,13 @@ async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>,
         }
     }
     dir.drop_damaged()?;
-    slots.recall(cx.engines(), (&session, SlotRole::Sandbox)).await.map_err(slot_failure)?;
-    let workflows = home.worktrees.remembered(home.key.as_str())?;
+    sandbox.recall().await?;
+    let workflows = sandbox.worktrees.remembered(sandbox.key.as_str())?;
     let stopped = try_join_all(workflows.iter().map(async |id| {
-        let runs = Runs::of(dir, id);
+        let runs = RunRecords::new(dir, id);
         match why {
-            Why::Asked => runs.without_agent(cx, PATIENCE).await,
-            Why::Old(_) => runs.alone(),
+            Why::Asked => runs.lock_without_agent(&cx.call.cancel, PATIENCE).await,
+            Why::Old(_) => runs.lock(),
         }
     }))
     .await?;
@@ -133,26 +129,26 @@ async fn alone(cx: &Context, home: &Home, why: Why<'_>) -> Result<Option<Alone>,
 }
 
 async fn end(all: Sandboxes<'_>, it: &Known, why: Why<'_>, report: &mut TeardownReport) -> Result<(), Failure> {
-    let (Sandboxes { cx, homes }, key) = (all, &it.key);
-    let home = homes.of_key(cx, key.clone(), &it.profile).await?;
-    let Some(alone) = within(WITHIN, alone(cx, &home, why)).await? else { return Ok(()) };
-    let inside = within(SAVING, cx.unless_cancelled(Box::pin(save(cx, &home, &alone.workflows, report)))).await?;
+    let (cx, key) = (all.cx, &it.key);
+    let sandbox = all.of_key(key, &it.profile).await?;
+    let Some(alone) = within(WITHIN, alone(cx, &sandbox, why)).await? else { return Ok(()) };
+    let save =
+        within(SAVE_TIMEOUT, cx.unless_cancelled(Box::pin(save(cx, &sandbox, &alone.workflows, report)))).await?;
     if !report.errors.is_empty() {
         // What could not be saved stays where it is.
         return Ok(());
     }
     cx.call.progress.message(format!("removing sandbox {key}")).await;
-    let inside = inside.as_ref().map(|(open, ask)| (open, ask));
     let left = match &alone.nobody_begins {
         // Only who is old is held so.
-        Some(held) => home.leave_alone(held, inside, Because::Old).await?,
-        None => home.leave(inside).await?,
+        Some(held) => sandbox.release_claimed(held, save.as_ref(), EndReason::Lifetime).await?,
+        None => sandbox.release(save.as_ref()).await?,
     };
     report.saved.extend(left.saved.iter().map(place));
     if !left.removed {
         return Err(busy().into());
     }
-    homes.forget(key).await;
+    all.registry.forget(key).await;
     report.removed.push(key.to_string());
     Ok(())
 }
@@ -160,31 +156,31 @@ async fn end(all: Sandboxes<'_>, it: &Known, why: Why<'_>, report: &mut Teardown
 /// Saves the work of workflows, and removes them. What else there is to save is for who has the answer.
 async fn save(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     workflows: &[WorkflowId],
     report: &mut TeardownReport,
-) -> Result<Option<(Open, RemoveAsk)>, Failure> {
-    if workflows.is_empty() && !home.has_files() && home.sandbox.look().await? == Look::Missing {
+) -> Result<Option<FinalSave>, Failure> {
+    if workflows.is_empty() && !sandbox.has_files() && sandbox.sandbox.liveness().await? == SandboxLiveness::Absent {
         return Ok(None);
     }
-    cx.call.progress.message(format!("saving what only sandbox {} has", home.key)).await;
-    let open = match home.open_to_remove(cx).await {
+    cx.call.progress.message(format!("saving what only sandbox {} has", sandbox.key)).await;
+    let open = match open_to_remove(cx, sandbox).await {
         // That container is gone, and the next one has the same files.
-        Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => home.open_to_remove(cx).await?,
+        Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => open_to_remove(cx, sandbox).await?,
         opened => opened?,
     };
-    let ask = RemoveAsk { save_to: home.save_to()?, discard: false, salvage_ignored: false };
+    let request = RemoveAsk { save_to: sandbox.save_to()?, discard: false, salvage_ignored: false };
     for id in workflows {
-        match home.worktrees.remove(&open.inside, id, &ask).await {
+        match sandbox.worktrees.remove(&open.inside, id, &request).await {
             Ok(removed) => {
                 report.saved.extend(removed.saved.as_ref().map(place));
-                Runs::of(home.sandbox.dir(), id).forget()?;
+                RunRecords::new(sandbox.sandbox.dir(), id).forget()?;
             }
             // The others' work is no worse for it.
             Err(err) => report.errors.push(Warning::new(&err.code.word(), format!("{id}: {}", err.message))),
         }
     }
-    Ok(Some((open, ask)))
+    Ok(Some(FinalSave { open, request }))
 }
 
 fn place(saved: &SavedWork) -> String {
@@ -208,7 +204,7 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
     }
     let all = known(cx).await?;
     for session in old {
-        let Some(it) = key_of(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
+        let Some(it) = key_of_session(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
         let report = one(sandboxes, it.clone(), Why::Old(&now)).await;
         if report.errors.is_empty() && report.removed.is_empty() {
             // Somebody is in it again.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coracle_runtime::{ContainerId, Ids, Link};
 use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
 use coracle_sandbox::{
-    AtStart, Domain, Gate, InUse, Preparing, ProfileName, Readying, SandboxDir, SandboxKey, Transport,
+    Domain, ProfileName, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions,
+    Transport,
 };
 use coracle_workspace::Role;
 
@@ -21,11 +22,11 @@ use crate::failure::{Code, Failure};
 /// What keeps a container's way out.
 pub(super) struct SessionEgress {
     dir: SandboxDir,
-    gate: Arc<Gate>,
+    gate: Arc<SandboxProxy>,
     transport: Transport,
     /// From the first use on.
-    kept: Mutex<Option<InUse>>,
-    readying: Readying,
+    kept: Mutex<Option<ProxyLease>>,
+    startup: Startup,
 }
 
 impl fmt::Debug for SessionEgress {
@@ -44,11 +45,11 @@ impl SessionEgress {
         let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, slot_role(role)), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
-        let gate = Arc::new(Gate::new(dir.clone(), grants, None).by(transport));
-        let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn AtStart>);
-        let readying = Readying::new(dir.clone(), profile, Preparing { also, ..Preparing::default() });
-        let readying = if transport == Transport::Link { readying.by_link(gate.clone()) } else { readying };
-        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), readying }))
+        let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
+        let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
+        let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
+        let startup = if transport == Transport::Link { startup.by_link(gate.clone()) } else { startup };
+        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), startup }))
     }
 
     /// Where the proxy listens, if the container sees it. Made anew if another process ended the session meanwhile.
@@ -71,7 +72,7 @@ impl SessionEgress {
 
     /// The container that runs has no other way out.
     pub(super) async fn prove(&self, link: &Link, id: &ContainerId) -> Result<(), Failure> {
-        let ready = self.readying.ensure(link, id.as_str()).await;
+        let ready = self.startup.ensure(link, id.as_str()).await;
         ready.map_err(|it| match it.code {
             coracle_sandbox::Code::EgressNotEnforced => Failure::from(it),
             _ => Failure::new(Code::ReadinessFailed, "Workspace failed readiness checks.").detail("why", it.message),

@@ -1,5 +1,6 @@
 //! `workflow_cancel`: an agent is told to stop (sandbox.md 7).
 
+use coracle_sandbox::RunState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,6 @@ use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::operations::worktree::Workflow;
 use crate::process::Process;
-use crate::sandbox::runs::RunState;
 
 /// Stop the agent of a workflow. What it did stays in its worktree.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -33,7 +33,7 @@ impl Operation<Process> for WorkflowCancel {
         let _cx = &process.context;
         let (_, runs, run) = find(process, &self.workflow).await?;
         if run.state == RunState::Running {
-            runs.ask_to_cancel()?;
+            runs.request_cancel()?;
         }
         Ok(Cancelled { was: run.state })
     }

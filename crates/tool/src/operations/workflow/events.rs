@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coracle_sandbox::RunState;
 use coracle_workspace::Alias;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::operations::worktree::Workflow;
 use crate::process::Process;
-use crate::sandbox::runs::RunState;
 
 /// Events of one answer.
 const MOST: usize = 200;

@@ -13,23 +13,21 @@ use super::worktree::Workflow;
 use crate::config::CrossSession;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::sandbox::home::Home;
-use crate::sandbox::runs::{Run, Runs};
 use crate::sandbox::sandboxes;
 
 use std::sync::Arc;
 
-use coracle_sandbox::SandboxDir;
+use coracle_sandbox::{RunRecord, RunRecords, SandboxDir, SandboxHandle};
 
 /// The last run of a workflow, and its sandbox. An agent sees those that it started; the person sees all.
-async fn find(process: &Process, workflow: &Workflow) -> Result<(Arc<Home>, Runs, Run), Failure> {
+async fn find(process: &Process, workflow: &Workflow) -> Result<(Arc<SandboxHandle>, RunRecords, RunRecord), Failure> {
     let cx = &process.context;
     let all = cx.cross_session() == CrossSession::All;
     for record in SandboxDir::all(&sandboxes(cx)?)? {
         let dir = SandboxDir::open(&sandboxes(cx)?, &record.key)?;
-        let runs = Runs::of(&dir, &workflow.0);
+        let runs = RunRecords::new(&dir, &workflow.0);
         if let Some(run) = runs.last()?.filter(|it| all || it.session == cx.call.session) {
-            return Ok((process.homes().of_key(cx, record.key, &record.profile).await?, runs, run));
+            return Ok((process.sandboxes().of_key(&record.key, &record.profile).await?, runs, run));
         }
     }
     let message = format!("No workflow `{}` was started.", workflow.0);

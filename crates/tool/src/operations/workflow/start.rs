@@ -1,8 +1,9 @@
 //! `workflow_start`: another agent begins to work (sandbox.md 7).
 
 use coracle_runtime::random_hex;
+use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::worktree::{CreateAsk, SetupAsk, Worktree};
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,11 +14,10 @@ use crate::failure::{Code, Failure};
 use crate::operations::worktree::{Profile, uncommitted};
 use crate::process::Process;
 use crate::progress::Progress;
-use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
+use crate::sandbox::devcontainer::{Beginning, afresh, chosen};
 use crate::sandbox::drive::{Task, begin, drive, model};
-use crate::sandbox::home::{Home, Open};
 use crate::sandbox::source::source;
-use crate::sandbox::usual_profile;
+use crate::sandbox::{apply_devcontainer, open, usual_profile};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
 /// itself: look with `workflow_status` and `workflow_events`.
@@ -49,7 +49,7 @@ pub(crate) struct Started {
     branch: String,
     /// What of the repository's `devcontainer.json` was honoured, if it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    devcontainer: Option<Told>,
+    devcontainer: Option<DevcontainerReport>,
 }
 
 impl Operation<Process> for WorkflowStart {
@@ -65,30 +65,30 @@ impl Operation<Process> for WorkflowStart {
         }
         let model = Some(model(cx, &profile, self.model)?);
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
-        let home = process.homes().of(cx, &profile, &id).await?;
+        let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
         let ask = SetupAsk { source: source(cx, self.source), replace: false };
-        home.worktrees.expect_source(&ask.source)?;
+        sandbox.worktrees.expect_source(&ask.source)?;
         let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
-        let home = afresh(cx, process.homes(), home, &profile).await?;
-        let claim = home.begin().await?;
-        let home = process.homes().with_repository(cx, home, (&profile, &ask.source)).await?;
-        let home = chosen(cx, process.homes(), home, beginning).await?;
+        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let claim = sandbox.begin().await?;
+        let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
+        let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
         let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
-        let made = ready(cx, &home, ask, create).await;
+        let made = ready(cx, &sandbox, ask, create).await;
         drop(claim);
         if made.is_err() {
-            home.give_up(process.homes()).await;
+            process.registry().give_up(&sandbox).await;
         }
         let (open, worktree, devcontainer) = made?;
         let Self { prompt, instructions, schema, .. } = self;
-        let begun = begin(cx, &home, (&profile, &worktree), Task { prompt, model, instructions, schema })?;
+        let begun = begin(cx, &sandbox, (&profile, &worktree), Task { prompt, model, instructions, schema })?;
         let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch, devcontainer };
         // It outlives the call, and ends with the process.
         let cx = cx.clone();
-        process.homes().clone().go_on(|cancel| async move {
+        process.registry().spawn(|cancel| async move {
             let cx = cx.for_call(cancel, Progress::none());
-            if let Err(err) = drive(&cx, (&home, &open), begun, |_| {}).await {
+            if let Err(err) = drive(&cx, (&sandbox, &open), begun, |_| {}).await {
                 tracing::info!(%err.message, "a workflow ended without a result");
             }
         });
@@ -99,15 +99,15 @@ impl Operation<Process> for WorkflowStart {
 /// A sandbox with the worktree of a workflow.
 async fn ready(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     source: SetupAsk,
     ask: CreateAsk,
-) -> Result<(Open, Worktree, Option<Told>), Failure> {
-    let open = home.open(cx).await?;
-    cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
-    let worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
-    home.enter(&open, &worktree).await?;
-    let told = home.dress(cx, &open, &worktree).await?;
+) -> Result<(OpenSandbox, Worktree, Option<DevcontainerReport>), Failure> {
+    let open = open(cx, sandbox).await?;
+    cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
+    let worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
+    sandbox.set_env(&open, &worktree).await?;
+    let told = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     Ok((open, worktree, told))
 }
 

@@ -1,7 +1,7 @@
 //! `workflow_status`: how an agent's work stands (sandbox.md 7).
 
-use coracle_sandbox::Look;
 use coracle_sandbox::protocol::Usage;
+use coracle_sandbox::{RunState, SandboxLiveness};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::operations::worktree::Workflow;
 use crate::process::Process;
-use crate::sandbox::runs::RunState;
+use crate::sandbox::open;
 
 /// How a workflow stands: whether its agent works, and what it used.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -45,11 +45,11 @@ impl Operation<Process> for WorkflowStatus {
 
     async fn run(self, process: &Process) -> Result<Status, Failure> {
         let cx = &process.context;
-        let (home, _, run) = find(process, &self.workflow).await?;
+        let (sandbox, _, run) = find(process, &self.workflow).await?;
         let mut dirty = None;
-        if home.sandbox.look().await? == Look::Answers {
-            let open = home.open(cx).await?;
-            let listed = home.worktrees.list(&open.inside).await?;
+        if sandbox.sandbox.liveness().await? == SandboxLiveness::Ready {
+            let open = open(cx, &sandbox).await?;
+            let listed = sandbox.worktrees.list(&open.inside).await?;
             dirty = listed.iter().find(|it| it.id == self.workflow.0).map(|it| it.dirty || it.untracked > 0);
         }
         Ok(Status {
@@ -58,7 +58,7 @@ impl Operation<Process> for WorkflowStatus {
             branch: run.branch,
             model: run.model,
             usage: run.usage,
-            metered: home.metered(),
+            metered: serde_json::to_value(sandbox.metered()).unwrap_or_default(),
             dirty,
             code: run.code,
             message: run.message,

@@ -39,14 +39,14 @@ impl Operation<Process> for Apply {
 
     async fn run(self, process: &Process) -> Result<Applied, Failure> {
         let cx = &process.context;
-        let (home, open) = open(process, self.profile, &self.workflow).await?;
-        let begun_from = || home.repository().map(PathBuf::from).filter(|it| it.is_absolute());
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
+        let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
         let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
         let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
         let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
         let ask = ApplyAsk { to, mode, protected: self.protected.unwrap_or(false), bound };
-        Ok(home.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
+        Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
     }
 }
 

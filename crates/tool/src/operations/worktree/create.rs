@@ -1,20 +1,21 @@
 //! `worktree_create`: a repository's worktree in the sandbox of a workflow (sandbox.md 2.3).
 
 use coracle_runtime::random_hex;
+use coracle_sandbox::DevcontainerReport;
+use coracle_sandbox::devcontainer::CommandRan;
 use coracle_sandbox::worktree::{CreateAsk, Repo, SetupAsk, Worktree};
-use coracle_sandbox::{Look, Warning, WorkflowId};
+use coracle_sandbox::{SandboxHandle, SandboxLiveness, Warning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::context::Context;
 use crate::dispatch::Operation;
-use crate::document::{Document, Render, StyledText};
+use crate::document::{Document, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::sandbox::devcontainer::{Beginning, Told, afresh, chosen};
-use crate::sandbox::home::Home;
-use crate::sandbox::{expire, usual_profile};
+use crate::sandbox::devcontainer::{Beginning, afresh, chosen};
+use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
 use crate::strict;
 use jiff::Timestamp;
 
@@ -47,7 +48,7 @@ pub(crate) struct WorktreeCreateResponse {
     repository: Repo,
     /// What of the repository's `devcontainer.json` was honoured, if it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    devcontainer: Option<Told>,
+    devcontainer: Option<DevcontainerReport>,
 }
 
 impl Operation<Process> for Create {
@@ -62,15 +63,15 @@ impl Operation<Process> for Create {
         let said = crate::sandbox::source::source(cx, self.source);
         let (source, base) = (said.as_str(), self.base.as_deref());
         let uncommitted = crate::operations::worktree::uncommitted(cx, self.include_uncommitted, (source, base))?;
-        let home = process.homes().of(cx, &profile, &workflow.0).await?;
-        home.worktrees.expect_source(source)?;
+        let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
+        sandbox.worktrees.expect_source(source)?;
         let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
-        let home = afresh(cx, process.homes(), home, &profile).await?;
-        let claim = home.begin().await?;
-        let home = process.homes().with_repository(cx, home, (&profile, source)).await?;
-        let home = chosen(cx, process.homes(), home, beginning).await?;
+        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let claim = sandbox.begin().await?;
+        let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
+        let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
         // One that was there before may hold what nobody saved yet.
-        let new = home.sandbox.look().await? == Look::Missing;
+        let new = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent;
         if new {
             // What is too old makes room for it.
             Box::pin(expire(process.sandboxes())).await;
@@ -78,10 +79,10 @@ impl Operation<Process> for Create {
         let setup = SetupAsk { source: said, replace: false };
         let (base, branch) = (self.base, self.branch);
         let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
-        let made = ready(cx, &home, setup, ask).await;
+        let made = ready(cx, &sandbox, setup, ask).await;
         drop(claim);
         if made.is_err() && new {
-            home.give_up(process.homes()).await;
+            process.registry().give_up(&sandbox).await;
         }
         let (repository, worktree, devcontainer) = made?;
         Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })
@@ -91,22 +92,22 @@ impl Operation<Process> for Create {
 /// A sandbox with the repository and the worktree of a workflow.
 async fn ready(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     setup: SetupAsk,
     ask: CreateAsk,
-) -> Result<(Repo, Worktree, Option<Told>), Failure> {
-    let open = home.open(cx).await?;
+) -> Result<(Repo, Worktree, Option<DevcontainerReport>), Failure> {
+    let open = open(cx, sandbox).await?;
     cx.call.progress.message("bringing the repository into the sandbox").await;
     let repository =
-        cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
+        cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
     cx.call.progress.message("making the worktree").await;
-    let mut worktree = Box::pin(home.worktrees.create(&open.inside, &ask)).await?;
+    let mut worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
     worktree.warnings.extend(open.warnings());
-    worktree.warnings.extend(home.git_identity.warning());
+    worktree.warnings.extend(sandbox.git_identity.warning());
     let engine = cx.runtime().await?;
     let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
     worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
-    let devcontainer = home.dress(cx, &open, &worktree).await?;
+    let devcontainer = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
 }
 
@@ -123,10 +124,30 @@ impl Render for WorktreeCreateResponse {
                 ("inside", path.as_str().into()),
                 ("here", host_path.as_deref().unwrap_or_default().into()),
                 ("ports", format!("{} to {}", ports.0, ports.1).into()),
-                ("made as", devcontainer.map(Told::file).unwrap_or_default().into()),
+                ("made as", devcontainer.map(|it| it.file.as_str()).unwrap_or_default().into()),
                 ("next", format!("coracle worker run --worktree {} --prompt '…'", self.workflow).into()),
             ])
-            .and_lines(devcontainer.map(Told::lines).unwrap_or_default())
+            .and_lines(devcontainer.map(devcontainer_lines).unwrap_or_default())
             .timed()
     }
+}
+
+/// The file's commands with their outcomes, and what has no effect.
+fn devcontainer_lines(report: &DevcontainerReport) -> Vec<StyledText> {
+    let command = |it: &CommandRan| {
+        let name = [word(it.stage), it.name.clone().unwrap_or_default()].join(" ");
+        let (line, name) = (StyledText::from("  "), name.trim_end());
+        match &it.error {
+            None => line.good("ran").plain(format!(" {name}")),
+            Some(error) => {
+                let output = it.output.lines().collect::<Vec<_>>().join("\n");
+                line.bad("failed").plain(format!(" {name}: {error}\n{output}"))
+            }
+        }
+    };
+    // A failure of an earlier call is shown as long as it keeps other commands from running.
+    let earlier = report.failed.iter().filter(|it| !report.commands.contains(it));
+    let warning = |it: &Warning| StyledText::from("  ").doubtful("note").plain(format!(" {}", it.message));
+    let commands = report.commands.iter().chain(earlier).map(command);
+    commands.chain(report.warnings.iter().map(warning)).collect()
 }

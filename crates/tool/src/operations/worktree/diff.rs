@@ -38,14 +38,14 @@ impl Operation<Process> for Diff {
     type Response = coracle_sandbox::worktree::Diff;
 
     async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
-        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let usual = DiffAsk::default();
         let ask = DiffAsk {
             against: self.against,
             max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
             stat_only: self.stat_only.unwrap_or(false),
         };
-        Ok(home.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
+        Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
     }
 }
 

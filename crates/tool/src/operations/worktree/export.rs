@@ -44,7 +44,7 @@ impl Operation<Process> for Export {
 
     async fn run(self, process: &Process) -> Result<WorktreeExportResponse, Failure> {
         let cx = &process.context;
-        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let path = cx.host.path(&self.file);
         let dir = path.parent().unwrap_or(&path).to_owned();
         let failed = |err: std::io::Error| {
@@ -57,7 +57,7 @@ impl Operation<Process> for Export {
         let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(failed)?;
         let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);
         let format = self.format.unwrap_or(PatchFormat::Diff);
-        let exported = home.worktrees.export_patch(&open.inside, &self.workflow.0, format, &mut to).await?;
+        let exported = sandbox.worktrees.export_patch(&open.inside, &self.workflow.0, format, &mut to).await?;
         to.sync_all().await.map_err(failed)?;
         file.persist_noclobber(&path).map_err(|err| failed(err.error))?;
         Ok(WorktreeExportResponse { file: path, exported })

@@ -1,7 +1,7 @@
 //! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
 
 use coracle_sandbox::worktree::Listed;
-use coracle_sandbox::{Look, ProfileName, SandboxDir, Warning};
+use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, Warning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::document::{Column, Document, Render, StyledText, joined};
 use crate::failure::Failure;
 use crate::humanize::ago;
 use crate::process::Process;
-use crate::sandbox::sandboxes;
+use crate::sandbox::{open, sandboxes};
 use jiff::Timestamp;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
@@ -57,18 +57,18 @@ impl Operation<Process> for List {
         let (mut worktrees, mut stopped, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         for record in SandboxDir::all(&sandboxes(cx)?)? {
             let (key, profile) = (record.key, record.profile);
-            let home = process.homes().of_key(cx, key, &profile).await?;
-            if home.sandbox.look().await? == Look::Answers || self.start.unwrap_or(false) {
-                let open = home.open(cx).await?;
-                let looks = (home.worktrees.list(&open.inside), home.worktrees.review(&open.inside));
+            let sandbox = process.sandboxes().of_key(&key, &profile).await?;
+            if sandbox.sandbox.liveness().await? == SandboxLiveness::Ready || self.start.unwrap_or(false) {
+                let open = open(cx, &sandbox).await?;
+                let looks = (sandbox.worktrees.list(&open.inside), sandbox.worktrees.review(&open.inside));
                 let (rows, review) = tokio::join!(looks.0, looks.1);
-                let (rows, dir) = (rows?, home.shared_at().unwrap_or_default());
+                let (rows, dir) = (rows?, sandbox.shared_at().unwrap_or_default());
                 warnings.extend(
                     review?.into_iter().map(|it| Warning::new(&it.code, format!("in `{dir}`: {}", it.message))),
                 );
                 worktrees.extend(rows.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
             } else {
-                let ids = home.worktrees.remembered(home.key.as_str())?;
+                let ids = sandbox.worktrees.remembered(sandbox.key.as_str())?;
                 stopped
                     .extend(ids.into_iter().map(|it| StoppedWorkflow { profile: profile.clone(), id: it.to_string() }));
             }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coracle_sandbox::worktree::SourceChanges;
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -20,7 +20,6 @@ use crate::context::Context;
 use crate::dispatch::Entry;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::sandbox::home::{Home, Open};
 use crate::sandbox::{opened, usual_profile};
 
 /// The operations, in the order in which a workflow meets them.
@@ -52,12 +51,12 @@ pub(super) async fn open(
     process: &Process,
     profile: Option<Profile>,
     workflow: &Workflow,
-) -> Result<(Arc<Home>, Open), Failure> {
+) -> Result<(Arc<SandboxHandle>, OpenSandbox), Failure> {
     let profile = profile.map_or_else(usual_profile, |it| it.0);
     let cx = &process.context;
-    let home = process.homes().of(cx, &profile, &workflow.0).await?;
-    let open = opened(cx, &home, &workflow.0).await?;
-    Ok((home, open))
+    let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
+    let open = opened(cx, &sandbox, &workflow.0).await?;
+    Ok((sandbox, open))
 }
 
 /// What is done about what is not committed in a source, as the caller says or the person's settings do.

@@ -31,10 +31,10 @@ impl Operation<Process> for Push {
 
     async fn run(self, process: &Process) -> Result<Pushed, Failure> {
         let cx = &process.context;
-        let (home, open) = open(process, self.profile, &self.workflow).await?;
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         cx.call.progress.message("pushing the branch from this host").await;
         let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
-        cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
+        cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await
     }
 }

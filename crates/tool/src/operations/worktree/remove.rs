@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_sandbox::worktree::{RemoveAsk, Removed, SavedWork};
-use coracle_sandbox::{Look, WorkflowId};
+use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::sandbox::home::Left;
-use crate::sandbox::runs::Runs;
-use crate::sandbox::usual_profile;
+use crate::sandbox::{open_to_remove, usual_profile};
 use jiff::Timestamp;
 
 /// An agent that was told to stop has so long.
@@ -59,28 +57,28 @@ impl Operation<Process> for Remove {
     async fn run(self, process: &Process) -> Result<WorktreeRemoveResponse, Failure> {
         let cx = &process.context;
         let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
-        let home = process.homes().of(cx, &profile, &id).await?;
-        let runs = Runs::of(home.sandbox.dir(), &id);
-        let _alone = runs.without_agent(cx, PATIENCE).await?;
-        let known = home.worktrees.remembered(home.key.as_str())?.contains(&id);
-        let (mut removed, mut inside) = (None, None);
+        let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+        let runs = RunRecords::new(sandbox.sandbox.dir(), &id);
+        let _alone = runs.lock_without_agent(&cx.call.cancel, PATIENCE).await?;
+        let known = sandbox.worktrees.remembered(sandbox.key.as_str())?.contains(&id);
+        let (mut removed, mut save) = (None, None);
         // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.
-        if known || home.has_files() || home.sandbox.look().await? != Look::Missing {
-            let open = home.open_to_remove(cx).await?;
-            let ask = RemoveAsk {
+        if known || sandbox.has_files() || sandbox.sandbox.liveness().await? != SandboxLiveness::Absent {
+            let open = open_to_remove(cx, &sandbox).await?;
+            let request = RemoveAsk {
                 discard: self.discard.unwrap_or(false),
                 salvage_ignored: self.salvage_ignored.unwrap_or(false),
-                save_to: home.save_to()?,
+                save_to: sandbox.save_to()?,
             };
-            removed = Some(home.worktrees.remove(&open.inside, &id, &ask).await?);
+            removed = Some(sandbox.worktrees.remove(&open.inside, &id, &request).await?);
             runs.forget()?;
-            inside = Some((open, ask));
+            save = Some(FinalSave { open, request });
         }
-        let left = home.leave(inside.as_ref().map(|(open, ask)| (open, ask))).await?;
-        drop(inside);
-        let Left { removed: sandbox_removed, saved: also_saved, kept } = left;
+        let removal = sandbox.release(save.as_ref()).await?;
+        drop(save);
+        let SandboxRemoval { removed: sandbox_removed, saved: also_saved, kept } = removal;
         if sandbox_removed {
-            process.homes().forget(&home.key).await;
+            process.registry().forget(&sandbox.key).await;
         }
         Ok(WorktreeRemoveResponse { workflow: id, removed, sandbox_removed, also_saved, kept })
     }

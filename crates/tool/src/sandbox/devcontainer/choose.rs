@@ -10,12 +10,15 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     ContainerName, Ids, Image, ImageRef, Limits, Mount, PatternSet, Policy, Problem, admit, random_hex,
 };
-use coracle_sandbox::devcontainer::{Devcontainer, Found, MAX_BYTES, MountKind, Refusal, find, read, refused};
+use coracle_sandbox::devcontainer::{
+    Devcontainer, DevcontainerRecord, DevcontainerUser, Found, MAX_BYTES, MountKind, Refusal, Variables, find, forget,
+    lock_file, read, refused,
+};
 use coracle_sandbox::worktree::{Seen, SeenKind};
-use coracle_sandbox::{AGENT, Look, ProfileName, WORKER, Warning, WorkflowId};
+use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, WORKER, Warning, WorkflowId};
 
 use super::image::{Looking, Made, make, missing, recipe};
-use super::record::{Agent, Record, alone, forget, is_remembered, remember, setting, variables};
+use super::{local_env, setting};
 use crate::config::{Config, DevcontainerFile, SandboxProfile};
 use crate::context::Context;
 use crate::engines::Ready;
@@ -23,7 +26,7 @@ use crate::failure::{Code, Failure};
 use crate::image_build::draft;
 use crate::preflight::ensure_ready;
 use crate::resolve::{self, protected};
-use crate::sandbox::home::{Home, Homes};
+use crate::sandbox::Sandboxes;
 use crate::sandbox::plan::{Bind, bind};
 
 /// Which workflow begins, of what, and from where.
@@ -38,71 +41,70 @@ pub(crate) struct Beginning<'a> {
 /// Where there is neither a container nor a workflow, nothing counts that was decided before: whoever decided it failed.
 /// Said before a workflow begins, since it lets nobody begin meanwhile.
 pub(crate) async fn afresh(
-    cx: &Context,
-    homes: &Homes,
-    home: Arc<Home>,
+    sandboxes: Sandboxes<'_>,
+    sandbox: Arc<SandboxHandle>,
     profile: &ProfileName,
-) -> Result<Arc<Home>, Failure> {
-    let dir = home.sandbox.dir();
-    let stale = home.has_stale_repository().await?;
-    let alone = match is_remembered(dir) {
+) -> Result<Arc<SandboxHandle>, Failure> {
+    let dir = sandbox.sandbox.dir();
+    let stale = sandbox.has_stale_repository().await?;
+    let alone = match DevcontainerRecord::exists(dir) {
         true => dir.end().await?,
         // Where somebody begins just now, the repository is theirs.
         false if stale => dir.end_at_once().await?,
-        false => return Ok(home),
+        false => return Ok(sandbox),
     };
-    let Some(_alone) = alone else { return Ok(home) };
-    let gone = home.sandbox.look().await? == Look::Missing && (!stale || home.is_gone(cx).await?);
-    if !gone || !home.worktrees.remembered(home.key.as_str())?.is_empty() {
-        return Ok(home);
+    let Some(_alone) = alone else { return Ok(sandbox) };
+    let gone = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent && (!stale || sandbox.is_gone().await?);
+    if !gone || !sandbox.worktrees.remembered(sandbox.key.as_str())?.is_empty() {
+        return Ok(sandbox);
     }
     forget(dir)?;
-    if !home.has_files() {
-        home.forget_repository()?;
+    if !sandbox.has_files() {
+        sandbox.forget_repository()?;
     }
-    homes.forget(&home.key).await;
-    homes.of_key(cx, home.key.clone(), profile).await
+    sandboxes.registry.forget(&sandbox.key).await;
+    sandboxes.of_key(&sandbox.key, profile).await
 }
 
 /// The sandbox of a workflow that begins. One that is there stays as it is; a new one is made as the repository's file
 /// says, if there is one and the person wants that.
 pub(crate) async fn chosen(
-    cx: &Context,
-    homes: &Homes,
-    home: Arc<Home>,
+    sandboxes: Sandboxes<'_>,
+    sandbox: Arc<SandboxHandle>,
     it: Beginning<'_>,
-) -> Result<Arc<Home>, Failure> {
+) -> Result<Arc<SandboxHandle>, Failure> {
+    let cx = sandboxes.cx;
     let profile = cx.config.sandbox.profile(it.profile);
     let which = setting(cx, &profile);
-    if *which == DevcontainerFile::Off || home.worn.is_some() {
-        return Ok(home);
+    if *which == DevcontainerFile::Off || sandbox.devcontainer.is_some() {
+        return Ok(sandbox);
     }
-    let dir = home.sandbox.dir();
-    let _alone = alone(dir.root().join("devcontainer.lock")).await?;
-    if !is_remembered(dir) {
-        if home.sandbox.look().await? != Look::Missing {
-            return Ok(home);
+    let dir = sandbox.sandbox.dir();
+    let _alone = lock_file(dir.root().join("devcontainer.lock")).await?;
+    if !DevcontainerRecord::exists(dir) {
+        if sandbox.sandbox.liveness().await? != SandboxLiveness::Absent {
+            return Ok(sandbox);
         }
         let Some(seen) =
-            cx.unless_cancelled(async { Ok(Box::pin(home.worktrees.see(it.source, it.base)).await?) }).await?
+            cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.see(it.source, it.base)).await?) }).await?
         else {
-            return Ok(home);
+            return Ok(sandbox);
         };
-        let Some(path) = path_of(&home, &seen, which).await? else { return Ok(home) };
-        let record = Box::pin(decided(cx, &home, (it, &profile), (&seen, path))).await?;
-        remember(dir, &record)?;
+        let Some(path) = path_of(&sandbox, &seen, which).await? else { return Ok(sandbox) };
+        let record = Box::pin(decided(cx, &sandbox, (it, &profile), (&seen, path))).await?;
+        record.save(dir)?;
     }
-    homes.forget(&home.key).await;
-    homes.of_key(cx, home.key.clone(), it.profile).await
+    sandboxes.registry.forget(&sandbox.key).await;
+    sandboxes.of_key(&sandbox.key, it.profile).await
 }
 
 /// Where the file is.
-async fn path_of(home: &Home, seen: &Seen, which: &DevcontainerFile) -> Result<Option<String>, Failure> {
+async fn path_of(sandbox: &SandboxHandle, seen: &Seen, which: &DevcontainerFile) -> Result<Option<String>, Failure> {
     if let DevcontainerFile::At(path) = which {
         return Ok(Some(path.clone()));
     }
-    let mut files = home.worktrees.seen_files(seen, ".devcontainer").await?;
-    files.extend(home.worktrees.seen_files(seen, ".devcontainer.json").await?);
+    let mut files = sandbox.worktrees.seen_files(seen, ".devcontainer").await?;
+    files.extend(sandbox.worktrees.seen_files(seen, ".devcontainer.json").await?);
     match find(files.iter().filter(|it| it.kind != SeenKind::Link).map(|it| it.path.as_str())) {
         Found::Nothing => Ok(None),
         Found::One(path) => Ok(Some(path)),
@@ -117,22 +119,27 @@ async fn path_of(home: &Home, seen: &Seen, which: &DevcontainerFile) -> Result<O
 /// Reads the file, refuses what is not granted, and only then makes what it needs.
 async fn decided(
     cx: &Context,
-    home: &Home,
+    sandbox: &SandboxHandle,
     (it, profile): (Beginning<'_>, &SandboxProfile),
     (seen, path): (&Seen, String),
-) -> Result<Record, Failure> {
-    let files = home.worktrees.seen_files(seen, &path).await?;
+) -> Result<DevcontainerRecord, Failure> {
+    let files = sandbox.worktrees.seen_files(seen, &path).await?;
     let found = files.iter().find(|it| it.path == path && it.kind != SeenKind::Link);
     let found = found.ok_or_else(|| missing(&path, "is no file of the repository"))?;
     let bytes =
-        home.worktrees.seen_content(seen, found, MAX_BYTES).await.map_err(|err| missing(&path, &err.message))?;
+        sandbox.worktrees.seen_content(seen, found, MAX_BYTES).await.map_err(|err| missing(&path, &err.message))?;
     let name = seen.name().to_owned();
-    let variables = variables(cx, &home.key, (&seen.url, seen.local, &name), it.workflow);
+    let variables = Variables {
+        local_name: name.clone(),
+        id: sandbox.key.to_string(),
+        local_env: local_env(cx),
+        ..Variables::in_worktree(it.workflow, seen.local.then_some(seen.url.as_str()))
+    };
     let file = read(&bytes, &variables).map_err(|err| err.detail("file", path.clone()))?;
     let (none, remote_user) = (BTreeMap::new(), file.user.as_deref());
     let looking = Looking {
         cx,
-        worktrees: &home.worktrees,
+        worktrees: &sandbox.worktrees,
         seen,
         path: &path,
         variables: &variables,
@@ -151,7 +158,7 @@ async fn decided(
     let agent = agent(cx, &ready, (&image, &reference), file.user.as_deref(), &mut warnings).await?;
     let text = String::from_utf8(bytes).map_err(Failure::internal)?;
     let env = image.env.iter().filter_map(|it| it.split_once('='));
-    Ok(Record {
+    Ok(DevcontainerRecord {
         source: it.source.to_owned(),
         local: seen.local,
         name,
@@ -229,14 +236,14 @@ async fn agent(
     (image, reference): (&Image, &ImageRef),
     asked: Option<&str>,
     warnings: &mut Vec<Warning>,
-) -> Result<Agent, Failure> {
-    let Some(asked) = asked else { return Ok(Agent::default()) };
+) -> Result<DevcontainerUser, Failure> {
+    let Some(asked) = asked else { return Ok(DevcontainerUser::default()) };
     let invalid = |why: String| Failure::new(Code::DevcontainerInvalid, why).detail("property", "remoteUser");
     let ask = UserAsk::parse(asked).map_err(|err| invalid(err.to_string()))?;
     let not_root = |warnings: &mut Vec<Warning>| {
         let message = format!("`{asked}` is root while the image is built alone; commands run as `agent`");
         warnings.push(Warning::new("devcontainer_ignored", message));
-        Ok(Agent::default())
+        Ok(DevcontainerUser::default())
     };
     if ask == UserAsk::Ids(Ids::ROOT) {
         return not_root(warnings);
@@ -267,9 +274,9 @@ async fn agent(
         return Err(invalid(format!("`{asked}` has the uid {}, as the worker has", WORKER.uid)));
     }
     if ids == AGENT {
-        return Ok(Agent { name: asked.to_owned(), ..Agent::default() });
+        return Ok(DevcontainerUser { name: asked.to_owned(), ..DevcontainerUser::default() });
     }
     let home = known.home(ids.uid).filter(|it| *it != "/" && *it != "/nonexistent");
     let home = home.map_or_else(|| "/home/agent".to_owned(), str::to_owned);
-    Ok(Agent { name: asked.to_owned(), ids, home })
+    Ok(DevcontainerUser { name: asked.to_owned(), ids, home })
 }

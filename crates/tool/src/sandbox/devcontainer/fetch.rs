@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::archive::{Limits, unpack_beneath};
 use coracle_runtime::host::fs::HostPath;
-use coracle_sandbox::devcontainer::{Artifact, Registries};
+use coracle_sandbox::devcontainer::{Artifact, Registries, lock_file};
 use flate2::read::GzDecoder;
 
-use super::record::alone;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 
@@ -48,7 +47,7 @@ pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&Str
     let artifact = digest.map_or_else(|| artifact.clone(), |it| artifact.at(it));
     let manifest = cx.unless_cancelled(async { Ok(registries.manifest(&artifact).await?) }).await?;
     let (dir, digest) = (place(&manifest.digest), manifest.digest.clone());
-    let _alone = alone(all.join(format!("{}.lock", digest.trim_start_matches("sha256:")))).await?;
+    let _alone = lock_file(all.join(format!("{}.lock", digest.trim_start_matches("sha256:")))).await?;
     if !dir.is_dir() {
         cx.call.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
         let layer = cx.unless_cancelled(async { Ok(registries.layer(&artifact, &manifest).await?) }).await?;

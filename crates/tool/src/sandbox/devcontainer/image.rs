@@ -10,7 +10,8 @@ use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::{HostPath, replace};
 use coracle_runtime::{EngineKind, Ids, Image, ImageAct, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
-    Build, Devcontainer, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out, relative,
+    Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
+    lock_file, relative,
 };
 use coracle_sandbox::worktree::{Seen, SeenFile, SeenKind};
 use coracle_sandbox::{Warning, WorktreeManager};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::features::{Files, Tool, of_registry, tool, with_features};
-use super::record::{Worn, alone};
+use super::local_env;
 use crate::config::BuildNetwork;
 use crate::context::Context;
 use crate::engines::Ready;
@@ -93,19 +94,19 @@ pub(super) struct Made {
 }
 
 /// The image of a sandbox that is there already, made again if it is gone.
-pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result<NamedImage, Failure> {
-    let record = &worn.record;
+pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerState) -> Result<NamedImage, Failure> {
+    let record = &state.record;
     if !record.built {
-        let named = worn.file.image.as_ref().or(worn.usual.as_ref());
+        let named = state.file.image.as_ref().or(state.default_image.as_ref());
         return sandbox_image(cx, ready, named).await;
     }
     if let Some((image, reference)) = found(cx, ready, &record.image).await? {
         return Ok(NamedImage { image, reference: reference.to_string() });
     }
-    let worktrees = super::super::home::worktrees(cx)?;
+    let worktrees = crate::sandbox::worktrees(cx)?;
     let seen = worktrees.see_again(&record.source, &record.commit).await?;
-    let variables = record.variables(cx, &worn.key);
-    let (digests, remote_user) = (&record.features, worn.file.user.as_deref());
+    let variables = record.variables(&state.key, local_env(cx));
+    let (digests, remote_user) = (&record.features, state.file.user.as_deref());
     let looking = Looking {
         cx,
         worktrees: &worktrees,
@@ -117,7 +118,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, worn: &Worn) -> Result
     };
     // It was granted before; a list that has become shorter counts all the same.
     let mut refusals = Vec::new();
-    let recipe = recipe(looking, &worn.file, worn.usual.as_ref(), &mut refusals).await?;
+    let recipe = recipe(looking, &state.file, state.default_image.as_ref(), &mut refusals).await?;
     if !refusals.is_empty() {
         return Err(coracle_sandbox::devcontainer::refused(&refusals).into());
     }
@@ -307,7 +308,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
     let state = cx.state()?.root();
     let locks = state.join("locks");
     std::fs::create_dir_all(&locks).map_err(Failure::internal)?;
-    let _alone = alone(locks.join(format!("devcontainer-{key}"))).await?;
+    let _alone = lock_file(locks.join(format!("devcontainer-{key}"))).await?;
     if let Some((image, reference)) = found(cx, ready, &tag).await? {
         return Ok(Made { image, reference, built: true });
     }

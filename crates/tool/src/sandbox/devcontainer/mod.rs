@@ -5,14 +5,41 @@
 //! file that it was made with.
 
 mod choose;
-mod enter;
 mod features;
 mod fetch;
 mod image;
-mod record;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coracle_sandbox::SandboxDir;
+use coracle_sandbox::devcontainer::DevcontainerState;
 
 pub(crate) use self::choose::{Beginning, afresh, chosen};
-pub(crate) use self::enter::Told;
-pub(super) use self::enter::enter;
 pub(super) use self::image::image_of;
-pub(super) use self::record::{Worn, forget, worn};
+use crate::config::{DevcontainerFile, SandboxProfile};
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The file that a sandbox was made with, unless the person wants none.
+pub(super) fn load(
+    cx: &Context,
+    dir: &SandboxDir,
+    profile: &SandboxProfile,
+) -> Result<Option<Arc<DevcontainerState>>, Failure> {
+    if *setting(cx, profile) == DevcontainerFile::Off {
+        return Ok(None);
+    }
+    Ok(DevcontainerState::load(dir, local_env(cx), profile.image.clone())?.map(Arc::new))
+}
+
+/// Which file counts for sandboxes of a profile.
+fn setting<'a>(cx: &'a Context, profile: &'a SandboxProfile) -> &'a DevcontainerFile {
+    profile.devcontainer.as_ref().unwrap_or(&cx.config.sandbox.devcontainer)
+}
+
+/// The variables of this host that a file may use.
+fn local_env(cx: &Context) -> BTreeMap<String, String> {
+    let value = |name: &String| String::from_utf8(cx.host.env.get(name)?.reveal().to_vec()).ok();
+    cx.config.sandbox.local_env.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
+}

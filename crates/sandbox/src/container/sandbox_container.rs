@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use coracle_runtime::{Ids, Secret};
 
-use super::breaker::Breaker;
-use super::prepare::give_env;
-use super::readying::Readying;
-use super::record::SandboxDir;
-use crate::{Because, Code, Containers, Held, Look, Result, TokenHash, fresh_token};
+use super::circuit_breaker::CircuitBreaker;
+use super::startup::{Startup, set_env};
+use crate::record::SandboxDir;
+use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness, TokenHash, fresh_token};
+use coracle_lifecycle::EndReason;
 
 /// A sandbox: its container, and what is remembered of it.
 #[derive(Clone, Debug)]
@@ -17,41 +17,41 @@ pub struct Sandbox(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    containers: Arc<dyn Containers>,
-    readying: Readying,
-    breaker: Breaker,
-    /// Held by whoever makes the container ready, so that calls which begin together look once.
+    containers: Arc<dyn ContainerSource>,
+    startup: Startup,
+    breaker: CircuitBreaker,
+    /// RunningContainer by whoever makes the container ready, so that calls which begin together look once.
     door: tokio::sync::Mutex<()>,
 }
 
 impl Sandbox {
     /// The one whose starts are made ready that way.
     #[must_use]
-    pub fn new(containers: Arc<dyn Containers>, readying: Readying) -> Self {
-        let (breaker, door) = (Breaker::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { containers, readying, breaker, door }))
+    pub fn new(containers: Arc<dyn ContainerSource>, startup: Startup) -> Self {
+        let (breaker, door) = (CircuitBreaker::default(), tokio::sync::Mutex::default());
+        Self(Arc::new(Inner { containers, startup, breaker, door }))
     }
 
     /// Where it is remembered.
     #[must_use]
     pub fn dir(&self) -> &SandboxDir {
-        &self.0.readying.dir
+        &self.0.startup.dir
     }
 
     /// Who owns the files inside and runs every command.
     #[must_use]
     pub fn agent(&self) -> Ids {
-        self.0.readying.preparing.agent
+        self.0.startup.options.agent
     }
 
     /// Who workers in it are.
     pub(crate) fn worker(&self) -> Ids {
-        self.0.readying.preparing.worker
+        self.0.startup.options.worker
     }
 
     /// What its container must not reach; none where nothing keeps it in.
     pub(crate) fn wall(&self) -> Option<Vec<std::net::IpAddr>> {
-        self.0.readying.wall()
+        self.0.startup.wall()
     }
 
     /// Its container, ready for use. Its proxy has to listen already.
@@ -59,7 +59,7 @@ impl Sandbox {
     /// # Errors
     /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`; the container is gone then.
     /// `sandbox_unavailable` after three such in a row. What whoever makes containers says.
-    pub async fn ensure(&self) -> Result<Held> {
+    pub async fn ensure(&self) -> Result<RunningContainer> {
         let it = &*self.0;
         it.breaker.check()?;
         let _mine = it.door.lock().await;
@@ -70,20 +70,20 @@ impl Sandbox {
         ensured
     }
 
-    async fn ensure_alone(&self) -> Result<Held> {
+    async fn ensure_alone(&self) -> Result<RunningContainer> {
         let it = &*self.0;
         let held = self.met().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
         drop(held);
-        let _alone = it.readying.dir.lock().await?;
+        let _alone = it.startup.dir.lock().await?;
         // Another process may have been faster, or have given up the one that was there.
         let held = self.met().await?;
         if self.is_proven(&held).await? {
             return Ok(held);
         }
-        let proven = it.readying.prove(&held.link, &held.id).await;
+        let proven = it.startup.prove(&held.link, &held.id).await;
         if let Err(failure) = proven {
             drop(held);
             self.discard().await;
@@ -95,14 +95,14 @@ impl Sandbox {
     async fn discard(&self) {
         let it = &*self.0;
         if let Err(err) = it.containers.discard().await {
-            tracing::warn!(key = %it.readying.dir.key(), %err, "a container that is not ready stays");
+            tracing::warn!(key = %it.startup.dir.key(), %err, "a container that is not ready stays");
         }
     }
 
-    async fn met(&self) -> Result<Held> {
+    async fn met(&self) -> Result<RunningContainer> {
         let held = self.0.containers.ensure().await?;
-        self.0.readying.met(&held.link)?;
-        if let Err(failure) = self.0.readying.met_at(&held) {
+        self.0.startup.met(&held.link)?;
+        if let Err(failure) = self.0.startup.met_at(&held) {
             // It is on a network by which nobody reaches it, and will be. Whoever is in it came another way, or before.
             if !held.spec_pending && !is_busy(&held).await {
                 drop(held);
@@ -113,18 +113,18 @@ impl Sandbox {
         Ok(held)
     }
 
-    async fn is_proven(&self, held: &Held) -> Result<bool> {
-        self.0.readying.is_proven(&held.link, &held.id).await
+    async fn is_proven(&self, held: &RunningContainer) -> Result<bool> {
+        self.0.startup.is_proven(&held.link, &held.id).await
     }
 
     /// Commands find this in their environment, too, until the container starts again.
     ///
     /// # Errors
     /// When the guest does not take it.
-    pub async fn add_env(&self, held: &Held, more: &BTreeMap<String, String>) -> Result<()> {
-        let mut env = self.0.readying.preparing.env.clone();
+    pub async fn add_env(&self, held: &RunningContainer, more: &BTreeMap<String, String>) -> Result<()> {
+        let mut env = self.0.startup.options.env.clone();
         env.extend(more.clone());
-        give_env(&held.link, &env).await
+        set_env(&held.link, &env).await
     }
 
     /// A token for a worker that is about to start. It opens models until [`dismiss_worker`](Self::dismiss_worker), or until the
@@ -135,7 +135,7 @@ impl Sandbox {
     pub async fn admit_worker(&self) -> Result<Secret> {
         let token = fresh_token();
         let hash = TokenHash::of(token.reveal());
-        self.0.readying.dir.change(|record| record.admit(hash)).await?;
+        self.0.startup.dir.change(|record| record.admit(hash)).await?;
         Ok(token)
     }
 
@@ -145,43 +145,43 @@ impl Sandbox {
     /// When what is remembered cannot be read or written.
     pub async fn dismiss_worker(&self, token: &Secret) -> Result<()> {
         let hash = TokenHash::of(token.reveal());
-        self.0.readying.dir.change(|record| record.dismiss(&hash)).await
+        self.0.startup.dir.change(|record| record.dismiss(&hash)).await
     }
 
     /// What is known of the container without touching it.
     ///
     /// # Errors
     /// When what is remembered cannot be read.
-    pub async fn look(&self) -> Result<Look> {
-        self.0.containers.look().await
+    pub async fn liveness(&self) -> Result<SandboxLiveness> {
+        self.0.containers.liveness().await
     }
 
     /// Container, volume and what is remembered are gone; work was saved before. Goes on after an error.
     ///
     /// # Errors
     /// `teardown_incomplete`; the next call finishes.
-    pub async fn remove(&self, because: Because) -> Result<()> {
+    pub async fn remove(&self, reason: EndReason) -> Result<()> {
         let it = &*self.0;
         let _mine = it.door.lock().await;
         // First nobody gets in any more.
-        it.readying.dir.change(|record| record.ready = None).await?;
-        it.containers.remove(because).await.map_err(|err| crate::Failure {
+        it.startup.dir.change(|record| record.ready = None).await?;
+        it.containers.remove(reason).await.map_err(|err| crate::Failure {
             code: Code::TeardownIncomplete,
             retryable: true,
             message: format!("The sandbox could not be removed whole: {}", err.message),
             ..err
         })?;
-        let _alone = it.readying.dir.lock().await?;
+        let _alone = it.startup.dir.lock().await?;
         // Another process may have begun anew meanwhile.
-        match it.readying.dir.record()? {
+        match it.startup.dir.record()? {
             Some(record) if record.ready.is_some() => Ok(()),
-            _ => it.readying.dir.forget(),
+            _ => it.startup.dir.forget(),
         }
     }
 }
 
 /// Whether something runs in it. One that does not answer is of no use to anybody.
-async fn is_busy(held: &Held) -> bool {
+async fn is_busy(held: &RunningContainer) -> bool {
     held.link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none()))
 }
 

@@ -14,8 +14,8 @@ use coracle_runtime::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::record::Prepared;
 use crate::proxy::self_test;
+use crate::record::StartRecord;
 use crate::{AGENT, Code, Failure, Result, TokenHash, WORKER, fresh_token};
 
 /// A container that is not ready by then never is.
@@ -27,7 +27,7 @@ const NOT_KEPT_IN: &str = "on this engine a container without a way out still re
 
 /// How a container is made ready.
 #[derive(Clone, Debug)]
-pub struct Preparing {
+pub struct StartupOptions {
     /// Who owns the files inside and runs every command.
     pub agent: Ids,
     /// Who workers are; the agent, where nobody inside is root.
@@ -41,7 +41,7 @@ pub struct Preparing {
     /// Their home, which is made if it is missing.
     pub home: Option<String>,
     /// What else is done at each start, before the test.
-    pub also: Option<Arc<dyn AtStart>>,
+    pub also: Option<Arc<dyn StartHook>>,
     /// It is on a network that nothing keeps it in: the person says so, and only its proxy is tried.
     pub open: bool,
     /// Addresses by which containers of this engine see the host, which must not be reached.
@@ -50,7 +50,7 @@ pub struct Preparing {
 
 /// Something that a container needs at each start, and that whoever makes containers knows how to do.
 #[async_trait]
-pub trait AtStart: fmt::Debug + Send + Sync {
+pub trait StartHook: fmt::Debug + Send + Sync {
     /// Does it.
     ///
     /// # Errors
@@ -58,14 +58,14 @@ pub trait AtStart: fmt::Debug + Send + Sync {
     async fn run(&self, link: &Link) -> coracle_runtime::Result<()>;
 }
 
-impl Preparing {
+impl StartupOptions {
     /// What must not be reached beside what nobody may reach; none where there is no wall.
     pub(super) fn wall(&self) -> Option<&[IpAddr]> {
         (!self.open).then_some(&*self.gateways)
     }
 }
 
-impl Default for Preparing {
+impl Default for StartupOptions {
     fn default() -> Self {
         let (way, git_config, env, gateways) = (Upstream::Sockets, String::new(), BTreeMap::new(), Vec::new());
         let (agent, worker) = (AGENT, WORKER);
@@ -76,33 +76,33 @@ impl Default for Preparing {
 /// Makes a container ready. `note` remembers the token before it is given away: a proxy that hears it knows it.
 pub(super) async fn prepare(
     (link, id): (&Link, &str),
-    preparing: &Preparing,
-    note: impl AsyncFnOnce(Prepared) -> Result<()>,
+    options: &StartupOptions,
+    note: impl AsyncFnOnce(StartRecord) -> Result<()>,
 ) -> Result<()> {
     let (token, at) = (fresh_token(), Step::default());
     let steps = async {
         let run = at.step("guest", link.run_id()).await?;
         let net = TokenHash::of(token.reveal());
-        let (container, walled) = (id.to_owned(), preparing.wall().is_some());
-        let told = match preparing.way {
+        let (container, walled) = (id.to_owned(), options.wall().is_some());
+        let told = match options.way {
             Upstream::Tcp { api, egress } => Some([api, egress]),
             Upstream::Sockets | Upstream::Link => None,
         };
-        note(Prepared { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled, told })
+        note(StartRecord { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled, told })
             .await?;
-        at.step("relays", link.relay(preparing.way, &token, &preparing.git_config)).await?;
-        if let Some(home) = &preparing.home {
-            let Ids { uid, gid } = preparing.agent;
+        at.step("relays", link.relay(options.way, &token, &options.git_config)).await?;
+        if let Some(home) = &options.home {
+            let Ids { uid, gid } = options.agent;
             let home = EnsureUser { uid, gid, workdir: home.clone(), bound: Vec::new() };
             at.step("home", link.settle(home)).await?;
         }
         at.begins("environment");
-        give_env(link, &preparing.env).await?;
-        if let Some(also) = &preparing.also {
+        set_env(link, &options.env).await?;
+        if let Some(also) = &options.also {
             at.step("start", also.run(link)).await?;
         }
         at.begins("proxy");
-        self_test(link, preparing.wall()).await.map_err(|it| match it.code {
+        self_test(link, options.wall()).await.map_err(|it| match it.code {
             Code::EgressNotEnforced if told.is_some() => it.hint(NOT_KEPT_IN),
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
@@ -132,7 +132,7 @@ impl Step {
 }
 
 /// Says what every command finds in its environment from now on.
-pub(super) async fn give_env(link: &Link, env: &BTreeMap<String, String>) -> Result<()> {
+pub(in crate::container) async fn set_env(link: &Link, env: &BTreeMap<String, String>) -> Result<()> {
     let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), Secret::from(value.as_str()))).collect();
     link.set_session(&env).await.map_err(|err| not_ready("environment", err))
 }

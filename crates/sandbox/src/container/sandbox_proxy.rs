@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
 use self::network::is_here;
-use super::record::SandboxDir;
-use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, Proxy, ProxySettings, Tokens};
-use crate::{Between, Failure, Result, files};
+use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, PrivateSubnet, Proxy, ProxySettings, Tokens};
+use crate::record::SandboxDir;
+use crate::{Failure, Result, files};
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.
@@ -31,7 +31,7 @@ const LOOKS: Duration = Duration::from_millis(250);
 const LINKLESS: Duration = Duration::from_secs(1);
 
 /// The way out of a sandbox.
-pub struct Gate {
+pub struct SandboxProxy {
     dir: SandboxDir,
     /// What the container may do, apart from its tokens.
     grants: Grants,
@@ -63,7 +63,7 @@ struct Kept {
     /// Since when there is none.
     cut: Option<Instant>,
     /// The container's network, where that is the way.
-    at: Option<Between>,
+    at: Option<PrivateSubnet>,
 }
 
 /// As long as this is there, this process is the one that listens.
@@ -74,13 +74,13 @@ struct Listens {
     _mine: File,
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for SandboxProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("key", self.dir.key()).finish_non_exhaustive()
+        f.debug_struct("SandboxProxy").field("key", self.dir.key()).finish_non_exhaustive()
     }
 }
 
-impl Gate {
+impl SandboxProxy {
     /// That of a sandbox, closed.
     #[must_use]
     pub fn new(dir: SandboxDir, grants: Grants, observer: Option<Observer>) -> Self {
@@ -115,7 +115,7 @@ impl Gate {
     ///
     /// # Errors
     /// When the sockets cannot be made.
-    pub fn open(self: &Arc<Self>) -> Result<InUse> {
+    pub fn open(self: &Arc<Self>) -> Result<ProxyLease> {
         let mut kept = self.kept();
         if self.has_a_way(&kept) {
             self.listen(&mut kept)?;
@@ -125,7 +125,7 @@ impl Gate {
             tokio::spawn(look(Arc::downgrade(self)));
         }
         kept.uses += 1;
-        Ok(InUse(Arc::clone(self)))
+        Ok(ProxyLease(Arc::clone(self)))
     }
 
     fn listen(&self, kept: &mut Kept) -> Result<()> {
@@ -241,15 +241,15 @@ impl Gate {
 }
 
 /// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.
-async fn look(gate: Weak<Gate>) {
+async fn look(proxy: Weak<SandboxProxy>) {
     loop {
         tokio::time::sleep(LOOKS).await;
-        let Some(gate) = gate.upgrade() else { return };
-        let mut kept = gate.kept();
+        let Some(proxy) = proxy.upgrade() else { return };
+        let mut kept = proxy.kept();
         if kept.uses > 0 {
-            gate.keep(&mut kept);
+            proxy.keep(&mut kept);
         }
-        if kept.uses == 0 || gate.is_settled(&kept) {
+        if kept.uses == 0 || proxy.is_settled(&kept) {
             kept.looks = false;
             return;
         }
@@ -264,9 +264,9 @@ fn tokens(dir: &SandboxDir) -> Option<Tokens> {
 
 /// A use of a sandbox's way out.
 #[derive(Debug)]
-pub struct InUse(Arc<Gate>);
+pub struct ProxyLease(Arc<SandboxProxy>);
 
-impl Drop for InUse {
+impl Drop for ProxyLease {
     fn drop(&mut self) {
         let mut kept = self.0.kept();
         kept.uses -= 1;

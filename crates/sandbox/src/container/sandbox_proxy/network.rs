@@ -7,19 +7,19 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use super::Gate;
-use crate::proxy::{Listening, Proxy};
-use crate::{Between, Code, Failure, Result, files};
+use super::SandboxProxy;
+use crate::proxy::{Listening, PrivateSubnet, Proxy};
+use crate::{Code, Failure, Result, files};
 
 /// What else there is where an engine's network does not do.
 pub(in crate::container) const OTHER_WAYS: &str = "set `proxy.transport` to \"link\" or \"unix\", or leave it out";
 
-impl Gate {
+impl SandboxProxy {
     /// The container that runs is on that network with this host.
     ///
     /// # Errors
     /// `proxy_unreachable`: this process is to listen there, and cannot.
-    pub(in crate::container) fn reached_at(&self, at: Between) -> Result<()> {
+    pub(in crate::container) fn reached_at(&self, at: PrivateSubnet) -> Result<()> {
         let mut kept = self.kept();
         if kept.at.replace(at) != Some(at) {
             kept.listens = None;
@@ -43,7 +43,7 @@ impl Gate {
         self.dir.root().join("proxy-at.json")
     }
 
-    pub(super) fn listen_at(&self, proxy: &Proxy, between: Between) -> Result<Listening> {
+    pub(super) fn listen_at(&self, proxy: &Proxy, between: PrivateSubnet) -> Result<Listening> {
         let at = between.gateway;
         let before: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
         let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));

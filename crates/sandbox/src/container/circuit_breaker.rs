@@ -15,7 +15,7 @@ const OPEN_FOR: Duration = Duration::from_secs(30);
 
 /// Counts failures in a row.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,7 +23,7 @@ struct State {
     until: Option<Instant>,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn three_failures_in_a_row_are_followed_by_half_a_minute_without_a_try() {
-        let (breaker, failed) = (Breaker::default(), Err::<(), _>(Failure::internal("x")));
+        let (breaker, failed) = (CircuitBreaker::default(), Err::<(), _>(Failure::internal("x")));
         for outcome in [&failed, &failed, &Ok(()), &failed, &failed] {
             breaker.note(outcome);
             assert!(breaker.check().is_ok());

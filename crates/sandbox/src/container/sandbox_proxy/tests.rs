@@ -22,20 +22,20 @@ fn nowhere() -> Link {
 }
 
 /// Two processes with one sandbox.
-fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<Gate>; 2] {
+fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<SandboxProxy>; 2] {
     let profile = ProfileName::parse("default").unwrap();
     let key = SandboxKey::of(&profile, &Domain::Named("a".into()), "local");
     let dir = SandboxDir::open(state.path(), &key).unwrap();
     let grants = || Grants::new(profile.clone(), Tokens::default());
-    [(); 2].map(|()| Arc::new(Gate::new(dir.clone(), grants(), None).by(transport)))
+    [(); 2].map(|()| Arc::new(SandboxProxy::new(dir.clone(), grants(), None).by(transport)))
 }
 
-fn loopback() -> Between {
-    Between { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/8".parse().unwrap() }
+fn loopback() -> PrivateSubnet {
+    PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/8".parse().unwrap() }
 }
 
-fn listens(gate: &Gate) -> bool {
-    gate.kept().listens.is_some()
+fn listens(proxy: &SandboxProxy) -> bool {
+    proxy.kept().listens.is_some()
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +71,7 @@ async fn by_sockets_the_first_one_listens_and_the_next_one_takes_its_place() {
 async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
     let state = tempfile::tempdir().unwrap();
     let [one, other] = two(&state, Transport::Tcp);
-    let (here, elsewhere) = (loopback(), Between { gateway: [192, 0, 2, 1].into(), ..loopback() });
+    let (here, elsewhere) = (loopback(), PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() });
     let used = one.open().unwrap();
     assert_eq!((listens(&one), one.places()), (false, None), "no container is there yet");
     one.reached_at(here).unwrap();
@@ -86,7 +86,7 @@ async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
     assert_eq!(other.reached_at(elsewhere).unwrap_err().code, Code::ProxyUnreachable);
     assert!(!listens(&other));
     assert_eq!(other.places(), None, "what was told of another network does not count");
-    let everywhere = Between { gateway: [0, 0, 0, 0].into(), ..here };
+    let everywhere = PrivateSubnet { gateway: [0, 0, 0, 0].into(), ..here };
     assert_eq!(other.reached_at(everywhere).unwrap_err().code, Code::ProxyUnreachable);
 }
 
@@ -94,7 +94,7 @@ async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
 async fn a_network_that_is_gone_is_not_listened_on_again() {
     let state = tempfile::tempdir().unwrap();
     let [one, other] = two(&state, Transport::Tcp);
-    let gone = Between { gateway: [192, 0, 2, 1].into(), ..loopback() };
+    let gone = PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() };
     let used = one.open().unwrap();
     one.reached_at(gone).unwrap_err();
     let again = one.open().expect("whoever made the container knows where it is now");
@@ -118,7 +118,7 @@ async fn who_listens_where_no_network_is_any_more_keeps_nobody_out() {
     other.reached_at(loopback()).unwrap();
     sleep(2 * LINKLESS).await;
     assert!(listens(&one) && !listens(&other));
-    one.kept().at = Some(Between { gateway: [192, 0, 2, 1].into(), ..loopback() });
+    one.kept().at = Some(PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() });
     sleep(2 * LINKLESS).await;
     assert!(!listens(&one) && listens(&other));
 }

@@ -26,12 +26,12 @@ pub struct SandboxRecord {
     /// Its profile.
     pub profile: ProfileName,
     /// The container that is ready; none while one is being made so.
-    pub ready: Option<Prepared>,
+    pub ready: Option<StartRecord>,
 }
 
 /// A start of a container that may be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prepared {
+pub struct StartRecord {
     /// The engine's id of it.
     pub container: String,
     /// The run of its guest: another one knows no token.
@@ -52,9 +52,9 @@ pub struct Prepared {
     pub told: Option<[SocketAddr; 2]>,
 }
 
-impl Prepared {
+impl StartRecord {
     /// Whether this run of a container passed all that is asked of it, its wall too where there has to be one.
-    pub(super) fn holds(&self, (container, run): (&str, &str), walled: bool) -> bool {
+    pub(crate) fn holds(&self, container: &str, run: &str, walled: bool) -> bool {
         self.proven && self.container == container && self.run == run && (self.walled || !walled)
     }
 }
@@ -89,7 +89,7 @@ impl SandboxRecord {
 
 /// A sandbox in which a workflow is just begun, or which is just taken away. Ends when it is dropped.
 #[derive(Debug)]
-pub struct Claim(#[expect(dead_code, reason = "the lock is the claim")] Lock);
+pub struct WorkflowClaim(#[expect(dead_code, reason = "the lock is the claim")] Lock);
 
 /// The place of one sandbox on the host: a directory of its key's name.
 #[derive(Clone, Debug)]
@@ -147,9 +147,9 @@ impl SandboxDir {
     ///
     /// # Errors
     /// Whatever the file system says.
-    pub async fn alone(&self, patience: std::time::Duration) -> Result<Option<Claim>> {
+    pub async fn alone(&self, patience: std::time::Duration) -> Result<Option<WorkflowClaim>> {
         match lock(&self.root.join("teardown.lock"), patience).await {
-            Ok(lock) => Ok(Some(Claim(lock))),
+            Ok(lock) => Ok(Some(WorkflowClaim(lock))),
             Err(err) if err.code == Code::Busy => Ok(None),
             Err(err) => Err(err),
         }
@@ -175,12 +175,12 @@ impl SandboxDir {
         read(&self.file())
     }
 
-    pub(super) fn save(&self, record: &SandboxRecord) -> Result<()> {
+    pub(crate) fn save(&self, record: &SandboxRecord) -> Result<()> {
         write(&self.file(), record)
     }
 
     /// One at a time, over all processes.
-    pub(super) async fn lock(&self) -> Result<Lock> {
+    pub(crate) async fn lock(&self) -> Result<Lock> {
         lock(&self.root.join("record.lock"), PATIENCE).await
     }
 
@@ -188,15 +188,15 @@ impl SandboxDir {
     ///
     /// # Errors
     /// `busy` when somebody does for long.
-    pub async fn begin(&self) -> Result<Claim> {
-        lock_shared(&self.root.join("workflows.lock"), PATIENCE).await.map(Claim)
+    pub async fn begin(&self) -> Result<WorkflowClaim> {
+        lock_shared(&self.root.join("workflows.lock"), PATIENCE).await.map(WorkflowClaim)
     }
 
     /// Nobody begins a workflow here until this is dropped. `None` while somebody does.
     ///
     /// # Errors
     /// Whatever the file system says.
-    pub async fn end(&self) -> Result<Option<Claim>> {
+    pub async fn end(&self) -> Result<Option<WorkflowClaim>> {
         self.end_within(COURTESY).await
     }
 
@@ -204,20 +204,20 @@ impl SandboxDir {
     ///
     /// # Errors
     /// Whatever the file system says.
-    pub async fn end_at_once(&self) -> Result<Option<Claim>> {
+    pub async fn end_at_once(&self) -> Result<Option<WorkflowClaim>> {
         self.end_within(std::time::Duration::ZERO).await
     }
 
-    async fn end_within(&self, patience: std::time::Duration) -> Result<Option<Claim>> {
+    async fn end_within(&self, patience: std::time::Duration) -> Result<Option<WorkflowClaim>> {
         match lock(&self.root.join("workflows.lock"), patience).await {
-            Ok(lock) => Ok(Some(Claim(lock))),
+            Ok(lock) => Ok(Some(WorkflowClaim(lock))),
             Err(err) if err.code == Code::Busy => Ok(None),
             Err(err) => Err(err),
         }
     }
 
     /// Changes what is remembered, if anything is.
-    pub(super) async fn change(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<()> {
+    pub(crate) async fn change(&self, change: impl FnOnce(&mut SandboxRecord)) -> Result<()> {
         let _alone = self.lock().await?;
         let Some(mut record) = self.record()? else { return Ok(()) };
         change(&mut record);
@@ -225,7 +225,7 @@ impl SandboxDir {
     }
 
     /// Nothing is remembered any more.
-    pub(super) fn forget(&self) -> Result<()> {
+    pub(crate) fn forget(&self) -> Result<()> {
         match std::fs::remove_file(self.file()) {
             Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::Failure::internal(err)),
             _ => Ok(()),
@@ -245,7 +245,7 @@ mod tests {
     fn record() -> SandboxRecord {
         let profile = ProfileName::parse("default").unwrap();
         let key = SandboxKey::of(&profile, &Domain::Workflow(WorkflowId::parse("a").unwrap()), "local");
-        let ready = Prepared {
+        let ready = StartRecord {
             container: "c".into(),
             run: "r".into(),
             at: Timestamp::UNIX_EPOCH,
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_start_that_nothing_keeps_in_is_not_one_behind_a_wall() {
         let walled = record().ready.unwrap();
-        let open = Prepared { walled: false, ..walled.clone() };
-        let tested = Prepared { proven: false, ..walled.clone() };
+        let open = StartRecord { walled: false, ..walled.clone() };
+        let tested = StartRecord { proven: false, ..walled.clone() };
         for (ready, run, asks, holds) in [
             (&walled, "r", true, true),
             (&walled, "r", false, true),
@@ -284,12 +284,12 @@ mod tests {
             (&walled, "another", true, false),
             (&tested, "r", false, false),
         ] {
-            assert_eq!(ready.holds(("c", run), asks), holds, "{ready:?} {run} {asks}");
+            assert_eq!(ready.holds("c", run, asks), holds, "{ready:?} {run} {asks}");
         }
         // What was written before it was remembered is tested again.
         let mut written = serde_json::to_value(&walled).unwrap();
         written.as_object_mut().unwrap().remove("walled");
-        assert_eq!(serde_json::from_value::<Prepared>(written).unwrap(), open);
+        assert_eq!(serde_json::from_value::<StartRecord>(written).unwrap(), open);
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Each start of a container is made ready once, and it is remembered that it is.
 
+mod steps;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, Upstream};
 
-use super::gate::{Gate, OTHER_WAYS};
-use super::prepare::{Preparing, not_ready, prepare};
-use super::record::{Prepared, SandboxDir, SandboxRecord};
-use crate::{Code, Failure, Held, ProfileName, Result};
+pub(super) use self::steps::set_env;
+pub use self::steps::{StartHook, StartupOptions};
+use self::steps::{not_ready, prepare};
+use super::sandbox_proxy::{OTHER_WAYS, SandboxProxy};
+use crate::record::{SandboxDir, SandboxRecord, StartRecord};
+use crate::{Code, Failure, ProfileName, Result, RunningContainer};
 
 /// Looks for whoever listens, and the time between two.
 const LOOKS: u32 = 40;
@@ -17,14 +21,14 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// What makes the starts of one container ready.
 #[derive(Clone, Debug)]
-pub struct Readying {
+pub struct Startup {
     pub(super) dir: SandboxDir,
     pub(super) profile: ProfileName,
-    pub(super) preparing: Preparing,
+    pub(super) options: StartupOptions,
     /// What keeps the proxy, where it is reached by the container's own link.
-    by_link: Option<Arc<Gate>>,
+    by_link: Option<Arc<SandboxProxy>>,
     /// The same where it is reached by a network.
-    by_tcp: Option<Arc<Gate>>,
+    by_tcp: Option<Arc<SandboxProxy>>,
 }
 
 /// It is on no network that leads to its proxy.
@@ -39,44 +43,44 @@ fn nowhere(spec_pending: bool) -> Failure {
     Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
 }
 
-impl Readying {
+impl Startup {
     /// The one that is remembered in that directory.
     #[must_use]
-    pub fn new(dir: SandboxDir, profile: ProfileName, preparing: Preparing) -> Self {
-        Self { dir, profile, preparing, by_link: None, by_tcp: None }
+    pub fn new(dir: SandboxDir, profile: ProfileName, options: StartupOptions) -> Self {
+        Self { dir, profile, options, by_link: None, by_tcp: None }
     }
 
     /// Its proxy is reached by the container's own link.
     #[must_use]
-    pub fn by_link(self, gate: Arc<Gate>) -> Self {
-        Self { by_link: Some(gate), preparing: Preparing { way: Upstream::Link, ..self.preparing }, ..self }
+    pub fn by_link(self, proxy: Arc<SandboxProxy>) -> Self {
+        Self { by_link: Some(proxy), options: StartupOptions { way: Upstream::Link, ..self.options }, ..self }
     }
 
     /// Its proxy is reached by a network that the container is alone on with this host.
     #[must_use]
-    pub fn by_tcp(self, gate: Arc<Gate>) -> Self {
-        Self { by_tcp: Some(gate), ..self }
+    pub fn by_tcp(self, proxy: Arc<SandboxProxy>) -> Self {
+        Self { by_tcp: Some(proxy), ..self }
     }
 
     /// The container that runs is on that network with this host.
-    pub(super) fn met_at(&self, held: &Held) -> Result<()> {
-        let Some(gate) = &self.by_tcp else { return Ok(()) };
-        gate.reached_at(held.between.ok_or_else(|| nowhere(held.spec_pending))?)
+    pub(super) fn met_at(&self, held: &RunningContainer) -> Result<()> {
+        let Some(proxy) = &self.by_tcp else { return Ok(()) };
+        proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.spec_pending))?)
     }
 
     /// What must not be reached beside what nobody may reach; none where nothing keeps it in.
     pub(super) fn wall(&self) -> Option<Vec<IpAddr>> {
         let own = self.by_tcp.as_ref().and_then(|it| it.address());
-        Some(self.preparing.wall()?.iter().copied().chain(own).collect())
+        Some(self.options.wall()?.iter().copied().chain(own).collect())
     }
 
     /// How the container is made ready now.
-    async fn preparing(&self) -> Result<Preparing> {
-        let Some(gate) = &self.by_tcp else { return Ok(self.preparing.clone()) };
+    async fn options(&self) -> Result<StartupOptions> {
+        let Some(proxy) = &self.by_tcp else { return Ok(self.options.clone()) };
         // Another process may be about to listen.
         let mut looks = 0;
         let [api, egress] = loop {
-            match gate.places() {
+            match proxy.places() {
                 Some(places) => break places,
                 None if looks == LOOKS => return Err(not_ready("proxy", "nobody listens for it")),
                 None => looks += 1,
@@ -84,7 +88,7 @@ impl Readying {
             tokio::time::sleep(LOOK).await;
         };
         let gateways = self.wall().unwrap_or_default();
-        Ok(Preparing { way: Upstream::Tcp { api, egress }, gateways, ..self.preparing.clone() })
+        Ok(StartupOptions { way: Upstream::Tcp { api, egress }, gateways, ..self.options.clone() })
     }
 
     /// The container that runs is reached by that link.
@@ -114,13 +118,13 @@ impl Readying {
         let (key, profile) = (self.dir.key().clone(), self.profile.clone());
         let remember = |ready| self.dir.save(&SandboxRecord { key: key.clone(), profile: profile.clone(), ready });
         let mut given = None;
-        let preparing = self.preparing().await?;
-        let prepared = prepare((link, id), &preparing, async |prepared| {
+        let options = self.options().await?;
+        let prepared = prepare((link, id), &options, async |prepared| {
             given = Some(prepared.clone());
             remember(Some(prepared))
         });
         match prepared.await {
-            Ok(()) => remember(given.map(|it| Prepared { proven: true, ..it })),
+            Ok(()) => remember(given.map(|it| StartRecord { proven: true, ..it })),
             Err(failure) => {
                 remember(None)?;
                 Err(failure)
@@ -134,6 +138,6 @@ impl Readying {
         // The person may have put up a wall since, and a container in which something runs is still the same one.
         // And what it was told of where the proxy is has to be so still.
         let told = self.by_tcp.as_ref().is_none_or(|it| ready.told.is_some() && ready.told == it.places());
-        Ok(told && ready.holds((id, &run), self.preparing.wall().is_some()))
+        Ok(told && ready.holds(id, &run, self.options.wall().is_some()))
     }
 }

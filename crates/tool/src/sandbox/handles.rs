@@ -1,0 +1,209 @@
+//! Sandboxes as the configuration describes them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
+
+use coracle_lifecycle::SlotError;
+use coracle_runtime::Ids;
+use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
+use coracle_sandbox::worktree::{SharedDir, Worktree, WorktreeSettings};
+use coracle_sandbox::{
+    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, ProfileName, SandboxDir, SandboxHandle, SandboxKey,
+    SandboxLiveness, SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER, WorkflowId,
+    WorktreeManager,
+};
+
+use super::grants::{grants, network};
+use super::identity::git_identity;
+use super::plan::Plan;
+use super::{devcontainer, sandboxes};
+use crate::config::{SandboxNetwork, SandboxProfile};
+use crate::context::Context;
+use crate::egress::{self, HostCertificates};
+use crate::failure::{Failure, slot_failure};
+use crate::preflight::ensure_ready;
+
+/// The sandboxes of a process, for one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Sandboxes<'a> {
+    /// The call.
+    pub cx: &'a Context,
+    /// Those that the process uses.
+    pub registry: &'a SandboxRegistry,
+}
+
+impl Sandboxes<'_> {
+    /// The sandbox of a workflow. Creates no container.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, and those of the configuration.
+    pub async fn of_workflow(&self, profile: &ProfileName, id: &WorkflowId) -> Result<Arc<SandboxHandle>, Failure> {
+        let settings = self.cx.config.sandbox.profile(profile);
+        let domain = settings.domain.clone().map_or_else(|| Domain::Workflow(id.clone()), Domain::Named);
+        let endpoint = self.cx.runtime().await?.endpoint().address;
+        self.of_key(&SandboxKey::of(profile, &domain, &endpoint), profile).await
+    }
+
+    pub(crate) async fn of_key(&self, key: &SandboxKey, profile: &ProfileName) -> Result<Arc<SandboxHandle>, Failure> {
+        self.registry.get_or_create(key, new_handle(self.cx, key, profile)).await
+    }
+
+    /// The sandbox of a workflow that begins with a repository: git inside reaches it from the first start on.
+    pub(crate) async fn with_repository(
+        &self,
+        handle: Arc<SandboxHandle>,
+        profile: &ProfileName,
+        source: &str,
+    ) -> Result<Arc<SandboxHandle>, Failure> {
+        match self.registry.claim_repository(&handle, source).await? {
+            true => Ok(handle),
+            false => self.of_key(&handle.key, profile).await,
+        }
+    }
+}
+
+async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Result<SandboxHandle, Failure> {
+    let transport = egress::transport_of_sandboxes(cx).await?;
+    let (git_identity, git_config) = git_identity(cx).await;
+    // It outlives the call that creates it.
+    let cx = &cx.outliving_the_call();
+    let settings: SandboxProfile = cx.config.sandbox.profile(profile);
+    let dir = SandboxDir::open(&sandboxes(cx)?, key)?;
+    let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
+    let shared = SharedDir::of(&dir, cx.config.sandbox.worktree.shared(), person)?;
+    let devcontainer = devcontainer::load(cx, &dir, &settings)?;
+    let plan = Plan::of(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
+    let worktrees = worktrees(cx)?;
+    let repository = worktrees.repository(key.as_str())?;
+    let grants = grants(cx, profile, &settings, repository.as_deref())?;
+    let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
+    let asked_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
+    let options = SandboxOptions {
+        profile: profile.clone(),
+        worktrees,
+        container: container_options(cx, &dir, &plan, shared.clone())?,
+        startup: startup_options(cx, &plan, git_config, asked_env),
+        shared,
+        grants,
+        transport,
+        network: network(&cx.config.sandbox),
+        repository,
+        devcontainer,
+        git_identity,
+        dir,
+    };
+    Ok(SandboxHandle::new(&services(cx)?, options)?)
+}
+
+fn container_options(
+    cx: &Context,
+    dir: &SandboxDir,
+    plan: &Plan,
+    shared: Option<SharedDir>,
+) -> Result<ContainerOptions, Failure> {
+    let (template_cx, template_plan, sockets) = (cx.clone(), plan.clone(), dir.sockets());
+    Ok(ContainerOptions {
+        settings: format!("{plan:?}"),
+        user: plan.agent().0,
+        rootless: cx.config.is_strict(),
+        private_network: plan.internal(),
+        shared,
+        policy: cx.policy()?,
+        grace: cx.config.exec.grace.0,
+        template: Arc::new(move |network| {
+            let (cx, plan, sockets) = (template_cx.clone(), template_plan.clone(), sockets.clone());
+            Box::pin(async move { plan.template(&cx, (&sockets, network)).await.map_err(Into::into) })
+        }),
+    })
+}
+
+/// What each start of the container needs. `env` is what a file of the repository asks for.
+fn startup_options(cx: &Context, plan: &Plan, git_config: String, mut env: BTreeMap<String, String>) -> StartupOptions {
+    let (agent, home) = plan.agent();
+    let reach = cx.config.sandbox.network;
+    let open = reach == SandboxNetwork::Bridge;
+    let trusted = HostCertificates::of(cx, reach != SandboxNetwork::None, agent);
+    // On an open network names are not resolved by the proxy.
+    let proxy = PROXY_ENV.iter().filter(|_| !open);
+    env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    env.extend(trusted.iter().flat_map(HostCertificates::env));
+    env.insert("HOME".into(), home.clone());
+    env.entry("LANG".into()).or_insert_with(|| "C.UTF-8".into());
+    let also = trusted.map(|it| Arc::new(it) as Arc<dyn StartHook>);
+    let worker = if cx.config.is_strict() { agent } else { WORKER };
+    StartupOptions { agent, worker, git_config, env, home: Some(home), also, open, ..StartupOptions::default() }
+}
+
+/// Records, engines and logs of this process, as sandboxes use them.
+fn services(cx: &Context) -> Result<SandboxServices, Failure> {
+    let reader = cx.reader();
+    Ok(SandboxServices {
+        store: cx.store()?,
+        containers: cx.session_containers()?,
+        engines: cx.shared_engines(),
+        on_event: Arc::from(cx.teller()),
+        describe: Arc::new(move |err: SlotError| slot_failure(err).told_to(&reader).into_inner()),
+    })
+}
+
+/// Opens a sandbox for use: its image is built, and its container created, if needed.
+pub(crate) async fn open(cx: &Context, handle: &SandboxHandle) -> Result<OpenSandbox, Failure> {
+    match handle.devcontainer.as_ref().and_then(|it| it.unread.clone()) {
+        Some(failure) => {
+            let hint = "set the variables of this host again that it takes, or remove the sandbox";
+            Err(Failure::from(failure).hint(hint))
+        }
+        None => open_to_remove(cx, handle).await,
+    }
+}
+
+/// Opens a sandbox to save what is inside, also if its `devcontainer.json` cannot be read any more.
+pub(crate) async fn open_to_remove(cx: &Context, handle: &SandboxHandle) -> Result<OpenSandbox, Failure> {
+    if handle.sandbox.liveness().await? == SandboxLiveness::Absent {
+        let ready = ensure_ready(cx).await?;
+        let profile = cx.config.sandbox.profile(&handle.profile);
+        let plan =
+            Plan::of(&cx.config, &profile, handle.shared.as_ref(), handle.devcontainer.as_ref(), handle.transport);
+        plan.image(cx, &ready).await?;
+        cx.call.progress.message("starting the sandbox".to_owned()).await;
+    }
+    cx.unless_cancelled(async { Ok(Box::pin(handle.open()).await?) }).await
+}
+
+/// Applies the repository's `devcontainer.json` inside. `None` if the sandbox is made of none.
+pub(crate) async fn apply_devcontainer(
+    cx: &Context,
+    handle: &SandboxHandle,
+    open: &OpenSandbox,
+    worktree: &Worktree,
+) -> Result<Option<DevcontainerReport>, Failure> {
+    let progress = cx.call.progress.clone();
+    let report = handle.apply_devcontainer(open, worktree, &cx.call.cancel, move |stage| {
+        let progress = progress.clone();
+        async move { progress.message(format!("running {}", stage.property())).await }
+    });
+    Ok(report.await?)
+}
+
+/// Creates worktrees, also where there is no sandbox.
+pub(crate) fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
+    let own = &cx.config.sandbox.worktree;
+    Ok(WorktreeManager::new(WorktreeSettings {
+        branch_prefix: own.branch_prefix.clone(),
+        fsck: own.fsck,
+        allow_roots: cx.policy()?.allow_roots,
+        allow_private: cx.config.images.git_allow_private,
+        allow_discard: cx.config.security.allow_discard,
+        save_max: cx.config.lifecycle.save_max.0,
+        person: person(cx),
+        ..WorktreeSettings::new(cx.state()?.root().to_owned())
+    })?)
+}
+
+/// The person's environment, for their own credential helper and their ssh.
+pub(super) fn person(cx: &Context) -> BTreeMap<String, OsString> {
+    let variables = cx.host.env.iter();
+    variables.map(|(name, value)| (name.clone(), OsString::from_vec(value.reveal().to_vec()))).collect()
+}

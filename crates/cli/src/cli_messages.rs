@@ -50,6 +50,9 @@ pub(super) fn command_of(name: &str) -> Option<String> {
     if let Some(entry) = worktree::ALL.iter().find(|it| it.name == name) {
         return Some(format!("coracle worktree {}", operation_word(entry)));
     }
+    if operations::PERSON.iter().any(|it| it.name == name) {
+        return Some(format!("coracle {name}"));
+    }
     let mut callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);
     let tool = callable.find(|it| it.name == name && it.sets.contains(&Toolset::Workspace));
     tool.map(|it| format!("coracle workspace {}", word(it.name)))

@@ -6,16 +6,13 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::config::{Engine, Toolset};
-use coracle::{Entry, Seconds, tools};
+use coracle::{Entry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{audit, copy, help, logs, operation, worktree};
+use super::{copy, help, logs, operation, person, worktree};
 
 /// Subcommand of `run`.
 pub(super) const PACKAGES: &str = "packages";
-
-/// Subcommand of `images`.
-pub(super) const TRUST: &str = "trust";
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -64,12 +61,12 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         worktree::command(words),
         worker(),
         sandbox(),
-        saved(),
         setup(),
         call(),
         mcp(),
     ];
-    for command in table.iter().map(row).chain(others).chain([start(), stop(), adopt(), audit::command()]) {
+    let persons = ["start", "stop", "adopt"].map(person::command).into_iter().chain([saved(), audit()]);
+    for command in table.iter().map(row).chain(others).chain(persons) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -81,10 +78,7 @@ fn with_more(operation: Command) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let name = Arg::new("name").value_name("IMAGE").required(true).help("Its name, such as `bun-runner-base`");
-    let about = "Accept the image that a name stands for now, after it changed";
-    operation.subcommand(Command::new(TRUST).about(about).args([name, json])).args_conflicts_with_subcommands(true)
+    operation.subcommand(person::command("images trust")).args_conflicts_with_subcommands(true)
 }
 
 /// What `--engine` offers.
@@ -123,36 +117,14 @@ fn shell() -> Command {
 }
 
 fn saved() -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let name = Arg::new("name").value_name("CONTAINER").help("Only of this container");
-    let list = Command::new("list").about("List what was saved of containers that are gone").args([name, json()]);
-    let save = Arg::new("save").value_name("CONTAINER[/TIME]").required(true);
-    let save = save.help("What to restore; without a time the newest of that container");
-    let into = option("into", "CONTAINER|DIRECTORY", "A container, or a directory (written with a `/`) that is empty");
-    let restore = Command::new("restore").about("Put saved work back").args([save, into.required(true), json()]);
     let about = "Show and restore the work that was saved when containers were removed";
-    Command::new("saved").about(about).subcommand_required(true).subcommands([list, restore])
+    let verbs = ["saved list", "saved restore"].map(person::command);
+    Command::new("saved").about(about).subcommand_required(true).subcommands(verbs)
 }
 
-fn start() -> Command {
-    of_container("start", "Start a container of yours that has stopped")
-}
-
-fn stop() -> Command {
-    let time =
-        option("time", "TIME", "Seconds (or `90s`) for its processes to end by themselves [default: `exec.grace`]");
-    let time = time.short('t').value_parser(|it: &str| Seconds::parse(it).ok_or("it is neither `90s` nor a number"));
-    of_container("stop", "Stop a container of yours; its files stay, and `start` starts it again").arg(time)
-}
-
-fn adopt() -> Command {
-    of_container("adopt", "Use a running container that Coracle did not make")
-}
-
-fn of_container(word: &'static str, about: &'static str) -> Command {
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let name = Arg::new("name").value_name("CONTAINER").required(true).help("Its name, or an id of at least 12 digits");
-    Command::new(word).about(about).args([name, json])
+fn audit() -> Command {
+    let verbs = ["audit log", "audit verify"].map(person::command);
+    Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommands(verbs)
 }
 
 fn setup() -> Command {

@@ -4,7 +4,6 @@
 //!
 //! **Invariant:** standard output carries answers only; everything else goes to standard error.
 
-mod audit;
 mod call;
 mod cli_messages;
 mod command;
@@ -22,22 +21,20 @@ mod operation_args;
 mod operation_call;
 mod output;
 mod packages;
+mod person;
 #[cfg(test)]
 mod remedies;
 mod render;
 mod reporter;
 mod sandbox;
-mod saves;
 mod setup;
 mod shell;
 mod shorthand;
 mod signals;
-mod start_adopt;
 mod startup;
 mod stdin;
 mod stdio;
 mod tools;
-mod trust;
 mod usage_error;
 mod worker;
 mod worktree;
@@ -112,9 +109,14 @@ fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
 }
 
 async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
+    let person = person::find(matches);
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     let options = options(matches);
     cli_messages::settings_are_in(Config::location(options.config.as_deref(), &host));
+    if let Some((entry, matches)) = person {
+        let call = OperationCall::from_matches(operations::PERSON, entry, matches);
+        return Box::pin(call.run(host, &options)).await;
+    }
     match name {
         "call" if matches.get_flag("schema") => call::print_schema(),
         "call" => {
@@ -136,19 +138,12 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let mut out = anstream::stderr();
             exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
-        "saved" => saves::run(matches, host, &options).await,
-        "audit" => audit::run(matches, host, &options).await,
-        "start" | "stop" | "adopt" => start_adopt::run(name, matches, host, &options).await,
         "logs" => logs::run(matches, host, &options).await,
         copy::CP => copy::run(matches, host, &options).await,
         "workspace" => tools::workspace(matches, host, &options).await,
         "run" => match matches.subcommand() {
             Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
             _ => tools::run(matches, host, &options).await,
-        },
-        "images" if matches.subcommand_name() == Some(command::TRUST) => match matches.subcommand() {
-            Some((_, matches)) => trust::run(matches, host, &options).await,
-            None => ExitCode::from(exit::NOT_UNDERSTOOD),
         },
         "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
         "worker" => worker::run(matches, host, &options).await,

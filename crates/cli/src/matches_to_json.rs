@@ -27,7 +27,8 @@ pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String,
         object.insert("command".into(), command.map(|it| Value::from(it.as_str())).collect());
     }
     // Words fill the fields that no option gave, in their order.
-    let given: Vec<&String> = words(arguments).filter_map(|it| matches.get_one::<String>(&as_word(it))).collect();
+    let given: Vec<&String> =
+        words(arguments).filter_map(|it| matches.try_get_one::<String>(&as_word(it)).ok().flatten()).collect();
     let open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
     for (name, text) in open.into_iter().zip(given) {
         object.insert(name.clone(), scalar(&arguments.properties[name], text));

@@ -1,11 +1,9 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
-mod audit;
 mod changes;
 mod layout;
 mod packages;
 mod sandboxes;
-mod saved;
 mod table;
 mod worktrees;
 
@@ -14,7 +12,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use coracle::document::sanitize as plain;
-use coracle::humanize::{count, duration, to_second};
+use coracle::humanize::duration;
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
@@ -44,14 +42,6 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// The answers of `coracle saved`.
-pub(crate) fn saved(verb: &str, answer: &Value) -> String {
-    match verb {
-        "list" => saved::list(answer, View::of_stdout()),
-        _ => saved::restored(answer),
-    }
-}
-
 /// The answers of `coracle run packages`.
 pub(crate) fn packages(verb: &str, answer: &Value) -> String {
     match verb {
@@ -73,60 +63,6 @@ pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
 /// The answer of `coracle worktree log` or `coracle worktree open`.
 pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
     if verb == "log" { worktrees::log(answer, jiff::Timestamp::now()) } else { worktrees::opened(answer) }
-}
-
-/// The answer of `coracle start` or `coracle adopt`.
-pub(crate) fn yours(verb: &str, answer: &Value) -> String {
-    let name = text(answer, "container");
-    if verb == "stop" {
-        return stopped(&name, answer);
-    }
-    if verb == "start" {
-        return if answer["started"] == true { format!("{name} runs again") } else { format!("{name} runs already") };
-    }
-    let mounts: Vec<String> =
-        list_of(answer, "writes_to").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    let mounts = if mounts.is_empty() { String::new() } else { format!("; it can write to {}", mounts.join(", ")) };
-    format!(
-        "{name} can be used now, by everyone who may use your session{mounts}; `coracle destroy {name}` only removes it \
-         from Coracle's list"
-    )
-}
-
-fn stopped(name: &str, answer: &Value) -> String {
-    if answer["stopped"] != true {
-        return format!("{name} is stopped already");
-    }
-    let jobs = answer["jobs_ended"].as_u64().unwrap_or(0);
-    let jobs = if jobs == 0 { String::new() } else { format!("; {} ended", count(jobs, "job", "jobs")) };
-    format!("{name} is stopped{jobs}; `coracle start {name}` starts it again, with its files")
-}
-
-/// The answer of `coracle audit log`.
-pub(crate) fn audit_log(answer: &Value) -> String {
-    audit::log(answer, View::of_stdout())
-}
-
-/// The answer of `coracle audit verify`.
-pub(crate) fn audit(answer: &Value) -> String {
-    let [lines, files, torn] = ["lines", "files", "torn"].map(|it| answer[it].as_u64().unwrap_or(0));
-    if lines == 0 {
-        return "nothing has been done yet".to_owned();
-    }
-    let torn = if torn == 0 { String::new() } else { format!(", and {} unfinished", count(torn, "line", "lines")) };
-    let (first, last) = (text(answer, "first"), text(answer, "last"));
-    let (lines, files) = (count(lines, "line", "lines"), count(files, "file", "files"));
-    format!("the audit trail is intact: {lines} in {files}, from {} to {}{torn}", to_second(&first), to_second(&last))
-}
-
-/// The answer of `coracle images trust`.
-pub(crate) fn trusted(answer: &Value) -> String {
-    let (image, id, before) = (text(answer, "image"), text(answer, "id"), text(answer, "before"));
-    match before {
-        before if before == id => format!("{image} is {id}, as before"),
-        before if before.is_empty() => format!("{image} is {id} from now on"),
-        before => format!("{image} is {id} from now on; it was {before}"),
-    }
 }
 
 /// The answer of `coracle workspace diff`, `export` or `apply`, and on standard error what it leaves out.
@@ -251,13 +187,6 @@ mod tests {
         hint: mend it
               or so
         ");
-    }
-
-    #[test]
-    fn plurals_and_times_of_the_trail_are_right() {
-        let time = "2026-11-23T19:05:13.231196726Z";
-        let answer = json!({ "lines": 151, "files": 1, "torn": 0, "first": time, "last": time });
-        assert_snapshot!(super::audit(&answer), @"the audit trail is intact: 151 lines in 1 file, from 2026-11-23T19:05:13Z to 2026-11-23T19:05:13Z");
     }
 
     #[test]

@@ -6,36 +6,54 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::log::{MAX_LINE, files, private};
 
 /// Which acts are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogFilter {
+pub(crate) struct LogFilter {
     /// Announced at that time or later.
-    pub since: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
     /// Of that operation.
-    pub operation: Option<String>,
+    pub(crate) operation: Option<String>,
     /// On that container.
-    pub container: Option<String>,
+    pub(crate) container: Option<String>,
     /// The newest ones, that many.
-    pub newest: usize,
+    pub(crate) newest: usize,
+}
+
+/// An act: its intent, and what came of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct AuditedAct {
+    pub(crate) time: Option<String>,
+    pub(crate) session: Option<String>,
+    pub(crate) by: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) container: Option<String>,
+    pub(crate) allowed_by: Option<String>,
+    pub(crate) args: Value,
+    /// `unfinished` without a result: it runs, or its process died.
+    pub(crate) outcome: &'static str,
+    pub(crate) code: Option<String>,
+    pub(crate) rule: Option<String>,
+    pub(crate) exit_code: Option<i64>,
+    pub(crate) duration_ms: Option<u64>,
 }
 
 /// Acts of the trail, oldest first.
 #[derive(Debug, Default)]
-pub struct Acts {
-    /// Intent and result of each, in one object.
-    pub acts: Vec<Map<String, Value>>,
-    /// Older ones fit the filter, too.
-    pub older: usize,
+pub(crate) struct AuditedActs {
+    pub(crate) acts: Vec<AuditedAct>,
+    /// How many older ones fit the filter, too.
+    pub(crate) older: usize,
 }
 
-impl Acts {
+impl AuditedActs {
     /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
     /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
-    pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
+    pub(crate) fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
         let mut reading =
@@ -58,20 +76,19 @@ impl Acts {
 
 struct Reading<'a> {
     filter: &'a LogFilter,
-    acts: VecDeque<Map<String, Value>>,
+    acts: VecDeque<AuditedAct>,
     /// Acts without a result so far: their number among all that fit.
     open: HashMap<String, usize>,
     /// Acts whose container gets its name only from what came of them.
-    unnamed: HashMap<String, Map<String, Value>>,
+    unnamed: HashMap<String, AuditedAct>,
     /// Acts that fit and made room for newer ones.
     gone: usize,
 }
 
 impl Reading<'_> {
     fn add(&mut self, line: &Map<String, Value>) {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
-        let id = text("op_id").to_owned();
-        match text("phase") {
+        let id = text(line, "op_id").unwrap_or_default();
+        match text(line, "phase").as_deref().unwrap_or_default() {
             "intent" if self.filter.fits(line) => self.open(id, announced(line)),
             "intent" if self.filter.may_fit(line) => drop(self.unnamed.insert(id, announced(line))),
             "result" => {
@@ -80,22 +97,18 @@ impl Reading<'_> {
                 }
                 let act = self.open.remove(&id).and_then(|at| at.checked_sub(self.gone));
                 if let Some(act) = act.and_then(|at| self.acts.get_mut(at)) {
-                    act.insert("outcome".into(), outcome(line).into());
-                    if let Some(container) = line.get("container").filter(|it| !it.is_null()) {
-                        act.insert("container".into(), container.clone());
-                    }
-                    for (name, from) in
-                        [("code", "code"), ("rule", "rule"), ("exit_code", "exit"), ("duration_ms", "ms")]
-                    {
-                        act.insert(name.into(), line.get(from).cloned().unwrap_or_default());
-                    }
+                    act.outcome = outcome(line);
+                    act.container = text(line, "container").or_else(|| act.container.take());
+                    (act.code, act.rule) = (text(line, "code"), text(line, "rule"));
+                    act.exit_code = line.get("exit").and_then(Value::as_i64);
+                    act.duration_ms = line.get("ms").and_then(Value::as_u64);
                 }
             }
             _ => {}
         }
     }
 
-    fn open(&mut self, id: String, act: Map<String, Value>) {
+    fn open(&mut self, id: String, act: AuditedAct) {
         self.open.insert(id, self.gone + self.acts.len());
         self.acts.push_back(act);
         if self.acts.len() > self.filter.newest {
@@ -130,24 +143,23 @@ fn is(line: &Map<String, Value>, key: &str, wanted: Option<&str>) -> bool {
     wanted.is_none() || line.get(key).and_then(Value::as_str) == wanted
 }
 
-/// An act whose result is not there: it goes on, or its process died.
-fn announced(line: &Map<String, Value>) -> Map<String, Value> {
-    let field = |key: &str| line.get(key).cloned().unwrap_or_default();
-    let act = json!({
-        "time": field("ts"),
-        "session": field("session"),
-        "by": field("mouth"),
-        "operation": field("op"),
-        "container": field("container"),
-        "allowed_by": field("allowed_by"),
-        "args": field("args"),
-        "outcome": "unfinished",
-        "code": null,
-        "rule": null,
-        "exit_code": null,
-        "duration_ms": null,
-    });
-    if let Value::Object(act) = act { act } else { Map::new() }
+fn announced(line: &Map<String, Value>) -> AuditedAct {
+    let text = |key: &str| text(line, key);
+    AuditedAct {
+        time: text("ts"),
+        session: text("session"),
+        by: text("mouth"),
+        operation: text("op"),
+        container: text("container"),
+        allowed_by: text("allowed_by"),
+        args: line.get("args").cloned().unwrap_or_default(),
+        outcome: "unfinished",
+        ..AuditedAct::default()
+    }
+}
+
+fn text(line: &Map<String, Value>, key: &str) -> Option<String> {
+    line.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
 fn outcome(line: &Map<String, Value>) -> &'static str {
@@ -166,7 +178,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::super::log::append;
-    use super::{Acts, LogFilter};
+    use super::{AuditedAct, AuditedActs, LogFilter};
 
     fn write(dir: &Path, line: Value) {
         let Value::Object(line) = line else { panic!("an object") };
@@ -189,11 +201,10 @@ mod tests {
     }
 
     fn read(dir: &Path, filter: &LogFilter) -> Vec<String> {
-        let told = |it: &Map<String, Value>| {
-            let word = |key: &str| it[key].as_str().unwrap_or("-").to_owned();
-            format!("{} {} {}", word("operation"), word("container"), word("outcome"))
+        let shown = |it: AuditedAct| {
+            format!("{} {} {}", it.operation.unwrap_or_default(), it.container.unwrap_or_default(), it.outcome)
         };
-        Acts::read(dir, filter).unwrap().acts.iter().map(told).collect()
+        AuditedActs::read(dir, filter).unwrap().acts.into_iter().map(shown).collect()
     }
 
     #[test]
@@ -210,7 +221,7 @@ mod tests {
         assert_eq!(read(dir.path(), &of_web), ["exec web failed", "exec web unfinished"]);
         let newest = LogFilter { newest: 2, ..all.clone() };
         assert_eq!(read(dir.path(), &newest), expected[2..]);
-        assert_eq!(Acts::read(dir.path(), &newest).unwrap().older, 2);
+        assert_eq!(AuditedActs::read(dir.path(), &newest).unwrap().older, 2);
         let later = LogFilter { since: Some(jiff::Timestamp::MAX), ..all };
         assert!(read(dir.path(), &later).is_empty());
     }

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-pub use self::history::{Acts, LogFilter};
-pub use self::verify::{Broken, Verified, verify};
+pub(crate) use self::history::{AuditedAct, AuditedActs, LogFilter};
+pub(crate) use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 

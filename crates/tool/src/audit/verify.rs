@@ -6,39 +6,40 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::log::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Verified {
     /// Files that it has.
-    pub files: usize,
+    pub(crate) files: usize,
     /// Lines in them.
-    pub lines: u64,
+    pub(crate) lines: u64,
     /// Lines that a process which died left unfinished, and that the trail goes on from.
-    pub torn: u64,
+    pub(crate) torn: u64,
     /// Time of the first line.
-    pub first: Option<String>,
+    pub(crate) first: Option<String>,
     /// Time of the last one.
-    pub last: Option<String>,
+    pub(crate) last: Option<String>,
 }
 
 /// The first place where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub(crate) struct Broken {
     /// The file that it is in.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// From 1.
-    pub line: u64,
+    pub(crate) line: u64,
     /// What is wrong there.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 /// Looks through all files, oldest first, while nobody writes.
-pub fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
+pub(crate) fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock_shared()?;
     let files = files(dir)?;

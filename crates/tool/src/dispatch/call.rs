@@ -43,8 +43,9 @@ pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResp
 }
 
 async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
-    let (entry, prepared, args) = prepare(table, object)?;
     let cx = &process.context;
+    let table: Vec<Entry> = table.iter().filter(|it| it.audience.includes(cx.call.mouth)).copied().collect();
+    let (entry, prepared, args) = prepare(&table, object)?;
     if !entry.diagnoses {
         cx.configured()?;
     }
@@ -54,7 +55,7 @@ async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) ->
     if !entry.acts {
         return prepared(process).await;
     }
-    let intent = audit::intent(cx, entry.name, &args).await?;
+    let intent = audit::intent(cx, &entry.name.replace(' ', "_"), &args).await?;
     let result = prepared(process).await;
     intent.finish(result.as_ref().map(|it| &it.json)).await;
     result
@@ -85,8 +86,8 @@ mod tests {
 
     use super::{Input, answer};
     use crate::arg_types::{Name, Script, Seconds};
-    use crate::context::{ConfigSource, Context};
-    use crate::dispatch::{Entry, Operation};
+    use crate::context::{ConfigSource, Context, Mouth};
+    use crate::dispatch::{Audience, Entry, Operation};
     use crate::failure::Failure;
     use crate::process::Process;
 
@@ -270,6 +271,21 @@ mod tests {
     async fn act(cx: &Context) -> Value {
         let text = br#"{"operation":"act"}"#.to_vec();
         answer(&[Entry::of::<Act>()], &Process::of(cx.clone()), Input::Text(text)).await.into()
+    }
+
+    #[tokio::test]
+    async fn no_front_end_of_agents_has_an_operation_of_persons() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cx = Context::for_tests(dir.path());
+        let text = br#"{"operation":"saved list"}"#.to_vec();
+        for (mouth, code) in [(Mouth::Call, "unknown_operation"), (Mouth::Mcp, "unknown_operation"), (Mouth::Cli, "")] {
+            cx.call.mouth = mouth;
+            let process = Process::of(cx.clone());
+            let listed = answer(crate::operations::PERSON, &process, Input::Text(text.clone())).await;
+            assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{mouth:?}");
+        }
+        assert!(crate::operations::ALL.iter().all(|it| it.audience == Audience::Agent));
+        assert!(crate::operations::PERSON.iter().all(|it| it.audience == Audience::Person));
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::context::Context;
+use crate::context::{Context, Mouth};
 use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
@@ -30,6 +30,21 @@ pub(crate) use self::deserialize::{failure as refusal, read_any};
 pub(crate) use self::fields::alone;
 pub use self::parse::MAX_BYTES;
 
+/// Who may call an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Agents, and persons.
+    Agent,
+    /// Only a person at the command line; a front end of agents has no such operation.
+    Person,
+}
+
+impl Audience {
+    fn includes(self, mouth: Mouth) -> bool {
+        self == Self::Agent || mouth == Mouth::Cli
+    }
+}
+
 /// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]
 /// where it needs the sandboxes of that.
 ///
@@ -37,8 +52,10 @@ pub use self::parse::MAX_BYTES;
 /// means absent. A default that the schema shall tell (and that other operations ignore) is
 /// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
 pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
-    /// Its word in a call.
+    /// Its word in a call; of a person's, its words at the command line.
     const NAME: &'static str;
+    /// Who may call it.
+    const AUDIENCE: Audience = Audience::Agent;
     /// It changes something: it is audited before and after.
     const ACTS: bool = true;
     /// It answers also while the configuration cannot be used.
@@ -85,6 +102,7 @@ pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + 
 pub struct Entry {
     /// Its word in a call.
     pub name: &'static str,
+    audience: Audience,
     acts: bool,
     diagnoses: bool,
     arguments: fn() -> schema::Arguments,
@@ -110,6 +128,7 @@ impl Entry {
     {
         Self {
             name: T::NAME,
+            audience: T::AUDIENCE,
             acts: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,

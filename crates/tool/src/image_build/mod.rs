@@ -11,5 +11,6 @@ mod session_image;
 pub(crate) use self::build_container::{Spoiled, cook_here, cook_into, draft};
 pub(crate) use self::builder::{Dish, ImageSource, Imaged, Kitchen, Packages, cache, ensure};
 pub(crate) use self::owned_image::owned;
-pub use self::session_image::trust;
-pub(crate) use self::session_image::{NamedImage, imaged, not_for_snippets, of_sandbox as sandbox_image};
+pub(crate) use self::session_image::{
+    NamedImage, TrustedImage, imaged, not_for_snippets, of_sandbox as sandbox_image, trust,
+};

@@ -4,9 +4,9 @@ use coracle_images::Pull;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{Profile, rooms};
 use coracle_lifecycle::{Creation, Store};
-use coracle_runtime::{Image, ImageAct, ImageRef, Problem, Refused};
+use coracle_runtime::{Image, ImageAct, ImageId, ImageRef, Problem, Refused};
 use coracle_workspace::Role;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::context::Context;
@@ -90,8 +90,16 @@ fn local(image: &ImageRef) -> String {
     bare.unwrap_or(whole)
 }
 
-/// The person says that the image which has the name now is meant.
-pub async fn trust(cx: &Context, name: &str) -> Result<Map<String, Value>, Failure> {
+/// An image whose name stands for one id from now on.
+#[derive(Debug, Serialize)]
+pub(crate) struct TrustedImage {
+    pub(crate) image: ImageRef,
+    pub(crate) id: ImageId,
+    pub(crate) before: Option<ImageId>,
+}
+
+/// Accepts the image that has the name now.
+pub(crate) async fn trust(cx: &Context, name: &str) -> Result<TrustedImage, Failure> {
     let (image, named) = (&cx.config.run_code.image, ImageRef::parse(name)?);
     if named.completed() != image.completed() {
         let hint = format!("`{image}` is the one whose id is kept; `run_code.image` says so");
@@ -108,8 +116,7 @@ pub async fn trust(cx: &Context, name: &str) -> Result<Map<String, Value>, Failu
     // What is damaged says nothing, and is written anew.
     let before = pins.pinned(image).ok().flatten();
     pins.pin(image, &found.id)?;
-    let answer = json!({ "success": true, "image": reference, "id": found.id, "before": before });
-    Ok(answer.as_object().cloned().unwrap_or_default())
+    Ok(TrustedImage { image: reference, id: found.id, before })
 }
 
 /// The image of a sandbox: the one that the person names, or ours, made once.

@@ -1,0 +1,118 @@
+//! The operations that only a person may call, as subcommands.
+
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
+use coracle::{Entry, Seconds, operations};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::operation_args::is;
+
+/// Options in the order of the help; others come first.
+const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
+
+/// The subcommand of an operation.
+pub(super) fn command(name: &str) -> Command {
+    let command = Command::new(name.rsplit(' ').next().unwrap_or(name).to_owned());
+    let Some(entry) = operations::PERSON.iter().find(|it| it.name == name) else { return command };
+    let arguments = entry.arguments();
+    let mut args = vec![json()];
+    // Words of a command line stand in the order of declaration.
+    args.extend(arguments.required.iter().map(|it| required(it, &arguments.properties[it])));
+    let free = arguments.properties.iter().filter(|(name, _)| !arguments.required.contains(name));
+    args.extend(free.map(|(name, schema)| optional(name, schema)));
+    args.sort_by_key(|it| ORDER.iter().position(|name| it.get_id() == *name).map_or(0, |at| at + 1));
+    command.about(sentence(&arguments.description)).args(args)
+}
+
+/// The operation that a command line names.
+pub(super) fn find(mut matches: &ArgMatches) -> Option<(&'static Entry, &ArgMatches)> {
+    let mut words = Vec::new();
+    while let Some((word, inner)) = matches.subcommand() {
+        words.push(word);
+        matches = inner;
+    }
+    let name = words.join(" ");
+    operations::PERSON.iter().find(|it| it.name == name).map(|it| (it, matches))
+}
+
+pub(super) fn json() -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON")
+}
+
+/// A word, unless it says where something goes.
+fn required(name: &str, schema: &Value) -> Arg {
+    let arg = described(name, schema).required(true);
+    match name {
+        "into" => arg.long("into").value_name("CONTAINER|DIRECTORY"),
+        "save" => arg.value_name("CONTAINER[/TIME]"),
+        _ => arg.value_name(name.to_uppercase()),
+    }
+}
+
+fn optional(name: &str, schema: &Value) -> Arg {
+    let arg = described(name, schema);
+    match name {
+        "name" => arg.value_name("CONTAINER"),
+        "act" => arg.long("operation").value_name("NAME"),
+        "since" => arg.long("since").value_name("TIME").value_parser(time),
+        "time" => arg.long("time").short('t').value_name("TIME").value_parser(seconds),
+        "newest" => {
+            let positive = value_parser!(u32).range(1..).map(|it| it.to_string());
+            arg.long("newest").short('n').value_name("N").value_parser(positive)
+        }
+        _ if is(schema, "boolean") => arg.long(name.to_owned()).action(ArgAction::SetTrue),
+        _ => arg.long(name.to_owned()).value_name("NAME"),
+    }
+}
+
+fn described(name: &str, schema: &Value) -> Arg {
+    Arg::new(name.to_owned()).help(sentence(schema["description"].as_str().unwrap_or_default()))
+}
+
+fn sentence(text: &str) -> String {
+    text.trim_end_matches('.').to_owned()
+}
+
+/// A time, or how long ago it was.
+fn time(text: &str) -> Result<String, String> {
+    if text.parse::<Timestamp>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let ago = Seconds::parse(text).ok_or("it is neither `1h` nor a time such as 2026-11-24T06:00:00Z")?;
+    let ago = SignedDuration::try_from(ago.0).map_err(|err| err.to_string())?;
+    Timestamp::now().checked_sub(ago).map(|it| it.to_string()).map_err(|err| err.to_string())
+}
+
+fn seconds(text: &str) -> Result<String, &'static str> {
+    Seconds::parse(text).map(|_| text.to_owned()).ok_or("it is neither `90s` nor a number")
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle::operations;
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::time;
+
+    #[test]
+    fn a_time_is_written_out_or_so_long_ago() {
+        let hour: Timestamp = time("1h").unwrap().parse().unwrap();
+        let seconds = SignedDuration::try_from(hour.until(Timestamp::now()).unwrap()).unwrap().as_secs();
+        assert!((3600..3660).contains(&seconds), "{seconds}");
+        assert_eq!(time("2026-11-24T06:00:00Z").unwrap(), "2026-11-24T06:00:00Z");
+        assert!(time("yesterday").is_err());
+    }
+
+    #[test]
+    fn every_operation_of_a_person_has_its_subcommand() {
+        for entry in operations::PERSON {
+            let mut words: Vec<_> = ["coracle"].into_iter().chain(entry.name.split(' ')).map(Into::into).collect();
+            let mut command = &crate::command::command(operations::ALL, &words);
+            for word in words.drain(1..) {
+                command = command.find_subcommand(&word).unwrap_or_else(|| panic!("no {word:?} of `{}`", entry.name));
+            }
+            let fields = entry.arguments().properties;
+            assert!(fields.keys().all(|it| command.get_arguments().any(|arg| arg.get_id() == it)), "{}", entry.name);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use coracle::failure::Reader;
 use coracle::operations::{self, worktree};
 use coracle::schema::Arguments;
 use coracle::tools::{self, ToolEntry};
-use coracle::{Entry, Failure};
+use coracle::{Entry, Failure, admin};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value};
 
@@ -50,7 +50,7 @@ pub(super) fn command_of(name: &str) -> Option<String> {
     if let Some(entry) = worktree::ALL.iter().find(|it| it.name == name) {
         return Some(format!("coracle worktree {}", operation_word(entry)));
     }
-    if operations::PERSON.iter().any(|it| it.name == name) {
+    if admin::ALL.iter().any(|it| it.name == name) {
         return Some(format!("coracle {name}"));
     }
     let mut callable = tools::ALL.iter().chain([&tools::SNAPSHOT]);

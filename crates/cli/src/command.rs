@@ -9,7 +9,7 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Entry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{copy, help, logs, operation, person, worktree};
+use super::{admin, copy, help, logs, operation, worktree};
 
 /// Subcommand of `run`.
 pub(super) const PACKAGES: &str = "packages";
@@ -65,8 +65,8 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         call(),
         mcp(),
     ];
-    let persons = ["start", "stop", "adopt"].map(person::command).into_iter().chain([saved(), audit()]);
-    for command in table.iter().map(row).chain(others).chain(persons) {
+    let admin = ["start", "stop", "adopt"].map(admin::command).into_iter().chain([saved(), audit()]);
+    for command in table.iter().map(row).chain(others).chain(admin) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
@@ -78,7 +78,7 @@ fn with_more(operation: Command) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
-    operation.subcommand(person::command("images trust")).args_conflicts_with_subcommands(true)
+    operation.subcommand(admin::command("images trust")).args_conflicts_with_subcommands(true)
 }
 
 /// What `--engine` offers.
@@ -118,12 +118,12 @@ fn shell() -> Command {
 
 fn saved() -> Command {
     let about = "Show and restore the work that was saved when containers were removed";
-    let verbs = ["saved list", "saved restore"].map(person::command);
+    let verbs = ["saved list", "saved restore"].map(admin::command);
     Command::new("saved").about(about).subcommand_required(true).subcommands(verbs)
 }
 
 fn audit() -> Command {
-    let verbs = ["audit log", "audit verify"].map(person::command);
+    let verbs = ["audit log", "audit verify"].map(admin::command);
     Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommands(verbs)
 }
 

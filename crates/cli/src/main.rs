@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** standard output carries answers only; everything else goes to standard error.
 
+mod admin;
 mod call;
 mod cli_messages;
 mod command;
@@ -21,7 +22,6 @@ mod operation_args;
 mod operation_call;
 mod output;
 mod packages;
-mod person;
 #[cfg(test)]
 mod remedies;
 mod render;
@@ -109,12 +109,12 @@ fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
 }
 
 async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
-    let person = person::find(matches);
+    let admin = admin::find(matches);
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     let options = options(matches);
     cli_messages::settings_are_in(Config::location(options.config.as_deref(), &host));
-    if let Some((entry, matches)) = person {
-        let call = OperationCall::from_matches(operations::PERSON, entry, matches);
+    if let Some((entry, matches)) = admin {
+        let call = OperationCall::from_matches(coracle::admin::ALL, entry, matches);
         return Box::pin(call.run(host, &options)).await;
     }
     match name {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use coracle::operations::{self, worktree};
-use coracle::tools;
+use coracle::{admin, tools};
 
 use super::command::command;
 use super::operation_args::word;
@@ -91,9 +91,8 @@ fn what_no_command_is_would_be_found() {
 
 #[test]
 fn every_operation_and_tool_has_a_command() {
-    let operations =
-        operations::ALL.iter().chain(operations::PERSON).chain(worktree::ALL).map(|it| (it.name, it.arguments()));
-    let is_person = |name: &str| operations::PERSON.iter().any(|it| it.name == name);
+    let operations = operations::ALL.iter().chain(admin::ALL).chain(worktree::ALL).map(|it| (it.name, it.arguments()));
+    let is_admin = |name: &str| admin::ALL.iter().any(|it| it.name == name);
     let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]).map(|it| (it.name, it.arguments()));
     let mut seen = 0;
     for (name, arguments) in operations.chain(callable) {
@@ -104,7 +103,7 @@ fn every_operation_and_tool_has_a_command() {
         };
         seen += 1;
         check(&format!("{command} --help")).unwrap();
-        for field in arguments.properties.keys().filter(|_| name != "run_code" && !is_person(name)) {
+        for field in arguments.properties.keys().filter(|_| name != "run_code" && !is_admin(name)) {
             let help = format!("{command} --{} --help", word(field));
             // A value is missing, or the help is shown; what may not be is an unknown option.
             assert!(!check(&help).is_err_and(|it| it.contains("unexpected argument")), "{help}");

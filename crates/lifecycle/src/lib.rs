@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 
 mod adopt;
+pub mod audit;
 mod clock;
 mod compose_stack;
 mod copy;

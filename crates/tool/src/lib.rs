@@ -10,6 +10,7 @@
 //! **Invariant:** nothing that acts is done before its intent stands in the audit trail.
 //! **Invariant:** nothing here parses a command line, speaks a protocol or draws a table.
 
+pub mod admin;
 mod arg_types;
 pub mod audit;
 pub mod commands;

@@ -25,7 +25,6 @@ use jiff::Timestamp;
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Snapshot {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

@@ -4,23 +4,19 @@
 //! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
 
 mod entry;
-mod history;
-mod log;
-mod verify;
 
 use std::time::Instant;
 
+use coracle_lifecycle::audit::AuditLog;
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::history::{AuditedAct, AuditedActs, LogFilter};
-pub(crate) use self::verify::{Broken, Verified, verify};
 use crate::context::{Context, Mouth};
 use crate::failure::Failure;
 
 /// An act that has been announced.
 #[derive(Debug)]
 pub struct Intent {
-    trail: log::Trail,
+    log: AuditLog,
     fields: Map<String, Value>,
     begun: Instant,
 }
@@ -47,16 +43,16 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
     if cx.has_consent() {
         fields.insert("allowed_by".into(), "person".into());
     }
-    let trail = log::Trail::new(cx.state()?.audit());
+    let log = AuditLog::new(cx.state()?.audit());
     let line = with(
         &fields,
         json!({ "phase": "intent", "args_digest": entry::digest(&without_values(args)), "args": entry::args(args) }),
     );
-    trail.append(line, FINAL.contains(&op)).await.map_err(|err| {
+    log.append(line, FINAL.contains(&op)).await.map_err(|err| {
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
             .hint("make room for the state directory; nothing is done that is not recorded")
     })?;
-    Ok(Intent { trail, fields, begun: Instant::now() })
+    Ok(Intent { log, fields, begun: Instant::now() })
 }
 
 impl Intent {
@@ -82,7 +78,7 @@ impl Intent {
         }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
-        if let Err(err) = self.trail.append(with(&fields, more), false).await {
+        if let Err(err) = self.log.append(with(&fields, more), false).await {
             tracing::error!("the audit trail cannot be written: {err}");
         }
     }

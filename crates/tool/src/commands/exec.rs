@@ -32,7 +32,6 @@ use jiff::Timestamp;
 /// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
 /// `exit_code` and `timed_out`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Exec {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

@@ -23,7 +23,6 @@ use jiff::Timestamp;
 /// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
 /// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ExecBackground {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

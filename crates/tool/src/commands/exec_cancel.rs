@@ -18,7 +18,6 @@ use jiff::Timestamp;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ExecCancel {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

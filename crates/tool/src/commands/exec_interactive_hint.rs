@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Tell how a person opens a shell in a container.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ExecInteractiveHint {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

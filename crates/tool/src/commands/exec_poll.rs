@@ -17,7 +17,6 @@ use jiff::Timestamp;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ExecPoll {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

@@ -15,7 +15,6 @@ use crate::failure::Failure;
 /// Read kept output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct JobRead {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

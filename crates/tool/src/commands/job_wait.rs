@@ -26,7 +26,6 @@ use jiff::Timestamp;
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct JobWait {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

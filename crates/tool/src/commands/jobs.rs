@@ -24,7 +24,6 @@ use jiff::Timestamp;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Jobs {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Option<Name>")]

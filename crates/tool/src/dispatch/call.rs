@@ -281,11 +281,11 @@ mod tests {
         for (mouth, code) in [(Mouth::Call, "unknown_operation"), (Mouth::Mcp, "unknown_operation"), (Mouth::Cli, "")] {
             cx.call.mouth = mouth;
             let process = Process::of(cx.clone());
-            let listed = answer(crate::operations::PERSON, &process, Input::Text(text.clone())).await;
+            let listed = answer(crate::admin::ALL, &process, Input::Text(text.clone())).await;
             assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{mouth:?}");
         }
         assert!(crate::operations::ALL.iter().all(|it| it.audience == Audience::Agent));
-        assert!(crate::operations::PERSON.iter().all(|it| it.audience == Audience::Person));
+        assert!(crate::admin::ALL.iter().all(|it| it.audience == Audience::Person));
     }
 
     #[tokio::test]

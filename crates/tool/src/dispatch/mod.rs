@@ -48,7 +48,7 @@ impl Audience {
 /// Something that a caller can ask for. Implemented by the struct of its arguments; `S` is what it is given, a [`Process`]
 /// where it needs the sandboxes of that.
 ///
-/// The struct is `#[serde(deny_unknown_fields)]`. An optional field is an `Option` or has `#[serde(default)]`; `null`
+/// Fields that its schema does not have are refused before it is read. An optional field is an `Option` or has `#[serde(default)]`; `null`
 /// means absent. A default that the schema shall tell (and that other operations ignore) is
 /// `#[schemars(extend("default" = 300))]`. A field of the same name means the same in every operation, to the letter.
 pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {

@@ -15,7 +15,6 @@ use jiff::Timestamp;
 /// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container
 /// uses stays.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct CacheClear {
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
     /// person configured. It decides image, packages and setup, which are kept as an image for the next time.

@@ -31,7 +31,6 @@ const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 /// Copy a file or directory of the host into a container.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct CopyIn {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
@@ -48,7 +47,6 @@ pub(crate) struct CopyIn {
 
 /// Copy a file or directory of a container to the host.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct CopyOut {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

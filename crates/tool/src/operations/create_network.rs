@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct CreateNetwork {
     /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Name")]

@@ -20,7 +20,6 @@ use jiff::Timestamp;
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Destroy {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct DestroyAll {
     /// Must be true: this cannot be undone.
     #[schemars(extend("default" = false))]

@@ -18,7 +18,6 @@ use jiff::Timestamp;
 
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct DestroyNetwork {
     /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Name")]

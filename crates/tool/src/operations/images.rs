@@ -6,16 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::{Audience, Operation};
+use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render, optional};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes};
-use crate::image_build::{TrustedImage, cache, trust};
+use crate::image_build::cache;
 use jiff::Timestamp;
 
 /// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Images {
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
     /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
@@ -64,35 +63,6 @@ impl Render for ImagesResponse {
             [] => Document::line("no images are kept; `coracle create --purpose python` makes one"),
             rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
         }
-    }
-}
-
-/// Accept the image that a name stands for now, after it changed.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TrustImage {
-    /// Its name, such as `bun-runner-base`.
-    image: String,
-}
-
-impl Operation for TrustImage {
-    const NAME: &'static str = "images trust";
-    const AUDIENCE: Audience = Audience::Person;
-    type Response = TrustedImage;
-
-    async fn run(self, cx: &Context) -> Result<TrustedImage, Failure> {
-        trust(cx, &self.image).await
-    }
-}
-
-impl Render for TrustedImage {
-    fn render(&self, _: Timestamp) -> Document {
-        let Self { image, id, before } = self;
-        Document::line(match before {
-            Some(before) if before == id => format!("{image} is {id}, as before"),
-            Some(before) => format!("{image} is {id} from now on; it was {before}"),
-            None => format!("{image} is {id} from now on"),
-        })
     }
 }
 

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 
 /// List the containers of this session, and those of others that it may see.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct List {}
 
 /// The answer (containers.md 14.1).

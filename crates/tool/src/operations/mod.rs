@@ -11,7 +11,6 @@ mod fork;
 mod images;
 mod list;
 mod networks;
-mod person;
 mod preflight;
 mod prune;
 mod restore;
@@ -60,18 +59,6 @@ pub static ALL: &[Entry] = &[
     Entry::of::<prune::PruneAll>(),
     Entry::of::<destroy::Destroy>(),
     Entry::of::<destroy_all::DestroyAll>(),
-];
-
-/// What only a person at the command line may do, by its words there.
-pub static PERSON: &[Entry] = &[
-    Entry::of::<person::StartContainer>(),
-    Entry::of::<person::StopContainer>(),
-    Entry::of::<person::AdoptContainer>(),
-    Entry::of::<images::TrustImage>(),
-    Entry::of::<person::ListSaves>(),
-    Entry::of::<person::RestoreSave>(),
-    Entry::of::<person::ReadAuditLog>(),
-    Entry::of::<person::VerifyAuditLog>(),
 ];
 
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).

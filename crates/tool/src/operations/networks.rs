@@ -15,7 +15,6 @@ use jiff::Timestamp;
 
 /// List the networks of this session, and those of others that it may see, with the containers on them.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Networks {}
 
 /// The answer.

@@ -10,7 +10,6 @@ use crate::preflight::{PreflightResponse, renewed};
 
 /// Check whether containers can be made here, and what to do if not. Reads and never changes anything.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Preflight {
     /// Look again, even if all was well a moment ago.
     #[expect(dead_code, reason = "only `create` uses a kept verdict; this call always looks")]

@@ -19,7 +19,6 @@ use crate::image_build::cache;
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images. Without `dry_run: false` they are only listed.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct PruneAll {
     /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.
     dry_run: Option<bool>,

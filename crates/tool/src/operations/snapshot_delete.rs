@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Remove a snapshot that no container is made of.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct SnapshotDelete {
     /// Name of the snapshot.
     #[schemars(with = "Option<Name>")]

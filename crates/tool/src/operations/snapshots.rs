@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// List the snapshots there are, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Snapshots {}
 
 /// The answer.

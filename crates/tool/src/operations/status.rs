@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Show everything that is known about one container.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct StatusOf {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

@@ -23,7 +23,6 @@ use jiff::Timestamp;
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
 /// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct WaitHealthy {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]

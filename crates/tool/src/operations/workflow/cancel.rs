@@ -12,7 +12,6 @@ use crate::process::Process;
 
 /// Stop the agent of a workflow. What it did stays in its worktree.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct WorkflowCancel {
     /// The workflow's id.
     workflow: Workflow,

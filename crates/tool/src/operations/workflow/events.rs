@@ -28,7 +28,6 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// What the agent of a workflow did: its words, calls of tools and their answers, in order. `next` goes on where an answer
 /// ends.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct WorkflowEvents {
     /// The workflow's id.
     workflow: Workflow,

@@ -22,7 +22,6 @@ use crate::sandbox::{apply_devcontainer, open, usual_profile};
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
 /// itself: look with `workflow_status` and `workflow_events`.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct WorkflowStart {
     /// What the agent is to do.
     prompt: String,

@@ -15,7 +15,6 @@ use crate::sandbox::open;
 
 /// How a workflow stands: whether its agent works, and what it used.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct WorkflowStatus {
     /// The workflow's id.
     workflow: Workflow,

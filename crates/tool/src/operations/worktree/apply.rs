@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Apply {
     /// The workflow's id.
     workflow: Workflow,

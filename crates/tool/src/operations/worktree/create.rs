@@ -22,7 +22,6 @@ use jiff::Timestamp;
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Create {
     /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
     /// when missing.

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Diff {
     /// The workflow's id.
     workflow: Workflow,

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 
 /// Write what a workflow did to a file of this host.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Export {
     /// The workflow's id.
     workflow: Workflow,

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
 /// named, unless `start` is given.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct List {
     /// Start sandboxes that do not run, to look into them.
     #[schemars(extend("default" = false))]

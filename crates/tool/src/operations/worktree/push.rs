@@ -14,7 +14,6 @@ use jiff::Timestamp;
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Push {
     /// The workflow's id.
     workflow: Workflow,

@@ -22,7 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Remove a workflow: its worktree, its branch, its ports, and its sandbox when no other workflow is in that. What only it
 /// has is saved before; `coracle saved` shows it. One that is not there is gone already.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Remove {
     /// The workflow's id.
     workflow: Workflow,

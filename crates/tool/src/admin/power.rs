@@ -18,15 +18,14 @@ use crate::warning::Warning;
 
 /// Start a container of yours that has stopped.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct StartContainer {
+pub(super) struct StartContainer {
     /// Its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct StartContainerResponse {
+pub(super) struct StartContainerResponse {
     container: ContainerName,
     id: Option<ContainerId>,
     started: bool,
@@ -60,8 +59,7 @@ impl Render for StartContainerResponse {
 
 /// Stop a container of yours; its files stay, and `start` starts it again.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct StopContainer {
+pub(super) struct StopContainer {
     /// Its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
@@ -70,7 +68,7 @@ pub(in crate::operations) struct StopContainer {
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct StopContainerResponse {
+pub(super) struct StopContainerResponse {
     container: ContainerName,
     id: Option<ContainerId>,
     stopped: bool,
@@ -128,15 +126,14 @@ impl Render for StopContainerResponse {
 
 /// Use a running container that Coracle did not make.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct AdoptContainer {
+pub(super) struct AdoptContainer {
     /// Its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct AdoptContainerResponse {
+pub(super) struct AdoptContainerResponse {
     container: ContainerName,
     id: Option<ContainerId>,
     image: String,
@@ -181,14 +178,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, Preset};
-    use crate::{Context, Host, Input, Mouth, Options, Process, answer, operations};
+    use crate::{Context, Host, Input, Mouth, Options, Process, admin, answer, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Mouth::Cli).unwrap().with_fake(fake.clone())
     }
 
     async fn call(cx: &Context, call: Value) -> Value {
-        let table = if call["operation"] == "start" { operations::PERSON } else { operations::ALL };
+        let table = if call["operation"] == "start" { admin::ALL } else { operations::ALL };
         answer(table, &Process::of(cx.clone()), Input::Object(call.as_object().cloned().unwrap())).await.into()
     }
 

@@ -13,47 +13,62 @@ use super::log::{MAX_LINE, files, private};
 
 /// Which acts are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogFilter {
+pub struct LogFilter {
     /// Announced at that time or later.
-    pub(crate) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
     /// Of that operation.
-    pub(crate) operation: Option<String>,
+    pub operation: Option<String>,
     /// On that container.
-    pub(crate) container: Option<String>,
+    pub container: Option<String>,
     /// The newest ones, that many.
-    pub(crate) newest: usize,
+    pub newest: usize,
 }
 
 /// An act: its intent, and what came of it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct AuditedAct {
-    pub(crate) time: Option<String>,
-    pub(crate) session: Option<String>,
-    pub(crate) by: Option<String>,
-    pub(crate) operation: Option<String>,
-    pub(crate) container: Option<String>,
-    pub(crate) allowed_by: Option<String>,
-    pub(crate) args: Value,
+pub struct AuditedAct {
+    /// When it was announced.
+    pub time: Option<String>,
+    /// The session that called.
+    pub session: Option<String>,
+    /// The front end that it came by.
+    pub by: Option<String>,
+    /// The operation.
+    pub operation: Option<String>,
+    /// The container, by name.
+    pub container: Option<String>,
+    /// `person` for an exception that the person granted.
+    pub allowed_by: Option<String>,
+    /// Its arguments, without values.
+    pub args: Value,
     /// `unfinished` without a result: it runs, or its process died.
-    pub(crate) outcome: &'static str,
-    pub(crate) code: Option<String>,
-    pub(crate) rule: Option<String>,
-    pub(crate) exit_code: Option<i64>,
-    pub(crate) duration_ms: Option<u64>,
+    pub outcome: &'static str,
+    /// The code of its failure.
+    pub code: Option<String>,
+    /// The rule that denied it.
+    pub rule: Option<String>,
+    /// The exit code of its command.
+    pub exit_code: Option<i64>,
+    /// How long it took.
+    pub duration_ms: Option<u64>,
 }
 
 /// Acts of the trail, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct AuditedActs {
-    pub(crate) acts: Vec<AuditedAct>,
+pub struct AuditedActs {
+    /// The newest that fit the filter.
+    pub acts: Vec<AuditedAct>,
     /// How many older ones fit the filter, too.
-    pub(crate) older: usize,
+    pub older: usize,
 }
 
 impl AuditedActs {
     /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
-    /// [`verify`](super::verify) to say: a line that is none of ours is skipped.
-    pub(crate) fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
+    /// [`verify`](super::verify()) to say: a line that is none of ours is skipped.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
         let mut reading =

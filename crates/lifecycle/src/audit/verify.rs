@@ -14,32 +14,35 @@ use super::log::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Verified {
+pub struct Verified {
     /// Files that it has.
-    pub(crate) files: usize,
+    pub files: usize,
     /// Lines in them.
-    pub(crate) lines: u64,
+    pub lines: u64,
     /// Lines that a process which died left unfinished, and that the trail goes on from.
-    pub(crate) torn: u64,
+    pub torn: u64,
     /// Time of the first line.
-    pub(crate) first: Option<String>,
+    pub first: Option<String>,
     /// Time of the last one.
-    pub(crate) last: Option<String>,
+    pub last: Option<String>,
 }
 
 /// The first place where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub struct Broken {
     /// The file that it is in.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// From 1.
-    pub(crate) line: u64,
+    pub line: u64,
     /// What is wrong there.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
-/// Looks through all files, oldest first, while nobody writes.
-pub(crate) fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
+/// Checks all files, oldest first, while no process writes.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock_shared()?;
     let files = files(dir)?;
@@ -53,7 +56,7 @@ pub(crate) fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
             if read == 0 {
                 break;
             }
-            if let Err(broken) = chain.add((file, number), &bytes) {
+            if let Err(broken) = chain.add(file, number, &bytes) {
                 return Ok(Err(broken));
             }
         }
@@ -80,7 +83,7 @@ struct Line {
 }
 
 impl Chain {
-    fn add(&mut self, (file, number): (&Path, u64), bytes: &[u8]) -> Result<(), Broken> {
+    fn add(&mut self, file: &Path, number: u64, bytes: &[u8]) -> Result<(), Broken> {
         let (text, whole) = bytes.strip_suffix(b"\n").map_or((bytes, false), |it| (it, true));
         if text.is_empty() {
             // The end of a line that was left unfinished.

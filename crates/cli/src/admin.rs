@@ -1,7 +1,7 @@
 //! The operations that only a person may call, as subcommands.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
-use coracle::{Entry, Seconds, operations};
+use coracle::{Entry, Seconds, admin};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
 /// The subcommand of an operation.
 pub(super) fn command(name: &str) -> Command {
     let command = Command::new(name.rsplit(' ').next().unwrap_or(name).to_owned());
-    let Some(entry) = operations::PERSON.iter().find(|it| it.name == name) else { return command };
+    let Some(entry) = admin::ALL.iter().find(|it| it.name == name) else { return command };
     let arguments = entry.arguments();
     let mut args = vec![json()];
     // Words of a command line stand in the order of declaration.
@@ -32,7 +32,7 @@ pub(super) fn find(mut matches: &ArgMatches) -> Option<(&'static Entry, &ArgMatc
         matches = inner;
     }
     let name = words.join(" ");
-    operations::PERSON.iter().find(|it| it.name == name).map(|it| (it, matches))
+    admin::ALL.iter().find(|it| it.name == name).map(|it| (it, matches))
 }
 
 pub(super) fn json() -> Arg {
@@ -89,7 +89,7 @@ fn seconds(text: &str) -> Result<String, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use coracle::operations;
+    use coracle::{admin, operations};
     use jiff::{SignedDuration, Timestamp};
 
     use super::time;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_operation_of_a_person_has_its_subcommand() {
-        for entry in operations::PERSON {
+        for entry in admin::ALL {
             let mut words: Vec<_> = ["coracle"].into_iter().chain(entry.name.split(' ')).map(Into::into).collect();
             let mut command = &crate::command::command(operations::ALL, &words);
             for word in words.drain(1..) {

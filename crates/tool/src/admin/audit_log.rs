@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use coracle_lifecycle::audit::{AuditedAct, AuditedActs, Broken, LogFilter, Verified, verify};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{AuditedAct, AuditedActs, Broken, LogFilter, Verified, verify};
 use crate::context::Context;
 use crate::dispatch::{Audience, Operation};
 use crate::document::{Column, Document, Render, optional};
@@ -18,8 +18,7 @@ const NEWEST: u32 = 50;
 
 /// Show what was done: when, by whom, to what, and how it went.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct ReadAuditLog {
+pub(super) struct ReadAuditLog {
     /// From then on: `90s`, `1h`, `7d` ago, or a time such as 2026-11-24T06:00:00Z.
     #[schemars(with = "Option<String>")]
     since: Option<Timestamp>,
@@ -32,7 +31,7 @@ pub(in crate::operations) struct ReadAuditLog {
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct ReadAuditLogResponse {
+pub(super) struct ReadAuditLogResponse {
     count: usize,
     older: usize,
     acts: Vec<AuditedAct>,
@@ -114,11 +113,10 @@ fn outcome(act: &AuditedAct) -> String {
 
 /// Check that no line was changed or taken away.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct VerifyAuditLog {}
+pub(super) struct VerifyAuditLog {}
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct VerifyAuditLogResponse {
+pub(super) struct VerifyAuditLogResponse {
     dir: PathBuf,
     #[serde(flatten)]
     verified: Verified,

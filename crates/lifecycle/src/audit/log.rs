@@ -17,19 +17,24 @@ const MAX_FILE: u64 = 16 << 20;
 /// That many files are kept.
 pub(super) const KEPT: usize = 16;
 
-/// A directory of such files.
+/// The audit log of a state directory.
 #[derive(Clone, Debug)]
-pub(super) struct Trail {
+pub struct AuditLog {
     dir: PathBuf,
 }
 
-impl Trail {
-    pub(super) fn new(dir: PathBuf) -> Self {
+impl AuditLog {
+    /// The log in that directory.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
     /// Adds a line; with `durable` it is on the disk before this answers.
-    pub(super) async fn append(&self, line: Map<String, Value>, durable: bool) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub async fn append(&self, line: Map<String, Value>, durable: bool) -> io::Result<()> {
         let dir = self.dir.clone();
         let write = tokio::task::spawn_blocking(move || append(&dir, line, durable));
         write.await.unwrap_or_else(|err| Err(io::Error::other(err)))

@@ -21,14 +21,13 @@ use crate::target::reach_running;
 
 /// List what was saved of containers that are gone.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct ListSaves {
+pub(super) struct ListSaves {
     /// Only of this container.
     name: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct ListSavesResponse {
+pub(super) struct ListSavesResponse {
     saves: Vec<SaveRow>,
     count: usize,
 }
@@ -113,8 +112,7 @@ fn saved_at(name: &str) -> String {
 
 /// Put saved work back.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::operations) struct RestoreSave {
+pub(super) struct RestoreSave {
     /// What to restore; without a time the newest of that container.
     save: String,
     /// A container, or a directory (written with a `/`) that is empty.
@@ -122,7 +120,7 @@ pub(in crate::operations) struct RestoreSave {
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::operations) struct RestoreSaveResponse {
+pub(super) struct RestoreSaveResponse {
     save: String,
     restored: Vec<Restored>,
     into: String,

@@ -55,7 +55,7 @@ pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, EngineKind,
     Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
     InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
-    Redactor, Result, Secret, SnapshotName, Status, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
+    Redactor, Result, Secret, SlotRole, SnapshotName, Status, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
 };
 pub use ended::ended;
 pub use exec_target::ExecTarget;

@@ -23,6 +23,7 @@ mod redact;
 pub mod replacement;
 mod secret;
 mod size;
+mod slot_role;
 mod user;
 
 pub use archive_error::ArchiveError;
@@ -39,4 +40,5 @@ pub use process::{ProcessId, boot_id};
 pub use redact::{Redactor, StreamRedactor};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
+pub use slot_role::SlotRole;
 pub use user::Ids;

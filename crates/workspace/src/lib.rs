@@ -1,18 +1,17 @@
 //! The tools that an agent works with all day, on a container of its session.
 //!
 //! A [`Tool`] is one tool: its fields are the arguments, its comments the documentation, and [`Tool::run`] does it in a
-//! [`Workspace`] and gives a [`Response`]. A workspace gets its container from [`Sessions`], which somebody else implements,
-//! and speaks with the guest in it alone.
+//! [`Workspace`] and gives a [`Response`]. A workspace gets its container from a [`SessionSource`]: `lifecycle` creates and
+//! replaces a session's containers (feature `containers`), or the caller has one of its own.
 //!
 //! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched by
 //! the guest, as the session's user.
 //! **Invariant:** a request that may have had an effect is never repeated; if its container is lost, the response says so.
 //! **Invariant:** every response has one message, and a failed one a code; output of a program is data in it.
-//! **Invariant:** nothing here knows an engine, MCP, configuration or the command line.
+//! **Invariant:** nothing here knows MCP, configuration or the command line.
 
 #![warn(missing_docs)]
 
-mod code;
 mod concurrency;
 mod disk_quota;
 mod export;
@@ -20,6 +19,8 @@ mod files;
 pub mod fs;
 mod import;
 mod language;
+#[cfg(feature = "containers")]
+mod managed;
 mod output;
 mod paths;
 mod plural;
@@ -29,7 +30,8 @@ mod response;
 mod run_code;
 pub mod schema;
 mod search;
-mod sessions;
+mod session;
+mod session_source;
 mod settings;
 mod shell;
 mod snapshot;
@@ -37,8 +39,9 @@ mod time_limit;
 mod tool;
 mod workspace;
 
-pub use code::Code;
 pub use concurrency::ConcurrencyLimit;
+pub use coracle_runtime::SlotRole;
+pub use coracle_runtime::failure::{Code, Failure};
 pub use coracle_runtime::replacement::{Reason, Recreated};
 pub use export::{
     Applied, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, SkippedFile, apply,
@@ -48,12 +51,15 @@ pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, R
 pub use fs::{FsError, GuestFs, WorkspaceFs};
 pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, import};
 pub use language::Language;
+#[cfg(feature = "containers")]
+pub use managed::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, engine_unavailable};
 pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
 pub use python::{EvaluatePython, Evaluated};
-pub use response::{ContainerRef, Cut, Failure, Response, Warning};
+pub use response::{ContainerRef, Cut, Response, Warning};
 pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
-pub use sessions::{Role, Session, Sessions};
+pub use session::Session;
+pub use session_source::SessionSource;
 pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings};
 pub use shell::{Changed, Shell, ShellResult};
 pub use snapshot::{Snapshot, Touched};

@@ -1,7 +1,7 @@
 //! From what a model writes to a path in the workspace, and back (workspace.md 2.1). Pure.
 
-use crate::response::Result;
-use crate::{Code, Failure};
+use crate::Code;
+use crate::response::{Result, fail};
 
 /// Parts of a path, at most.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -32,11 +32,11 @@ impl Path {
     /// A place in the workspace.
     pub(crate) fn file(field: &str, text: &str, charset: PathCharset) -> Result<Self> {
         if text.trim().is_empty() {
-            return Failure::boxed(Code::PathEmpty, format!("{field} must not be empty."));
+            return fail(Code::PathEmpty, format!("{field} must not be empty."));
         }
         let path = parse(text, charset)?;
         if path.0.is_empty() {
-            return Failure::boxed(Code::PathEmpty, format!("{field} must reference a file or directory."));
+            return fail(Code::PathEmpty, format!("{field} must reference a file or directory."));
         }
         Ok(path)
     }
@@ -67,21 +67,21 @@ fn parse(text: &str, charset: PathCharset) -> Result<Path> {
     }
     if segments.len() > MAX_DEPTH {
         let message = format!("Path depth exceeds the allowed limit ({MAX_DEPTH} segments).");
-        return Failure::boxed(Code::PathDepth, message);
+        return fail(Code::PathDepth, message);
     }
     Ok(Path(segments.join("/")))
 }
 
 fn check(segment: &str, charset: PathCharset) -> Result<()> {
     if segment == "." || segment == ".." {
-        return Failure::boxed(Code::PathDots, "Path segments may not include '.' or '..'.");
+        return fail(Code::PathDots, "Path segments may not include '.' or '..'.");
     }
     if segment.contains('\0') || (charset == PathCharset::Ascii && !segment.is_ascii()) {
-        return Failure::boxed(Code::PathCharset, "Path segment must be ASCII text.");
+        return fail(Code::PathCharset, "Path segment must be ASCII text.");
     }
     if segment.chars().count() > MAX_SEGMENT {
         let message = format!("Path segments must be {MAX_SEGMENT} characters or fewer.");
-        return Failure::boxed(Code::PathSegment, message);
+        return fail(Code::PathSegment, message);
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Inline, characters};
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::shell::{self, CommandLine, ShellCommand};
-use crate::{Code, Effect, Failure, Response, Role, Tool, Warning, Workspace};
+use crate::{Code, Effect, Failure, Response, SlotRole, Tool, Warning, Workspace};
 
 /// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -97,7 +97,7 @@ impl EvaluatePython {
     async fn evaluate(self, workspace: &Workspace) -> Result<Response<Evaluated>> {
         let code = self.checked()?;
         let _permit = workspace.calls().acquire().await?;
-        let session = workspace.ensure_session(Role::Workspace).await?;
+        let session = workspace.ensure_session(SlotRole::Workspace).await?;
         let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
         let line = CommandLine { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
         let run = ShellCommand { line, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
@@ -117,15 +117,15 @@ impl EvaluatePython {
             (!self.writes.is_empty(), "evaluate_python writes are not supported; use the write_file tool."),
         ] {
             if given {
-                return Failure::boxed(Code::NotSupported, message);
+                return fail(Code::NotSupported, message);
             }
         }
         let code = self.code.replace("\r\n", "\n");
         if code.chars().any(|it| it < ' ' && it != '\n' && it != '\t') {
-            return Failure::boxed(Code::InvalidCode, "Code contains unsupported control characters.");
+            return fail(Code::InvalidCode, "Code contains unsupported control characters.");
         }
         if code.chars().count() > MAX_CODE {
-            return Failure::boxed(Code::InvalidCode, "Code is too long (limit 48,000 characters).");
+            return fail(Code::InvalidCode, "Code is too long (limit 48,000 characters).");
         }
         Ok(code)
     }

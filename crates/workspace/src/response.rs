@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{Code, Reason, Recreated};
+use crate::{Code, Failure, Reason, Recreated};
 
 /// The response of a tool: a message, a value and warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,41 +51,12 @@ pub struct ContainerRef {
     pub generation: u64,
 }
 
-/// A call that did not do what was asked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// The code that agents branch on.
-    pub code: Code,
-    /// One sentence.
-    pub message: String,
-    /// What to do next, if known.
-    pub hint: Option<String>,
-    /// The same call may succeed later.
-    pub retryable: bool,
-    /// More, by code.
-    pub details: Map<String, Value>,
-}
-
 /// The result of a step.
 pub(crate) type Result<T, E = Box<Failure>> = std::result::Result<T, E>;
 
-impl Failure {
-    /// A failure without hint and details.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let retryable = code.is_retryable();
-        Self { code, message: message.into(), hint: None, retryable, details: Map::new() }
-    }
-
-    /// Adds to `details`.
-    #[must_use]
-    pub fn detail(mut self, key: &str, value: impl Serialize) -> Self {
-        self.details.insert(key.to_owned(), plain(value));
-        self
-    }
-
-    pub(crate) fn boxed<T>(code: Code, message: impl Into<String>) -> Result<T> {
-        Err(Box::new(Self::new(code, message)))
-    }
+/// A step that failed.
+pub(crate) fn fail<T>(code: Code, message: impl Into<String>) -> Result<T> {
+    Err(Box::new(Failure::new(code, message)))
 }
 
 impl Warning {
@@ -93,15 +64,7 @@ impl Warning {
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), details: Map::new() }
     }
-}
 
-impl From<&Recreated> for Warning {
-    fn from(it: &Recreated) -> Self {
-        Self::recreated(it, "/workspace")
-    }
-}
-
-impl Warning {
     /// Reports a replaced container; `kept` is the path of its volume.
     pub(crate) fn recreated(it: &Recreated, kept: &str) -> Self {
         let (code, files) = if it.files_lost {
@@ -142,25 +105,15 @@ const LIFETIME: &str = "The container was replaced (lifetime), and its files wen
 
 impl<T> Response<T> {
     pub(crate) fn done(message: impl Into<String>, value: T) -> Self {
-        Self {
-            message: message.into(),
-            value: Some(value),
-            failure: None,
-            cut: None,
-            warnings: Vec::new(),
-            container: None,
-        }
+        Self::new(message.into(), Some(value), None)
     }
 
     pub(crate) fn failed(failure: Failure) -> Self {
-        Self {
-            message: failure.message.clone(),
-            value: None,
-            failure: Some(failure),
-            cut: None,
-            warnings: Vec::new(),
-            container: None,
-        }
+        Self::new(failure.message.clone(), None, Some(failure))
+    }
+
+    fn new(message: String, value: Option<T>, failure: Option<Failure>) -> Self {
+        Self { message, value, failure, cut: None, warnings: Vec::new(), container: None }
     }
 
     /// Notes the results that a limit left out, if any.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-use crate::response::Result;
-use crate::{Code, Failure};
+use crate::Code;
+use crate::response::{Result, fail};
 
 /// Schema of a time limit: `#[schemars(with = "Option<TimeLimit>")]`.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl TimeBounds {
     pub(crate) fn read(self, given: &Value, hint: Option<&str>) -> Result<Duration> {
         let invalid = |message: String| {
             let message = hint.map_or(message.clone(), |hint| format!("{message} {hint}"));
-            Failure::boxed(Code::InvalidTimeout, message)
+            fail(Code::InvalidTimeout, message)
         };
         let Some(seconds) = seconds(given) else {
             return invalid("timeout must be seconds as a number, or a text such as \"90s\" or \"2m\".".to_owned());
@@ -62,7 +62,7 @@ impl TimeBounds {
 
 /// Both of two names of one limit.
 pub(crate) fn given_twice<T>(alias: &str) -> Result<T> {
-    Failure::boxed(Code::InvalidTimeout, format!("timeout and {alias} are the same limit; give one of them."))
+    fail(Code::InvalidTimeout, format!("timeout and {alias} are the same limit; give one of them."))
 }
 
 /// Seconds of a number, or of a text with a unit.

@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk_quota::{self, DiskQuota};
-use crate::response::Result;
-use crate::{Code, ConcurrencyLimit, ContainerRef, Failure, Response, Role, Session, Sessions, Settings, Warning};
+use crate::response::{Result, fail};
+use crate::{
+    Code, ConcurrencyLimit, ContainerRef, Failure, Response, Session, SessionSource, Settings, SlotRole, Warning,
+};
 
 /// Limits of a scan for files that commands changed.
 pub(crate) const SCAN: SearchLimits = SearchLimits { most: 50, entries: 50_000, within_ms: 500 };
@@ -24,7 +26,7 @@ pub struct Workspace {
     pub(crate) cancel: CancellationToken,
     /// Receives the output of a running command.
     pub(crate) live: Option<mpsc::Sender<Chunk>>,
-    sessions: Arc<dyn Sessions>,
+    sessions: SessionSource,
     shared: Arc<Shared>,
 }
 
@@ -63,17 +65,13 @@ impl Session {
     pub(crate) async fn request(&self, act: WorkspaceOp, content: &[u8]) -> coracle_runtime::Result<WorkspaceReply> {
         self.link.space(self.user, &self.workdir, act, content).await
     }
-
-    /// All warnings of the session for a response.
-    pub(crate) fn told(&self) -> impl Iterator<Item = Warning> {
-        self.replaced.iter().map(Warning::from).chain(self.warnings.iter().cloned())
-    }
 }
 
 impl<T> Response<T> {
     /// Adds the container and its warnings.
     pub(crate) fn at(mut self, session: &Session) -> Self {
-        self.warnings.extend(session.told());
+        self.warnings.extend(session.replaced.iter().map(|it| Warning::recreated(it, "/workspace")));
+        self.warnings.extend(session.warnings.iter().cloned());
         let (session_id, generation) = (session.session_id.clone(), session.generation);
         self.container = Some(ContainerRef { session_id, generation });
         self
@@ -83,7 +81,7 @@ impl<T> Response<T> {
 impl Workspace {
     /// A workspace on the containers of `sessions`.
     #[must_use]
-    pub fn new(sessions: Arc<dyn Sessions>, settings: Settings) -> Self {
+    pub fn new(sessions: SessionSource, settings: Settings) -> Self {
         let shared = Shared {
             calls: ConcurrencyLimit::new(16, 64),
             // One at a time: a snippet's file has a fixed path.
@@ -100,20 +98,21 @@ impl Workspace {
         }
     }
 
-    /// The same workspace for one call, with its cancellation, its output receiver and its container source.
+    /// The same workspace for one call, with its cancellation and its output receiver.
     #[must_use]
-    pub fn for_call(
-        &self,
-        cancel: CancellationToken,
-        live: Option<mpsc::Sender<Chunk>>,
-        sessions: Arc<dyn Sessions>,
-    ) -> Self {
-        Self { cancel, live, sessions, ..self.clone() }
+    pub fn for_call(&self, cancel: CancellationToken, live: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self { cancel, live, ..self.clone() }
+    }
+
+    /// The same workspace on other handles to its containers.
+    #[must_use]
+    pub fn on(self, sessions: SessionSource) -> Self {
+        Self { sessions, ..self }
     }
 
     /// The source of containers.
     #[must_use]
-    pub fn sessions(&self) -> &Arc<dyn Sessions> {
+    pub fn sessions(&self) -> &SessionSource {
         &self.sessions
     }
 
@@ -124,7 +123,7 @@ impl Workspace {
             act,
             WorkspaceOp::List { .. } | WorkspaceOp::Lines { .. } | WorkspaceOp::Bytes { .. } | WorkspaceOp::Glob { .. }
         ) || matches!(act, WorkspaceOp::Grep { .. } | WorkspaceOp::Touched);
-        let session = self.ensure_session(Role::Workspace).await?;
+        let session = self.ensure_session(SlotRole::Workspace).await?;
         let doing = self.in_space(&session, act.clone(), content);
         match self.unless_cancelled(doing).await? {
             Ok(reply) => {
@@ -135,7 +134,7 @@ impl Workspace {
             }
             // It had no effect, so it may be repeated in a new container.
             Err(err) if looks && is_lost(&err) => {
-                let session = self.ensure_session(Role::Workspace).await?;
+                let session = self.ensure_session(SlotRole::Workspace).await?;
                 let reply = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
                 Ok(Outcome { reply, session })
             }
@@ -159,14 +158,14 @@ impl Workspace {
     }
 
     /// The container of a role. Restores the tracked files in a new one.
-    pub(crate) async fn ensure_session(&self, role: Role) -> Result<Session> {
+    pub(crate) async fn ensure_session(&self, role: SlotRole) -> Result<Session> {
         // Creation of a container cleans up after itself if it is cancelled.
         let mut session = self.sessions.ensure(role).await?;
         if self.cancel.is_cancelled() {
-            return Failure::boxed(Code::Cancelled, "The call was cancelled.");
+            return fail(Code::Cancelled, "The call was cancelled.");
         }
-        self.sessions.touch(role).await;
-        if role == Role::Workspace {
+        self.sessions.touch(role);
+        if role == SlotRole::Workspace {
             self.recall(&session).await;
             session.warnings.extend(self.disk_quota().warning(self.settings.max_bytes));
         }
@@ -244,7 +243,7 @@ impl Workspace {
         content: &[u8],
     ) -> coracle_runtime::Result<WorkspaceReply> {
         let done = session.request(act, content).await;
-        self.sessions.touch(Role::Workspace).await;
+        self.sessions.touch(SlotRole::Workspace);
         done
     }
 
@@ -252,7 +251,7 @@ impl Workspace {
     pub(crate) async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         match self.cancel.run_until_cancelled(work).await {
             Some(done) => Ok(done),
-            None => Failure::boxed(Code::Cancelled, "The call was cancelled."),
+            None => fail(Code::Cancelled, "The call was cancelled."),
         }
     }
 }

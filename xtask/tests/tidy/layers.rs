@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("images", &["runtime"]),
     ("compose", &["runtime"]),
     ("jobs", &["runtime"]),
-    ("workspace", &["runtime"]),
+    ("workspace", &["runtime", "lifecycle"]),
     ("sandbox", &["runtime", "lifecycle"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),

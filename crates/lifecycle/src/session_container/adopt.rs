@@ -29,7 +29,7 @@ impl SessionContainers {
         seen: bool,
     ) -> Result<Option<SlotRecord>, SlotError> {
         let known = self.store.records()?.into_iter().filter(|it| {
-            it.role == key.1.role() && it.session == key.0.as_str() && it.state == State::Ready && it.id.is_some()
+            it.role == key.1.into() && it.session == key.0.as_str() && it.state == State::Ready && it.id.is_some()
         });
         for record in known {
             let runtime = engines.of(record.engine, &record.endpoint).await?;

@@ -232,7 +232,7 @@ fn created(plan: &ContainerTemplate) -> ContainerEvent {
 fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_runtime::ProcessId>) -> NewRecord {
     NewRecord {
         name: plan.spec.name.clone(),
-        role: record.role.role(),
+        role: record.role.into(),
         session: record.session.to_string(),
         purpose: None,
         persistent: false,

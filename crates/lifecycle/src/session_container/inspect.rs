@@ -181,7 +181,7 @@ pub(super) fn is_of(store: &Store, runtime: &dyn ContainerRuntime, slot: &SlotRe
 pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Record> {
     let label = |name: &str| container.labels.get(&store.signer().key(name));
     let role = SlotRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
-    let signed = read_labels(runtime, store, container, role.role())?;
+    let signed = read_labels(runtime, store, container, role.into())?;
     match store.load(&signed.name) {
         Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),
         _ => Some(signed),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coracle_lifecycle::SlotError;
+use coracle_runtime::failure;
 
 use super::{Code, Failure};
 
@@ -31,7 +32,10 @@ pub(crate) fn slot_failure(err: SlotError) -> Failure {
             ),
         SlotError::Plan(err) | SlotError::VolumeInit(err) => match err.downcast::<Failure>() {
             Ok(failure) => *failure,
-            Err(err) => Failure::internal(err),
+            Err(err) => match err.downcast::<failure::Failure>() {
+                Ok(failure) => Failure::from(*failure),
+                Err(err) => Failure::internal(err),
+            },
         },
         SlotError::Lifecycle(err) => Failure::from(err),
         other => Failure::internal(other),

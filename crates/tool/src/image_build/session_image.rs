@@ -5,7 +5,7 @@ use coracle_images::pin::Pins;
 use coracle_images::profile::{Profile, rooms};
 use coracle_lifecycle::{Creation, Store};
 use coracle_runtime::{Image, ImageAct, ImageId, ImageRef, Problem, Refused};
-use coracle_workspace::Role;
+use coracle_workspace::SlotRole;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -26,14 +26,19 @@ pub(crate) struct NamedImage {
 }
 
 /// Gets it. What is here under its name is used as it is, and no registry is asked.
-pub(crate) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &ImageRef) -> Result<NamedImage, Failure> {
+pub(crate) async fn imaged(
+    cx: &Context,
+    ready: &Ready,
+    role: SlotRole,
+    image: &ImageRef,
+) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
     if let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? {
         // One that was made for another state directory is none that we know the content of, and is not used.
-        let made_elsewhere = role == Role::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
-        let outdated = role == Role::Run && is_outdated(&store, &found, &stand_in(role, &cx.config, image));
+        let made_elsewhere = role == SlotRole::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
+        let outdated = role == SlotRole::Run && is_outdated(&store, &found, &stand_in(role, &cx.config, image));
         if !made_elsewhere && !outdated {
-            if role == Role::Run {
+            if role == SlotRole::Run {
                 // Before it is held to its id: what is refused leaves no trace.
                 if cx.config.is_strict() {
                     strict::check_made_here(&store, ready.runtime.kind(), image, &found)?;
@@ -44,20 +49,20 @@ pub(crate) async fn imaged(cx: &Context, ready: &Ready, role: Role, image: &Imag
         }
     }
     match role {
-        Role::Workspace => workspace(cx, (ready, &store), image).await,
-        Role::Run => {
+        SlotRole::Run => {
             let made = kept(cx, (ready, &store), stand_in(role, &cx.config, image), image).await?;
             pins(cx, ready)?.pin(image, &made.image.id)?;
             Ok(made)
         }
+        _ => workspace(cx, (ready, &store), image).await,
     }
 }
 
 /// What stands in when nobody has the image.
-fn stand_in(role: Role, config: &Config, image: &ImageRef) -> Profile {
+fn stand_in(role: SlotRole, config: &Config, image: &ImageRef) -> Profile {
     match role {
-        Role::Workspace => rooms::workspace(config.default_image.clone(), image),
-        Role::Run => rooms::snippets(config.default_image.clone()),
+        SlotRole::Run => rooms::snippets(config.default_image.clone()),
+        _ => rooms::workspace(config.default_image.clone(), image),
     }
 }
 
@@ -152,7 +157,7 @@ async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &Image
     match fetched(cx, (ready, store), image).await {
         Err(failure) if is_default && unreachable(&failure) => {
             cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
-            let profile = stand_in(Role::Workspace, &cx.config, image);
+            let profile = stand_in(SlotRole::Workspace, &cx.config, image);
             let base = profile.image.clone();
             let chosen = chosen(profile);
             let dish =

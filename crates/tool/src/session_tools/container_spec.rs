@@ -10,7 +10,7 @@ use coracle_runtime::{
     ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkRequest, Tmpfs,
     Ulimits,
 };
-use coracle_workspace::{Role, Warning};
+use coracle_workspace::{SlotRole, Warning};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -56,15 +56,15 @@ const RUN_PIDS: u32 = 128;
 const ULIMITS: Ulimits = Ulimits { nofile: Some(4096), core: Some(0) };
 
 impl Plan {
-    pub(super) fn of(role: Role, config: &Config) -> Self {
+    pub(super) fn of(role: SlotRole, config: &Config) -> Self {
         match role {
-            Role::Workspace => Self::workspace(config),
-            Role::Run => Self::run(config),
+            SlotRole::Run => Self::run(config),
+            _ => Self::workspace(config),
         }
     }
 
     /// The same for a person: who works in the person's own directories is the person.
-    pub(super) fn for_person(role: Role, cx: &Context) -> Self {
+    pub(super) fn for_person(role: SlotRole, cx: &Context) -> Self {
         let mut plan = Self::of(role, &cx.config);
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
         if !plan.bound.is_empty() && !person.is_root() {
@@ -153,7 +153,7 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// own listens.
 pub(super) async fn template(
     cx: &Context,
-    role: Role,
+    role: SlotRole,
     sockets: Option<&Path>,
 ) -> Result<(ContainerTemplate, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
@@ -177,11 +177,11 @@ pub(super) async fn template(
         .hint("leave `guest` out of the configuration, and use an image for an architecture of this release"));
     };
     let (mut mounts, volumes, fill) = match role {
-        Role::Workspace => (workspace_mounts::bound(cx)?, Vec::new(), Some(workspace_mounts::fill(cx, plan.user))),
-        Role::Run => (Vec::new(), packages::mounted(cx, &ready).await?.into_iter().collect(), None),
+        SlotRole::Run => (Vec::new(), packages::mounted(cx, &ready).await?.into_iter().collect(), None),
+        _ => (workspace_mounts::bound(cx)?, Vec::new(), Some(workspace_mounts::fill(cx, plan.user))),
     };
     let mut policy = cx.policy()?;
-    if plan.strict && role == Role::Run {
+    if plan.strict && role == SlotRole::Run {
         let code = strict::code(cx)?;
         strict::admit_code(&mut policy, &code);
         mounts.push(code);
@@ -199,7 +199,7 @@ pub(super) async fn template(
         volume_at: ContainerPath::parse(plan.volume_at)?,
         workdir: ContainerPath::parse(plan.workdir)?,
         env: plan.env,
-        volume_size: (role == Role::Workspace).then_some(cx.config.workspace.max_bytes),
+        volume_size: (role == SlotRole::Workspace).then_some(cx.config.workspace.max_bytes),
         fill,
         protected: cx.config.workspace.protected.clone(),
         max_containers_total: cx.config.max_containers_total as usize,
@@ -251,14 +251,14 @@ mod tests {
         let mut other = config.clone();
         other.workspace.memory = coracle_runtime::ByteSize::mib(2048);
         let hash = |role, config: &Config| Plan::of(role, config).hash();
-        assert_eq!(hash(Role::Workspace, &config), hash(Role::Workspace, &config.clone()));
-        assert_ne!(hash(Role::Workspace, &config), hash(Role::Workspace, &other));
-        assert_eq!(hash(Role::Run, &config), hash(Role::Run, &other));
+        assert_eq!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &config.clone()));
+        assert_ne!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &other));
+        assert_eq!(hash(SlotRole::Run, &config), hash(SlotRole::Run, &other));
     }
 
     #[test]
     fn limits_that_the_engine_ignores_and_an_image_that_stands_in_are_told() {
-        let (plan, ready) = (Plan::of(Role::Workspace, &Config::default()), |ignored: &[&str]| Ready {
+        let (plan, ready) = (Plan::of(SlotRole::Workspace, &Config::default()), |ignored: &[&str]| Ready {
             runtime: std::sync::Arc::new(coracle_runtime::FakeRuntime::new()),
             ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
             gpu: false,
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn r06_snippets_get_two_cores_and_half_a_gibibyte() {
-        let limits = Plan::of(Role::Run, &Config::default()).limits;
+        let limits = Plan::of(SlotRole::Run, &Config::default()).limits;
         assert_eq!((limits.cpus, limits.memory.unwrap().0, limits.pids), (Some(2.0), 512 << 20, Some(128)));
     }
 }

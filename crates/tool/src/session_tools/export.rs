@@ -1,17 +1,15 @@
 //! What became of the workspace, for the person: compared, packed, or applied to the host (workspace.md 1.11).
 
-use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
 
-use coracle_lifecycle::{SessionContainers, SlotRole};
+use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
-use coracle_workspace::{ApplyError, ApplyOptions, GuestFs, Role};
+use coracle_workspace::{ApplyError, ApplyOptions, GuestFs, Session, SlotRole};
 use serde_json::{Map, Value, json};
 
-use super::sessions::ContainerSessions;
+use super::provider::Provider;
 use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
 use crate::workspace_mounts::ROOT;
@@ -23,7 +21,7 @@ struct WorkspaceState {
     baseline: Baseline,
     digests: Vec<FileDigest>,
     /// Keeps the container in use.
-    _in_use: Arc<dyn Any + Send + Sync>,
+    _session: Session,
 }
 
 impl WorkspaceState {
@@ -38,11 +36,12 @@ impl WorkspaceState {
                 .detail("name", &cx.call.session)
                 .hint("the first call of a tool makes it; `--session` names another session"));
         }
-        let session = Box::pin(ContainerSessions::new(cx)?.ready(Role::Workspace)).await?;
+        let session =
+            Provider::new(cx)?.sessions()?.ensure(SlotRole::Workspace).await.map_err(|it| Failure::from(*it))?;
         let files = GuestFs::new(session.link.clone(), session.user, ContainerPath::parse(ROOT)?);
         let baseline = slots.baseline(&cx.call.session).map_err(coracle_lifecycle::Error::from)?.unwrap_or_default();
         let digests = coracle_workspace::digests(&files).await.map_err(coracle_lifecycle::Error::from)?;
-        Ok(Self { slots, files, baseline, digests, _in_use: session.in_use })
+        Ok(Self { slots, files, baseline, digests, _session: session })
     }
 
     fn keep(&self, cx: &Context, baseline: &Baseline) -> Result<(), Failure> {

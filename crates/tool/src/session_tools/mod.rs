@@ -4,13 +4,12 @@
 
 mod backoff;
 mod container_spec;
-mod engine_backoff;
 mod export;
 mod maintenance;
 pub mod packages;
 mod prompt;
+mod provider;
 mod session_egress;
-mod sessions;
 mod settings;
 
 pub use self::export::{apply, diff, export};
@@ -18,5 +17,4 @@ pub use self::maintenance::{end, show};
 pub(crate) use self::maintenance::{expire, recover};
 pub use self::prompt::prompt;
 pub(crate) use self::session_egress::is_open;
-pub(crate) use self::sessions::{slot_role, workspace_failure};
 pub use self::settings::{SessionTools, runs_on_host};

@@ -4,7 +4,7 @@ use coracle_images::profile::rooms::{Manager, shared_packages};
 use coracle_images::{Base, Source};
 use coracle_lifecycle::{SharedPackage, SharedPackages, Store};
 use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeAct, VolumeMount, VolumeName};
-use coracle_workspace::Role;
+use coracle_workspace::SlotRole;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -25,14 +25,6 @@ pub(super) async fn mounted(cx: &Context, ready: &Ready) -> Result<Option<Volume
     kept.map(|it| mount(&it.volume, AT, Access::ReadOnly)).transpose()
 }
 
-/// Tells a container that has them from one that has others: that one is replaced. What cannot be read is told where they
-/// are to be mounted.
-pub(super) fn mark(cx: &Context) -> Option<String> {
-    let kept = cx.store().ok()?.shared_packages().ok()?;
-    let volumes: Vec<&str> = kept.iter().map(|it| it.volume.as_str()).collect();
-    (!volumes.is_empty()).then(|| volumes.join(" "))
-}
-
 /// Fetches packages with what they need, beside those that there are: all of them, or nothing changes.
 pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<String, Value>, Failure> {
     let (manager, language) =
@@ -40,7 +32,7 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
     let asked = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
-    let NamedImage { image, reference } = imaged(cx, &ready, Role::Run, &cx.config.run_code.image).await?;
+    let NamedImage { image, reference } = imaged(cx, &ready, SlotRole::Run, &cx.config.run_code.image).await?;
     let reference = ImageRef::parse(reference)?;
     let base = Base { image, reference, source: Source::Local, note: None };
     let before = store.shared_packages_on(&*ready.runtime).await?;

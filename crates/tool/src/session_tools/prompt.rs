@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use coracle_runtime::Baseline;
-use coracle_workspace::Role;
+use coracle_workspace::SlotRole;
 use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, prompt as render_prompt, unavailable};
 use serde_json::{Map, Value, json};
 
 use super::container_spec::Plan;
-use super::engine_backoff;
 use crate::config::{HostMount, MountMode};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -20,7 +19,7 @@ pub async fn prompt(cx: &Context) -> Map<String, Value> {
     let text = match block(cx).await {
         Ok(text) => text,
         Err(failure) => {
-            let failure = engine_backoff::as_engine_failure(failure);
+            let failure = Failure::from(coracle_workspace::engine_unavailable(failure.into_inner()));
             unavailable(&reason(&failure), &sentence(failure.hint.as_deref().unwrap_or_default()))
         }
     };
@@ -31,7 +30,7 @@ async fn block(cx: &Context) -> Result<String, Failure> {
     // Without any engine this gives the best reason.
     cx.runtime().await?;
     ensure_ready(cx).await?;
-    let plan = Plan::for_person(Role::Workspace, cx);
+    let plan = Plan::for_person(SlotRole::Workspace, cx);
     let shell = cx.config.workspace.shell_names.first().map_or("shell_execute", String::as_str);
     let own = cx.clone();
     let mounts = tokio::task::spawn_blocking(move || mounted(&own)).await.map_err(Failure::internal)??;

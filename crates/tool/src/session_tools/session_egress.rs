@@ -11,9 +11,9 @@ use coracle_sandbox::{
     Domain, ProfileName, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions,
     Transport,
 };
-use coracle_workspace::Role;
+use coracle_workspace::SlotRole;
 
-use super::sessions::slot_role;
+use super::container_spec::Plan;
 use crate::config::{Config, Egress, ProxyNetwork};
 use crate::context::Context;
 use crate::egress::{self, HostCertificates};
@@ -36,16 +36,17 @@ impl fmt::Debug for SessionEgress {
 }
 
 impl SessionEgress {
-    /// That of a role's container, whose commands run as `user`; none unless the person wants one.
-    pub(super) async fn of(cx: &Context, role: Role, user: Ids) -> Result<Option<Self>, Failure> {
+    /// The proxy of a role's container; none unless it is configured.
+    pub(super) async fn of(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
         let (network, egress) = asked(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
-        let profile = ProfileName::parse(slot_role(role).as_str())?;
+        let profile = ProfileName::parse(role.as_str())?;
         let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
-        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, slot_role(role)), &key)?;
+        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, role), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
+        let user = Plan::for_person(role, cx).user;
         let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
         let startup = if transport == Transport::Link { startup.by_link(gate.clone()) } else { startup };
@@ -81,7 +82,7 @@ impl SessionEgress {
 }
 
 /// What commands in a container of that role find in their environment to use it.
-pub(super) fn environment(cx: &Context, role: Role, user: Ids) -> Vec<(String, String)> {
+pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(String, String)> {
     let (network, _) = asked(&cx.config, role);
     if network == ProxyNetwork::None {
         return Vec::new();
@@ -92,21 +93,21 @@ pub(super) fn environment(cx: &Context, role: Role, user: Ids) -> Vec<(String, S
 
 /// What a workspace reaches, as the person lists it.
 pub(super) fn names(config: &Config) -> &[String] {
-    match asked(config, Role::Workspace) {
+    match asked(config, SlotRole::Workspace) {
         (ProxyNetwork::None, _) => &[],
         (ProxyNetwork::Proxy, egress) => &egress.allow,
     }
 }
 
 /// Whether containers of that role have a network.
-pub(crate) fn is_open(config: &Config, role: Role) -> bool {
+pub(crate) fn is_open(config: &Config, role: SlotRole) -> bool {
     asked(config, role).0 == ProxyNetwork::Proxy
 }
 
 /// What the person wants for a role.
-fn asked(config: &Config, role: Role) -> (ProxyNetwork, &Egress) {
+fn asked(config: &Config, role: SlotRole) -> (ProxyNetwork, &Egress) {
     match role {
-        Role::Workspace => (config.workspace.network, &config.workspace.egress),
-        Role::Run => (config.run_code.network, &config.run_code.egress),
+        SlotRole::Run => (config.run_code.network, &config.run_code.egress),
+        _ => (config.workspace.network, &config.workspace.egress),
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::host::find_program::find_program_in;
-use coracle_workspace::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings, Workspace};
+use coracle_workspace::{
+    EnvKeys, ManagedSessions, Mode, PathCharset, Preload, RunSettings, SessionSource, Settings, SlotRole, Workspace,
+};
 
-use super::sessions::ContainerSessions;
+use super::provider::Provider;
 use crate::config::{self, EnvKeyCase, TimeoutAction};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,20 +18,22 @@ use crate::host_identity::{search_path, trusted_path};
 #[derive(Clone, Debug)]
 pub struct SessionTools {
     workspace: Workspace,
-    containers: ContainerSessions,
+    sessions: ManagedSessions,
+    provider: Provider,
 }
 
 impl SessionTools {
     pub(crate) fn new(cx: &Context, has_jobs: bool) -> Result<Self, Failure> {
-        let settings = settings(cx, has_jobs);
-        let containers = ContainerSessions::new(cx)?;
-        Ok(Self { workspace: Workspace::new(Arc::new(containers.clone()), settings), containers })
+        let provider = Provider::new(cx)?;
+        let sessions = provider.sessions()?;
+        let workspace = Workspace::new(SessionSource::Managed(sessions.clone()), settings(cx, has_jobs));
+        Ok(Self { workspace, sessions, provider })
     }
 
     /// The place to work in, for one call.
     pub(crate) fn for_call(&self, cx: &Context) -> Workspace {
-        let containers = Arc::new(self.containers.for_call(cx));
-        self.workspace.for_call(cx.call.cancel.clone(), cx.call.progress.live(), containers)
+        let sessions = self.sessions.for_call(Arc::new(self.provider.for_call(cx)));
+        self.workspace.for_call(cx.call.cancel.clone(), cx.call.progress.live()).on(SessionSource::Managed(sessions))
     }
 }
 
@@ -53,7 +57,7 @@ fn settings(cx: &Context, has_jobs: bool) -> Settings {
             max_timeout: Duration::from_millis(run.max_timeout_ms),
             memory: run.memory,
             discard_at_timeout: run.timeout_action == TimeoutAction::Container,
-            has_network: super::session_egress::is_open(&cx.config, coracle_workspace::Role::Run),
+            has_network: super::session_egress::is_open(&cx.config, SlotRole::Run),
         },
     }
 }

@@ -13,7 +13,6 @@ use crate::dispatch::{self, Operation};
 use crate::failure::{self, Failure};
 use crate::process::Process;
 use crate::schema::{self, Arguments};
-use crate::session_tools::workspace_failure;
 
 /// What a tool said: the object for programs, and the text for a model.
 #[derive(Clone, Debug)]
@@ -212,7 +211,7 @@ fn flat(ran: &RunCodeResult) -> Said {
 }
 
 fn flat_refused(failure: &Failure) -> Said {
-    flat(&RunCodeResult::failed(&workspace_failure(failure.clone()), &Mode::Container))
+    flat(&RunCodeResult::failed(failure, &Mode::Container))
 }
 
 fn refused(failure: &Failure) -> Said {

@@ -9,7 +9,7 @@ mod shell_output;
 use std::time::Instant;
 
 use coracle_workspace::{
-    EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, Role, RunCode, Shell, Snapshot, WriteFile,
+    EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, RunCode, Shell, SlotRole, Snapshot, WriteFile,
 };
 use serde_json::{Map, Value};
 
@@ -92,8 +92,8 @@ pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.
 pub fn reaches_out(cx: &Context, entry: &ToolEntry) -> bool {
     match entry.name {
-        RunCode::NAME => is_open(&cx.config, Role::Run) || runs_on_host(cx),
-        <EvaluatePython as coracle_workspace::Tool>::NAME => is_open(&cx.config, Role::Workspace),
-        _ => entry.is_shell() && is_open(&cx.config, Role::Workspace),
+        RunCode::NAME => is_open(&cx.config, SlotRole::Run) || runs_on_host(cx),
+        <EvaluatePython as coracle_workspace::Tool>::NAME => is_open(&cx.config, SlotRole::Workspace),
+        _ => entry.is_shell() && is_open(&cx.config, SlotRole::Workspace),
     }
 }

@@ -2,7 +2,7 @@
 
 use coracle_lifecycle::SlotInfo;
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
-use coracle_workspace::{Role, Workspace};
+use coracle_workspace::{SlotRole, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,7 +11,6 @@ use crate::arg_types::{Name, Size};
 use crate::commands::{Encoding, JobPage};
 use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
-use crate::session_tools::slot_role;
 use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
@@ -65,8 +64,8 @@ impl ShellOutput {
             context: self.context,
             max_matches: self.max_matches,
         };
-        for role in [Role::Workspace, Role::Run] {
-            let Some(link) = workspace.sessions().held(role).await else { continue };
+        for role in [SlotRole::Workspace, SlotRole::Run] {
+            let Some(link) = workspace.sessions().held_link(role).await else { continue };
             shaped(cx, role)?;
             match read(&page, cx, &link).await {
                 Err(failure) if failure.code == Code::JobNotFound => {}
@@ -80,11 +79,11 @@ impl ShellOutput {
 
 /// Under `strict` nothing is said to a container that `standard` made, though one that was not asked for anything since is
 /// still there.
-fn shaped(cx: &Context, role: Role) -> Result<(), Failure> {
+fn shaped(cx: &Context, role: SlotRole) -> Result<(), Failure> {
     if !cx.config.is_strict() {
         return Ok(());
     }
-    let mine = |it: &SlotInfo| it.session == cx.call.session && it.role == slot_role(role) && !it.rootless;
+    let mine = |it: &SlotInfo| it.session == cx.call.session && it.role == role && !it.rootless;
     match cx.session_containers()?.all().map_err(slot_failure)?.into_iter().find(mine) {
         Some(slot) => {
             Err(root_is_inside(slot.session.as_str()).hint("the next command makes another container, with its files"))

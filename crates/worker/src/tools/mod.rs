@@ -2,7 +2,6 @@
 
 mod kept;
 mod output;
-mod place;
 mod tool_output;
 
 use std::pin::Pin;
@@ -11,8 +10,8 @@ use std::time::Duration;
 use coracle_runtime::{ByteSize, ContainerPath, Link};
 use coracle_sandbox::{Code, Failure};
 use coracle_workspace::{
-    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, Settings, Shell, Tool,
-    Workspace, WriteFile, schema, with_notes,
+    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, Session, SessionSource,
+    Settings, Shell, Tool, Workspace, WriteFile, schema, with_notes,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -21,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::kept::Kept;
 use self::output::ShellOutput;
-use self::place::Place;
 pub(crate) use self::tool_output::Said;
 use crate::Worker;
 use crate::llm::Call;
@@ -68,6 +66,9 @@ const LAST: Duration = Duration::from_secs(4);
 /// Directories in which nobody looks for what a command changed.
 const EXCLUDED: [&str; 6] = [".git", "node_modules", "target", ".venv", "__pycache__", ".cache"];
 
+/// The files of the two versions of cgroups that have the memory limit of the container.
+const MEMORY_LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
 /// The tools of one run.
 #[derive(Debug)]
 pub(crate) struct Tools {
@@ -94,8 +95,8 @@ impl Tools {
         let given =
             all.into_iter().filter(|it| named.is_none_or(|named| named.iter().any(|name| name == it))).collect();
         let link = &worker.link;
-        let place = Place::new(link.clone(), cwd.clone(), worker.settings.agent);
-        let workspace = Workspace::new(std::sync::Arc::new(place), settings());
+        let session = Session::own(link.clone(), worker.settings.agent, cwd.clone(), memory_limit());
+        let workspace = Workspace::new(SessionSource::Own(Box::new(session)), settings());
         Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: Kept::default() })
     }
 
@@ -122,7 +123,7 @@ impl Tools {
             };
         }
         let Some(row) = ROWS.iter().find(|it| it.name == call.name) else { return (String::new(), true) };
-        let workspace = self.workspace.for_call(stop.clone(), None, self.workspace.sessions().clone());
+        let workspace = self.workspace.for_call(stop.clone(), None);
         let ended_late = async {
             stop.cancelled().await;
             tokio::time::sleep(LAST).await;
@@ -133,6 +134,12 @@ impl Tools {
         };
         (self.kept.shortened(text), is_error)
     }
+}
+
+/// How much memory the processes of the container may use together.
+fn memory_limit() -> ByteSize {
+    let limits = MEMORY_LIMITS.iter().filter_map(|it| std::fs::read_to_string(it).ok()?.trim().parse().ok());
+    ByteSize(limits.min().unwrap_or(0))
 }
 
 fn settings() -> Settings {

@@ -9,8 +9,8 @@ use super::write::MAX_CONTENT;
 use super::{NotFoundContext, Written, failure, unexpected};
 use crate::paths::Path;
 use crate::plural::plural;
-use crate::response::Result;
-use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
+use crate::response::{Result, fail};
+use crate::{Alias, Code, Effect, Response, Tool, Workspace};
 
 /// Replace a text in a file of the workspace that was read before. `old_string` has to be there exactly once, unless
 /// `replace_all`.
@@ -48,10 +48,10 @@ impl EditFile {
     async fn edit(self, workspace: &Workspace) -> Result<Response<Written>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         if self.old_string.is_empty() {
-            return Failure::boxed(Code::OldStringEmpty, "old_string must not be empty.");
+            return fail(Code::OldStringEmpty, "old_string must not be empty.");
         }
         if self.old_string.len().max(self.new_string.len()) > MAX_CONTENT {
-            return Failure::boxed(Code::ContentTooLarge, "Replacement strings must be 32MB or fewer.");
+            return fail(Code::ContentTooLarge, "Replacement strings must be 32MB or fewer.");
         }
         let act = WorkspaceOp::Edit {
             path: path.as_str().to_owned(),

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
-use crate::response::Result;
-use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
+use crate::response::{Result, fail};
+use crate::{Alias, Code, Effect, Response, Tool, Workspace};
 
 /// Read a file of the workspace: numbered lines of a text, or with `encoding="base64"` its bytes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -140,12 +140,12 @@ impl ReadFile {
 
     fn range(&self) -> Result<(u64, Option<u64>)> {
         let Ok(offset) = u64::try_from(self.offset.unwrap_or(0)) else {
-            return Failure::boxed(Code::InvalidRange, "offset must be non-negative.");
+            return fail(Code::InvalidRange, "offset must be non-negative.");
         };
         match self.limit {
             None => Ok((offset, None)),
             Some(limit) if limit > 0 => Ok((offset, Some(limit.unsigned_abs()))),
-            Some(_) => Failure::boxed(Code::InvalidRange, "limit must be a positive integer."),
+            Some(_) => fail(Code::InvalidRange, "limit must be a positive integer."),
         }
     }
 }

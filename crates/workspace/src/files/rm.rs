@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
 use crate::plural::plural;
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::{Code, Effect, Failure, Response, Tool, Workspace};
 
 /// Remove a file, a link (not what it leads to) or a directory with all that is in it.
@@ -50,11 +50,11 @@ impl Rm {
     async fn remove(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
         let charset = workspace.settings.path_charset;
         if self.path.trim().is_empty() {
-            return Failure::boxed(Code::PathEmpty, "path must not be empty.");
+            return fail(Code::PathEmpty, "path must not be empty.");
         }
         let path = Path::directory(Some(&self.path), charset)?;
         if path.is_root() {
-            return Failure::boxed(Code::RootRefused, "Cannot delete root directory.");
+            return fail(Code::RootRefused, "Cannot delete root directory.");
         }
         let act =
             WorkspaceOp::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };

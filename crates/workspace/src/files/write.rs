@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::read::Encoding;
 use super::{NotFoundContext, failure, unexpected};
 use crate::paths::Path;
-use crate::response::Result;
-use crate::{Alias, Code, Effect, Failure, Response, Tool, Workspace};
+use crate::response::{Result, fail};
+use crate::{Alias, Code, Effect, Response, Tool, Workspace};
 
 /// Bytes of content and of each text of an edit, at most.
 pub(super) const MAX_CONTENT: usize = 32 << 20;
@@ -125,11 +125,11 @@ impl WriteFile {
             Encoding::Utf8 => self.content.clone().into_bytes(),
             Encoding::Base64 => match STANDARD.decode(self.content.trim()) {
                 Ok(bytes) => bytes,
-                Err(err) => return Failure::boxed(Code::InvalidBase64, format!("content is no base64: {err}.")),
+                Err(err) => return fail(Code::InvalidBase64, format!("content is no base64: {err}.")),
             },
         };
         if content.len() > MAX_CONTENT {
-            return Failure::boxed(Code::ContentTooLarge, "Content exceeds maximum length of 32MB.");
+            return fail(Code::ContentTooLarge, "Content exceeds maximum length of 32MB.");
         }
         Ok(content)
     }

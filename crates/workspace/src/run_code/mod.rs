@@ -16,11 +16,11 @@ use serde::Deserialize;
 pub use self::response::RunCodeResult;
 use self::snippet::{GRACE, Snippet};
 use crate::output::{INLINE, KEEP};
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::shell::check::MAX_STDIN;
 use crate::shell::{Termination, ended, millis};
 use crate::time_limit::{TimeBounds, TimeLimit, given_twice};
-use crate::{Alias, Code, Failure, Language, Mode, Reason, Role, RunSettings, Session, Workspace};
+use crate::{Alias, Code, Failure, Language, Mode, Reason, RunSettings, Session, SlotRole, Workspace};
 
 /// Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints. Files in
 /// `/packages` stay for the session.
@@ -98,22 +98,22 @@ impl RunCode {
         mode(&settings.mode)?;
         let timeout = self.limit(settings);
         let serde_json::Value::String(code) = self.code else {
-            return Failure::boxed(Code::CodeRequired, "Code parameter is required and must be a string");
+            return fail(Code::CodeRequired, "Code parameter is required and must be a string");
         };
         if code.is_empty() {
-            return Failure::boxed(Code::CodeRequired, "Code parameter is required and must be a string");
+            return fail(Code::CodeRequired, "Code parameter is required and must be a string");
         }
         if code.len() > MAX_CODE {
-            return Failure::boxed(Code::CodeTooLarge, "Code is too large (limit 1 MiB).");
+            return fail(Code::CodeTooLarge, "Code is too large (limit 1 MiB).");
         }
         if self.stdin.as_ref().is_some_and(|it| it.chars().count() > MAX_STDIN) {
-            return Failure::boxed(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
+            return fail(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
         }
         let word = self.language.as_deref().unwrap_or("typescript");
         let Some(language) = Language::parse(word) else {
             let message =
                 format!("No language `{}`; there are typescript, javascript, python and bash.", word.escape_debug());
-            return Failure::boxed(Code::LanguageUnknown, message);
+            return fail(Code::LanguageUnknown, message);
         };
         if let Mode::Preload(preload) = &settings.mode {
             preload.check(language)?;
@@ -125,11 +125,11 @@ impl RunCode {
 fn mode(mode: &Mode) -> Result<()> {
     match mode {
         Mode::Container | Mode::Preload(_) => Ok(()),
-        Mode::Unavailable => Failure::boxed(
+        Mode::Unavailable => fail(
             Code::ExecutionModeUnavailable,
             "EXECUTION_MODE is `preload`, and no `run_code.preload` is configured; use `container`.",
         ),
-        Mode::Invalid(word) => Failure::boxed(
+        Mode::Invalid(word) => fail(
             Code::ExecutionModeInvalid,
             format!("EXECUTION_MODE is `{}`; it has to be `container` or `preload`.", word.escape_debug()),
         ),
@@ -143,7 +143,7 @@ fn bounds(settings: &RunSettings) -> TimeBounds {
 async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<RunCodeResult> {
     // The file's path is fixed, so snippets run one after another, and none sees another's.
     let _permit = workspace.runs().acquire().await?;
-    let session = workspace.ensure_session(Role::Run).await?;
+    let session = workspace.ensure_session(SlotRole::Run).await?;
     let settings = &workspace.settings.run;
     match &session.code {
         Some(dir) => host_files::put(dir, run_id, &snippet)?,
@@ -162,10 +162,9 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     }
     let ended = ended(&output, left, snippet.timeout, session.memory);
     if ended.termination == Termination::TimedOut && settings.discard_at_timeout {
-        // What could not be taken away is found dead by the next call.
-        let _ = workspace.sessions().discard(Role::Run, Reason::Timeout).await;
+        workspace.sessions().discard(SlotRole::Run, Reason::Timeout).await;
     } else {
-        workspace.sessions().touch(Role::Run).await;
+        workspace.sessions().touch(SlotRole::Run);
     }
     Ok(RunCodeResult::new(ended, Some(&session), snippet.timeout, settings))
 }

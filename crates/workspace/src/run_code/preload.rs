@@ -14,7 +14,7 @@ use coracle_runtime::{Error, ExecLimits, ExecOutput, Input};
 use super::RunCodeResult;
 use super::snippet::{GRACE, Snippet};
 use crate::output::KEEP;
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::shell::ended;
 use crate::{Code, Failure, Language, Preload, Warning, Workspace};
 
@@ -29,7 +29,7 @@ impl Preload {
         let languages: Vec<_> = self.languages.iter().map(|it| it.word()).collect();
         let message =
             format!("`run_code.preload` does not run {}; it has {}.", language.word(), languages.join(" and "));
-        Failure::boxed(Code::LanguageUnavailable, message)
+        fail(Code::LanguageUnavailable, message)
     }
 
     /// News that is part of every result.

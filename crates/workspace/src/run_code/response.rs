@@ -126,7 +126,7 @@ impl RunCodeResult {
     pub fn failed(failure: &Failure, mode: &Mode) -> Self {
         Self {
             error: Some(failure.message.clone()),
-            code: Some(failure.code.clone()),
+            code: Some(failure.code),
             message: Some(failure.message.clone()),
             hint: failure.hint.clone(),
             details: failure.details.clone(),

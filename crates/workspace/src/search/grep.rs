@@ -8,8 +8,8 @@ use super::pattern::{bounds, pattern};
 use crate::files::{NotFoundContext, failure, unexpected};
 use crate::paths::{Path, shown};
 use crate::plural::plural;
-use crate::response::Result;
-use crate::{Code, Effect, Failure, Response, Tool, Workspace};
+use crate::response::{Result, fail};
+use crate::{Code, Effect, Response, Tool, Workspace};
 
 /// Find lines by a regular expression (Rust's syntax), in a directory and all below it or in one file.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -92,7 +92,7 @@ impl Grep {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
         if self.pattern.is_empty() {
-            return Failure::boxed(Code::InvalidPattern, "Pattern must not be empty.");
+            return fail(Code::InvalidPattern, "Pattern must not be empty.");
         }
         let glob =
             self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;

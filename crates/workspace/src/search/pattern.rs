@@ -2,9 +2,9 @@
 
 use coracle_runtime::link::protocol::workspace::SearchLimits;
 
+use crate::Code;
 use crate::paths::PathCharset;
-use crate::response::Result;
-use crate::{Code, Failure};
+use crate::response::{Result, fail};
 
 /// Where a search ends that tells so many results.
 pub(super) fn bounds(most: u32) -> SearchLimits {
@@ -15,13 +15,13 @@ pub(super) fn bounds(most: u32) -> SearchLimits {
 pub(super) fn pattern(text: &str, charset: PathCharset) -> Result<String> {
     let text = text.trim();
     if text.is_empty() {
-        return Failure::boxed(Code::InvalidPattern, "Pattern must not be empty.");
+        return fail(Code::InvalidPattern, "Pattern must not be empty.");
     }
     if text.contains('\0') || (charset == PathCharset::Ascii && !text.is_ascii()) {
-        return Failure::boxed(Code::InvalidPattern, "Pattern must be ASCII text.");
+        return fail(Code::InvalidPattern, "Pattern must be ASCII text.");
     }
     if text.split('/').any(|it| it == "..") {
-        return Failure::boxed(Code::InvalidPattern, "Pattern must not contain '..' segments.");
+        return fail(Code::InvalidPattern, "Pattern must not contain '..' segments.");
     }
     Ok(text.trim_start_matches('/').to_owned())
 }

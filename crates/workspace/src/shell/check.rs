@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::request::Shell;
 use crate::paths::MAX_DEPTH;
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::time_limit::{TimeBounds, given_twice};
-use crate::{Code, EnvKeys, Failure};
+use crate::{Code, EnvKeys};
 
 /// A command that may run.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<Checked> {
 }
 
 fn command(given: &Value) -> Result<Vec<String>> {
-    let invalid = |message: String| Failure::boxed(Code::InvalidCommand, message);
+    let invalid = |message: String| fail(Code::InvalidCommand, message);
     let array = "command must be an array of strings; for a shell line use [\"sh\", \"-c\", \"…\"].";
     let Value::Array(items) = given else { return invalid(array.to_owned()) };
     if items.is_empty() {
@@ -73,7 +73,7 @@ fn command(given: &Value) -> Result<Vec<String>> {
 }
 
 fn cwd(text: &str) -> Result<String> {
-    let invalid = |message: String| Failure::boxed(Code::InvalidCwd, message);
+    let invalid = |message: String| fail(Code::InvalidCwd, message);
     let text = text.trim();
     let relative = match text.strip_prefix('/') {
         None => text,
@@ -97,7 +97,7 @@ fn cwd(text: &str) -> Result<String> {
 }
 
 fn env(given: &BTreeMap<String, String>, keys: EnvKeys) -> Result<BTreeMap<String, String>> {
-    let invalid = |message: String| Failure::boxed(Code::InvalidEnv, message);
+    let invalid = |message: String| fail(Code::InvalidEnv, message);
     if given.len() > MAX_ENV {
         return invalid(format!("env contains too many entries (max {MAX_ENV})."));
     }
@@ -127,10 +127,10 @@ fn is_key(key: &str) -> bool {
 fn stdin(given: Option<&str>) -> Result<Option<String>> {
     let Some(text) = given else { return Ok(None) };
     if text.chars().count() > MAX_STDIN {
-        return Failure::boxed(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
+        return fail(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
     }
     if text.contains('\0') {
-        return Failure::boxed(Code::InvalidStdin, "stdin must not contain NUL.");
+        return fail(Code::InvalidStdin, "stdin must not contain NUL.");
     }
     Ok(Some(text.to_owned()))
 }
@@ -142,7 +142,7 @@ fn timeout(shell: &Shell) -> Result<Duration> {
         (None, None) => Ok(TIME.clamped(TIME.default)),
         (None, Some(given)) => match given.as_f64().filter(|it| it.is_finite()) {
             Some(seconds) => Ok(TIME.clamped(seconds)),
-            None => Failure::boxed(Code::InvalidTimeout, "timeout_seconds must be a real number."),
+            None => fail(Code::InvalidTimeout, "timeout_seconds must be a real number."),
         },
     }
 }

@@ -16,9 +16,9 @@ pub use self::request::Shell;
 pub use self::response::{Changed, ShellResult};
 pub(crate) use self::response::{CommandResult, Termination, ended, millis, rest_text, stream_text};
 use crate::output::{INLINE, KEEP};
-use crate::response::Result;
+use crate::response::{Result, fail};
 use crate::workspace::SCAN;
-use crate::{Alias, Code, Effect, Failure, Response, Role, Session, Tool, Warning, Workspace};
+use crate::{Alias, Code, Effect, Failure, Response, Session, SlotRole, Tool, Warning, Workspace};
 
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ impl Shell {
 
 async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<Response<ShellResult>> {
     let _permit = workspace.calls().acquire().await?;
-    let session = workspace.ensure_session(Role::Workspace).await?;
+    let session = workspace.ensure_session(SlotRole::Workspace).await?;
     let cwd = match checked.cwd.as_str() {
         "" => session.workdir.clone(),
         cwd => directory(workspace, &session, cwd).await?,
@@ -101,7 +101,7 @@ pub(crate) async fn run(workspace: &Workspace, session: &Session, command: Shell
     exec.cancel = workspace.cancel.clone();
     exec.live = workspace.live.clone();
     let output = workspace.exec(session, exec).await?;
-    workspace.sessions().touch(Role::Workspace).await;
+    workspace.sessions().touch(SlotRole::Workspace);
     workspace.scan_disk_usage(session);
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
@@ -125,18 +125,18 @@ pub(crate) fn left_behind(survivors: u32, has_jobs: bool) -> Option<Warning> {
 async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Result<ContainerPath> {
     let act = WorkspaceOp::Stat { path: cwd.to_owned() };
     let found = workspace.act(session, act).await?;
-    let missing = || Failure::boxed(Code::CwdNotFound, "cwd does not exist.");
+    let missing = || fail(Code::CwdNotFound, "cwd does not exist.");
     match found {
         WorkspaceReply::Found(item) => match item.kind {
             EntryKind::Directory => {}
-            _ => return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory."),
+            _ => return fail(Code::CwdNotDirectory, "cwd must reference a directory."),
         },
         WorkspaceReply::Not(trouble) => match trouble.code {
             WorkspaceErrorCode::NotFound => return missing(),
             WorkspaceErrorCode::NotDirectory => {
-                return Failure::boxed(Code::CwdNotDirectory, "cwd must reference a directory.");
+                return fail(Code::CwdNotDirectory, "cwd must reference a directory.");
             }
-            _ => return Failure::boxed(Code::PathEscape, format!("Path escapes the workspace: {cwd}.")),
+            _ => return fail(Code::PathEscape, format!("Path escapes the workspace: {cwd}.")),
         },
         other => return Err(Box::new(crate::files::unexpected(&other))),
     }

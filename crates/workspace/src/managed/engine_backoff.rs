@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::failure::{Code, Failure};
+use crate::response::Result;
+use crate::{Code, Failure};
 
 /// The pause between two checks.
 const REST: Duration = Duration::from_secs(5);
@@ -16,38 +17,37 @@ const REST: Duration = Duration::from_secs(5);
 pub(super) struct EngineBackoff(Mutex<Option<(Instant, Failure)>>);
 
 impl EngineBackoff {
-    /// Whether an engine may be asked for.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Fails while the pause lasts.
+    pub(super) fn check(&self) -> Result<()> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((until, failure)) = &*last else { return Ok(()) };
         match until.checked_duration_since(Instant::now()) {
             Some(left) if !left.is_zero() => {
                 let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
-                Err(failure.clone().detail("retry_after_ms", ms))
+                Err(failure.clone().detail("retry_after_ms", ms).into())
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes a note of a failure that is the engine's, and tells it as the tools do.
-    pub(super) fn note(&self, failure: Failure) -> Failure {
-        let failure = as_engine_failure(failure);
+    /// Starts the pause if the failure is for want of an engine.
+    pub(super) fn note(&self, failure: Failure) -> Box<Failure> {
+        let failure = engine_unavailable(failure);
         if failure.code == Code::EngineUnavailable {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now() + REST, failure.clone()));
         }
-        failure
+        failure.into()
     }
 }
 
-/// A machine that is not ready because no engine answers has none, as far as the tools go.
-pub(super) fn as_engine_failure(failure: Failure) -> Failure {
+/// The failure of a preflight as the tools report it: without any engine, `engine_unavailable` in place of `not_ready`.
+#[must_use]
+pub fn engine_unavailable(mut failure: Failure) -> Failure {
     let engine = failure.details.get("preflight").map(|it| &it["runtime"]);
-    if failure.code != Code::NotReady || engine != Some(&Value::Null) {
-        return failure;
+    if failure.code == Code::NotReady && engine == Some(&Value::Null) {
+        failure.code = Code::EngineUnavailable;
+        failure.retryable = failure.code.is_retryable();
     }
-    let code = Code::EngineUnavailable;
-    let mut failure = failure.with_code(code);
-    failure.retryable = code.is_retryable();
     failure
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     use super::EngineBackoff;
-    use crate::failure::{Code, Failure};
+    use crate::{Code, Failure};
 
     #[tokio::test(start_paused = true)]
     async fn w42_an_engine_that_is_missing_is_looked_for_every_five_seconds() {

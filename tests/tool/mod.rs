@@ -65,7 +65,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use coracle::{Host, Input, Mouth, Options, Process};
+use coracle::{Frontend, Host, Input, Options, Process};
 use coracle_runtime::Secret;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -142,7 +142,7 @@ impl<'a> Tool<'a> {
             let env = env.iter().map(secret).collect();
             let host = Host { env, execution_mode, ..Host::below(&root.path().canonicalize().unwrap()) };
             let options = Options { config: Some(root.path().join("config.toml")), ..Options::default() };
-            Process::open(host, &options, Mouth::Call).unwrap().with_fake(fake)
+            Process::open(host, &options, Frontend::Call).unwrap().with_fake(fake)
         });
         Self { case, root, env, library, verdict }
     }

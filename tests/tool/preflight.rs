@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle::{Host, Input, Mouth, Options, Process};
+use coracle::{Frontend, Host, Input, Options, Process};
 use coracle_runtime::fake::Verb;
 use coracle_runtime::{EngineKind, FakeRuntime};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn s17_whatever_fails_preflight_only_reads() {
         let fake = FakeRuntime::new();
         let before = files(&root, &state);
         let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
-        let process = Process::open(Host::below(&root), &options, Mouth::Call).unwrap().with_fake(fake.clone());
+        let process = Process::open(Host::below(&root), &options, Frontend::Call).unwrap().with_fake(fake.clone());
         fake.unavailable(ills.silent_engine);
         if ills.no_info {
             fake.fail_next(Verb::Info);
@@ -120,7 +120,7 @@ async fn a_configured_engine_that_is_not_there_is_named() {
     let config = root.join("config.toml");
     std::fs::write(&config, "engine = \"docker\"\nengine_path = \"/nope/docker\"\n").unwrap();
     let options = Options { config: Some(config), ..Options::default() };
-    let process = Process::open(Host::below(&root), &options, Mouth::Call).unwrap();
+    let process = Process::open(Host::below(&root), &options, Frontend::Call).unwrap();
     let call = json!({ "operation": "preflight" }).to_string();
     let answer = Value::from(coracle::answer(coracle::operations::ALL, &process, Input::Text(call.into_bytes())).await);
     assert_eq!(answer["ready"], false, "{answer:#}");

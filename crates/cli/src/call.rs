@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use coracle::dispatch::MAX_BYTES;
-use coracle::{Event, Failure, Host, Input, Mouth, Options, Process, frontend, operations, tool_schema};
+use coracle::{Event, Failure, Frontend, Host, Input, Options, Process, frontend, operations, tool_schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +44,7 @@ pub(crate) fn print_schema() -> ExitCode {
 }
 
 fn open(host: Host, options: &Options) -> Result<Process, Failure> {
-    let process = Process::open(host, options, Mouth::Call)?;
+    let process = Process::open(host, options, Frontend::Call)?;
     let cx = &process.context;
     logging::start(cx);
     signals::cancel_on_signals(cx.call.cancel.clone()).map_err(Failure::internal)?;

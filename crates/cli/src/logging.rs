@@ -1,17 +1,17 @@
 //! What we log, and where to.
 
 use coracle::config::Level;
-use coracle::{Context, Mouth};
+use coracle::{Context, Frontend};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 /// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
 /// command line, where the person sees progress of its own.
 pub(crate) fn start(cx: &Context) {
-    let level = match (cx.config.log.level, cx.call.mouth) {
+    let level = match (cx.config.log.level, cx.call.frontend) {
         (Level::Off, _) => LevelFilter::OFF,
         (Level::Error, _) => LevelFilter::ERROR,
-        (Level::Warn, _) | (Level::Info, Mouth::Cli) => LevelFilter::WARN,
+        (Level::Warn, _) | (Level::Info, Frontend::Cli) => LevelFilter::WARN,
         (Level::Info, _) => LevelFilter::INFO,
         (Level::Debug, _) => LevelFilter::DEBUG,
         (Level::Trace, _) => LevelFilter::TRACE,

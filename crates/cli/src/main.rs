@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::config::{Config, Engine, Toolset};
-use coracle::{Failure, Host, Mouth, Options, Process, operations};
+use coracle::{Failure, Frontend, Host, Options, Process, operations};
 use coracle_mcp::Http;
 use serde_json::Value;
 
@@ -180,7 +180,7 @@ async fn serve(host: Host, options: &Options, http: Option<&Http>) -> Result<(),
     if let Some(http) = http {
         http.check(options)?;
     }
-    let process = Process::open(host, options, Mouth::Mcp)?;
+    let process = Process::open(host, options, Frontend::Mcp)?;
     logging::start(&process.context);
     signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
     coracle_mcp::run(&process, http).await

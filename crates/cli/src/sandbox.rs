@@ -90,7 +90,7 @@ async fn remove_named(sandboxes: Sandboxes<'_>, keys: &[String]) -> Result<Teard
     sandbox::complete(sandbox::teardown(sandboxes, chosen).await)
 }
 
-/// RunRecords until it is told to end.
+/// Runs until it is told to end.
 async fn forward(process: &Process, matches: &ArgMatches) -> Result<Map<String, Value>, Failure> {
     let cx = &process.context;
     let inside = matches.get_one::<u16>("inside").copied().unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use clap::ArgMatches;
-use coracle::target::{Act, shaped, stopped};
+use coracle::target::{Access, shaped, stopped};
 use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
@@ -109,7 +109,7 @@ impl Terminal {
     /// The container, and how a person gets in. Of every session: it is the person who asks.
     async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<String>), Failure> {
         let found = find(cx.engines(), &cx.store()?, handle).await?;
-        shaped(cx, &found.record, Act::Use)?;
+        shaped(cx, &found.record, Access::Use)?;
         if self.as_root && !cx.config.security.allow_root {
             return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
                 .detail("rule", "root.exec")
@@ -137,7 +137,7 @@ mod tests {
     use std::sync::Arc;
 
     use coracle::config::{Config, Preset};
-    use coracle::{Input, Mouth, Process, answer};
+    use coracle::{Frontend, Input, Process, answer};
     use coracle_runtime::FakeRuntime;
     use serde_json::json;
 
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn no_shell_is_opened_under_strict_where_standard_made_root() {
         let dir = tempfile::tempdir().unwrap();
-        let usual = Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap();
+        let usual = Context::open(Host::below(dir.path()), &Options::default(), Frontend::Call).unwrap();
         let usual = usual.with_fake(FakeRuntime::new());
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,

@@ -1,12 +1,12 @@
 //! What a call of the person's begins with.
 
-use coracle::{Failure, Host, Mouth, Options, Process};
+use coracle::{Failure, Frontend, Host, Options, Process};
 
 use super::{logging, signals};
 
 /// A process of the person's, with its log and its signals.
 pub(super) fn open(host: Host, options: &Options) -> Result<Process, Failure> {
-    let process = Process::open(host, options, Mouth::Cli)?;
+    let process = Process::open(host, options, Frontend::Cli)?;
     logging::start(&process.context);
     signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
     Ok(process)

@@ -17,7 +17,7 @@ use super::{exit, startup};
 /// Bytes of a prompt that are read.
 const MAX_PROMPT: u64 = 16 << 20;
 
-/// RunRecords it. Events go to standard output as JSON, one a line; the last one is the result.
+/// Runs it. Events go to standard output as JSON, one a line; the last one is the result.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     match Box::pin(work(matches, host, options)).await {

@@ -118,7 +118,7 @@ impl Entered {
     }
 }
 
-/// RunRecords a program; its exit code becomes ours.
+/// Runs a program; its exit code becomes ours.
 async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
     let process = startup::open_configured(host, options)?;

@@ -190,7 +190,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use coracle::{Host, Mouth, Options, Process};
+    use coracle::{Frontend, Host, Options, Process};
     use coracle_runtime::FakeRuntime;
     use rmcp::transport::streamable_http_server::SessionManager;
     use tokio::time::sleep;
@@ -200,7 +200,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_secs(1);
 
     fn process(dir: &Path) -> Process {
-        let process = Process::open(Host::below(dir), &Options::default(), Mouth::Call).unwrap();
+        let process = Process::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap();
         process.with_fake(FakeRuntime::new())
     }
 

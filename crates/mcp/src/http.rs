@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** nothing of a request but its head is read before the token was seen.
 //! **Invariant:** the server listens on loopback addresses, and answers only requests that mean one: a page in a browser
-//! whose name was turned to this machine is refused.
+//! sessions name was turned to this machine is refused.
 
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use super::clients::Clients;
 use super::message::{Fault, IncomingMessage, MAX_MESSAGE, MessageOutcome};
-use super::server::{Server, Whose};
+use super::server::{Server, SessionSource};
 use super::session::LEAVING;
 use super::token::Token;
 use super::tools::Tools;
@@ -130,7 +130,7 @@ fn unbound(address: SocketAddr, err: &std::io::Error) -> Failure {
 type Protocol = StreamableHttpService<Server, Clients>;
 
 fn protocol(process: &Process, clients: &Clients) -> Protocol {
-    let server = Server::new(Whose::Each(clients.clone()), Arc::new(Tools::of(process)));
+    let server = Server::new(SessionSource::Each(clients.clone()), Arc::new(Tools::of(process)));
     // Hosts are held to loopback by default; origins are not.
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let origins = local.iter().flat_map(|it| [format!("http://{it}:*"), format!("https://{it}:*")]);

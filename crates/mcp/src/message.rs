@@ -104,7 +104,7 @@ impl IncomingMessage {
             _ => FaultKind::NotJson(format!("wrong at line {}, column {}", err.line(), err.column())),
         })?;
         match &message {
-            // A request of the protocol whose parameters do not fit it is read as one that nobody knows.
+            // A request of the protocol sessions parameters do not fit it is read as one that nobody knows.
             ClientJsonRpcMessage::Request(request) => match &request.request {
                 ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
                     Err(FaultKind::WrongParams(custom.method.clone()))

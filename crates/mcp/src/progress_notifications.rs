@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 const OUTPUT_EVERY: Duration = Duration::from_millis(250);
 
 /// Tells what a call reports, in the order of its coming.
-pub(super) struct Teller {
+pub(super) struct ProgressReporter {
     lines: mpsc::UnboundedSender<String>,
     told_output: Option<Instant>,
 }
 
-impl Teller {
+impl ProgressReporter {
     pub(super) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> Self {
         let (lines, mut received) = mpsc::unbounded_channel::<String>();
         tokio::spawn(async move {

@@ -12,13 +12,13 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 
 use super::clients::Clients;
-use super::progress_notifications::Teller;
+use super::progress_notifications::ProgressReporter;
 use super::session::{Held, Session};
-use super::tools::{Called, Tools};
+use super::tools::{ToolCall, Tools};
 
-/// Whose calls they are.
+/// SessionSource calls they are.
 #[derive(Clone, Debug)]
-pub(super) enum Whose {
+pub(super) enum SessionSource {
     /// All are of the one client there is.
     One(Box<Session>),
     /// Of several; each call comes with its session.
@@ -27,19 +27,21 @@ pub(super) enum Whose {
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    whose: Whose,
+    sessions: SessionSource,
     tools: Arc<Tools>,
 }
 
 impl Server {
-    pub(super) fn new(whose: Whose, tools: Arc<Tools>) -> Self {
-        Self { whose, tools }
+    pub(super) fn new(sessions: SessionSource, tools: Arc<Tools>) -> Self {
+        Self { sessions, tools }
     }
 
     fn session(&self, context: &RequestContext<RoleServer>) -> Option<Held> {
-        match &self.whose {
-            Whose::One(session) => Some(session.held()),
-            Whose::Each(clients) => context.extensions.get::<Held>().cloned().or_else(|| clients.of_the_token()),
+        match &self.sessions {
+            SessionSource::One(session) => Some(session.held()),
+            SessionSource::Each(clients) => {
+                context.extensions.get::<Held>().cloned().or_else(|| clients.of_the_token())
+            }
         }
     }
 }
@@ -107,7 +109,7 @@ impl ToolResponse {
 /// One call, withdrawn by the request's own cancel and by the end of the session.
 async fn call(
     process: Process,
-    called: Called,
+    called: ToolCall,
     arguments: Map<String, Value>,
     context: RequestContext<RoleServer>,
 ) -> ToolResponse {
@@ -123,8 +125,8 @@ async fn call(
     let told = match context.meta.get_progress_token() {
         None => drive(&process, called, arguments, None).await,
         Some(token) => {
-            let mut teller = Teller::new(token, context.peer);
-            drive(&process, called, arguments, Some(&mut |event| teller.hear(&event))).await
+            let mut reporter = ProgressReporter::new(token, context.peer);
+            drive(&process, called, arguments, Some(&mut |event| reporter.hear(&event))).await
         }
     };
     withdrawn.abort();
@@ -133,15 +135,15 @@ async fn call(
 
 async fn drive(
     process: &Process,
-    called: Called,
+    called: ToolCall,
     arguments: Map<String, Value>,
     hear: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> ToolResponse {
     match called {
-        Called::Containers => {
+        ToolCall::Containers => {
             ToolResponse::of_containers(frontend::drive(process, Input::Object(arguments), hear).await)
         }
-        Called::Tool(entry) => {
+        ToolCall::Tool(entry) => {
             let said = frontend::drive_tool(process, entry, arguments, hear).await;
             ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }

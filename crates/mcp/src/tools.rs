@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// The tool that is called.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Called {
+pub(super) enum ToolCall {
     /// `containers`, with an operation.
     Containers,
     /// One of the others.
@@ -38,11 +38,11 @@ impl Tools {
         Self { told, has_containers, on_host: coracle::session_tools::runs_on_host(cx), others }
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<Called> {
+    pub(super) fn find(&self, name: &str) -> Option<ToolCall> {
         if self.has_containers && name == CONTAINERS {
-            return Some(Called::Containers);
+            return Some(ToolCall::Containers);
         }
-        self.others.iter().find(|it| it.name == name).copied().map(Called::Tool)
+        self.others.iter().find(|it| it.name == name).copied().map(ToolCall::Tool)
     }
 
     pub(super) fn instructions(&self) -> String {

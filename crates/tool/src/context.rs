@@ -46,7 +46,7 @@ pub struct CallContext {
     /// The session that it belongs to (containers.md 2.10).
     pub session: ContainerName,
     /// The way it came in.
-    pub mouth: Mouth,
+    pub frontend: Frontend,
     /// Fires when the caller withdraws.
     pub cancel: CancellationToken,
     /// Gets news of the call while it runs.
@@ -59,7 +59,7 @@ pub struct CallContext {
 
 /// The way a call came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mouth {
+pub enum Frontend {
     /// `coracle call`.
     Call,
     /// The command line: the person acts.
@@ -68,7 +68,7 @@ pub enum Mouth {
     Mcp,
 }
 
-/// Options that every mouth takes.
+/// Options that every frontend takes.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `--config`
@@ -84,9 +84,9 @@ pub struct Options {
 }
 
 impl CallContext {
-    fn new(session: ContainerName, mouth: Mouth) -> Self {
+    fn new(session: ContainerName, frontend: Frontend) -> Self {
         let (cancel, progress) = (CancellationToken::new(), Progress::none());
-        Self { session, mouth, cancel, progress, consented: None, input: Arc::default() }
+        Self { session, frontend, cancel, progress, consented: None, input: Arc::default() }
     }
 }
 
@@ -95,8 +95,8 @@ impl Context {
     ///
     /// # Errors
     /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`ConfigSource`].
-    pub fn open(host: Host, options: &Options, mouth: Mouth) -> Result<Self, Failure> {
-        let call = CallContext::new(session(&host, options, mouth)?, mouth);
+    pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
+        let call = CallContext::new(session(&host, options, frontend)?, frontend);
         let (mut config, fault) = match Config::load(options.config.as_deref(), &host) {
             Ok(config) => (config, None),
             Err(fault) => (Config::default(), Some(fault)),
@@ -181,22 +181,22 @@ impl Context {
     /// Who reads the answers of this process.
     #[must_use]
     pub(crate) fn reader(&self) -> Reader {
-        match self.call.mouth {
-            Mouth::Cli => Reader::Person(self.settings.file.clone()),
-            Mouth::Call | Mouth::Mcp => Reader::Agent,
+        match self.call.frontend {
+            Frontend::Cli => Reader::Person(self.settings.file.clone()),
+            Frontend::Call | Frontend::Mcp => Reader::Agent,
         }
     }
 
     /// What this session may do to containers of others. The person may do everything.
     #[must_use]
     pub fn cross_session(&self) -> CrossSession {
-        if self.call.mouth == Mouth::Cli { CrossSession::All } else { self.config.security.cross_session }
+        if self.call.frontend == Frontend::Cli { CrossSession::All } else { self.config.security.cross_session }
     }
 
     /// The process whose end is the end of this session. Sessions of the command line end by not being used.
     #[must_use]
     pub fn owner(&self) -> Option<ProcessId> {
-        (self.call.mouth == Mouth::Mcp).then(ProcessId::current)
+        (self.call.frontend == Frontend::Mcp).then(ProcessId::current)
     }
 
     /// The engines of this process.
@@ -291,7 +291,7 @@ impl Context {
     /// A process whose things all lie below one directory, with a fake engine.
     #[cfg(test)]
     pub(crate) fn for_tests(dir: &std::path::Path) -> Self {
-        let context = Self::open(Host::below(dir), &Options::default(), Mouth::Call).unwrap();
+        let context = Self::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap();
         context.with_fake(coracle_runtime::FakeRuntime::new())
     }
 }
@@ -303,11 +303,11 @@ fn anonymous() -> ContainerName {
 }
 
 /// One MCP connection is a session of its own, unless it is named.
-fn session(host: &Host, options: &Options, mouth: Mouth) -> Result<ContainerName, Failure> {
+fn session(host: &Host, options: &Options, frontend: Frontend) -> Result<ContainerName, Failure> {
     let named = options.session.clone().or_else(|| host.session.clone());
-    let name = match (named, mouth) {
+    let name = match (named, frontend) {
         (Some(name), _) => name,
-        (None, Mouth::Mcp) => return Ok(anonymous()),
+        (None, Frontend::Mcp) => return Ok(anonymous()),
         (None, _) => "default".to_owned(),
     };
     ContainerName::parse(&name).map_err(|err| {
@@ -324,7 +324,7 @@ fn session(host: &Host, options: &Options, mouth: Mouth) -> Result<ContainerName
 mod tests {
     use std::path::Path;
 
-    use super::{Context, Mouth, Options, session};
+    use super::{Context, Frontend, Options, session};
     use crate::config::CrossSession;
     use crate::host::Host;
 
@@ -332,18 +332,18 @@ mod tests {
     fn a_session_is_named_by_option_environment_or_connection() {
         let host = Host::below(Path::new("/h"));
         let named = |session: Option<&str>| Options { session: session.map(Into::into), ..Options::default() };
-        assert_eq!(session(&host, &named(None), Mouth::Call).unwrap().as_str(), "default");
-        assert_eq!(session(&host, &named(Some("a")), Mouth::Mcp).unwrap().as_str(), "a");
-        assert!(session(&host, &named(None), Mouth::Mcp).unwrap().as_str().starts_with("mcp-"));
-        assert_eq!(session(&host, &named(Some("../x")), Mouth::Call).unwrap_err().code.word(), "invalid_name");
+        assert_eq!(session(&host, &named(None), Frontend::Call).unwrap().as_str(), "default");
+        assert_eq!(session(&host, &named(Some("a")), Frontend::Mcp).unwrap().as_str(), "a");
+        assert!(session(&host, &named(None), Frontend::Mcp).unwrap().as_str().starts_with("mcp-"));
+        assert_eq!(session(&host, &named(Some("../x")), Frontend::Call).unwrap_err().code.word(), "invalid_name");
         let host = Host { session: Some("env".into()), ..host };
-        assert_eq!(session(&host, &named(None), Mouth::Call).unwrap().as_str(), "env");
+        assert_eq!(session(&host, &named(None), Frontend::Call).unwrap().as_str(), "env");
     }
 
     #[test]
     fn clients_of_one_process_are_told_apart_and_end_with_it() {
         let dir = tempfile::tempdir().unwrap();
-        let cx = Context::open(Host::below(dir.path()), &Options::default(), Mouth::Mcp).unwrap();
+        let cx = Context::open(Host::below(dir.path()), &Options::default(), Frontend::Mcp).unwrap();
         let (one, two) = (cx.for_session(), cx.for_session());
         assert!(one.call.session != two.call.session && one.call.session != cx.call.session);
         one.call.cancel.cancel();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(cx.runtime().await.unwrap().kind().as_str(), "fake");
         assert_eq!(cx.cross_session(), CrossSession::Use);
         let mut person = cx;
-        person.call.mouth = Mouth::Cli;
+        person.call.frontend = Frontend::Cli;
         assert_eq!(person.cross_session(), CrossSession::All);
     }
 }

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::host_identity::trusted_certificates;
-use crate::requested::Wanted;
+use crate::requested::Requested;
 
 /// Where the proxy's sockets are inside.
 const PROXY_AT: &str = "/.coracle/proxy";
@@ -112,7 +112,7 @@ impl HostCertificates {
             return None;
         }
         match trusted_certificates(cx) {
-            Wanted::Yes(found) if !found.is_empty() => Some(Self { found, user }),
+            Requested::Yes(found) if !found.is_empty() => Some(Self { found, user }),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, E
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-pub(crate) use self::preflight_cache::Ready;
+pub(crate) use self::preflight_cache::{Backend, Ready};
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};

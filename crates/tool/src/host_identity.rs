@@ -12,15 +12,15 @@ use coracle_runtime::{PatternSet, Redactor, Secret};
 
 use crate::context::Context;
 use crate::host::Host;
-use crate::requested::Wanted;
+use crate::requested::Requested;
 
 /// What may go into a container: only what was asked for is looked at.
 #[derive(Debug)]
-pub(crate) struct Person {
+pub(crate) struct HostIdentity {
     /// `git config --global --list --includes -z`.
-    pub(crate) git: Wanted<Vec<u8>>,
-    pub(crate) token: Wanted<Secret>,
-    pub(crate) keys: Wanted<SecretFiles>,
+    pub(crate) git: Requested<Vec<u8>>,
+    pub(crate) token: Requested<Secret>,
+    pub(crate) keys: Requested<SecretFiles>,
     /// `~/.ssh/known_hosts`.
     pub(crate) known_hosts: Vec<u8>,
     /// Settings of Amplifier.
@@ -29,23 +29,23 @@ pub(crate) struct Person {
 
 /// What is asked of the person's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    pub(crate) git: &'a Wanted,
-    pub(crate) gh: &'a Wanted,
-    pub(crate) ssh: &'a Wanted,
+pub(crate) struct IdentityRequest<'a> {
+    pub(crate) git: &'a Requested,
+    pub(crate) gh: &'a Requested,
+    pub(crate) ssh: &'a Requested,
     pub(crate) settings: bool,
 }
 
-impl Person {
+impl HostIdentity {
     /// Looks. What is not there is no fault.
-    pub(crate) async fn look(cx: &Context, asked: Asked<'_>) -> Self {
+    pub(crate) async fn read(cx: &Context, asked: IdentityRequest<'_>) -> Self {
         let (git, token) = tokio::join!(git(cx, asked.git), token(cx, asked.gh));
         let ssh = cx.host.home.join(".ssh");
         // Patterns were tried when the configuration was read; one that fails all the same names nothing.
         let patterns = PatternSet::new(&cx.config.auto_passthrough.ssh_keys).unwrap_or_default();
         let keys = match asked.ssh {
-            Wanted::No(why) => Wanted::No(why.clone()),
-            Wanted::Yes(()) => Wanted::Yes(ssh::read(&ssh, &patterns)),
+            Requested::No(why) => Requested::No(why.clone()),
+            Requested::Yes(()) => Requested::Yes(ssh::read(&ssh, &patterns)),
         };
         let settings = match asked.settings {
             true => amplifier::read(&cx.host.home.join(".amplifier")),
@@ -57,38 +57,40 @@ impl Person {
 }
 
 /// The host's own certificate authorities.
-pub(crate) fn certs(cx: &Context, wanted: &Wanted) -> Wanted<ExtraCertificates> {
+pub(crate) fn certs(cx: &Context, wanted: &Requested) -> Requested<ExtraCertificates> {
     match wanted {
-        Wanted::No(why) => Wanted::No(why.clone()),
-        Wanted::Yes(()) => Wanted::Yes(ExtraCertificates::read(Path::new("/"), &cx.config.auto_passthrough.ca_files)),
+        Requested::No(why) => Requested::No(why.clone()),
+        Requested::Yes(()) => {
+            Requested::Yes(ExtraCertificates::read(Path::new("/"), &cx.config.auto_passthrough.ca_files))
+        }
     }
 }
 
 /// The same for an image that is made for nobody in particular.
-pub(crate) fn trusted_certificates(cx: &Context) -> Wanted<ExtraCertificates> {
-    certs(cx, &Wanted::Yes(()))
+pub(crate) fn trusted_certificates(cx: &Context) -> Requested<ExtraCertificates> {
+    certs(cx, &Requested::Yes(()))
 }
 
-async fn git(cx: &Context, wanted: &Wanted) -> Wanted<Vec<u8>> {
-    if let Wanted::No(why) = wanted {
-        return Wanted::No(why.clone());
+async fn git(cx: &Context, wanted: &Requested) -> Requested<Vec<u8>> {
+    if let Requested::No(why) = wanted {
+        return Requested::No(why.clone());
     }
     match Git::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await {
-        Ok(config) => Wanted::Yes(config),
-        Err(why) => Wanted::No(why.to_string()),
+        Ok(config) => Requested::Yes(config),
+        Err(why) => Requested::No(why.to_string()),
     }
 }
 
-async fn token(cx: &Context, wanted: &Wanted) -> Wanted<Secret> {
-    if let Wanted::No(why) = wanted {
-        return Wanted::No(why.clone());
+async fn token(cx: &Context, wanted: &Requested) -> Requested<Secret> {
+    if let Requested::No(why) = wanted {
+        return Requested::No(why.clone());
     }
     let Ok(program) = find_program_in("gh", &trusted_path(cx)) else {
-        return Wanted::No("the host has no `gh`".into());
+        return Requested::No("the host has no `gh`".into());
     };
     match gh_token(&program, &cx.config.auto_passthrough.gh_host, &cx.host.env).await {
-        Ok(token) => Wanted::Yes(token),
-        Err(why) => Wanted::No(why.to_string()),
+        Ok(token) => Requested::Yes(token),
+        Err(why) => Requested::No(why.to_string()),
     }
 }
 

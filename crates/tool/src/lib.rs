@@ -58,7 +58,7 @@ pub mod warning;
 mod workspace_mounts;
 
 pub use arg_types::{Script, Seconds};
-pub use context::{CallContext, ConfigSource, Context, Mouth, Options};
+pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
 pub use create::step_block;
 pub use dispatch::{Audience, CallResponse, Entry, Input, Operation, answer, reply, tool_schema};
 pub use engines::{Choice, Engines};

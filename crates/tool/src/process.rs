@@ -9,7 +9,7 @@ use coracle_sandbox::SandboxRegistry;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Toolset;
-use crate::context::{Context, Mouth, Options};
+use crate::context::{Context, Frontend, Options};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::host_identity::secrets_of;
@@ -37,8 +37,8 @@ impl Process {
     ///
     /// # Errors
     /// Those of [`Context::open`].
-    pub fn open(host: Host, options: &Options, mouth: Mouth) -> Result<Self, Failure> {
-        let context = Context::open(host, options, mouth)?;
+    pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
+        let context = Context::open(host, options, frontend)?;
         let toolsets = options.toolsets.as_ref().unwrap_or(&context.config.workspace.toolsets).as_slice().into();
         Ok(Self { toolsets, ..Self::of(context) })
     }

@@ -123,11 +123,18 @@ pub(crate) fn clean_text(redactor: &Redactor, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&clean(redactor, bytes)).into_owned()
 }
 
+/// One stream of a job's output.
+#[derive(Clone, Copy)]
+pub(crate) struct JobStream<'a> {
+    pub(crate) job: &'a JobId,
+    pub(crate) part: StreamSelector,
+}
+
 /// A page of what a job printed. What stands around it is looked at too: a value may begin or end there.
 pub(crate) async fn page(
     redactor: &Redactor,
     link: &Link,
-    (job, part): (&JobId, StreamSelector),
+    JobStream { job, part }: JobStream<'_>,
     mut page: Page,
 ) -> Result<Page, Failure> {
     let margin = (redactor.longest().saturating_sub(1) as u64).min(MAX_PAGE);

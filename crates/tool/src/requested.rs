@@ -2,7 +2,7 @@
 
 /// A step that is done, or why it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted<T = ()> {
+pub(crate) enum Requested<T = ()> {
     Yes(T),
     No(String),
 }

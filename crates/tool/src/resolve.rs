@@ -34,9 +34,9 @@ pub(crate) use self::fingerprint::asked;
 pub(crate) use self::host_paths::mountable;
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
-pub(crate) use self::profile::{Chosen, Seen, Tried};
+pub(crate) use self::profile::{RepoScan, ResolvedProfile, TryRepo};
 pub(crate) use self::provisioning::{Provisioning, Repo};
-pub(crate) use self::stack::{NewStack, StackAsk};
+pub(crate) use self::stack::{NewStack, StackRequest};
 
 /// A `create` with nothing left to decide. After it no `Option` means "default".
 #[derive(Debug)]
@@ -56,18 +56,18 @@ pub(crate) struct Request {
     pub(crate) copied: bool,
     /// Where commands run was said, so nothing that is tried changes it.
     pub(crate) workdir_given: bool,
-    pub(crate) chosen: Chosen,
+    pub(crate) chosen: ResolvedProfile,
     /// The program that it runs.
-    pub(crate) main: Option<MainAsk>,
+    pub(crate) main: Option<MainRequest>,
     /// `env` of the call.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) provisioning: Provisioning,
-    pub(crate) stack: StackAsk,
+    pub(crate) stack: StackRequest,
 }
 
 /// The program that a container runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MainAsk {
+pub(crate) enum MainRequest {
     /// What its image starts, as the image's user.
     Image,
     /// These words, as the exec user.
@@ -76,7 +76,7 @@ pub(crate) enum MainAsk {
 
 /// As far as what is decided depends on it.
 #[derive(Clone, Debug)]
-pub(crate) struct OriginSeen {
+pub(crate) struct SourceFacts {
     pub(crate) made_from: MadeFrom,
     pub(crate) reference: ImageRef,
     pub(crate) purpose: Option<Purpose>,
@@ -86,23 +86,23 @@ pub(crate) struct OriginSeen {
 
 /// What a container is made from, as far as it is known when everything else is decided.
 #[derive(Debug)]
-pub(crate) enum Basis {
+pub(crate) enum CreateFrom {
     /// An image; and what is known of a repository that is tried.
-    Image(Option<Seen>),
+    Image(Option<RepoScan>),
     /// A snapshot.
-    Origin(OriginSeen),
+    Source(SourceFacts),
     /// A snapshot that nobody has looked for yet: what is decided is only looked through for faults.
     Unknown,
 }
 
-impl Basis {
-    fn origin(&self) -> Option<&OriginSeen> {
-        if let Self::Origin(origin) = self { Some(origin) } else { None }
+impl CreateFrom {
+    fn origin(&self) -> Option<&SourceFacts> {
+        if let Self::Source(origin) = self { Some(origin) } else { None }
     }
 }
 
 /// Decides everything.
-pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Request, Failure> {
+pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request, Failure> {
     let config = &cx.config;
     if config.is_strict() {
         strict::check(args, config)?;
@@ -115,7 +115,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let chosen = profile::choose(args, basis, cx)?;
     // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
-    let Mounted { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, (&workdir, mounted), cx)?;
+    let Mounted { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -128,7 +128,7 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
-    protected::files(&provisioning.files, (&mounts, &workdir), &config.workspace.protected)?;
+    protected::files(&provisioning.files, &mounts, &workdir, &config.workspace.protected)?;
     let spec = CreateSpec {
         mounts,
         ports: ports(args)?,
@@ -151,8 +151,8 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
         asked: crate::resolve::asked(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: stack.project().cloned(),
-        compose_joined: matches!(stack, StackAsk::Join(_)),
-        compose_file: if let StackAsk::Make(it) = &stack { it.file.clone() } else { None },
+        compose_joined: matches!(stack, StackRequest::Join(_)),
+        compose_file: if let StackRequest::Make(it) = &stack { it.file.clone() } else { None },
         snapshot: origin.map(|it| it.made_from),
         owner: cx.owner(),
         protected: config.workspace.protected.clone(),
@@ -177,11 +177,11 @@ pub(crate) fn create(args: &Create, basis: Basis, cx: &Context) -> Result<Reques
     })
 }
 
-fn main_program(args: &Create) -> Result<Option<MainAsk>, Failure> {
+fn main_program(args: &Create) -> Result<Option<MainRequest>, Failure> {
     match args.main.as_ref().map(|it| &it.0) {
         None => Ok(None),
-        Some(Command::Argv(words)) => Ok(Some(MainAsk::Words(words.clone()))),
-        Some(Command::Shell(text)) if text == "image" => Ok(Some(MainAsk::Image)),
+        Some(Command::Argv(words)) => Ok(Some(MainRequest::Words(words.clone()))),
+        Some(Command::Shell(text)) if text == "image" => Ok(Some(MainRequest::Image)),
         Some(Command::Shell(_)) => Err(Failure::invalid("main", "`image`, or a list of words")
             .hint("for a script give `/bin/sh`, `-c` and its text")),
     }
@@ -222,7 +222,7 @@ struct Mounted {
 }
 
 /// The working directory and what else was asked for.
-fn mounts(args: &Create, (workdir, by_default): (&ContainerPath, bool), cx: &Context) -> Result<Mounted, Failure> {
+fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<Mounted, Failure> {
     let Mounted { mut mounts, mut copied, mut unmounted, .. } = Mounted::default();
     let asked = args.mount_cwd;
     if asked.unwrap_or(by_default) {

@@ -13,15 +13,15 @@ use coracle_runtime::{Command, ContainerPath, Error, Exec, JobId, Link, Redactor
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::host_identity::{Asked, Person};
-use crate::requested::Wanted;
+use crate::host_identity::{HostIdentity, IdentityRequest};
+use crate::requested::Requested;
 use crate::warning::Warning;
 
 /// What a record keeps: the names of all, the values that are no secrets, and what only the guest has.
 pub(crate) type Kept = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
-pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &Person) -> Result<Kept, Failure> {
+pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &HostIdentity) -> Result<Kept, Failure> {
     let mut remembered = SessionEnvRecord::of(session, sources);
     let keys = session.names().map(|it| it.0.to_owned()).collect();
     let mut plain = std::mem::take(&mut remembered.plain);
@@ -31,7 +31,7 @@ pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &P
     let held = SecretState {
         run: Some(run),
         session: serde_json::to_value(&remembered).map_err(Failure::internal)?,
-        ssh: matches!(&person.keys, Wanted::Yes(keys) if !keys.is_empty()),
+        ssh: matches!(&person.keys, Requested::Yes(keys) if !keys.is_empty()),
         settings: !person.settings.is_empty(),
         missing: Vec::new(),
     };
@@ -99,14 +99,14 @@ fn had_identity(record: &Record) -> bool {
 async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<String>, Failure> {
     let mut remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     remembered.plain = record.env_plain.clone();
-    let wanted = |is: bool| if is { Wanted::Yes(()) } else { Wanted::No(String::new()) };
+    let wanted = |is: bool| if is { Requested::Yes(()) } else { Requested::No(String::new()) };
     let (git, gh, ssh) =
         (wanted(in_memory(record) && had_identity(record)), wanted(remembered.token), wanted(record.held.ssh));
-    let asked = Asked { git: &git, gh: &gh, ssh: &ssh, settings: record.held.settings };
-    let person = Person::look(cx, asked).await;
+    let asked = IdentityRequest { git: &git, gh: &gh, ssh: &ssh, settings: record.held.settings };
+    let person = HostIdentity::read(cx, asked).await;
     let token = match &person.token {
-        Wanted::Yes(token) => Some(token.clone()),
-        Wanted::No(_) => None,
+        Requested::Yes(token) => Some(token.clone()),
+        Requested::No(_) => None,
     };
     let again = remembered.again(&cx.host.env, &rules(cx)?, Sources { token, ..Sources::default() });
     let place = place(cx, record, link)?;
@@ -115,12 +115,12 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
     link.settle(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
     link.set_session(&again.session.variables()).await?;
-    if let Wanted::Yes(printed) = &person.git {
+    if let Requested::Yes(printed) = &person.git {
         let settings = Some(Settings::read(printed, &cx.config.auto_passthrough.git_keys));
         let config = GitConfig { settings, safe: vec![place.workdir.clone()], ..GitConfig::default() };
         git::forward(&place, &config, git::Skipped::NoConfig).await;
     }
-    if let Wanted::Yes(keys) = &person.keys {
+    if let Requested::Yes(keys) = &person.keys {
         ssh::forward(&place, keys, &person.known_hosts).await;
     }
     if record.held.settings {
@@ -173,29 +173,30 @@ pub(crate) struct Live {
 /// Of a container of that record.
 pub(crate) async fn live(cx: &Context, record: &Record) -> Live {
     let remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
-    let no = Wanted::No(String::new());
-    let ssh = if record.held.ssh { Wanted::Yes(()) } else { no.clone() };
-    let person = Person::look(cx, Asked { git: &no, gh: &no, ssh: &ssh, settings: record.held.settings }).await;
+    let no = Requested::No(String::new());
+    let ssh = if record.held.ssh { Requested::Yes(()) } else { no.clone() };
+    let person =
+        HostIdentity::read(cx, IdentityRequest { git: &no, gh: &no, ssh: &ssh, settings: record.held.settings }).await;
     // Their public halves and the configuration may lie anywhere.
     let is_key = |name: &str| name != "config" && !name.ends_with(".pub");
     let keys = match &person.keys {
-        Wanted::Yes(keys) => {
+        Requested::Yes(keys) => {
             keys.files.iter().filter(|it| is_key(&it.0)).flat_map(|it| ssh::key_lines(&it.1)).collect()
         }
-        Wanted::No(_) => Vec::new(),
+        Requested::No(_) => Vec::new(),
     };
     let settings = person.settings.files.iter().flat_map(|it| env::secrets_in(&it.1));
     Live { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
 }
 
 /// Takes out of texts what commands of a container may print and nobody else may read.
-pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &Person) -> Redactor {
+pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));
     let secret = |name: &&String| !env::is_plain(name, "", std::iter::empty());
     let given = env.keys().filter(secret).map(|name| (name.clone(), Secret::from(env[name].clone())));
     let files = match &person.keys {
-        Wanted::Yes(keys) => keys.files.clone(),
-        Wanted::No(_) => Vec::new(),
+        Requested::Yes(keys) => keys.files.clone(),
+        Requested::No(_) => Vec::new(),
     };
     Redactor::new(live.chain(given).chain(files).chain(person.settings.files.clone()).collect())
 }

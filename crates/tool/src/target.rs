@@ -1,4 +1,4 @@
-//! From the `container` of a call to a container that this session may act on.
+//! From the `container` of a call to a container that this session may access on.
 
 use coracle_images::snapshot::Snapshot;
 use coracle_lifecycle::{
@@ -14,31 +14,31 @@ use crate::failure::{Code, Failure};
 use crate::session_env;
 use crate::warning::Warning;
 
-/// What is to be done with it.
+/// What a call does with a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// A look.
-    Look,
-    /// Commands, copies.
+pub enum Access {
+    /// Inspect it.
+    Read,
+    /// Run commands in it, copy.
     Use,
-    /// To make others of it.
-    Keep,
-    /// Its end.
+    /// Create others from it.
+    Snapshot,
+    /// Remove it.
     Destroy,
 }
 
-/// Finds a container of ours that this session may act on.
-pub(crate) async fn reach(cx: &Context, handle: &Handle, act: Act) -> Result<ManagedContainer, Failure> {
+/// Finds a container of ours that this session may access on.
+pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Result<ManagedContainer, Failure> {
     let found = find(cx.engines(), &cx.store()?, handle).await?;
-    allowed(cx, &found.record.session, found.record.name.as_str(), act)?;
-    shaped(cx, &found.record, act)?;
+    allowed(cx, &found.record.session, found.record.name.as_str(), access)?;
+    shaped(cx, &found.record, access)?;
     touched(cx, &found.record);
     Ok(found)
 }
 
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
 pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
-    let found = reach(cx, handle, Act::Use).await?;
+    let found = reach(cx, handle, Access::Use).await?;
     let container = found.present()?;
     if container.running() {
         return Ok((with_user(found).await?, Vec::new()));
@@ -96,7 +96,7 @@ fn root_may_enter(found: &ManagedContainer) -> Result<(), Failure> {
 }
 
 /// A container that commands run in, and how.
-pub(crate) struct Reached {
+pub(crate) struct CommandTarget {
     pub(crate) record: Record,
     pub(crate) inside: ExecTarget,
     /// Who runs commands there, where and with which environment.
@@ -106,21 +106,21 @@ pub(crate) struct Reached {
 
 /// Finds a container for commands and jobs. It is inspected only when its guest is reached neither by a link that is held,
 /// nor by its socket, nor by the engine's exec.
-pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<Reached, Failure> {
+pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<CommandTarget, Failure> {
     if as_root && !cx.config.security.allow_root {
         return Err(crate::failure::root_refused("root.exec", "commands as root are not granted"));
     }
     let store = cx.store()?;
     if let Some((mut record, link)) = enter(cx.engines(), &store, cx.links(), handle).await? {
-        allowed(cx, &record.session, record.name.as_str(), Act::Use)?;
-        shaped(cx, &record, Act::Use)?;
+        allowed(cx, &record.session, record.name.as_str(), Access::Use)?;
+        shaped(cx, &record, Access::Use)?;
         if as_root {
             may_be_root(&record)?;
         }
         touched(cx, &record);
         let warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
         let session = guided_session(&record, as_root)?;
-        return Ok(Reached { inside: ExecTarget::Guest(link), session, record, warnings });
+        return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
     }
     let (mut found, mut warnings) = reach_running(cx, handle).await?;
     if as_root {
@@ -135,7 +135,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         ExecTarget::Guest(_) => guided_session(&found.record, as_root)?,
         ExecTarget::Plain(..) => plain_session(&found, as_root)?,
     };
-    Ok(Reached { inside, session, record: found.record, warnings })
+    Ok(CommandTarget { inside, session, record: found.record, warnings })
 }
 
 /// Whether this session may make containers of a snapshot, see it and remove it: those that it made in any case, others
@@ -162,11 +162,11 @@ fn touched(cx: &Context, record: &Record) {
 }
 
 /// Whether this session may do that to a container of that session.
-pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Result<(), Failure> {
+pub(crate) fn allowed(cx: &Context, session: &str, name: &str, access: Access) -> Result<(), Failure> {
     let may = match cx.cross_session() {
         _ if session == cx.call.session.as_str() => true,
         CrossSession::All => true,
-        CrossSession::Use => matches!(act, Act::Look | Act::Use),
+        CrossSession::Use => matches!(access, Access::Read | Access::Use),
         CrossSession::None => false,
     };
     if may {
@@ -177,9 +177,9 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, act: Act) -> Resu
 
 /// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
 /// can be looked at, and ended.
-pub fn shaped(cx: &Context, record: &Record, act: Act) -> Result<(), Failure> {
+pub fn shaped(cx: &Context, record: &Record, access: Access) -> Result<(), Failure> {
     let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
-    if nobody_is_root || !cx.config.is_strict() || matches!(act, Act::Look | Act::Destroy) {
+    if nobody_is_root || !cx.config.is_strict() || matches!(access, Access::Read | Access::Destroy) {
         return Ok(());
     }
     let hint = "`destroy` ends it, and saves its work; `status` and `list` show it";
@@ -212,7 +212,7 @@ mod tests {
 
     use crate::config::{Config, Preset};
     use crate::process::Process;
-    use crate::{Context, Host, Input, Mouth, Options, answer, operations};
+    use crate::{Context, Frontend, Host, Input, Options, answer, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });
@@ -226,7 +226,7 @@ mod tests {
         let fake = FakeRuntime::new();
         // Each holds no link yet, as a process that makes one call.
         let open = || {
-            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+            Context::open(Host::below(dir.path()), &Options::default(), Frontend::Call).unwrap().with_fake(fake.clone())
         };
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
@@ -251,7 +251,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fake = FakeRuntime::new();
         let open = || {
-            Context::open(Host::below(dir.path()), &Options::default(), Mouth::Call).unwrap().with_fake(fake.clone())
+            Context::open(Host::below(dir.path()), &Options::default(), Frontend::Call).unwrap().with_fake(fake.clone())
         };
         let usual = open();
         let create = json!({

@@ -8,7 +8,7 @@ use tokio::task::{JoinSet, block_in_place};
 use crate::Way;
 use crate::engine::{Container, Engine, spawn};
 use crate::link::{Held, Transport};
-use crate::tool::Mouth;
+use crate::tool::Frontend;
 
 /// One thing to measure.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum Act {
     /// `true` in a container that was just made, with opening the link.
     First,
     /// `true` by a program of its own for each call.
-    OneShot(Mouth),
+    OneShot(Frontend),
     /// A container is made.
     Create,
     /// The container that `Create` made is removed.
@@ -59,8 +59,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { every: 10, repeat: 1, ..case("in-turn", "1,000 × `true` in turn, each", Act::InTurn) },
     Case { every: 10, repeat: 1, ..case("at-once", "1,000 × `true` at once, each", Act::AtOnce) },
     Case { every: 5, repeat: 1, ..case("first", "first `true` after `create`", Act::First) },
-    Case { repeat: 1, ..case("one-shot", "`true` by a process `coracle exec`", Act::OneShot(Mouth::Words)) },
-    Case { repeat: 1, ..case("one-shot-call", "`true` by a process `coracle call`", Act::OneShot(Mouth::Json)) },
+    Case { repeat: 1, ..case("one-shot", "`true` by a process `coracle exec`", Act::OneShot(Frontend::Words)) },
+    Case { repeat: 1, ..case("one-shot-call", "`true` by a process `coracle call`", Act::OneShot(Frontend::Json)) },
     Case { repeat: 1, ..case("create", "make a container", Act::Create) },
     Case { repeat: 1, ..case("destroy", "remove it", Act::Destroy) },
 ];

@@ -22,7 +22,7 @@ use crate::cases;
 use crate::leftovers;
 use crate::link::{self, Held, Transport};
 use crate::memory::Memory;
-use crate::tool::{Mouth, Tool};
+use crate::tool::{Frontend, Tool};
 
 /// An engine, and what is measured on it.
 #[derive(Debug)]
@@ -81,9 +81,9 @@ impl Engine {
     }
 
     /// How long a `coracle` took to run `true`.
-    pub(crate) fn one_shot(&self, mouth: Mouth, transport: Transport) -> Duration {
+    pub(crate) fn one_shot(&self, frontend: Frontend, transport: Transport) -> Duration {
         let [socket, stream] = &self.one_shot;
-        self.guided.one_shot(mouth, if transport == Transport::Socket { socket } else { stream })
+        self.guided.one_shot(frontend, if transport == Transport::Socket { socket } else { stream })
     }
 
     /// Who makes containers with a guest, or without one.

@@ -20,7 +20,7 @@ const NAMESPACE: &str = "coracle-bench-exec";
 
 /// How a call is said.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Mouth {
+pub(crate) enum Frontend {
     /// `coracle exec`.
     Words,
     /// `coracle call`.
@@ -73,12 +73,12 @@ impl Tool {
     }
 
     /// How long a process `coracle` takes to run `true`.
-    pub(crate) fn one_shot(&self, mouth: Mouth, container: &str) -> Duration {
+    pub(crate) fn one_shot(&self, frontend: Frontend, container: &str) -> Duration {
         let call = json!({ "operation": "exec", "container": container, "command": ["true"] });
         let begun = Instant::now();
-        let output = match mouth {
-            Mouth::Words => self.command("exec").args([container, "--", "true"]).output(),
-            Mouth::Json => self.command("call").arg(call.to_string()).output(),
+        let output = match frontend {
+            Frontend::Words => self.command("exec").args([container, "--", "true"]).output(),
+            Frontend::Json => self.command("call").arg(call.to_string()).output(),
         };
         let took = begun.elapsed();
         ended_well(&output.unwrap());

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Host, Input, Mouth, Options, Process};
+use coracle::{Frontend, Host, Input, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -154,7 +154,7 @@ impl Person {
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(self.root.path().join("config.toml")), ..Options::default() };
         let host = Host { env, state_home: self.root.path().join("state"), ..host };
-        Process::open(host, &options, Mouth::Cli).unwrap()
+        Process::open(host, &options, Frontend::Cli).unwrap()
     }
 
     async fn by_server(&self, server: &Process, workflow: &str) -> Duration {

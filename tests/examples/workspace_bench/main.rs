@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Host, Mouth, Options, Process};
+use coracle::{Frontend, Host, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -95,7 +95,7 @@ impl Agent {
         let host = Host::below(&root.path().canonicalize().unwrap());
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
         let options = Options { config: Some(config), ..Options::default() };
-        let process = Process::open(Host { env, ..host }, &options, Mouth::Mcp).unwrap();
+        let process = Process::open(Host { env, ..host }, &options, Frontend::Mcp).unwrap();
         let tree = tempfile::tempdir().unwrap();
         let mut it = Self { engine: engine.to_owned(), process, root, tree, workspace: PathBuf::new() };
         let begun = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use coracle::{Context, Host, Mouth, Options};
+use coracle::{Context, Frontend, Host, Options};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -31,7 +31,7 @@ fn each_configuration_of_the_pages_loads() {
     for block in of("toml") {
         std::fs::write(root.join("config.toml"), &block.text).unwrap();
         let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
-        if let Err(failure) = Context::open(Host::below(&root), &options, Mouth::Cli) {
+        if let Err(failure) = Context::open(Host::below(&root), &options, Frontend::Cli) {
             panic!("{}: {failure:?}", block.at());
         }
     }

@@ -8,7 +8,7 @@ mod archive;
 mod checks;
 mod fixture;
 
-use coracle::{Input, Mouth, Process};
+use coracle::{Frontend, Input, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use serde_json::{Map, Value, json};
@@ -79,7 +79,7 @@ impl Client<'_> {
     /// Creates a container that an MCP session of this process owns.
     async fn create_in_mcp_session(&self) -> Map<String, Value> {
         let mut process = self.session("mcp-1");
-        process.context.call.mouth = Mouth::Mcp;
+        process.context.call.frontend = Frontend::Mcp;
         let call = json!({ "operation": "create", "name": "served", "image": LOCAL_IMAGE, "mount_cwd": false });
         coracle::answer(coracle::operations::ALL, &process, Input::Text(call.to_string().into_bytes())).await
     }

@@ -11,7 +11,7 @@ mod strict;
 mod told;
 mod trust;
 
-use coracle::{Host, Mouth, Options, Process};
+use coracle::{Frontend, Host, Options, Process};
 use coracle_runtime::EngineKind;
 use serde_json::{Map, Value};
 
@@ -78,7 +78,7 @@ impl<'a> Agent<'a> {
                 let host = Host { env, execution_mode, state_home: root.join("state"), ..Host::below(&root) };
                 let config = Some(root.join("config.toml"));
                 let options = Options { config, session: Some(session.into()), ..Options::default() };
-                Process::open(host, &options, Mouth::Mcp).unwrap()
+                Process::open(host, &options, Frontend::Mcp).unwrap()
             }
         };
         Self { tool, process }

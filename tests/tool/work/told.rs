@@ -1,6 +1,6 @@
 //! What is told of a session: its event log, and the block for a system prompt (workspace.md 5.2, 5.3).
 
-use coracle::{Context, Host, Mouth, Options, Process};
+use coracle::{Context, Frontend, Host, Options, Process};
 use serde_json::{Map, Value, json};
 
 use super::{Agent, Person, configured, in_session, with_agent};
@@ -142,7 +142,7 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
     std::fs::write(&config, "engine = \"docker\"\nengine_host = \"unix:///nonexistent/docker.sock\"\n").unwrap();
     let host = Host::below(&root.path().canonicalize().unwrap());
     let options = Options { config: Some(config), session: Some("s".into()), ..Options::default() };
-    let process = Process::open(host, &options, Mouth::Mcp).unwrap();
+    let process = Process::open(host, &options, Frontend::Mcp).unwrap();
     let told = prompt(&process.context).await;
     assert!(told.starts_with("Workspace tools are unavailable: ") && told.trim_end().lines().count() == 1, "{told}");
     assert!(!told.contains("nonexistent") && told.trim_end().ends_with('.'), "{told}");

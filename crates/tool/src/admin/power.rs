@@ -13,7 +13,7 @@ use crate::dispatch::{Audience, Operation};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::humanize::count;
-use crate::target::{Act, shaped, start_again};
+use crate::target::{Access, shaped, start_again};
 use crate::warning::Warning;
 
 /// Start a container of yours that has stopped.
@@ -41,7 +41,7 @@ impl Operation for StartContainer {
     async fn run(self, cx: &Context) -> Result<StartContainerResponse, Failure> {
         let store = cx.store()?;
         let found = find(cx.engines(), &store, &self.container).await?;
-        shaped(cx, &found.record, Act::Use)?;
+        shaped(cx, &found.record, Access::Use)?;
         let started = !found.present()?.running();
         let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
         store.touch(&found.record)?;
@@ -178,10 +178,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, Preset};
-    use crate::{Context, Host, Input, Mouth, Options, Process, admin, answer, operations};
+    use crate::{Context, Frontend, Host, Input, Options, Process, admin, answer, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
-        Context::open(Host::below(dir), &Options::default(), Mouth::Cli).unwrap().with_fake(fake.clone())
+        Context::open(Host::below(dir), &Options::default(), Frontend::Cli).unwrap().with_fake(fake.clone())
     }
 
     async fn call(cx: &Context, call: Value) -> Value {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use coracle_lifecycle::audit::AuditLog;
 use serde_json::{Map, Value, json};
 
-use crate::context::{Context, Mouth};
+use crate::context::{Context, Frontend};
 use crate::failure::Failure;
 
 /// An act that has been announced.
@@ -26,14 +26,14 @@ const FINAL: &[&str] = &["destroy", "destroy_all", "destroy_network", "prune", "
 
 /// Announces an act.
 pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
-    let mouth = match cx.call.mouth {
-        Mouth::Call => "call",
-        Mouth::Cli => "cli",
-        Mouth::Mcp => "mcp",
+    let frontend = match cx.call.frontend {
+        Frontend::Call => "call",
+        Frontend::Cli => "cli",
+        Frontend::Mcp => "mcp",
     };
     let fields = json!({
         "session": cx.call.session,
-        "mouth": mouth,
+        "mouth": frontend,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
         "container": args.get("container").or_else(|| args.get("name")).map(entry::value),

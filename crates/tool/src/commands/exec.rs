@@ -17,7 +17,7 @@ use super::job::Encoding;
 use super::stdin;
 use crate::arg_types::{Name, Pairs, Script, Seconds, Size, pairs};
 use crate::config::Config;
-use crate::context::{Context, Mouth};
+use crate::context::{Context, Frontend};
 use crate::dispatch::Operation;
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure};
@@ -25,7 +25,7 @@ use crate::humanize::duration;
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::{no_secret, plain_env};
-use crate::target::{Act, Reached, reach_inside};
+use crate::target::{Access, CommandTarget, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -118,7 +118,8 @@ impl Operation for Exec {
         let env = plain_env(&self.env)?;
         let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
         let as_root = self.as_root.unwrap_or(false);
-        let Reached { record, inside, session, mut warnings } = reach_inside(cx, &self.container, as_root).await?;
+        let CommandTarget { record, inside, session, mut warnings } =
+            reach_inside(cx, &self.container, as_root).await?;
         self.check_plain(&inside, &env)?;
         let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
         let mut exec: RuntimeExec = session.exec(self.command.0.clone());
@@ -185,7 +186,7 @@ pub(crate) async fn lost_with_container(
     if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
         return err;
     }
-    let Ok(found) = crate::target::reach(cx, handle, Act::Use).await else { return err };
+    let Ok(found) = crate::target::reach(cx, handle, Access::Use).await else { return err };
     let Some(id) = &found.record.id else { return err };
     match coracle_runtime::ended(&*found.runtime, id).await {
         Some(NotRunning { status, exit_code, oom_killed, .. }) => {
@@ -252,7 +253,7 @@ impl Exec {
     }
 
     fn max_output(&self, cx: &Context) -> ByteSize {
-        let default = if cx.call.mouth == Mouth::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
+        let default = if cx.call.frontend == Frontend::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
         self.max_output.unwrap_or(default)
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::Context;
 use crate::document::{StyledText, word};
 use crate::failure::{Code, Failure};
-use crate::target::{Reached, reach_inside};
+use crate::target::{CommandTarget, reach_inside};
 use crate::warning::Warning;
 use crate::{redaction, suggest};
 
@@ -26,7 +26,7 @@ pub(super) struct Guided {
 
 /// Finds a container for jobs.
 pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Result<Guided, Failure> {
-    let Reached { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
+    let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
     Ok(Guided { record, link, session, warnings })
 }

@@ -78,7 +78,7 @@ impl JobPage {
         match self.resolve()? {
             Ask::Page(read) => {
                 let encoding = self.encoding.unwrap_or_default();
-                let of = (&self.job_id, self.part());
+                let of = redaction::JobStream { job: &self.job_id, part: self.part() };
                 let read = async { redaction::page(redactor, link, of, coracle_jobs::read(link, read).await?).await };
                 let read = cx.unless_cancelled(read).await?;
                 Ok(page(self, &read, encoding))

@@ -40,7 +40,7 @@ pub(crate) struct JobWait {
     /// Regular expression that a line has to match, at most 1 KiB.
     pattern: Option<String>,
     /// Port inside that has to take connections: a number on the loopback, or `address:port`.
-    port: Option<PortAsk>,
+    port: Option<PortRequest>,
     /// Seconds without output, 0.1 to 600.
     idle: Option<Seconds>,
     /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
@@ -138,9 +138,9 @@ impl JsonSchema for Until {
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-pub(crate) struct PortAsk(pub(crate) Port);
+pub(crate) struct PortRequest(pub(crate) Port);
 
-impl TryFrom<Value> for PortAsk {
+impl TryFrom<Value> for PortRequest {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
@@ -153,7 +153,7 @@ impl TryFrom<Value> for PortAsk {
     }
 }
 
-impl JsonSchema for PortAsk {
+impl JsonSchema for PortRequest {
     fn schema_name() -> Cow<'static, str> {
         "Port".into()
     }

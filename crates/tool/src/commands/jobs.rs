@@ -201,5 +201,8 @@ mod tests {
         4567abcd  web        exited 3   2 h ago  1.5 KiB  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
         89ababcd  web        timed out  2 h ago  1.5 KiB  sleep 9
         ");
+        let none = JobsResponse { jobs: Vec::new(), count: 0, warnings: vec![] };
+        let text = crate::document::rendered(&none, "2026-11-21T12:30:00Z");
+        assert_eq!(text, "no jobs; `coracle exec-background` starts one");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use self::job::Encoding;
 pub use self::job::running;
 pub(crate) use self::job_page::JobPage;
 pub(crate) use self::job_read::JobRead;
-pub(crate) use self::job_wait::{JobWait, PortAsk};
+pub(crate) use self::job_wait::{JobWait, PortRequest};
 pub(crate) use self::jobs::Jobs;
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -11,7 +11,7 @@ use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 use super::provision::{Filling, PATH};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::resolve::MainAsk;
+use crate::resolve::MainRequest;
 use crate::session_env::start_main;
 
 /// A program that did not end by then has started.
@@ -21,9 +21,9 @@ const STARTS_WITHIN: Duration = Duration::from_millis(300);
 const TOLD_LINES: u32 = 20;
 
 /// What the image itself starts may be root's, and then root has to be granted.
-pub(super) fn allowed(cx: &Context, asked: Option<&MainAsk>, image: &Image) -> Result<(), Failure> {
+pub(super) fn allowed(cx: &Context, asked: Option<&MainRequest>, image: &Image) -> Result<(), Failure> {
     let root = || matches!(UserAsk::parse(user_of(image).0), Ok(UserAsk::Ids(ids)) if ids.is_root());
-    if matches!(asked, Some(MainAsk::Image)) && root() {
+    if matches!(asked, Some(MainRequest::Image)) && root() {
         granted(cx)?;
     }
     Ok(())
@@ -59,10 +59,10 @@ impl Filling<'_> {
         started
     }
 
-    async fn started(&self, asked: &MainAsk, making: &mut Creation<'_>) -> Result<Step, Failure> {
+    async fn started(&self, asked: &MainRequest, making: &mut Creation<'_>) -> Result<Step, Failure> {
         let program = match asked {
-            MainAsk::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
-            MainAsk::Words(words) => MainProgram {
+            MainRequest::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
+            MainRequest::Words(words) => MainProgram {
                 words: words.clone(),
                 user: self.place.user,
                 workdir: self.place.workdir.clone(),

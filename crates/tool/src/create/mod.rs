@@ -17,7 +17,7 @@ mod user_content;
 
 use std::time::Instant;
 
-use coracle_lifecycle::{Creation, Store, find_network};
+use coracle_lifecycle::{Creation, find_network};
 use coracle_provision::UserAsk;
 use coracle_runtime::{Capability, CreateSpec, Ids, NetworkRequest, admit};
 use serde::Serialize;
@@ -27,18 +27,19 @@ pub(crate) use self::render::{ServiceState, failed_steps, ports, services};
 use self::response::CreatedContainer;
 pub(crate) use self::response::LimitsAnswer;
 use self::reuse::ReusedContainer;
-use self::source::Had;
-pub(crate) use self::source::Origin;
+pub(crate) use self::source::CreateSource;
+use self::source::ResolvedSource;
+use self::steps::{CreateInput, Creations};
 use crate::commands;
 use crate::context::Context;
 use crate::dispatch::Operation;
-use crate::engines::Ready;
+use crate::engines::Backend;
 use crate::failure::{Failure, root_refused};
 use crate::maintenance::upkeep;
 use crate::requests::Create;
-use crate::resolve::{self, Basis, Request};
+use crate::resolve::{self, CreateFrom, Request};
 use crate::strict;
-use crate::target::{Act, allowed as allowed_to};
+use crate::target::{Access, allowed as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";
@@ -55,20 +56,24 @@ impl Create {
         if cx.config.is_strict() {
             return Err(strict::no_origin());
         }
-        allowed(&resolve::create(self, Basis::Unknown, cx)?, cx)
+        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, cx)
     }
 }
 
 /// Makes a container, from an image or from what takes its place.
-pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) -> Result<CreateResponse, Failure> {
+pub(super) async fn create(
+    args: &Create,
+    origin: Option<CreateSource>,
+    cx: &Context,
+) -> Result<CreateResponse, Failure> {
     let begun = Instant::now();
     if cx.config.is_strict() && origin.is_some() {
         return Err(strict::no_origin());
     }
     // What a repository is for is found out only when all that needs no network is in order.
     let basis = match &origin {
-        Some(origin) => Basis::Origin(origin.seen(cx)?),
-        None => Basis::Image(None),
+        Some(origin) => CreateFrom::Source(origin.seen(cx)?),
+        None => CreateFrom::Image(None),
     };
     let request = resolve::create(args, basis, cx)?;
     allowed(&request, cx)?;
@@ -86,25 +91,28 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
     let request = match &request.chosen.tried {
         None => request,
         Some(tried) => {
-            let seen = cx.unless_cancelled(try_repo::look(cx, tried)).await?;
-            resolve::create(args, Basis::Image(Some(seen)), cx)?
+            let seen = cx.unless_cancelled(try_repo::scan(cx, tried)).await?;
+            resolve::create(args, CreateFrom::Image(Some(seen)), cx)?
         }
     };
     let store = cx.store()?;
-    may_join(cx, (&ready, &store), &request).await?;
-    let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, (&ready, &store), &request))).await?;
+    let backend = Backend { ready: &ready, store: &store };
+    may_join(cx, backend, &request).await?;
+    let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, backend, &request))).await?;
     upkeep(cx).await?;
     let mut making = Creation::begin(&*ready.runtime, &store, request.draft.clone()).await?;
-    let mut bench = None;
-    let made = match had(origin, cx).await {
-        Ok(had) => {
-            let made = steps::make(cx, (&ready, &store), (&mut making, &mut bench), (&request, stack, had.as_ref()));
+    let mut build = None;
+    let made = match resolve_source(origin, cx).await {
+        Ok(source) => {
+            let creations = Creations { container: &mut making, build: &mut build };
+            let input = CreateInput { request: &request, stack, source: source.as_ref() };
+            let made = steps::make(cx, backend, creations, input);
             cx.unless_cancelled(Box::pin(made)).await
         }
         Err(failure) => Err(failure),
     };
-    let left = match bench {
-        Some(bench) => bench.undo().await,
+    let left = match build {
+        Some(build) => build.undo().await,
         None => Vec::new(),
     };
     match made {
@@ -121,19 +129,19 @@ pub(super) async fn create(args: &Create, origin: Option<Origin>, cx: &Context) 
 }
 
 /// A network that was named is one that somebody made to be shared, and of a session that this one may use.
-async fn may_join(cx: &Context, (ready, store): (&Ready, &Store), request: &Request) -> Result<(), Failure> {
+async fn may_join(cx: &Context, Backend { ready, store }: Backend<'_>, request: &Request) -> Result<(), Failure> {
     let NetworkRequest::Named(name) = &request.spec.network else { return Ok(()) };
     match find_network(&*ready.runtime, store, name).await? {
-        Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Act::Use),
+        Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Access::Use),
         // What is not there is told where it is looked for.
         None => Ok(()),
     }
 }
 
 /// Outside of what a cancel gives up: a commit that is broken off may leave its container paused.
-async fn had(origin: Option<Origin>, cx: &Context) -> Result<Option<Had>, Failure> {
+async fn resolve_source(origin: Option<CreateSource>, cx: &Context) -> Result<Option<ResolvedSource>, Failure> {
     match origin {
-        Some(origin) => origin.had(cx).await.map(Some),
+        Some(origin) => origin.resolve(cx).await.map(Some),
         None => Ok(None),
     }
 }

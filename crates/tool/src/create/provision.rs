@@ -12,9 +12,9 @@ use super::report::Reporting;
 use super::try_repo;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::host_identity::Person;
-use crate::image_build::{self, Imaged, Packages};
-use crate::requested::Wanted;
+use crate::host_identity::HostIdentity;
+use crate::image_build::{BuildInPlace, Packages, ResolvedImage};
+use crate::requested::Requested;
 use crate::resolve::Request;
 use crate::session_env;
 
@@ -31,8 +31,8 @@ pub(super) struct PutIn {
 pub(super) struct Filling<'a> {
     pub(super) cx: &'a Context,
     pub(super) request: &'a Request,
-    pub(super) imaged: &'a Imaged,
-    pub(super) person: &'a Person,
+    pub(super) imaged: &'a ResolvedImage,
+    pub(super) person: &'a HostIdentity,
     pub(super) place: StepContext,
     pub(super) found: ManagedContainer,
     pub(super) reporting: &'a mut Reporting,
@@ -45,7 +45,7 @@ impl Filling<'_> {
         let trusted = self.certificates().await;
         self.packages(&trusted).await;
         let (session, given) = self.environment(making, trusted, repo_path.as_ref()).await?;
-        self.identity((&session, &given), repo_path.as_ref()).await;
+        self.identity(&session, &given, repo_path.as_ref()).await;
         self.dotfiles().await?;
         self.repositories(repo_path.as_ref()).await?;
         if let Some(path) = repo_path.as_ref().filter(|_| !self.request.workdir_given) {
@@ -61,8 +61,8 @@ impl Filling<'_> {
 
     async fn certificates(&mut self) -> BTreeMap<String, String> {
         let (step, variables) = match &self.imaged.certs {
-            Wanted::No(why) => (certs::skipped(why), BTreeMap::new()),
-            Wanted::Yes(found) => {
+            Requested::No(why) => (certs::skipped(why), BTreeMap::new()),
+            Requested::Yes(found) => {
                 let trusted = certs::trust(&self.place, found).await;
                 (trusted.step, trusted.variables)
             }
@@ -73,9 +73,10 @@ impl Filling<'_> {
 
     async fn packages(&mut self, env: &BTreeMap<String, String>) {
         let step = match &self.imaged.packages {
-            Packages::Told(step) => step.clone(),
-            Packages::Missing(spoiled) => {
-                image_build::cook_here(self.cx, (self.request, self.imaged, &spoiled.why), &self.place, env).await
+            Packages::Done(step) => step.clone(),
+            Packages::Missing(error) => {
+                let build = BuildInPlace { request: self.request, image: self.imaged, why: &error.why };
+                build.run(self.cx, &self.place, env).await
             }
         };
         self.reporting.add(step).await;
@@ -92,8 +93,8 @@ impl Filling<'_> {
         let mut profile = self.request.chosen.profile.recipe.env.clone();
         profile.extend(repo.map(|it| try_repo::variables(self.request, it)).unwrap_or_default());
         let token = match &self.person.token {
-            Wanted::Yes(token) => Some(token.clone()),
-            Wanted::No(_) => None,
+            Requested::Yes(token) => Some(token.clone()),
+            Requested::No(_) => None,
         };
         let asked = self.request.env.clone();
         let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
@@ -126,29 +127,29 @@ impl Filling<'_> {
     }
 
     /// Files of the person's identity. They touch nothing of each other, so they go in together.
-    async fn identity(&mut self, (session, given): (&Session, &Step), repo: Option<&ContainerPath>) {
+    async fn identity(&mut self, session: &Session, given: &Step, repo: Option<&ContainerPath>) {
         let config = self.git_config(repo);
         let keys = &self.person.keys;
         let hosts = self.known_hosts();
         let git = async {
             match &self.person.git {
-                Wanted::No(why) if config.helper_for.is_none() && config.known_hosts.is_empty() => {
+                Requested::No(why) if config.helper_for.is_none() && config.known_hosts.is_empty() => {
                     Step::skipped("forward_git", why)
                 }
-                Wanted::No(_) => git::forward(&self.place, &config, git::Skipped::NotRequested).await,
-                Wanted::Yes(_) => git::forward(&self.place, &config, git::Skipped::NoConfig).await,
+                Requested::No(_) => git::forward(&self.place, &config, git::Skipped::NotRequested).await,
+                Requested::Yes(_) => git::forward(&self.place, &config, git::Skipped::NoConfig).await,
             }
         };
         let gh = async {
             match &self.person.token {
-                Wanted::No(why) => Step::skipped("forward_gh", why),
-                Wanted::Yes(_) => gh::forwarded(&self.place, session, given).await,
+                Requested::No(why) => Step::skipped("forward_gh", why),
+                Requested::Yes(_) => gh::forwarded(&self.place, session, given).await,
             }
         };
         let ssh = async {
             match keys {
-                Wanted::No(why) => Step::skipped("forward_ssh", why),
-                Wanted::Yes(keys) => ssh::forward(&self.place, keys, &hosts).await,
+                Requested::No(why) => Step::skipped("forward_ssh", why),
+                Requested::Yes(keys) => ssh::forward(&self.place, keys, &hosts).await,
             }
         };
         let (git, gh, ssh) = tokio::join!(git, gh, ssh);
@@ -160,14 +161,14 @@ impl Filling<'_> {
     fn git_config(&self, repo: Option<&ContainerPath>) -> GitConfig {
         let auto = &self.cx.config.auto_passthrough;
         let settings = match &self.person.git {
-            Wanted::Yes(printed) => Some(Settings::read(printed, &auto.git_keys)),
-            Wanted::No(_) => None,
+            Requested::Yes(printed) => Some(Settings::read(printed, &auto.git_keys)),
+            Requested::No(_) => None,
         };
         let clones = self.request.provisioning.repos.iter().filter_map(|it| self.path_of(it).ok());
         let safe = [self.place.workdir.clone()].into_iter().chain(clones).chain(repo.cloned()).collect();
-        let helper_for = matches!(self.person.token, Wanted::Yes(_)).then(|| auto.gh_host.clone());
+        let helper_for = matches!(self.person.token, Requested::Yes(_)).then(|| auto.gh_host.clone());
         // With keys they go where the keys are.
-        let of_keys = matches!(&self.person.keys, Wanted::Yes(keys) if !keys.is_empty());
+        let of_keys = matches!(&self.person.keys, Requested::Yes(keys) if !keys.is_empty());
         let known_hosts = if of_keys { Vec::new() } else { self.known_hosts() };
         GitConfig { settings, safe, helper_for, known_hosts }
     }
@@ -177,8 +178,8 @@ impl Filling<'_> {
         let put_in = &self.request.provisioning;
         let urls = put_in.repos.iter().filter_map(|it| it.from.url());
         let dotfiles = match &put_in.dotfiles {
-            Wanted::Yes(it) => Some(&it.url),
-            Wanted::No(_) => None,
+            Requested::Yes(it) => Some(&it.url),
+            Requested::No(_) => None,
         };
         let hosts = urls.chain(dotfiles).map(|it| it.host().to_owned());
         let hosts: Vec<_> = hosts.chain(self.cx.config.auto_passthrough.known_hosts.iter().cloned()).collect();

@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::provision::PutIn;
 use super::source::Forked;
-use super::stack::Stacked;
+use super::stack::StackUp;
 use crate::commands::connect_command;
 use crate::document::joined;
 use crate::engines::Ready;
 use crate::failure::Failure;
 use crate::humanize::bytes;
-use crate::image_build::{ImageSource, Imaged};
+use crate::image_build::{ImageSource, ResolvedImage};
 use crate::resolve::Request;
 use crate::warning::Warning;
 use crate::warning::to_review;
@@ -94,8 +94,8 @@ impl LimitsAnswer {
 pub(super) struct Made<'a> {
     pub(super) found: ManagedContainer,
     pub(super) request: &'a Request,
-    pub(super) imaged: Imaged,
-    pub(super) stacked: Stacked,
+    pub(super) imaged: ResolvedImage,
+    pub(super) stacked: StackUp,
     pub(super) report: Report,
     pub(super) filled: PutIn,
     /// What lost its set-id bits in directories of the host.

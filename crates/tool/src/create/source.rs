@@ -11,13 +11,13 @@ use coracle_runtime::{ContainerName, SnapshotName};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::host_identity;
-use crate::image_build::{ImageSource, Imaged, Packages};
-use crate::resolve::{OriginSeen, Request};
+use crate::image_build::{ImageSource, Packages, ResolvedImage};
+use crate::resolve::{Request, SourceFacts};
 use crate::snapshot::{Source, Taken, snapshots};
 use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
-pub(crate) enum Origin {
+pub(crate) enum CreateSource {
     /// What was kept before.
     Snapshot(Box<Snapshot>),
     /// A container as it is, by a snapshot of that name.
@@ -25,7 +25,7 @@ pub(crate) enum Origin {
 }
 
 /// A snapshot to make a container from, and what is to be said of it.
-pub(super) struct Had {
+pub(super) struct ResolvedSource {
     pub(super) snapshot: Snapshot,
     pub(super) forked: Option<Forked>,
     pub(super) warnings: Vec<Warning>,
@@ -39,18 +39,18 @@ pub(super) struct Forked {
     pub(super) not_included: Vec<String>,
 }
 
-impl Origin {
+impl CreateSource {
     /// What is known of it now.
-    pub(super) fn seen(&self, cx: &Context) -> Result<OriginSeen, Failure> {
+    pub(super) fn seen(&self, cx: &Context) -> Result<SourceFacts, Failure> {
         Ok(match self {
-            Self::Snapshot(it) => OriginSeen {
+            Self::Snapshot(it) => SourceFacts {
                 made_from: MadeFrom { name: it.name.clone(), own: false },
                 reference: it.reference.clone(),
                 purpose: it.of.purpose.clone(),
                 workdir: it.of.workdir.clone(),
                 mount_cwd: it.of.mount_cwd,
             },
-            Self::Fork(source, name) => OriginSeen {
+            Self::Fork(source, name) => SourceFacts {
                 made_from: MadeFrom { name: name.clone(), own: true },
                 reference: snapshots(cx, &cx.store()?)?.reference(name),
                 purpose: source.record.purpose.as_deref().and_then(|it| Purpose::parse(it).ok()),
@@ -61,36 +61,36 @@ impl Origin {
     }
 
     /// Has the snapshot. Of a fork it is made now, which is not to be abandoned half way.
-    pub(super) async fn had(self, cx: &Context) -> Result<Had, Failure> {
+    pub(super) async fn resolve(self, cx: &Context) -> Result<ResolvedSource, Failure> {
         let begun = Instant::now();
         match self {
-            Self::Snapshot(it) => Ok(Had { snapshot: *it, forked: None, warnings: Vec::new(), begun }),
+            Self::Snapshot(it) => Ok(ResolvedSource { snapshot: *it, forked: None, warnings: Vec::new(), begun }),
             Self::Fork(source, name) => {
                 let taken = source.keep(cx, (name, false)).await?;
                 let Taken { snapshot, not_included, warnings } = taken;
                 let from = source.record.name.clone();
-                Ok(Had { snapshot, forked: Some(Forked { from, not_included }), warnings, begun })
+                Ok(ResolvedSource { snapshot, forked: Some(Forked { from, not_included }), warnings, begun })
             }
         }
     }
 }
 
-impl Had {
+impl ResolvedSource {
     /// The same as the image of a `create`.
-    pub(super) fn imaged(&self, cx: &Context, request: &Request) -> Imaged {
+    pub(super) fn resolve_image(&self, cx: &Context, request: &Request) -> ResolvedImage {
         let it = &self.snapshot;
         let detail = match &self.forked {
             Some(forked) => format!("{}, made of `{}` as it is", it.reference, forked.from),
             None => format!("{} of `{}`, kept {:.0}", it.reference, it.of.container, it.created),
         };
         let probe = "the engine has the image under the id that the container is made from";
-        Imaged {
+        ResolvedImage {
             image: it.image.clone(),
             reference: it.reference.clone(),
             source: ImageSource::Snapshot,
             step: Step::success("image", detail, probe).took(self.begun.elapsed()),
             certs: host_identity::certs(cx, &request.provisioning.certs),
-            packages: Packages::Told(Step::skipped("packages", "a snapshot has what its container had")),
+            packages: Packages::Done(Step::skipped("packages", "a snapshot has what its container had")),
             warnings: self.warnings.clone(),
             recipe: coracle_images::Recipe::default(),
         }

@@ -14,9 +14,9 @@ use coracle_runtime::{
 
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::Backend;
 use crate::failure::{Code, Failure};
-use crate::resolve::{NewStack, Request, StackAsk};
+use crate::resolve::{NewStack, Request, StackRequest};
 use crate::warning::Warning;
 
 /// A stack that may be brought up, or that the container joins.
@@ -28,7 +28,7 @@ pub(super) enum Stack {
 }
 
 /// What became of it.
-pub(super) struct Stacked {
+pub(super) struct StackUp {
     pub(super) step: Step,
     pub(super) services: Option<Vec<Service>>,
     /// The network for the container, in place of the one it asked for.
@@ -39,14 +39,14 @@ pub(super) struct Stacked {
 /// Shows the file to Compose and what that makes of it to the policy. Nothing is made.
 pub(super) async fn prepare(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
+    Backend { ready, store }: Backend<'_>,
     request: &Request,
 ) -> Result<Stack, Failure> {
     let runtime = &*ready.runtime;
     match &request.stack {
-        StackAsk::No => Ok(Stack::None),
-        StackAsk::Join(project) => join(cx, store, project),
-        StackAsk::Make(stack) => {
+        StackRequest::No => Ok(Stack::None),
+        StackRequest::Join(project) => join(cx, store, project),
+        StackRequest::Make(stack) => {
             let source = StackSource {
                 project: stack.project.clone(),
                 content: stack.reading.content().to_owned(),
@@ -54,7 +54,8 @@ pub(super) async fn prepare(
                 env: request.env.clone(),
             };
             let model = runtime.stack_model(&source).await.map_err(unreadable)?;
-            let admitted = admitted(cx, (runtime, store), (stack, &request.env), &model).await?;
+            let admitted =
+                admitted(cx, Backend { ready, store }, ReadStack { stack, env: &request.env, model: &model }).await?;
             for service in admitted.services().iter().filter(|it| it.image.is_none()) {
                 built(cx, &stack.project, &service.service)?;
             }
@@ -98,7 +99,7 @@ fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Fai
     let owner = store.stack_owner(project)?;
     let missing = || Failure::not_found("compose project", project.as_str(), &[]);
     let owner = owner.ok_or_else(missing)?;
-    crate::target::allowed(cx, &owner.session, project.as_str(), crate::target::Act::Use)?;
+    crate::target::allowed(cx, &owner.session, project.as_str(), crate::target::Access::Use)?;
     let network = owner.compose_network.as_deref().ok_or_else(missing)?;
     Ok(Stack::Joined(project.clone(), named(network)?))
 }
@@ -112,15 +113,21 @@ fn named(network: &str) -> Result<NetworkRequest, Failure> {
     name.map(NetworkRequest::Named)
 }
 
-/// The policy's word on the model.
+/// A stack as Compose reads it.
+struct ReadStack<'a> {
+    stack: &'a NewStack,
+    env: &'a BTreeMap<String, String>,
+    model: &'a serde_json::Value,
+}
+
+/// Admits the model by the policy.
 async fn admitted(
     cx: &Context,
-    (runtime, store): (&dyn ContainerRuntime, &Store),
-    (stack, env): (&NewStack, &BTreeMap<String, String>),
-    model: &serde_json::Value,
+    Backend { ready, store }: Backend<'_>,
+    ReadStack { stack, env, model }: ReadStack<'_>,
 ) -> Result<AdmittedStack, Failure> {
     let (config, policy) = (&cx.config, cx.policy()?);
-    let (our_networks, our_volumes) = ours(cx, (runtime, store)).await?;
+    let (our_networks, our_volumes) = ours(cx, Backend { ready, store }).await?;
     let rules = Rules {
         policy: &policy,
         label_namespace: &config.label_namespace,
@@ -128,7 +135,7 @@ async fn admitted(
         allow_build: config.compose.allow_build,
         max_services: config.compose.max_services as usize,
         default_limits: config.default_limits(),
-        root_is_host: !runtime.endpoint().rootless,
+        root_is_host: !ready.runtime.endpoint().rootless,
         protected: &config.workspace.protected,
         env,
         is_free: &|port, protocol| is_free((policy.ports_bind, port).into(), protocol),
@@ -141,8 +148,9 @@ async fn admitted(
 /// What a file may name as there already: of ours, and of sessions that this one may use.
 async fn ours(
     cx: &Context,
-    (runtime, store): (&dyn ContainerRuntime, &Store),
+    Backend { ready, store }: Backend<'_>,
 ) -> Result<(BTreeSet<String>, BTreeSet<String>), Failure> {
+    let runtime = &*ready.runtime;
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let signed = |labels: &BTreeMap<String, String>| {
         let session = labels.get(&store.signer().key("session"));
@@ -186,26 +194,26 @@ async fn unclaimed(runtime: &dyn ContainerRuntime, store: &Store, project: &Proj
 /// Brings it up. From here on the making undoes it.
 pub(super) async fn bring_up(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
+    Backend { ready, store }: Backend<'_>,
     making: &mut Creation<'_>,
     stack: Stack,
-) -> Result<Stacked, Failure> {
+) -> Result<StackUp, Failure> {
     let (admitted, new) = match stack {
         Stack::None => {
             let step = Step::skipped("compose", "no stack was asked for");
-            return Ok(Stacked { step, services: None, network: None, warnings: Vec::new() });
+            return Ok(StackUp { step, services: None, network: None, warnings: Vec::new() });
         }
         Stack::Joined(project, network) => {
             let services = coracle_compose::services(&*ready.runtime, &project).await?;
             making.begin_stack(name_of(&network))?;
             let step = Step::success("compose", format!("joined `{project}`: {}", told(&services)), PROBE);
-            return Ok(Stacked { step, services: Some(services), network: Some(network), warnings: Vec::new() });
+            return Ok(StackUp { step, services: Some(services), network: Some(network), warnings: Vec::new() });
         }
         Stack::Admitted(admitted, new) => (*admitted, new),
     };
     let begun = std::time::Instant::now();
     let images = images(cx, &*ready.runtime, &admitted).await?;
-    let labels = labels((&*ready.runtime, store), (cx.call.session.as_str(), &admitted), &images)?;
+    let labels = labels(Backend { ready, store }, cx.call.session.as_str(), &admitted, &images)?;
     let stack = admitted.labelled(|part, name| labels(part, name));
     let network = stack.default_network().map(|it| named(&it)).transpose()?;
     making.begin_stack(network.as_ref().and_then(name_of))?;
@@ -220,7 +228,7 @@ pub(super) async fn bring_up(
     let step = Step::success("compose", told(&services), PROBE).took(begun.elapsed());
     // Whoever asks for ports of their own is told them in the answer.
     let warnings = if new.namespace { Vec::new() } else { moved(stack.moved_ports(), &services) };
-    Ok(Stacked { step, services: Some(services), network, warnings })
+    Ok(StackUp { step, services: Some(services), network, warnings })
 }
 
 const PROBE: &str = "every service is healthy, runs without a health check, or ended with 0";
@@ -262,11 +270,12 @@ async fn images(
 
 /// What proves each part of the stack ours.
 fn labels<'a>(
-    (runtime, store): (&'a dyn ContainerRuntime, &'a Store),
-    (session, stack): (&'a str, &AdmittedStack),
+    Backend { ready, store }: Backend<'a>,
+    session: &'a str,
+    stack: &AdmittedStack,
     images: &BTreeMap<ImageRef, Image>,
 ) -> Result<impl Fn(LabelledPart, &str) -> BTreeMap<String, String> + use<'a>, Failure> {
-    let mut of_images = BTreeMap::new();
+    let (runtime, mut of_images) = (&*ready.runtime, BTreeMap::new());
     for it in stack.services() {
         let Some(image) = it.image.as_ref().and_then(|it| images.get(it)) else { continue };
         store.trust_labels(runtime.kind(), image)?;

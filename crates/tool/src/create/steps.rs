@@ -1,39 +1,51 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
-use coracle_lifecycle::{Creation, ManagedContainer, Review, Store, guided_session};
+use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
 use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
 use coracle_runtime::link::Link;
-use coracle_runtime::{
-    Access, Container, ContainerName, ContainerRuntime, CreateSpec, ExecTarget, Ids, admit, random_hex,
-};
+use coracle_runtime::{Access, Container, ContainerName, CreateSpec, ExecTarget, Ids, admit, random_hex};
 use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
-use super::no_guest::unguided;
+use super::no_guest::NoGuest;
 use super::provision::Filling;
 use super::report::Reporting;
 use super::response::{CreatedContainer, Made, answer};
-use super::source::Had;
-use super::stack::{self, Stack, Stacked};
+use super::source::ResolvedSource;
+use super::stack::{self, Stack, StackUp};
 use super::{main_program, strict_spec};
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
-use crate::host_identity::{Asked, Person};
-use crate::image_build::{self, Imaged};
+use crate::host_identity::{HostIdentity, IdentityRequest};
+use crate::image_build::{self, ResolvedImage};
 use crate::protected_paths;
-use crate::resolve::{self, MainAsk, Request};
+use crate::resolve::{self, MainRequest, Request};
 use crate::{guest, session_env, workspace_mounts};
+
+/// What is undone if the call fails.
+pub(super) struct Creations<'c, 'a> {
+    pub(super) container: &'c mut Creation<'a>,
+    /// The container that its image is built in.
+    pub(super) build: &'c mut Option<Creation<'a>>,
+}
+
+/// What the container is made from.
+pub(super) struct CreateInput<'a> {
+    pub(super) request: &'a Request,
+    pub(super) stack: Stack,
+    pub(super) source: Option<&'a ResolvedSource>,
+}
 
 /// Makes the container and fills it.
 pub(super) async fn make<'a>(
     cx: &Context,
-    (ready, store): (&'a Ready, &'a Store),
-    (making, bench): (&mut Creation<'_>, &mut Option<Creation<'a>>),
-    (request, stack, had): (&Request, Stack, Option<&Had>),
+    Backend { ready, store }: Backend<'a>,
+    Creations { container: making, build }: Creations<'_, 'a>,
+    CreateInput { request, stack, source }: CreateInput<'_>,
 ) -> Result<CreatedContainer, Failure> {
     let put_in = &request.provisioning;
-    let asked = Asked {
+    let asked = IdentityRequest {
         git: &put_in.git,
         gh: &put_in.gh,
         ssh: &put_in.ssh,
@@ -41,19 +53,19 @@ pub(super) async fn make<'a>(
     };
     // What the host has of the person's is looked at while the image is.
     let image = async {
-        match had {
-            Some(had) => Ok(had.imaged(cx, request)),
-            None => image_build::ensure(cx, (ready, store), bench, request).await,
+        match source {
+            Some(source) => Ok(source.resolve_image(cx, request)),
+            None => image_build::ensure(cx, Backend { ready, store }, build, request).await,
         }
     };
-    let (imaged, person) = tokio::join!(image, Person::look(cx, asked));
+    let (imaged, person) = tokio::join!(image, HostIdentity::read(cx, asked));
     let imaged = if cx.config.is_strict() { Box::pin(strict_spec::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = Reporting::new(cx.call.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
-    let stacked = stack::bring_up(cx, (ready, store), making, stack).await?;
+    let stacked = stack::bring_up(cx, Backend { ready, store }, making, stack).await?;
     reporting.add(stacked.step.clone()).await;
-    let (container, inside) = start(cx, (ready, request), making, (&imaged, &stacked)).await?;
+    let (container, inside) = start(cx, making, StartSpec { ready, request, image: &imaged, stack: &stacked }).await?;
     let bound = request.bound;
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
@@ -84,7 +96,8 @@ pub(super) async fn make<'a>(
             Box::pin(filling.fill(making)).await?
         }
         ExecTarget::Plain(..) => {
-            unguided(cx, request, making, (found(ready, making, &container), &inside, &mut reporting)).await?
+            let (found, inside) = (found(ready, making, &container), &inside);
+            NoGuest { cx, request, found, inside, reporting: &mut reporting }.fill(making).await?
         }
     };
     let swept = match &inside {
@@ -94,7 +107,7 @@ pub(super) async fn make<'a>(
     let report = reporting.end();
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
-    let forked = had.and_then(|it| it.forked.clone());
+    let forked = source.and_then(|it| it.forked.clone());
     let expires_at = crate::removal::expiry(cx, &found.record);
     let created = answer(Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
     making.ready(told, kept(&created)?)?;
@@ -130,7 +143,7 @@ fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
 }
 
 /// Of what is tried the step says what it was taken for, too.
-fn image_step(imaged: &Imaged, request: &Request) -> Step {
+fn image_step(imaged: &ResolvedImage, request: &Request) -> Step {
     let mut step = imaged.step.clone();
     if let Some(seen) = &request.chosen.seen {
         let found = match (&seen.unseen, seen.detected.marker) {
@@ -151,15 +164,24 @@ fn found(ready: &Ready, making: &Creation<'_>, container: &Container) -> Managed
     }
 }
 
-/// Makes and starts it, and meets its guest.
+/// What is started.
+#[derive(Clone, Copy)]
+pub(super) struct StartSpec<'a> {
+    pub(super) ready: &'a Ready,
+    pub(super) request: &'a Request,
+    pub(super) image: &'a ResolvedImage,
+    pub(super) stack: &'a StackUp,
+}
+
+/// Creates and starts the container, and waits for its guest.
 async fn start(
     cx: &Context,
-    (ready, request): (&Ready, &Request),
     making: &mut Creation<'_>,
-    (imaged, stacked): (&Imaged, &Stacked),
+    from: StartSpec<'_>,
 ) -> Result<(Container, ExecTarget), Failure> {
+    let StartSpec { ready, request, image, stack } = from;
     let runtime = &*ready.runtime;
-    let guest = guest::program(cx, runtime, &imaged.image)?;
+    let guest = guest::program(cx, runtime, &image.image)?;
     if guest.is_none() && cx.config.is_strict() {
         return Err(Failure::new(
             Code::Unsupported,
@@ -172,19 +194,19 @@ async fn start(
     if guest.is_none() {
         resolve::no_secret(&request.env, "leave it out: this container has no guest, so it would be seen on the host")?;
     }
-    let exec_user = exec_user(cx, runtime, making, (request, imaged)).await?;
+    let exec_user = exec_user(cx, making, from).await?;
     cx.call.progress.message(format!("making {}", request.draft.name)).await;
-    let network = stacked.network.clone().unwrap_or_else(|| request.spec.network.clone());
-    let image = imaged.reference.clone();
-    let image_health = request.main == Some(MainAsk::Image)
+    let network = stack.network.clone().unwrap_or_else(|| request.spec.network.clone());
+    let reference = image.reference.clone();
+    let image_health = request.main == Some(MainRequest::Image)
         && may_check(cx.config.security.allow_root, runtime.endpoint().rootless, &request.spec);
     let spec = match cx.config.is_strict() {
-        true => Box::pin(strict_spec::spec(cx, runtime, making, (request, &imaged.image))).await?,
+        true => Box::pin(strict_spec::spec(cx, making, from)).await?,
         false => request.spec.clone(),
     };
-    let spec = CreateSpec { exec_user, image, network, image_health, ..spec };
+    let spec = CreateSpec { exec_user, image: reference, network, image_health, ..spec };
     let admitted = admit(spec, &cx.policy()?)?;
-    let container = making.make(admitted, (&imaged.image, imaged.reference.as_str()), guest.as_ref()).await?;
+    let container = making.make(admitted, (&image.image, image.reference.as_str()), guest.as_ref()).await?;
     let inside = match &guest {
         Some(_) => ExecTarget::Guest(making.meet(cx.links(), &container).await?),
         None => ExecTarget::Plain(ready.runtime.clone(), container.id.clone()),
@@ -201,9 +223,8 @@ fn may_check(allow_root: bool, rootless: bool, spec: &CreateSpec) -> bool {
 /// Numbers are taken as they are; a name or a bare uid is looked up in the image's own passwd file.
 async fn exec_user(
     cx: &Context,
-    runtime: &dyn ContainerRuntime,
     making: &mut Creation<'_>,
-    (request, imaged): (&Request, &Imaged),
+    StartSpec { ready, request, image, .. }: StartSpec<'_>,
 ) -> Result<Ids, Failure> {
     if let UserAsk::Ids(ids) = request.user {
         return Ok(ids);
@@ -211,9 +232,9 @@ async fn exec_user(
     let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
     let name = ContainerName::parse(name).map_err(Failure::internal)?;
     let bare = admit(resolve::bare(name, request.spec.image.clone()), &cx.policy()?)?;
-    let peek = making.peek(bare, &imaged.image).await?;
-    let known = accounts(runtime, &peek).await;
-    runtime.remove(&peek).await?;
+    let peek = making.peek(bare, &image.image).await?;
+    let known = accounts(&*ready.runtime, &peek).await;
+    ready.runtime.remove(&peek).await?;
     Ok(known?.resolve(&request.user)?)
 }
 

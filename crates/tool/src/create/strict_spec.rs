@@ -5,16 +5,16 @@ use coracle_lifecycle::Creation;
 use coracle_provision::accounts;
 use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Image, Link, Tmpfs, admit,
-    random_hex,
+    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Link, Tmpfs, admit, random_hex,
 };
 
+use super::steps::StartSpec;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::{Imaged, NamedImage, Packages, Spoiled, owned};
-use crate::requested::Wanted;
-use crate::resolve::{self, Request};
+use crate::image_build::{BuildError, NamedImage, Packages, ResolvedImage, owned};
+use crate::requested::Requested;
+use crate::resolve;
 use crate::strict::{self, TMP, USER, WORKSPACE};
 use crate::warning::Warning;
 
@@ -26,8 +26,8 @@ const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", T
 
 /// The image that was asked for, with a work directory that is the user's. What was to be installed is in it: nobody can
 /// install anything later.
-pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result<Imaged, Failure> {
-    if let Packages::Missing(Spoiled { why, log }) = &imaged.packages {
+pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) -> Result<ResolvedImage, Failure> {
+    if let Packages::Missing(BuildError { why, log }) = &imaged.packages {
         return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
             .detail("log", log)
             .detail("setting", "security.network")
@@ -44,20 +44,15 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: Imaged) -> Result
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
     let mut warnings = imaged.warnings;
     warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
-    let certs = Wanted::No("there is no network that would need them".into());
-    Ok(Imaged { image, step, warnings, certs, ..imaged })
+    let certs = Requested::No("there is no network that would need them".into());
+    Ok(ResolvedImage { image, step, warnings, certs, ..imaged })
 }
 
 /// What was decided, with the volume for its files and the home that its image gives the user.
-pub(super) async fn spec(
-    cx: &Context,
-    runtime: &dyn ContainerRuntime,
-    making: &mut Creation<'_>,
-    (request, image): (&Request, &Image),
-) -> Result<CreateSpec, Failure> {
-    let home = home(cx, runtime, making, (request, image)).await?;
+pub(super) async fn spec(cx: &Context, making: &mut Creation<'_>, from: StartSpec<'_>) -> Result<CreateSpec, Failure> {
+    let home = home(cx, making, from).await?;
     let volume = making.make_volume(ContainerPath::parse(WORKSPACE)?).await?;
-    let mut spec = request.spec.clone();
+    let mut spec = from.request.spec.clone();
     spec.tmpfs.push(Tmpfs { at: home, size: HOME_SIZE, mode: 0o700 });
     spec.volumes.push(volume);
     Ok(spec)
@@ -75,17 +70,16 @@ pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Fail
 /// The image itself says where that is.
 async fn home(
     cx: &Context,
-    runtime: &dyn ContainerRuntime,
     making: &mut Creation<'_>,
-    (request, image): (&Request, &Image),
+    StartSpec { ready, request, image, .. }: StartSpec<'_>,
 ) -> Result<ContainerPath, Failure> {
     let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
     let name = ContainerName::parse(name).map_err(Failure::internal)?;
     let bare = resolve::bare(name, request.spec.image.clone());
     let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
-    let peek = making.peek(admit(bare, &cx.policy()?)?, image).await?;
-    let known = accounts(runtime, &peek).await;
-    runtime.remove(&peek).await?;
+    let peek = making.peek(admit(bare, &cx.policy()?)?, &image.image).await?;
+    let known = accounts(&*ready.runtime, &peek).await;
+    ready.runtime.remove(&peek).await?;
     let known = known?;
     let home = known.home(USER.uid).unwrap_or("/");
     fit(home).ok_or_else(|| {

@@ -12,16 +12,16 @@ use coracle_runtime::{Command, ContainerPath};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{Request, Seen, Tried};
+use crate::resolve::{RepoScan, Request, TryRepo};
 
 /// A top directory with more names is not looked at any further.
 const MAX_NAMES: usize = 10_000;
 
 /// Looks at the top directory of a repository. One that cannot be looked at counts as `general`, and why is told.
-pub(super) async fn look(cx: &Context, tried: &Tried) -> Result<Seen, Failure> {
+pub(super) async fn scan(cx: &Context, tried: &TryRepo) -> Result<RepoScan, Failure> {
     let names = match tried {
-        Tried::Directory(dir) => names(dir).map_err(|err| err.to_string()),
-        Tried::Url(url) => {
+        TryRepo::Directory(dir) => names(dir).map_err(|err| err.to_string()),
+        TryRepo::Url(url) => {
             cx.call.progress.message(format!("looking at {url}")).await;
             let allow_private = cx.config.images.git_allow_private;
             let remote = Remote { url: url.clone(), branch: None, allow_private };
@@ -30,8 +30,8 @@ pub(super) async fn look(cx: &Context, tried: &Tried) -> Result<Seen, Failure> {
         }
     };
     Ok(match names {
-        Ok(names) => Seen { detected: detect(names.iter().map(String::as_str)), unseen: None },
-        Err(why) => Seen { detected: detect([]), unseen: Some(why) },
+        Ok(names) => RepoScan { detected: detect(names.iter().map(String::as_str)), unseen: None },
+        Err(why) => RepoScan { detected: detect([]), unseen: Some(why) },
     })
 }
 
@@ -48,7 +48,7 @@ pub(super) fn variables(request: &Request, repo: &ContainerPath) -> BTreeMap<Str
 
 /// The clone, if what is tried has a URL.
 pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<Repo> {
-    let (Some(Tried::Url(url)), Some(path)) = (&request.chosen.tried, path) else { return None };
+    let (Some(TryRepo::Url(url)), Some(path)) = (&request.chosen.tried, path) else { return None };
     Some(Repo { from: RepoSource::Url(url.clone()), path: path.clone(), branch: None, install: None, as_root: false })
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn copied(
     found: &ManagedContainer,
     path: Option<&ContainerPath>,
 ) -> Option<Item> {
-    let (Some(Tried::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
+    let (Some(TryRepo::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
     let name = dir.file_name().map_or_else(|| "/".into(), |it| it.to_string_lossy().into_owned());
     let done = async {
         let copy = CopyRequest {

@@ -9,7 +9,7 @@ use coracle_runtime::{Command, ContainerPath, ExecTarget};
 use super::provision::Filling;
 use super::{local_repo, try_repo};
 use crate::failure::Failure;
-use crate::requested::Wanted;
+use crate::requested::Requested;
 use crate::requests::Content;
 use crate::resolve::{CloneSource, PathInside, Repo};
 
@@ -17,8 +17,8 @@ impl Filling<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
         let put_in = &self.request.provisioning;
         let step = match &put_in.dotfiles {
-            Wanted::No(why) => Step::skipped("dotfiles", why),
-            Wanted::Yes(asked) => {
+            Requested::No(why) => Step::skipped("dotfiles", why),
+            Requested::Yes(asked) => {
                 self.cx.call.progress.message("setting up the dotfiles").await;
                 let wanted = Dotfiles {
                     url: asked.url.clone(),

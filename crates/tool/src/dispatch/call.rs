@@ -44,7 +44,7 @@ pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResp
 
 async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
     let cx = &process.context;
-    let table: Vec<Entry> = table.iter().filter(|it| it.audience.includes(cx.call.mouth)).copied().collect();
+    let table: Vec<Entry> = table.iter().filter(|it| it.audience.includes(cx.call.frontend)).copied().collect();
     let (entry, prepared, args) = prepare(&table, object)?;
     if !entry.diagnoses {
         cx.configured()?;
@@ -86,7 +86,7 @@ mod tests {
 
     use super::{Input, answer};
     use crate::arg_types::{Name, Script, Seconds};
-    use crate::context::{ConfigSource, Context, Mouth};
+    use crate::context::{ConfigSource, Context, Frontend};
     use crate::dispatch::{Audience, Entry, Operation};
     use crate::failure::Failure;
     use crate::process::Process;
@@ -278,11 +278,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut cx = Context::for_tests(dir.path());
         let text = br#"{"operation":"saved list"}"#.to_vec();
-        for (mouth, code) in [(Mouth::Call, "unknown_operation"), (Mouth::Mcp, "unknown_operation"), (Mouth::Cli, "")] {
-            cx.call.mouth = mouth;
+        for (frontend, code) in
+            [(Frontend::Call, "unknown_operation"), (Frontend::Mcp, "unknown_operation"), (Frontend::Cli, "")]
+        {
+            cx.call.frontend = frontend;
             let process = Process::of(cx.clone());
             let listed = answer(crate::admin::ALL, &process, Input::Text(text.clone())).await;
-            assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{mouth:?}");
+            assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{frontend:?}");
         }
         assert!(crate::operations::ALL.iter().all(|it| it.audience == Audience::Agent));
         assert!(crate::admin::ALL.iter().all(|it| it.audience == Audience::Person));

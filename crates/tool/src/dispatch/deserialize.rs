@@ -96,7 +96,7 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
                     }
                     break;
                 };
-                problems.push(problem(&err, (&top, &value), &known));
+                problems.push(problem(&err, &top, &value, &known));
             }
         }
     }
@@ -132,7 +132,7 @@ fn whole(message: &str) -> String {
     twice.map_or_else(|| message.to_owned(), |field| format!("{field} is given twice, once by another name"))
 }
 
-fn problem(err: &Misfit, (top, value): (&str, &Value), known: &Arguments) -> Problem {
+fn problem(err: &Misfit, top: &str, value: &Value, known: &Arguments) -> Problem {
     let (path, message) = (err.path.to_string(), err.message.clone());
     // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
     if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {

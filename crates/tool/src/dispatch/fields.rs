@@ -10,6 +10,13 @@ use super::deserialize::{Problem, Problems};
 use crate::failure::{Code, Failure};
 use crate::schema::Arguments;
 
+/// The operation or tool that is called.
+#[derive(Clone, Copy)]
+struct Callee<'a> {
+    name: &'a str,
+    fields: &'a Arguments,
+}
+
 /// Takes `operation` out and finds its row.
 pub(super) fn operation(table: &[Entry], object: &mut Map<String, Value>) -> Result<Entry, Failure> {
     let names: Vec<String> = table.iter().map(|it| it.name.to_owned()).collect();
@@ -43,7 +50,8 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
     let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
         table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
     });
-    sorted((entry.name, &known), object, |name, value| foreign((entry.name, &known), &others, name, value))
+    let callee = Callee { name: entry.name, fields: &known };
+    sorted(callee, object, |name, value| foreign(callee, &others, name, value))
 }
 
 /// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
@@ -57,8 +65,8 @@ pub(crate) fn alone(
     let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();
     let given = names.into_iter().filter_map(|name| object.remove_entry(&name).filter(|(_, value)| !value.is_null()));
     let given: Map<String, Value> = given.collect();
-    let (mut args, mut problems) =
-        sorted((tool, known), object, |name, value| foreign((tool, known), &[], name, value));
+    let callee = Callee { name: tool, fields: known };
+    let (mut args, mut problems) = sorted(callee, object, |name, value| foreign(callee, &[], name, value));
     // Which of the two was given is the tool's to read.
     let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));
     problems.retain(|it| it.code != Code::MissingField || !stands_in(&it.field));
@@ -67,13 +75,13 @@ pub(crate) fn alone(
 }
 
 fn sorted(
-    (caller, known): (&str, &Arguments),
+    callee: Callee<'_>,
     object: Map<String, Value>,
     foreign: impl Fn(&str, &Value) -> Option<Problem>,
 ) -> (Map<String, Value>, Problems) {
     let (mut args, mut problems) = (Map::new(), Vec::new());
     for (name, value) in object {
-        if known.properties.contains_key(&name) {
+        if callee.fields.properties.contains_key(&name) {
             if !value.is_null() {
                 args.insert(name, value);
             }
@@ -81,33 +89,28 @@ fn sorted(
             problems.push(problem);
         }
     }
-    let absent = known.required.iter().filter(|it| !args.contains_key(*it));
+    let absent = callee.fields.required.iter().filter(|it| !args.contains_key(*it));
     problems.extend(absent.map(|it| Problem {
-        hint: Some(format!("`{caller}` needs it")),
+        hint: Some(format!("`{}` needs it", callee.name)),
         ..Problem::new(it, Code::MissingField, "is required")
     }));
     (args, problems)
 }
 
 /// Models fill in the fields of the one flat schema, so what changes nothing is no fault.
-fn foreign(
-    (caller, known): (&str, &Arguments),
-    others: &[(&str, Arguments)],
-    name: &str,
-    value: &Value,
-) -> Option<Problem> {
+fn foreign(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: &Value) -> Option<Problem> {
     let holders: Vec<&(&str, Arguments)> = others.iter().filter(|(_, it)| it.properties.contains_key(name)).collect();
     if holders.iter().any(|(_, it)| value.is_null() || it.is_default(name, value)) {
         return None;
     }
     let shown: String = name.chars().take(64).collect();
-    let message = format!("`{caller}` has no field `{}`", shown.escape_debug());
-    let names: Vec<String> = known.properties.keys().cloned().collect();
+    let message = format!("`{}` has no field `{}`", callee.name, shown.escape_debug());
+    let names: Vec<String> = callee.fields.properties.keys().cloned().collect();
     let everywhere: Vec<String> = others.iter().flat_map(|(_, it)| it.properties.keys().cloned()).collect();
     let hint = match (nearest(name, &names).or_else(|| nearest(name, &everywhere)), holders.first()) {
         (_, Some((holder, _))) => format!("leave it out; it belongs to `{holder}`"),
         (Some(near), None) => format!("did you mean `{near}`?"),
-        (None, None) if names.is_empty() => format!("`{caller}` takes no fields"),
+        (None, None) if names.is_empty() => format!("`{}` takes no fields", callee.name),
         (None, None) => format!("its fields are {}", names.join(", ")),
     };
     Some(Problem { hint: Some(hint), known: Some(names), ..Problem::new(&shown, Code::UnknownField, message) })

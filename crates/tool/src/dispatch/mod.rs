@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::context::{Context, Mouth};
+use crate::context::{Context, Frontend};
 use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
@@ -40,8 +40,8 @@ pub enum Audience {
 }
 
 impl Audience {
-    fn includes(self, mouth: Mouth) -> bool {
-        self == Self::Agent || mouth == Mouth::Cli
+    fn includes(self, frontend: Frontend) -> bool {
+        self == Self::Agent || frontend == Frontend::Cli
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_lifecycle::Store;
 use coracle_runtime::{ContainerRuntime, EngineKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,6 +17,13 @@ pub(crate) struct Ready {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) ignored_limits: Vec<String>,
     pub(crate) gpu: bool,
+}
+
+/// An engine that is ready, and the records of what is made on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Backend<'a> {
+    pub(crate) ready: &'a Ready,
+    pub(crate) store: &'a Store,
 }
 
 /// A good verdict, kept for the next calls.

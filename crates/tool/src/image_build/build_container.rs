@@ -7,88 +7,96 @@ use coracle_images::cache::{Built, Cached, Wanted as WantedImage};
 use coracle_images::cook::{self, Cooking, OnFailure, Ran, cook as cook_recipe};
 use coracle_images::stand_in::{self, Contents};
 use coracle_images::{Base, Error as ImageError, Recipe, Source as BaseSource};
-use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role, Store};
+use coracle_lifecycle::{Creation, GuestProgram, NewRecord, Role};
 use coracle_provision::certs;
 use coracle_provision::env::{Session, Source, Sources};
 use coracle_provision::{Item, Status, Step, StepContext};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Ids, NetworkRequest, PatternSet, Policy,
-    Secret, VolumeMount, admit, random_hex,
+    ContainerId, ContainerName, ContainerPath, CreateSpec, Ids, NetworkRequest, PatternSet, Policy, Secret,
+    VolumeMount, admit, random_hex,
 };
 
-use super::{Imaged, Kitchen};
+use super::{ImageBuilder, ResolvedImage};
 use crate::config::NetworkGrant;
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::Backend;
 use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
-use crate::requested::Wanted;
-use crate::resolve::{Chosen, Request};
+use crate::requested::Requested;
+use crate::resolve::{Request, ResolvedProfile};
 use crate::{guest, session_env};
 
 /// What came of a recipe.
-pub(super) enum Cooked {
+pub(super) enum BuildOutcome {
     /// An image that is kept.
     Kept(Box<Cached>),
     /// Nothing that may be kept.
-    Spoiled(Spoiled),
+    Failed(BuildError),
 }
 
 /// Why an image could not be made, and the end of what the command printed that failed.
 #[derive(Debug)]
-pub(crate) struct Spoiled {
+pub(crate) struct BuildError {
     pub(crate) why: String,
     pub(crate) log: Option<String>,
 }
 
-impl From<String> for Spoiled {
+impl From<String> for BuildError {
     fn from(why: String) -> Self {
         Self { why, log: None }
     }
 }
 
 /// Cooks a recipe on a base, in a container of its own that has nothing of the caller's, and keeps what came of it. The
-/// container is handed to `bench` as soon as it is intended, so that whoever gives this up can undo it.
-pub(super) async fn cook<'a>(
-    kitchen: &Kitchen<'_, 'a>,
-    bench: &mut Option<Creation<'a>>,
+/// container is handed to `build` as soon as it is intended, so that whoever gives this up can undo it.
+pub(super) async fn build<'a>(
+    builder: &ImageBuilder<'_, 'a>,
+    build: &mut Option<Creation<'a>>,
     base: &Base,
     wanted: &WantedImage,
-) -> Result<Cooked, Failure> {
-    let (cx, runtime) = (kitchen.cx, &*kitchen.ready.runtime);
+) -> Result<BuildOutcome, Failure> {
+    let (cx, runtime) = (builder.cx, &*builder.ready.runtime);
     let Some(program) = guest::program(cx, runtime, &base.image)? else {
         let why = "this container has no guest, and recipes are cooked by one".to_owned();
-        return Ok(Cooked::Spoiled(why.into()));
+        return Ok(BuildOutcome::Failed(why.into()));
     };
-    cx.call.progress.message(format!("making the image of `{}`", purpose(kitchen.dish.chosen))).await;
+    cx.call.progress.message(format!("making the image of `{}`", purpose(builder.image_request.chosen))).await;
     let plain = spec(cx, base, &wanted.recipe_on(base));
-    let (container, place) = at_work((cx, runtime, kitchen.store), bench, (base, plain), &program).await?;
-    let (cooked, contents) = on_the_bench(kitchen, &place, (base, wanted)).await?;
+    let (container, place) =
+        build_container(cx, builder.backend(), build, BuildSpec { base, spec: plain, program: &program }).await?;
+    let (cooked, contents) = run_recipe(builder, &place, base, wanted).await?;
     let cooked = match cooked.fault() {
-        Some(why) => Cooked::Spoiled(Spoiled { why, log: cooked.log().map(str::to_owned) }),
+        Some(why) => BuildOutcome::Failed(BuildError { why, log: cooked.log().map(str::to_owned) }),
         None => {
-            keep(kitchen, &Built { contents: contents.as_ref(), ..built(kitchen, &container, base, wanted) }).await?
+            keep(builder, &Built { contents: contents.as_ref(), ..built(builder, &container, base, wanted) }).await?
         }
     };
     cx.links().forget(&container);
-    if let Some(bench) = bench.take() {
-        for err in bench.undo().await {
+    if let Some(build) = build.take() {
+        for err in build.undo().await {
             tracing::warn!(%err, "a container that an image was made of stays");
         }
     }
     Ok(cooked)
 }
 
+/// What a build container is created from.
+struct BuildSpec<'a> {
+    base: &'a Base,
+    spec: CreateSpec,
+    program: &'a GuestProgram,
+}
+
 /// A container on which something is cooked: as root, and with nothing of the caller's but what stands there.
-async fn at_work<'a>(
-    (cx, runtime, store): (&Context, &'a dyn ContainerRuntime, &'a Store),
-    bench: &mut Option<Creation<'a>>,
-    (base, spec): (&Base, CreateSpec),
-    program: &GuestProgram,
+async fn build_container<'a>(
+    cx: &Context,
+    Backend { ready, store }: Backend<'a>,
+    build: &mut Option<Creation<'a>>,
+    BuildSpec { base, spec, program }: BuildSpec<'_>,
 ) -> Result<(ContainerId, StepContext), Failure> {
-    let draft = draft(cx)?;
+    let (runtime, draft) = (&*ready.runtime, draft(cx)?);
     let spec = CreateSpec { name: draft.name.clone(), ..spec };
-    let making = bench.insert(Creation::begin(runtime, store, draft).await?);
+    let making = build.insert(Creation::begin(runtime, store, draft).await?);
     let mut policy = Policy { allow_root: true, strict: false, ..cx.policy()? };
     if store.signer().verify(runtime.kind(), &base.image.labels) {
         // What it was made of was on the list.
@@ -101,12 +109,18 @@ async fn at_work<'a>(
     Ok((container.id, place))
 }
 
-/// Cooks a recipe in a container of its own for what it leaves in volumes: no image is made of it.
-pub(crate) async fn cook_into(
+/// A recipe whose result is in volumes.
+pub(crate) struct VolumeBuild<'a> {
+    pub(crate) base: &'a Base,
+    pub(crate) volumes: Vec<VolumeMount>,
+    pub(crate) recipe: &'a Recipe,
+}
+
+/// Runs a recipe in a build container for what it leaves in volumes. No image is made.
+pub(crate) async fn build_into_volumes(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
-    (base, volumes): (&Base, Vec<VolumeMount>),
-    recipe: &Recipe,
+    Backend { ready, store }: Backend<'_>,
+    VolumeBuild { base, volumes, recipe }: VolumeBuild<'_>,
 ) -> Result<cook::Cooked, Failure> {
     let runtime = &*ready.runtime;
     let Some(program) = guest::program(cx, runtime, &base.image)? else {
@@ -114,13 +128,15 @@ pub(crate) async fn cook_into(
             .detail("capability", "guest")
             .hint("leave `guest` out of the configuration"));
     };
-    let mut bench = None;
+    let mut build = None;
     let cooked = cx.unless_cancelled(async {
         let spec = CreateSpec { volumes, ..spec(cx, base, recipe) };
-        let (container, place) = at_work((cx, runtime, store), &mut bench, (base, spec), &program).await?;
+        let (container, place) =
+            build_container(cx, Backend { ready, store }, &mut build, BuildSpec { base, spec, program: &program })
+                .await?;
         let trusted = match &trusted_certificates(cx) {
-            Wanted::Yes(found) => certs::trust(&place, found).await.variables,
-            Wanted::No(_) => BTreeMap::new(),
+            Requested::Yes(found) => certs::trust(&place, found).await.variables,
+            Requested::No(_) => BTreeMap::new(),
         };
         let cooking = cooking(cx, environment(cx, base, trusted, BTreeMap::new()));
         let progress = cx.call.progress.clone();
@@ -129,8 +145,8 @@ pub(crate) async fn cook_into(
         Ok(cooked?)
     });
     let cooked = cooked.await;
-    if let Some(bench) = bench {
-        for err in bench.undo().await {
+    if let Some(build) = build {
+        for err in build.undo().await {
             tracing::warn!(%err, "a container that packages were fetched in stays");
         }
     }
@@ -144,80 +160,87 @@ fn cooking(cx: &Context, env: BTreeMap<String, String>) -> Cooking {
 
 /// The certificates first, so that what the recipe fetches can be had. What is to stand in for another image is asked at
 /// last what it has.
-async fn on_the_bench(
-    kitchen: &Kitchen<'_, '_>,
+async fn run_recipe(
+    builder: &ImageBuilder<'_, '_>,
     place: &StepContext,
-    (base, wanted): (&Base, &WantedImage),
+    base: &Base,
+    wanted: &WantedImage,
 ) -> Result<(cook::Cooked, Option<Contents>), Failure> {
-    let trusted = match &kitchen.certs {
-        Wanted::Yes(found) => certs::trust(place, found).await.variables,
-        Wanted::No(_) => BTreeMap::new(),
+    let trusted = match &builder.certs {
+        Requested::Yes(found) => certs::trust(place, found).await.variables,
+        Requested::No(_) => BTreeMap::new(),
     };
     let recipe = wanted.recipe_on(base);
-    let cooking = cooking(kitchen.cx, environment(kitchen.cx, base, trusted, recipe.env.clone()));
-    let cooked = cook_recipe(&place.link, &recipe, &cooking, &kitchen.progress()).await?;
-    let stands_in = base.source == BaseSource::Bootstrap || kitchen.dish.stands_for.is_some();
+    let cooking = cooking(builder.cx, environment(builder.cx, base, trusted, recipe.env.clone()));
+    let cooked = cook_recipe(&place.link, &recipe, &cooking, &builder.progress()).await?;
+    let stands_in = base.source == BaseSource::Bootstrap || builder.image_request.stands_for.is_some();
     let contents = if stands_in && cooked.whole() { Some(stand_in::probe(&place.link, &cooking).await?) } else { None };
     Ok((cooked, contents))
 }
 
 fn built<'b>(
-    kitchen: &Kitchen<'_, '_>,
+    builder: &ImageBuilder<'_, '_>,
     container: &'b ContainerId,
     base: &'b Base,
     wanted: &'b WantedImage,
 ) -> Built<'b> {
-    let max_bytes = Some(kitchen.cx.config.images.cache_max_bytes);
-    let replaces = kitchen.dish.chosen.cache_bust;
+    let max_bytes = Some(builder.cx.config.images.cache_max_bytes);
+    let replaces = builder.image_request.chosen.cache_bust;
     Built { container, base, wanted, contents: None, replaces, max_bytes }
 }
 
-async fn keep(kitchen: &Kitchen<'_, '_>, built: &Built<'_>) -> Result<Cooked, Failure> {
-    kitchen.cx.call.progress.message("keeping the image").await;
-    match kitchen.cache.keep(&*kitchen.ready.runtime, built).await {
-        Ok(cached) => Ok(Cooked::Kept(Box::new(cached))),
-        Err(ImageError::Unfit { what }) => Ok(Cooked::Spoiled(what.into())),
+async fn keep(builder: &ImageBuilder<'_, '_>, built: &Built<'_>) -> Result<BuildOutcome, Failure> {
+    builder.cx.call.progress.message("keeping the image").await;
+    match builder.cache.keep(&*builder.ready.runtime, built).await {
+        Ok(cached) => Ok(BuildOutcome::Kept(Box::new(cached))),
+        Err(ImageError::Unfit { what }) => Ok(BuildOutcome::Failed(what.into())),
         Err(err) => Err(err.into()),
     }
 }
 
-/// Cooks in the container itself, command by command, what could not be kept as an image.
-pub(crate) async fn cook_here(
-    cx: &Context,
-    (request, imaged, why): (&Request, &Imaged, &str),
-    place: &StepContext,
-    certificates: &BTreeMap<String, String>,
-) -> Step {
-    if !cx.config.security.allow_root {
-        return Step::flawed("packages", Status::Failed, "not installed", "root is not granted here")
-            .code("policy_denied");
+/// The recipe of an image that could not be built, run in the container itself.
+pub(crate) struct BuildInPlace<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) image: &'a ResolvedImage,
+    /// Why it could not be built.
+    pub(crate) why: &'a str,
+}
+
+impl BuildInPlace<'_> {
+    /// Runs it, command by command.
+    pub(crate) async fn run(&self, cx: &Context, place: &StepContext, certificates: &BTreeMap<String, String>) -> Step {
+        let Self { request, image, why } = self;
+        if !cx.config.security.allow_root {
+            return Step::flawed("packages", Status::Failed, "not installed", "root is not granted here")
+                .code("policy_denied");
+        }
+        cx.call.progress.message("no image could be made; installing in the container itself").await;
+        let sources =
+            Sources { certificates: certificates.clone(), profile: image.recipe.env.clone(), ..Sources::default() };
+        let cooking = Cooking {
+            env: plain(&Session::of(sources)),
+            limit: place.left(),
+            on_failure: OnFailure::GoOn,
+            cancel: cx.call.cancel.clone(),
+        };
+        let progress = cx.call.progress.clone();
+        let cooked =
+            match cook_recipe(&place.link, &image.recipe, &cooking, &move |text: &str| progress.note(text)).await {
+                Ok(cooked) => cooked,
+                Err(err) => return Step::flawed("packages", Status::Failed, "not installed", err.to_string()),
+            };
+        let detail = format!(
+            "the recipe of `{}` was run in the container itself, for no image could be made: {why}",
+            purpose(&request.chosen)
+        );
+        if cooked.no_manager {
+            return Step::flawed("packages", Status::Failed, detail, cooked.fault().unwrap_or_default())
+                .code("unsupported");
+        }
+        let missing = cooked.missing.iter().map(|it| Item::failed(it, "not found on PATH"));
+        let items = cooked.commands.into_iter().map(item).chain(missing).collect();
+        Step::of_items("packages", detail, "each command ended with 0, and its programs are found", items)
     }
-    cx.call.progress.message("no image could be made; installing in the container itself").await;
-    let sources =
-        Sources { certificates: certificates.clone(), profile: imaged.recipe.env.clone(), ..Sources::default() };
-    let cooking = Cooking {
-        env: plain(&Session::of(sources)),
-        limit: place.left(),
-        on_failure: OnFailure::GoOn,
-        cancel: cx.call.cancel.clone(),
-    };
-    let progress = cx.call.progress.clone();
-    let cooked = match cook_recipe(&place.link, &imaged.recipe, &cooking, &move |text: &str| progress.note(text)).await
-    {
-        Ok(cooked) => cooked,
-        Err(err) => return Step::flawed("packages", Status::Failed, "not installed", err.to_string()),
-    };
-    let detail = format!(
-        "the recipe of `{}` was run in the container itself, for no image could be made: {why}",
-        purpose(&request.chosen)
-    );
-    if cooked.no_manager {
-        return Step::flawed("packages", Status::Failed, detail, cooked.fault().unwrap_or_default())
-            .code("unsupported");
-    }
-    let missing = cooked.missing.iter().map(|it| Item::failed(it, "not found on PATH"));
-    let items = cooked.commands.into_iter().map(item).chain(missing).collect();
-    Step::of_items("packages", detail, "each command ended with 0, and its programs are found", items)
 }
 
 fn item(ran: Ran) -> Item {
@@ -229,7 +252,7 @@ fn item(ran: Ran) -> Item {
     item.with("exit_code", exit).with("output", output)
 }
 
-fn purpose(chosen: &Chosen) -> String {
+fn purpose(chosen: &ResolvedProfile) -> String {
     chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
 }
 

@@ -10,22 +10,22 @@ use coracle_provision::certs::ExtraCertificates;
 use coracle_runtime::{Image, ImageRef};
 use serde::Serialize;
 
-use super::build_container::{self, Cooked, Spoiled};
+use super::build_container::{self, BuildError, BuildOutcome};
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::{Backend, Ready};
 use crate::failure::Failure;
-use crate::requested::Wanted;
-use crate::resolve::{Chosen, Request};
+use crate::requested::Requested;
+use crate::resolve::{Request, ResolvedProfile};
 use crate::warning::Warning;
 use crate::{config, host_identity};
 
 /// What the container is made from, and what is to be said of it.
-pub(crate) struct Imaged {
+pub(crate) struct ResolvedImage {
     pub(crate) image: Image,
     pub(crate) reference: ImageRef,
     pub(crate) source: ImageSource,
     pub(crate) step: Step,
-    pub(crate) certs: Wanted<ExtraCertificates>,
+    pub(crate) certs: Requested<ExtraCertificates>,
     pub(crate) packages: Packages,
     pub(crate) warnings: Vec<Warning>,
     /// What is cooked in the container itself, if it could not be before.
@@ -47,26 +47,32 @@ pub(crate) enum ImageSource {
 /// What became of the packages and the setup of a profile.
 pub(crate) enum Packages {
     /// They are in the image, or there are none.
-    Told(Step),
+    Done(Step),
     /// The recipe failed, so it is tried in the container itself; why it failed.
-    Missing(Spoiled),
+    Missing(BuildError),
 }
 
 /// Gets it, telling what takes long.
 pub(crate) async fn ensure<'a>(
     cx: &Context,
-    (ready, store): (&'a Ready, &'a Store),
-    bench: &mut Option<Creation<'a>>,
+    Backend { ready, store }: Backend<'a>,
+    build: &mut Option<Creation<'a>>,
     request: &Request,
-) -> Result<Imaged, Failure> {
+) -> Result<ResolvedImage, Failure> {
     let (chosen, image) = (&request.chosen, &request.spec.image);
-    let dish = Dish { chosen, image, named: request.image_named, pull: request.pull, stands_for: None };
-    let kitchen = Kitchen::new(cx, (ready, store), dish, host_identity::certs(cx, &request.provisioning.certs))?;
-    if kitchen.wanted().is_empty() {
-        let base = kitchen.base().await?;
-        return Ok(kitchen.plain(base, nothing_to_install()));
+    let image_request =
+        ImageRequest { chosen, image, named: request.image_named, pull: request.pull, stands_for: None };
+    let builder = ImageBuilder::new(
+        cx,
+        Backend { ready, store },
+        image_request,
+        host_identity::certs(cx, &request.provisioning.certs),
+    )?;
+    if builder.wanted().is_empty() {
+        let base = builder.base().await?;
+        return Ok(builder.plain(base, nothing_to_install()));
     }
-    kitchen.cached(bench).await
+    builder.cached(build).await
 }
 
 /// The images that are kept.
@@ -82,9 +88,9 @@ pub(crate) fn cache(cx: &Context, store: &Store) -> Result<Cache, Failure> {
 
 /// An image that is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dish<'c> {
+pub(crate) struct ImageRequest<'c> {
     /// What is put on its base.
-    pub(crate) chosen: &'c Chosen,
+    pub(crate) chosen: &'c ResolvedProfile,
     /// Its base.
     pub(crate) image: &'c ImageRef,
     /// The caller named that, so nothing else will do.
@@ -96,30 +102,34 @@ pub(crate) struct Dish<'c> {
 }
 
 /// Where one image is made.
-pub(crate) struct Kitchen<'c, 'a> {
+pub(crate) struct ImageBuilder<'c, 'a> {
     pub(super) cx: &'c Context,
     pub(super) ready: &'a Ready,
     pub(super) store: &'a Store,
-    pub(super) dish: Dish<'c>,
-    pub(super) certs: Wanted<ExtraCertificates>,
+    pub(super) image_request: ImageRequest<'c>,
+    pub(super) certs: Requested<ExtraCertificates>,
     pub(super) cache: Cache,
     begun: Instant,
 }
 
-impl<'c, 'a> Kitchen<'c, 'a> {
+impl<'c, 'a> ImageBuilder<'c, 'a> {
     pub(crate) fn new(
         cx: &'c Context,
-        (ready, store): (&'a Ready, &'a Store),
-        dish: Dish<'c>,
-        certs: Wanted<ExtraCertificates>,
+        Backend { ready, store }: Backend<'a>,
+        image_request: ImageRequest<'c>,
+        certs: Requested<ExtraCertificates>,
     ) -> Result<Self, Failure> {
-        Ok(Self { cx, ready, store, dish, certs, cache: cache(cx, store)?, begun: Instant::now() })
+        Ok(Self { cx, ready, store, image_request, certs, cache: cache(cx, store)?, begun: Instant::now() })
+    }
+
+    pub(super) fn backend(&self) -> Backend<'a> {
+        Backend { ready: self.ready, store: self.store }
     }
 
     /// From the cache, else from its base.
-    pub(crate) async fn cached(self, bench: &mut Option<Creation<'a>>) -> Result<Imaged, Failure> {
+    pub(crate) async fn cached(self, build: &mut Option<Creation<'a>>) -> Result<ResolvedImage, Failure> {
         let (runtime, wanted) = (&*self.ready.runtime, self.wanted());
-        let bust = self.dish.chosen.cache_bust || self.dish.pull == Pull::Always;
+        let bust = self.image_request.chosen.cache_bust || self.image_request.pull == Pull::Always;
         let stale = match self.cache.find(runtime, &wanted).await? {
             Found::Hit(cached) if !bust => return Ok(self.kept(cached, ImageSource::Cache, Vec::new())),
             Found::Hit(cached) | Found::Stale(cached) => Some(cached),
@@ -139,28 +149,28 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         if !bust && let Found::Hit(cached) = self.cache.find_on(runtime, &wanted, &base).await? {
             return Ok(self.kept(cached, ImageSource::Cache, Vec::new()));
         }
-        match build_container::cook(&self, bench, &base, &wanted).await? {
-            Cooked::Kept(cached) => {
+        match build_container::build(&self, build, &base, &wanted).await? {
+            BuildOutcome::Kept(cached) => {
                 let source = if base.source == Source::Bootstrap { ImageSource::Bootstrap } else { ImageSource::Built };
                 Ok(self.kept(*cached, source, Vec::new()))
             }
-            Cooked::Spoiled(why) => Ok(self.plain(base, Packages::Missing(why))),
+            BuildOutcome::Failed(why) => Ok(self.plain(base, Packages::Missing(why))),
         }
     }
 
     fn wanted(&self) -> WantedImage {
-        let chosen = &self.dish.chosen;
+        let chosen = &self.image_request.chosen;
         let settings = &self.cx.config.images;
         WantedImage {
             purpose: chosen.purpose.clone(),
             image: chosen.profile.image.clone(),
-            explicit: self.dish.named,
+            explicit: self.image_request.named,
             recipe: chosen.profile.recipe.clone(),
             // What a call names is never replaced, so nothing has to make something else stand in for it.
-            bootstrap: if self.dish.named { Recipe::default() } else { chosen.profile.bootstrap.clone() },
+            bootstrap: if self.image_request.named { Recipe::default() } else { chosen.profile.bootstrap.clone() },
             ca: match &self.certs {
-                Wanted::Yes(found) => found.key(),
-                Wanted::No(_) => None,
+                Requested::Yes(found) => found.key(),
+                Requested::No(_) => None,
             },
             tool: concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")).to_owned(),
             max_age: settings.cache_max_age.0,
@@ -169,7 +179,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
     }
 
     /// A cached image, found or just made.
-    fn kept(self, cached: Cached, source: ImageSource, mut warnings: Vec<Warning>) -> Imaged {
+    fn kept(self, cached: Cached, source: ImageSource, mut warnings: Vec<Warning>) -> ResolvedImage {
         let (how, packages) = match source {
             ImageSource::Cache => ("was made before", "they are in the cached image"),
             _ => ("was made", "they are in the image that was made for this purpose"),
@@ -184,9 +194,9 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         let told = summary.as_ref().map_or_else(String::new, |it| format!("; {it}"));
         let detail = format!("{} {how} {on}{note}{told}", cached.reference);
         warnings.extend(summary.map(|it| stand_in_warning(&cached.base, &it)));
-        Imaged {
+        ResolvedImage {
             step: image_step(detail, self.begun),
-            packages: Packages::Told(match source {
+            packages: Packages::Done(match source {
                 ImageSource::Cache => Step::skipped("packages", packages),
                 _ => Step::success(
                     "packages",
@@ -205,13 +215,13 @@ impl<'c, 'a> Kitchen<'c, 'a> {
     }
 
     /// A cached image that should have been made anew.
-    fn old(self, cached: Cached, why: &str) -> Imaged {
+    fn old(self, cached: Cached, why: &str) -> ResolvedImage {
         let warning = format!("{} is of {:.0}, and could not be rebuilt: {why}", cached.reference, cached.created);
         self.kept(cached, ImageSource::Cache, vec![Warning::new("old_cache", warning)])
     }
 
     /// A base as it is.
-    fn plain(self, base: Base, packages: Packages) -> Imaged {
+    fn plain(self, base: Base, packages: Packages) -> ResolvedImage {
         let (how, source) = match base.source {
             Source::Local => ("was here", ImageSource::Local),
             Source::Pulled => ("was pulled", ImageSource::Pulled),
@@ -219,12 +229,12 @@ impl<'c, 'a> Kitchen<'c, 'a> {
         };
         let note = base.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
         let recipe = if base.source == Source::Bootstrap {
-            let profile = &self.dish.chosen.profile;
+            let profile = &self.image_request.chosen.profile;
             profile.recipe.clone().after(&profile.bootstrap)
         } else {
-            self.dish.chosen.profile.recipe.clone()
+            self.image_request.chosen.profile.recipe.clone()
         };
-        Imaged {
+        ResolvedImage {
             step: image_step(format!("{} {how}{note}", base.reference), self.begun),
             warnings: self.stands_in(&base),
             image: base.image,
@@ -241,7 +251,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
             return Vec::new();
         }
         let note = base.note.clone().unwrap_or_else(|| format!("it is {}", base.reference));
-        vec![stand_in_warning(&self.dish.chosen.profile.image, &note)]
+        vec![stand_in_warning(&self.image_request.chosen.profile.image, &note)]
     }
 
     pub(crate) async fn base(&self) -> Result<Base, Failure> {
@@ -251,8 +261,8 @@ impl<'c, 'a> Kitchen<'c, 'a> {
             config::Fallback::Fail => Fallback::Fail,
         };
         let want = |pull| Want {
-            image: self.dish.image.clone(),
-            explicit: self.dish.named,
+            image: self.image_request.image.clone(),
+            explicit: self.image_request.named,
             pull,
             proxy: ["HTTPS_PROXY", "https_proxy"].iter().any(|it| cx.host.env.contains_key(*it)),
             pull_timeout: settings.pull_timeout.0,
@@ -260,13 +270,13 @@ impl<'c, 'a> Kitchen<'c, 'a> {
             fallback: fallback.clone(),
         };
         let (runtime, progress) = (&*self.ready.runtime, self.progress());
-        if self.dish.chosen.cache_bust && self.dish.pull == Pull::Missing {
+        if self.image_request.chosen.cache_bust && self.image_request.pull == Pull::Missing {
             // A base that cannot be fetched again is the one that is here.
             if let Ok(base) = coracle_images::ensure(runtime, &want(Pull::Always), &progress).await {
                 return Ok(base);
             }
         }
-        Ok(coracle_images::ensure(runtime, &want(self.dish.pull), &progress).await?)
+        Ok(coracle_images::ensure(runtime, &want(self.image_request.pull), &progress).await?)
     }
 
     /// News from where nothing can wait.
@@ -277,7 +287,7 @@ impl<'c, 'a> Kitchen<'c, 'a> {
 }
 
 fn nothing_to_install() -> Packages {
-    Packages::Told(Step::skipped("packages", "none were given"))
+    Packages::Done(Step::skipped("packages", "none were given"))
 }
 
 fn stand_in_warning(image: &ImageRef, what: &str) -> Warning {

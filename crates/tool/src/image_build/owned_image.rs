@@ -5,9 +5,9 @@ use std::path::Path;
 use coracle_images::{Owned, Pull, profile};
 use coracle_runtime::{Ids, Image, ImageRef};
 
-use super::session_image::{NamedImage, cook};
+use super::session_image::{NamedImage, build};
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
 use crate::strict::USER;
 
@@ -32,7 +32,7 @@ pub(crate) async fn owned(
     let Ids { uid, gid } = USER;
     profile.recipe.owned = places.iter().map(|path| Owned { uid, gid, path: (*path).to_owned() }).collect();
     let store = cx.store()?;
-    let made = cook(cx, (ready, &store), profile, Pull::Never).await?;
+    let made = build(cx, Backend { ready, store: &store }, profile, Pull::Never).await?;
     // It was looked up by its name, which may lead to another one by now.
     let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
     if !made_of(base.map(String::as_str), &imaged.image) {

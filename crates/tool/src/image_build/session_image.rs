@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
-use crate::image_build::{Dish, Kitchen, Packages, Spoiled};
+use crate::image_build::{BuildError, ImageBuilder, ImageRequest, Packages};
 use crate::preflight::ensure_ready;
-use crate::requested::Wanted;
-use crate::resolve::Chosen;
+use crate::requested::Requested;
+use crate::resolve::ResolvedProfile;
 use crate::strict;
 
 /// An image, and the name it was found under.
@@ -26,7 +26,7 @@ pub(crate) struct NamedImage {
 }
 
 /// Gets it. What is here under its name is used as it is, and no registry is asked.
-pub(crate) async fn imaged(
+pub(crate) async fn resolve_image(
     cx: &Context,
     ready: &Ready,
     role: SlotRole,
@@ -50,11 +50,12 @@ pub(crate) async fn imaged(
     }
     match role {
         SlotRole::Run => {
-            let made = kept(cx, (ready, &store), stand_in(role, &cx.config, image), image).await?;
+            let backend = Backend { ready, store: &store };
+            let made = build_named(cx, backend, stand_in(role, &cx.config, image), image).await?;
             pins(cx, ready)?.pin(image, &made.image.id)?;
             Ok(made)
         }
-        _ => workspace(cx, (ready, &store), image).await,
+        _ => workspace(cx, Backend { ready, store: &store }, image).await,
     }
 }
 
@@ -128,7 +129,7 @@ pub(crate) async fn trust(cx: &Context, name: &str) -> Result<TrustedImage, Fail
 pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&ImageRef>) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
     if let Some(image) = named {
-        return fetched(cx, (ready, &store), image).await;
+        return fetched(cx, Backend { ready, store: &store }, image).await;
     }
     let ours = concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"));
     let ours = ImageRef::parse(ours).map_err(Failure::internal)?;
@@ -139,7 +140,7 @@ pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&Image
     {
         return Ok(NamedImage { image, reference: reference.to_string() });
     }
-    kept(cx, (ready, &store), profile, &ours).await
+    build_named(cx, Backend { ready, store: &store }, profile, &ours).await
 }
 
 /// An image that we made under its name by another recipe than that of today. What a person made of one of ours inherits
@@ -152,28 +153,37 @@ fn is_outdated(store: &Store, image: &Image, profile: &Profile) -> bool {
 }
 
 /// The registry's; where none answers, and the image is our own default, one that has what the tools need.
-async fn workspace(cx: &Context, (ready, store): (&Ready, &Store), image: &ImageRef) -> Result<NamedImage, Failure> {
+async fn workspace(
+    cx: &Context,
+    Backend { ready, store }: Backend<'_>,
+    image: &ImageRef,
+) -> Result<NamedImage, Failure> {
     let is_default = *image == crate::config::Workspace::default().image;
-    match fetched(cx, (ready, store), image).await {
+    match fetched(cx, Backend { ready, store }, image).await {
         Err(failure) if is_default && unreachable(&failure) => {
             cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
             let profile = stand_in(SlotRole::Workspace, &cx.config, image);
             let base = profile.image.clone();
             let chosen = chosen(profile);
-            let dish =
-                Dish { chosen: &chosen, image: &base, named: false, pull: Pull::Missing, stands_for: Some(image) };
-            cook_dish(cx, (ready, store), dish).await
+            let image_request = ImageRequest {
+                chosen: &chosen,
+                image: &base,
+                named: false,
+                pull: Pull::Missing,
+                stands_for: Some(image),
+            };
+            build_requested(cx, Backend { ready, store }, image_request).await
         }
         fetched => fetched,
     }
 }
 
 /// As somebody named it: the one that is here, or the registry's.
-async fn fetched(cx: &Context, (ready, store): (&Ready, &Store), image: &ImageRef) -> Result<NamedImage, Failure> {
+async fn fetched(cx: &Context, Backend { ready, store }: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
     let plain = chosen(coracle_images::profile::bare(image.clone()));
-    let dish = Dish { chosen: &plain, image, named: true, pull: Pull::Missing, stands_for: None };
-    let kitchen = Kitchen::new(cx, (ready, store), dish, trusted_certificates(cx))?;
-    let base = cx.unless_cancelled(kitchen.base()).await?;
+    let image_request = ImageRequest { chosen: &plain, image, named: true, pull: Pull::Missing, stands_for: None };
+    let builder = ImageBuilder::new(cx, Backend { ready, store }, image_request, trusted_certificates(cx))?;
+    let base = cx.unless_cancelled(builder.base()).await?;
     Ok(NamedImage { image: base.image, reference: base.reference.to_string() })
 }
 
@@ -183,42 +193,51 @@ fn unreachable(failure: &Failure) -> bool {
 }
 
 /// Made once, and kept under its name.
-async fn kept(
+async fn build_named(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
+    Backend { ready, store }: Backend<'_>,
     profile: Profile,
     image: &ImageRef,
 ) -> Result<NamedImage, Failure> {
-    let cooked = cooked(cx, (ready, store), profile).await?;
-    let (id, tag) = (cooked.image.id.clone(), image.clone());
+    let built = build_missing(cx, Backend { ready, store }, profile).await?;
+    let (id, tag) = (built.image.id.clone(), image.clone());
     ready.runtime.image(ImageAct::Tag { image: id, tag }).await?;
-    Ok(NamedImage { reference: image.to_string(), ..cooked })
+    Ok(NamedImage { reference: image.to_string(), ..built })
 }
 
-async fn cooked(cx: &Context, on: (&Ready, &Store), profile: Profile) -> Result<NamedImage, Failure> {
-    cook(cx, on, profile, Pull::Missing).await
+async fn build_missing(cx: &Context, on: Backend<'_>, profile: Profile) -> Result<NamedImage, Failure> {
+    build(cx, on, profile, Pull::Missing).await
 }
 
 /// Puts a recipe on its base, once. Who never pulls has the base, and the host's certificates with it.
-pub(crate) async fn cook(
+pub(crate) async fn build(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
+    Backend { ready, store }: Backend<'_>,
     profile: Profile,
     pull: Pull,
 ) -> Result<NamedImage, Failure> {
     let image = profile.image.clone();
     let chosen = chosen(profile);
-    cook_dish(cx, (ready, store), Dish { chosen: &chosen, image: &image, named: false, pull, stands_for: None }).await
+    build_requested(
+        cx,
+        Backend { ready, store },
+        ImageRequest { chosen: &chosen, image: &image, named: false, pull, stands_for: None },
+    )
+    .await
 }
 
-async fn cook_dish(cx: &Context, (ready, store): (&Ready, &Store), dish: Dish<'_>) -> Result<NamedImage, Failure> {
+async fn build_requested(
+    cx: &Context,
+    Backend { ready, store }: Backend<'_>,
+    image_request: ImageRequest<'_>,
+) -> Result<NamedImage, Failure> {
     let mut bench: Option<Creation<'_>> = None;
-    let certs = match dish.pull {
-        Pull::Never => Wanted::No("the base has them".into()),
+    let certs = match image_request.pull {
+        Pull::Never => Requested::No("the base has them".into()),
         Pull::Missing | Pull::Always => trusted_certificates(cx),
     };
-    let kitchen = Kitchen::new(cx, (ready, store), dish, certs)?;
-    let made = cx.unless_cancelled(Box::pin(kitchen.cached(&mut bench))).await;
+    let builder = ImageBuilder::new(cx, Backend { ready, store }, image_request, certs)?;
+    let made = cx.unless_cancelled(Box::pin(builder.cached(&mut bench))).await;
     if let Some(bench) = bench {
         for err in bench.undo().await {
             tracing::warn!(%err, "a container that an image was made of stays");
@@ -226,8 +245,8 @@ async fn cook_dish(cx: &Context, (ready, store): (&Ready, &Store), dish: Dish<'_
     }
     let made = made?;
     match made.packages {
-        Packages::Told(_) => Ok(NamedImage { image: made.image, reference: made.reference.to_string() }),
-        Packages::Missing(Spoiled { why, log }) => {
+        Packages::Done(_) => Ok(NamedImage { image: made.image, reference: made.reference.to_string() }),
+        Packages::Missing(BuildError { why, log }) => {
             Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
                 .detail("log", log)
                 .hint("`details.log` says what failed; `preflight` says whether registries and mirrors answer"))
@@ -235,8 +254,8 @@ async fn cook_dish(cx: &Context, (ready, store): (&Ready, &Store), dish: Dish<'_
     }
 }
 
-fn chosen(profile: Profile) -> Chosen {
-    Chosen { requested: None, purpose: None, profile, cache_bust: false, tried: None, seen: None }
+fn chosen(profile: Profile) -> ResolvedProfile {
+    ResolvedProfile { requested: None, purpose: None, profile, cache_bust: false, tried: None, seen: None }
 }
 
 #[cfg(test)]

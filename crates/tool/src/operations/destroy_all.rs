@@ -91,17 +91,25 @@ impl Operation for DestroyAll {
         let mine = |it: &ContainerEntry| scope == Scope::All || it.record.session == cx.call.session.as_str();
         let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.call.session.as_str());
         let removing = removing(cx, self.discard.unwrap_or(false), false)?;
-        all(cx, mine, unused, (self.include_persistent.unwrap_or(false), &removing)).await
+        let persistent = self.include_persistent.unwrap_or(false);
+        all(cx, Selection { containers: mine, networks: unused, persistent }, &removing).await
     }
 }
 
-/// Removes every container that is meant, and then the networks that are meant and that nothing uses any more; all are
-/// tried.
+/// What is removed.
+pub(super) struct Selection<C, N> {
+    pub(super) containers: C,
+    /// Of those that no container uses.
+    pub(super) networks: N,
+    /// Persistent containers, too.
+    pub(super) persistent: bool,
+}
+
+/// Removes the selected containers, then the selected networks. A failure does not keep the others.
 pub(super) async fn all(
     cx: &Context,
-    meant: impl Fn(&ContainerEntry) -> bool,
-    unused: impl Fn(&OwnNetwork) -> bool,
-    (persistent_too, removing): (bool, &RemoveOptions<'_>),
+    selection: Selection<impl Fn(&ContainerEntry) -> bool, impl Fn(&OwnNetwork) -> bool>,
+    removing: &RemoveOptions<'_>,
 ) -> Result<DestroyAllResponse, Failure> {
     let store = cx.store()?;
     reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
@@ -109,8 +117,8 @@ pub(super) async fn all(
     let mut listed = list(cx.engines(), &store).await?.containers;
     // Whoever joined a stack holds its network: the container that it goes with comes last.
     listed.sort_by_key(|it| !it.record.compose_joined);
-    for it in listed.into_iter().filter(|it| meant(it)) {
-        let kept = it.record.persistent && !persistent_too;
+    for it in listed.into_iter().filter(|it| (selection.containers)(it)) {
+        let kept = it.record.persistent && !selection.persistent;
         results.push(match kept {
             true => DestroyResult { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
             false => destroy(cx, &store, &it, removing).await,
@@ -119,7 +127,7 @@ pub(super) async fn all(
     let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();
     let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
     let failed = results.iter().filter(|it| !it.success).count();
-    let networks_removed = drop_networks(cx.engines(), &store, unused).await?;
+    let networks_removed = drop_networks(cx.engines(), &store, selection.networks).await?;
     let answer = DestroyAllResponse { destroyed, results, networks_removed, warnings };
     if failed == 0 {
         return Ok(answer);

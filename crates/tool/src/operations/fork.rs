@@ -5,29 +5,29 @@ use schemars::JsonSchema;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::create::{CreateResponse, Origin, create};
+use crate::create::{CreateResponse, CreateSource, create};
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
-use crate::requests::{OriginField, WithOrigin};
+use crate::requests::{SourceArgs, SourceField};
 use crate::snapshot::Source;
 
 /// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
 /// container.
 #[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "its field is read by `WithOrigin`; here it is only described")]
-pub(crate) struct OfContainer {
+#[expect(dead_code, reason = "its field is read by `SourceArgs`; here it is only described")]
+pub(crate) struct ForkRequest {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
 }
 
-impl OriginField for OfContainer {
+impl SourceField for ForkRequest {
     const FIELD: &'static str = "container";
     type Value = Handle;
 }
 
-impl Operation for WithOrigin<OfContainer> {
+impl Operation for SourceArgs<ForkRequest> {
     const NAME: &'static str = "fork";
     type Response = CreateResponse;
 
@@ -48,6 +48,6 @@ impl Operation for WithOrigin<OfContainer> {
                 .hint("fork it where `engine` is that of the container"));
         }
         let name = SnapshotName::parse(format!("fork-{}", random_hex::<6>())).map_err(Failure::internal)?;
-        create(&self.create, Some(Origin::Fork(Box::new(source), name)), cx).await
+        create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await
     }
 }

@@ -27,7 +27,7 @@ use crate::commands;
 use crate::context::Context;
 use crate::dispatch::Entry;
 use crate::removal::removing;
-use crate::requests::WithOrigin;
+use crate::requests::SourceArgs;
 
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[Entry] = &[
@@ -49,8 +49,8 @@ pub static ALL: &[Entry] = &[
     Entry::of::<crate::snapshot::Snapshot>(),
     Entry::of::<snapshots::Snapshots>(),
     Entry::of::<snapshot_delete::SnapshotDelete>(),
-    Entry::of::<WithOrigin<restore::OfSnapshot>>(),
-    Entry::of::<WithOrigin<fork::OfContainer>>(),
+    Entry::of::<SourceArgs<restore::RestoreRequest>>(),
+    Entry::of::<SourceArgs<fork::ForkRequest>>(),
     Entry::of::<create_network::CreateNetwork>(),
     Entry::of::<networks::Networks>(),
     Entry::of::<destroy_network::DestroyNetwork>(),
@@ -70,7 +70,8 @@ pub async fn end_session(cx: &Context) {
     let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.call.session.as_str());
     let ended = async {
         let removing = removing(cx, false, false)?;
-        destroy_all::all(cx, mine, unused, (false, &removing)).await
+        let selection = destroy_all::Selection { containers: mine, networks: unused, persistent: false };
+        destroy_all::all(cx, selection, &removing).await
     };
     match ended.await {
         Ok(_) => tracing::debug!(session = %cx.call.session, "the session ended"),

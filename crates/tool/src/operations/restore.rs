@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::create::{CreateResponse, Origin, create};
+use crate::create::{CreateResponse, CreateSource, create};
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::preflight::ensure_ready;
-use crate::requests::{OriginField, WithOrigin};
+use crate::requests::{SourceArgs, SourceField};
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
@@ -17,19 +17,19 @@ use crate::target::may_use_snapshot;
 /// Without `purpose` it has that of the snapshot; `workdir` and `mount_cwd` are by default those of the container that was
 /// kept.
 #[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "its field is read by `WithOrigin`; here it is only described")]
-pub(crate) struct OfSnapshot {
+#[expect(dead_code, reason = "its field is read by `SourceArgs`; here it is only described")]
+pub(crate) struct RestoreRequest {
     /// Name of the snapshot.
     #[schemars(with = "Name")]
     snapshot: SnapshotName,
 }
 
-impl OriginField for OfSnapshot {
+impl SourceField for RestoreRequest {
     const FIELD: &'static str = "snapshot";
     type Value = SnapshotName;
 }
 
-impl Operation for WithOrigin<OfSnapshot> {
+impl Operation for SourceArgs<RestoreRequest> {
     const NAME: &'static str = "restore";
     type Response = CreateResponse;
 
@@ -38,6 +38,6 @@ impl Operation for WithOrigin<OfSnapshot> {
         let ready = ensure_ready(cx).await?;
         let snapshot = snapshots(cx, &cx.store()?)?.find(&*ready.runtime, &self.origin).await?;
         may_use_snapshot(cx, &snapshot)?;
-        create(&self.create, Some(Origin::Snapshot(Box::new(snapshot))), cx).await
+        create(&self.create, Some(CreateSource::Snapshot(Box::new(snapshot))), cx).await
     }
 }

@@ -19,7 +19,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, joined, optional, word};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count, until_expiry};
-use crate::target::{Act, reach};
+use crate::target::{Access, reach};
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -98,7 +98,7 @@ impl Operation for StatusOf {
     type Response = StatusResponse;
 
     async fn run(self, cx: &Context) -> Result<StatusResponse, Failure> {
-        let found = reach(cx, &self.container, Act::Look).await?;
+        let found = reach(cx, &self.container, Access::Read).await?;
         let (runtime, record, container) = (found.runtime, found.record, found.container);
         let metadata = metadata(&record)?;
         let is_shown = matches!(record.role, Role::Primary | Role::Adopted);
@@ -355,6 +355,28 @@ mod tests {
           jobs     1 job running
           health   guest ok
         ");
+    }
+
+    #[tokio::test]
+    async fn a_record_adds_what_was_created_and_the_steps_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path()).with_fake(coracle_runtime::FakeRuntime::new());
+        let process = crate::Process::of(cx);
+        let call = async |call: Value| {
+            let input = crate::Input::Object(call.as_object().cloned().unwrap());
+            crate::reply(crate::operations::ALL, &process, input).await
+        };
+        let image = coracle_runtime::fake::LOCAL_IMAGE;
+        let create = json!({ "operation": "create", "name": "web", "image": image, "mount_cwd": false,
+            "env": { "A": "1" }, "setup_commands": ["exit 3"] });
+        assert_eq!(call(create).await.json["success"], true);
+        let status = call(json!({ "operation": "status", "container": "web" })).await;
+        let text = status.response.unwrap().render(Timestamp::now()).to_string();
+        for line in ["  engine   fake", "  made     just now", "  env      A", "  session  "] {
+            assert!(text.contains(&format!("\n{line}")), "{line}: {text}");
+        }
+        assert!(text.starts_with("web running, started just now\n  id       "), "{text}");
+        assert!(text.lines().last().unwrap().starts_with("✗ setup commands"), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::arg_types::{Name, Script, Seconds};
-use crate::commands::PortAsk;
+use crate::commands::PortRequest;
 use crate::commands::lost_with_container;
 use crate::commands::millis;
 use crate::context::Context;
@@ -16,7 +16,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration};
-use crate::target::{Reached, reach_inside, reach_running};
+use crate::target::{CommandTarget, reach_inside, reach_running};
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -30,7 +30,7 @@ pub(crate) struct WaitHealthy {
     /// Command that has to end with 0: a text for `/bin/sh -c`, or a list of words that runs as it stands.
     health_command: Option<Script>,
     /// Port inside that has to take connections: a number on the loopback, or `address:port`.
-    port: Option<PortAsk>,
+    port: Option<PortRequest>,
     /// Ask for health as well; of `wait_healthy`, wait for the health check that the image brings.
     #[schemars(extend("default" = false))]
     health_check: Option<bool>,
@@ -61,7 +61,7 @@ pub(crate) struct WaitHealthyResponse {
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum Requested {
     Command(Command),
     Port(std::net::SocketAddr),
     Image,
@@ -112,13 +112,18 @@ fn told(
 }
 
 impl WaitHealthy {
-    async fn wait(&self, wanted: Wanted, patience: &RetryPolicy, cx: &Context) -> Result<WaitHealthyResponse, Failure> {
-        let Reached { record, inside, session, warnings } =
+    async fn wait(
+        &self,
+        wanted: Requested,
+        patience: &RetryPolicy,
+        cx: &Context,
+    ) -> Result<WaitHealthyResponse, Failure> {
+        let CommandTarget { record, inside, session, warnings } =
             reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let check = match wanted {
-            Wanted::Command(command) => Check::Command(command),
-            Wanted::Port(at) => Check::Port(at),
-            Wanted::Image => {
+            Requested::Command(command) => Check::Command(command),
+            Requested::Port(at) => Check::Port(at),
+            Requested::Image => {
                 let (found, _) = reach_running(cx, &self.container).await?;
                 Check::Image(found.runtime.clone(), found.present()?.id.clone())
             }
@@ -140,10 +145,10 @@ impl WaitHealthy {
     }
 
     /// What is waited for and how long, every default decided.
-    fn resolve(&self) -> Result<(Wanted, RetryPolicy), Failure> {
-        let command = self.health_command.as_ref().map(|it| Wanted::Command(it.0.clone()));
-        let port = self.port.map(|it| Wanted::Port(it.0.at()));
-        let image = self.health_check.unwrap_or(false).then_some(Wanted::Image);
+    fn resolve(&self) -> Result<(Requested, RetryPolicy), Failure> {
+        let command = self.health_command.as_ref().map(|it| Requested::Command(it.0.clone()));
+        let port = self.port.map(|it| Requested::Port(it.0.at()));
+        let image = self.health_check.unwrap_or(false).then_some(Requested::Image);
         let mut given = [("health_command", command), ("port", port), ("health_check", image)];
         let named: Vec<_> = given.iter().filter(|it| it.1.is_some()).map(|it| it.0).collect();
         let wanted = match named.len() {
@@ -154,7 +159,7 @@ impl WaitHealthy {
                     .detail("fields", fields)
                     .hint("say what being ready means: a command that ends with 0, or a port that takes connections"));
             }
-            1 => given.iter_mut().find_map(|it| it.1.take()).unwrap_or(Wanted::Image),
+            1 => given.iter_mut().find_map(|it| it.1.take()).unwrap_or(Requested::Image),
             _ => return Err(Failure::conflicting(&named, "only one thing can be waited for")),
         };
         Ok((wanted, self.patience()?))

@@ -7,4 +7,4 @@ mod source_args;
 
 pub(crate) use self::content::Content;
 pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg};
-pub(crate) use self::source_args::{OriginField, WithOrigin};
+pub(crate) use self::source_args::{SourceArgs, SourceField};

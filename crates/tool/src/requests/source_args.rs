@@ -14,7 +14,7 @@ use super::Create;
 const OF_IMAGE: [&str; 5] = ["image", "packages", "pull", "cache_bust", "repo_url"];
 
 /// The one field that names an origin; its type describes the operation.
-pub(crate) trait OriginField: JsonSchema + 'static {
+pub(crate) trait SourceField: JsonSchema + 'static {
     /// Its name.
     const FIELD: &'static str;
     /// What is read.
@@ -22,27 +22,27 @@ pub(crate) trait OriginField: JsonSchema + 'static {
 }
 
 /// The arguments of `create` without those of its image, and one that names what takes its place.
-pub(crate) struct WithOrigin<O: OriginField> {
+pub(crate) struct SourceArgs<O: SourceField> {
     pub(crate) origin: O::Value,
     pub(crate) create: Create,
 }
 
-impl<'de, O: OriginField> Deserialize<'de> for WithOrigin<O> {
+impl<'de, O: SourceField> Deserialize<'de> for SourceArgs<O> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Read<O>(PhantomData<O>);
-        impl<'de, O: OriginField> Visitor<'de> for Read<O> {
-            type Value = WithOrigin<O>;
+        impl<'de, O: SourceField> Visitor<'de> for Read<O> {
+            type Value = SourceArgs<O>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<WithOrigin<O>, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<SourceArgs<O>, M::Error> {
                 let mut origin = None;
                 let rest = Apart { from, field: O::FIELD, value: &mut origin };
                 let create = Create::deserialize(MapAccessDeserializer::new(rest))?;
                 let origin = origin.ok_or_else(|| M::Error::missing_field(O::FIELD))?;
-                Ok(WithOrigin { origin, create })
+                Ok(SourceArgs { origin, create })
             }
         }
         from.deserialize_map(Read(PhantomData))
@@ -74,7 +74,7 @@ impl<'de, M: MapAccess<'de>, V: Deserialize<'de>> MapAccess<'de> for Apart<'_, M
     }
 }
 
-impl<O: OriginField> JsonSchema for WithOrigin<O> {
+impl<O: SourceField> JsonSchema for SourceArgs<O> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         O::schema_name()
     }

@@ -8,7 +8,7 @@ use coracle_images::packages::PackageName;
 use coracle_images::profile::{self, Profile, ProfileError, Purpose};
 use coracle_runtime::{GitRules, GitUrl};
 
-use super::Basis;
+use super::CreateFrom;
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::suggest;
 
 /// The profile of a container.
 #[derive(Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct ResolvedProfile {
     /// The word given.
     pub(crate) requested: Option<Purpose>,
     /// The profile's name: of `try-repo` that of what was found.
@@ -27,14 +27,14 @@ pub(crate) struct Chosen {
     pub(crate) profile: Profile,
     pub(crate) cache_bust: bool,
     /// What is tried.
-    pub(crate) tried: Option<Tried>,
+    pub(crate) tried: Option<TryRepo>,
     /// What was found in it.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) seen: Option<RepoScan>,
 }
 
 /// A repository that is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
+pub(crate) enum TryRepo {
     Url(GitUrl),
     /// A directory of the host, which is copied.
     Directory(PathBuf),
@@ -42,13 +42,13 @@ pub(crate) enum Tried {
 
 /// What its top directory says.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RepoScan {
     pub(crate) detected: Detected,
     /// Why it could not be looked at; then it counts as `general`.
     pub(crate) unseen: Option<String>,
 }
 
-impl Chosen {
+impl ResolvedProfile {
     /// Whether that is its purpose.
     pub(crate) fn is(&self, purpose: &str) -> bool {
         self.purpose.as_ref().is_some_and(|it| it.as_str() == purpose)
@@ -59,12 +59,12 @@ impl Chosen {
 const UNSEEN: &str = "general";
 
 /// Finds the profile and lays the call's own packages and image over it.
-pub(super) fn choose(args: &Create, basis: Basis, cx: &Context) -> Result<Chosen, Failure> {
+pub(super) fn choose(args: &Create, basis: CreateFrom, cx: &Context) -> Result<ResolvedProfile, Failure> {
     let config = &cx.config;
     let seen = match basis {
-        Basis::Image(seen) => seen,
-        Basis::Origin(origin) => return of_origin(args, origin.purpose, cx),
-        Basis::Unknown => return of_origin(args, None, cx),
+        CreateFrom::Image(seen) => seen,
+        CreateFrom::Source(origin) => return of_origin(args, origin.purpose, cx),
+        CreateFrom::Unknown => return of_origin(args, None, cx),
     };
     let tried = tried(args, cx)?;
     let purpose = match (&tried, &seen) {
@@ -90,12 +90,12 @@ pub(super) fn choose(args: &Create, basis: Basis, cx: &Context) -> Result<Chosen
         .map_err(|err| Failure::invalid("packages", err.to_string()))?;
     profile.recipe = profile.recipe.with(packages);
     let cache_bust = args.cache_bust.unwrap_or(false);
-    Ok(Chosen { requested: args.purpose.clone(), purpose, profile, cache_bust, tried, seen })
+    Ok(ResolvedProfile { requested: args.purpose.clone(), purpose, profile, cache_bust, tried, seen })
 }
 
 /// The profile of a snapshot: its variables, since what they speak of is in the files; of one that is asked for only what
 /// it says of the person's identity. Its recipe is in the files, or not wanted.
-fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<Chosen, Failure> {
+fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<ResolvedProfile, Failure> {
     if args.purpose.as_ref().is_some_and(Purpose::is_detected) {
         return Err(Failure::invalid("purpose", "`try-repo` looks at a repository, and a snapshot is made already")
             .hint("leave `purpose` out to have that of the snapshot"));
@@ -113,7 +113,7 @@ fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<Chose
     profile.recipe = Recipe { env: variables, ..Recipe::default() };
     profile.bootstrap = Recipe::default();
     let requested = args.purpose.clone();
-    Ok(Chosen { requested, purpose, profile, cache_bust: false, tried: None, seen: None })
+    Ok(ResolvedProfile { requested, purpose, profile, cache_bust: false, tried: None, seen: None })
 }
 
 fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profile, Failure> {
@@ -137,7 +137,7 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
     })
 }
 
-fn tried(args: &Create, cx: &Context) -> Result<Option<Tried>, Failure> {
+fn tried(args: &Create, cx: &Context) -> Result<Option<TryRepo>, Failure> {
     let trying = args.purpose.as_ref().is_some_and(Purpose::is_detected);
     match (&args.repo_url, trying) {
         (None, false) => Ok(None),
@@ -154,14 +154,14 @@ fn tried(args: &Create, cx: &Context) -> Result<Option<Tried>, Failure> {
 }
 
 /// A URL, or a directory that may be copied. What looks like a URL is never taken for a path.
-fn source(text: &str, cx: &Context) -> Result<Tried, Failure> {
+fn source(text: &str, cx: &Context) -> Result<TryRepo, Failure> {
     let rules = GitRules { allow_private: cx.config.images.git_allow_private, ssh: false };
     if text.contains(':') || text.starts_with('-') {
-        return git_url("repo_url", text, rules).map(Tried::Url);
+        return git_url("repo_url", text, rules).map(TryRepo::Url);
     }
     let opened = copyable(&host_path(text, cx), cx)?;
     if !opened.is_dir() {
         return Err(Failure::invalid("repo_url", format!("`{}` is no directory", text.escape_debug())));
     }
-    Ok(Tried::Directory(opened.real().to_owned()))
+    Ok(TryRepo::Directory(opened.real().to_owned()))
 }

@@ -46,7 +46,8 @@ fn writable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
 /// Files that would be written over a protected path of a bind. One whose place is only known inside is refused there.
 pub(super) fn files(
     files: &[(PathInside, Content)],
-    (mounts, workdir): (&[Mount], &ContainerPath),
+    mounts: &[Mount],
+    workdir: &ContainerPath,
     names: &[String],
 ) -> Result<(), Failure> {
     let roots = mounts.iter().map(|it| it.at.clone()).collect();

@@ -7,12 +7,12 @@ use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, Inva
 
 use super::clone_source::CloneSource;
 use super::inside_path::PathInside;
-use super::profile::Chosen;
+use super::profile::ResolvedProfile;
 use crate::arg_types::Passthrough;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::requested::Wanted;
+use crate::requested::Requested;
 use crate::requests::{Content, Create, RepoArg};
 
 /// Everything that is put in.
@@ -21,11 +21,11 @@ pub(crate) struct Provisioning {
     pub(crate) env: EnvAsk,
     /// The person's settings would have variables of the host go in, and the policy does not.
     pub(crate) env_stays: bool,
-    pub(crate) git: Wanted,
-    pub(crate) gh: Wanted,
-    pub(crate) ssh: Wanted,
-    pub(crate) certs: Wanted,
-    pub(crate) dotfiles: Wanted<Dotfiles>,
+    pub(crate) git: Requested,
+    pub(crate) gh: Requested,
+    pub(crate) ssh: Requested,
+    pub(crate) certs: Requested,
+    pub(crate) dotfiles: Requested<Dotfiles>,
     /// Paths below the home.
     pub(crate) inline: BTreeMap<String, Content>,
     pub(crate) repos: Vec<Repo>,
@@ -58,32 +58,38 @@ pub(crate) struct Repo {
 }
 
 /// Decides all of it.
-pub(super) fn decide(args: &Create, chosen: &Chosen, cx: &Context) -> Result<Provisioning, Failure> {
+pub(super) fn decide(args: &Create, chosen: &ResolvedProfile, cx: &Context) -> Result<Provisioning, Failure> {
     let config = &*cx.config;
     let (auto, profile) = (&config.auto_passthrough, &chosen.profile);
     let git = forward(
-        ("forward_git", args.forward_git),
+        "forward_git",
+        args.forward_git,
         profile.forward_git.unwrap_or(auto.forward_git),
-        (config.security.allow_git, "identity.git", "security.allow_git"),
+        Grant { allowed: config.security.allow_git, rule: "identity.git", setting: "security.allow_git" },
     )?;
     // Whatever single settings grant, of the person's only the identity goes into a container of `strict`.
     let strict = config.is_strict();
-    let granted = |is: bool, rule, setting| if strict { (false, rule, "policy") } else { (is, rule, setting) };
+    let granted = |allowed, rule, setting| match strict {
+        true => Grant { allowed: false, rule, setting: "policy" },
+        false => Grant { allowed, rule, setting },
+    };
     let gh = forward(
-        ("forward_gh", args.forward_gh),
+        "forward_gh",
+        args.forward_gh,
         profile.forward_gh.unwrap_or(auto.forward_gh),
         granted(config.security.allow_gh, "identity.gh", "security.allow_gh"),
     )?;
     let ssh = forward(
-        ("forward_ssh", args.forward_ssh),
+        "forward_ssh",
+        args.forward_ssh,
         profile.forward_ssh.unwrap_or(auto.forward_ssh),
         granted(config.security.allow_ssh, "identity.ssh", "security.allow_ssh"),
     )?;
-    let rules = GitRules { allow_private: config.images.git_allow_private, ssh: ssh == Wanted::Yes(()) };
+    let rules = GitRules { allow_private: config.images.git_allow_private, ssh: ssh == Requested::Yes(()) };
     let skip = args.dotfiles_skip.unwrap_or(profile.dotfiles == Some(false));
     let certs = match auto.ca_certificates {
-        true => Wanted::Yes(()),
-        false => Wanted::No("switched off by `auto_passthrough.ca_certificates`".into()),
+        true => Requested::Yes(()),
+        false => Requested::No("switched off by `auto_passthrough.ca_certificates`".into()),
     };
     Ok(Provisioning {
         env_stays: strict && passthrough(args, chosen, config) != EnvAsk::None,
@@ -93,7 +99,9 @@ pub(super) fn decide(args: &Create, chosen: &Chosen, cx: &Context) -> Result<Pro
         ssh,
         certs,
         dotfiles: match dotfiles(args, skip, config, rules)? {
-            Wanted::Yes(_) if strict => Wanted::No("under `strict` there is no network to clone them over".into()),
+            Requested::Yes(_) if strict => {
+                Requested::No("under `strict` there is no network to clone them over".into())
+            }
             dotfiles => dotfiles,
         },
         inline: inline(args, skip)?,
@@ -105,26 +113,34 @@ pub(super) fn decide(args: &Create, chosen: &Chosen, cx: &Context) -> Result<Pro
     })
 }
 
-/// What the caller says wins, and may not go beyond what the person allows; a default is lowered to it.
+/// Whether the person grants something, by which rule and setting.
+struct Grant {
+    allowed: bool,
+    rule: &'static str,
+    setting: &'static str,
+}
+
+/// The request of the caller wins over the default, and may not exceed what the person grants.
 fn forward(
-    (field, asked): (&'static str, Option<bool>),
+    field: &'static str,
+    requested: Option<bool>,
     default: bool,
-    (allowed, rule, setting): (bool, &'static str, &'static str),
-) -> Result<Wanted, Failure> {
-    match (asked, default, allowed) {
+    Grant { allowed, rule, setting }: Grant,
+) -> Result<Requested, Failure> {
+    match (requested, default, allowed) {
         (Some(true), _, false) => {
             let message = format!("`{field}` is not allowed: `{setting}` is false");
             Err(Refused { problems: vec![Problem { rule, setting: Some(setting), value: "true".into(), message }] }
                 .into())
         }
-        (Some(false), ..) => Ok(Wanted::No("not requested".into())),
-        (None, false, _) => Ok(Wanted::No("not requested".into())),
-        (None, true, false) => Ok(Wanted::No(format!("not allowed by `{setting}`"))),
-        (_, _, true) => Ok(Wanted::Yes(())),
+        (Some(false), ..) => Ok(Requested::No("not requested".into())),
+        (None, false, _) => Ok(Requested::No("not requested".into())),
+        (None, true, false) => Ok(Requested::No(format!("not allowed by `{setting}`"))),
+        (_, _, true) => Ok(Requested::Yes(())),
     }
 }
 
-fn passthrough(args: &Create, chosen: &Chosen, config: &Config) -> EnvAsk {
+fn passthrough(args: &Create, chosen: &ResolvedProfile, config: &Config) -> EnvAsk {
     let asked = args.env_passthrough.as_ref().or(chosen.profile.env_passthrough.as_ref());
     match asked.unwrap_or(&config.auto_passthrough.mode) {
         Passthrough::Auto => EnvAsk::Auto,
@@ -134,10 +150,10 @@ fn passthrough(args: &Create, chosen: &Chosen, config: &Config) -> EnvAsk {
     }
 }
 
-fn dotfiles(args: &Create, skip: bool, config: &Config, rules: GitRules) -> Result<Wanted<Dotfiles>, Failure> {
+fn dotfiles(args: &Create, skip: bool, config: &Config, rules: GitRules) -> Result<Requested<Dotfiles>, Failure> {
     let of_config = &config.dotfiles;
     let Some(url) = args.dotfiles_repo.as_ref().or(of_config.repo.as_ref()) else {
-        return Ok(Wanted::No("none are configured".into()));
+        return Ok(Requested::No("none are configured".into()));
     };
     let url = git_url("dotfiles_repo", url, rules)?;
     let pick = |given: &Option<String>, configured: &Option<String>| given.clone().or_else(|| configured.clone());
@@ -150,9 +166,9 @@ fn dotfiles(args: &Create, skip: bool, config: &Config, rules: GitRules) -> Resu
     let branch = pick(&args.dotfiles_branch, &of_config.branch).map(|it| branch("dotfiles_branch", &it)).transpose()?;
     let target = PathInside::parse("dotfiles_target", &target)?;
     if skip {
-        return Ok(Wanted::No("`dotfiles_skip`, or the purpose, leaves them out".into()));
+        return Ok(Requested::No("`dotfiles_skip`, or the purpose, leaves them out".into()));
     }
-    Ok(Wanted::Yes(Dotfiles { url, branch, script, target }))
+    Ok(Requested::Yes(Dotfiles { url, branch, script, target }))
 }
 
 fn inline(args: &Create, skip: bool) -> Result<BTreeMap<String, Content>, Failure> {
@@ -215,7 +231,7 @@ fn setup(args: &Create) -> Result<Vec<Command>, Failure> {
     Ok(commands.iter().map(|it| it.0.clone()).collect())
 }
 
-fn bundle(args: &Create, chosen: &Chosen) -> Result<Option<String>, Failure> {
+fn bundle(args: &Create, chosen: &ResolvedProfile) -> Result<Option<String>, Failure> {
     for (field, given) in [("amplifier_version", &args.amplifier_version), ("amplifier_bundle", &args.amplifier_bundle)]
     {
         if given.is_some() && !chosen.is("amplifier") {

@@ -20,7 +20,7 @@ const SUFFIX: usize = 7;
 
 /// The stack beside a container.
 #[derive(Clone, Debug)]
-pub(crate) enum StackAsk {
+pub(crate) enum StackRequest {
     /// None.
     No,
     /// One that runs already, and is ours.
@@ -42,7 +42,7 @@ pub(crate) struct NewStack {
     pub(crate) namespace: bool,
 }
 
-impl StackAsk {
+impl StackRequest {
     pub(crate) fn project(&self) -> Option<&ProjectName> {
         match self {
             Self::No => None,
@@ -53,7 +53,7 @@ impl StackAsk {
 }
 
 /// Reads what was asked for. Nothing is made, and Compose sees nothing yet.
-pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Result<StackAsk, Failure> {
+pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Result<StackRequest, Failure> {
     let namespace = args.namespace.unwrap_or(false);
     let (text, dir, file) = match (&args.compose_content, &args.compose_file, &args.compose_project) {
         (Some(_), Some(_), _) => {
@@ -66,10 +66,10 @@ pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Resu
                 "there is no stack: it needs `compose_content` or `compose_file`",
             ));
         }
-        (None, None, None) => return Ok(StackAsk::No),
+        (None, None, None) => return Ok(StackRequest::No),
         (None, None, Some(project)) => {
             enabled(cx)?;
-            return Ok(StackAsk::Join(project.clone()));
+            return Ok(StackRequest::Join(project.clone()));
         }
         (Some(content), None, _) => (content.clone(), cx.state()?.empty(), None),
         (None, Some(path), _) => {
@@ -80,7 +80,7 @@ pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Resu
     enabled(cx)?;
     let reading = read(&text, &dir, &cx.policy()?).map_err(|err| from_reading(err, file.is_some()))?;
     let project = args.compose_project.clone().map_or_else(|| fresh_project(name), Ok)?;
-    Ok(StackAsk::Make(Box::new(NewStack { project, reading, dir, file, namespace })))
+    Ok(StackRequest::Make(Box::new(NewStack { project, reading, dir, file, namespace })))
 }
 
 /// The network that was asked for. With a stack it is that of the stack.

@@ -19,7 +19,7 @@ use crate::config::{Config, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::{NamedImage, cache, imaged, owned};
+use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
 use crate::{egress, guest, strict, workspace_mounts};
 
@@ -161,7 +161,7 @@ pub(super) async fn template(
     if plan.strict {
         strict::check(&ready, &plan.limits)?;
     }
-    let found = imaged(cx, &ready, role, &plan.image).await?;
+    let found = resolve_image(cx, &ready, role, &plan.image).await?;
     let contents = cache(cx, &cx.store()?)?.contents(&found.image);
     let mut warnings = warnings(&plan, &found, contents.as_ref(), &ready);
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));

@@ -9,7 +9,7 @@ use coracle_lifecycle::{
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
-use crate::context::{Context, Mouth};
+use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
 use crate::guest;
 
@@ -45,7 +45,7 @@ pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
     let (tell, reader) = (cx.teller(), reader(cx, &slots).await);
-    let reason = if cx.call.mouth == Mouth::Mcp { EndReason::Disconnect } else { EndReason::Command };
+    let reason = if cx.call.frontend == Frontend::Mcp { EndReason::Disconnect } else { EndReason::Command };
     let ending = ending(cx, reader.as_ref(), (&*tell, reason));
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     told(&ended);

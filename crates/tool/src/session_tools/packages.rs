@@ -2,15 +2,15 @@
 
 use coracle_images::profile::rooms::{Manager, shared_packages};
 use coracle_images::{Base, Source};
-use coracle_lifecycle::{SharedPackage, SharedPackages, Store};
+use coracle_lifecycle::{SharedPackage, SharedPackages};
 use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeAct, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
-use crate::engines::Ready;
+use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
-use crate::image_build::{NamedImage, cook_into, imaged};
+use crate::image_build::{NamedImage, VolumeBuild, build_into_volumes, resolve_image};
 use crate::preflight::ensure_ready;
 
 /// Where snippets find them.
@@ -32,12 +32,13 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
     let asked = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
-    let NamedImage { image, reference } = imaged(cx, &ready, SlotRole::Run, &cx.config.run_code.image).await?;
+    let NamedImage { image, reference } = resolve_image(cx, &ready, SlotRole::Run, &cx.config.run_code.image).await?;
     let reference = ImageRef::parse(reference)?;
     let base = Base { image, reference, source: Source::Local, note: None };
     let before = store.shared_packages_on(&*ready.runtime).await?;
     let volume = store.new_packages_volume(&*ready.runtime).await?;
-    let filled = fill(cx, (&ready, &store), &base, (&volume, before.as_ref()), (manager, names)).await;
+    let filled =
+        fill(cx, Backend { ready: &ready, store: &store }, &base, (&volume, before.as_ref()), (manager, names)).await;
     let packages = joined(before.map(|it| it.packages).unwrap_or_default(), &asked);
     let kept = SharedPackages {
         engine: ready.runtime.kind(),
@@ -62,7 +63,7 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
 
 async fn fill(
     cx: &Context,
-    (ready, store): (&Ready, &Store),
+    Backend { ready, store }: Backend<'_>,
     base: &Base,
     (volume, before): (&VolumeName, Option<&SharedPackages>),
     (manager, names): (Manager, &[String]),
@@ -72,7 +73,8 @@ async fn fill(
         volumes.push(mount(&before.volume, BEFORE, Access::ReadOnly)?);
     }
     let recipe = shared_packages((manager, names), AT, before.map(|_| BEFORE));
-    let cooked = cook_into(cx, (ready, store), (base, volumes), &recipe).await?;
+    let cooked =
+        build_into_volumes(cx, Backend { ready, store }, VolumeBuild { base, volumes, recipe: &recipe }).await?;
     let Some(why) = cooked.fault() else { return Ok(()) };
     Err(Failure::new(Code::PackagesFailed, format!("the packages could not be fetched: {why}"))
         .detail("log", cooked.log())

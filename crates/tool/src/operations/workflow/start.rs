@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::{Context, Mouth};
+use crate::context::{Context, Frontend};
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
 use crate::operations::worktree::{Profile, uncommitted};
@@ -67,7 +67,7 @@ impl Operation<Process> for WorkflowStart {
         let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
         let ask = SetupAsk { source: source(cx, self.source), replace: false };
         sandbox.worktrees.expect_source(&ask.source)?;
-        let uncommitted = uncommitted(cx, None, (&ask.source, self.base.as_deref()))?;
+        let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
         let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
@@ -112,7 +112,7 @@ async fn ready(
 
 /// The person names any profile; an agent those that it was given.
 fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
-    if cx.call.mouth == Mouth::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
+    if cx.call.frontend == Frontend::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
         return Ok(());
     }
     let message = format!("the profile `{profile}` is not for agents");

@@ -63,7 +63,8 @@ pub(super) async fn open(
 pub(super) fn uncommitted(
     cx: &Context,
     said: Option<bool>,
-    (source, base): (&str, Option<&str>),
+    source: &str,
+    base: Option<&str>,
 ) -> Result<SourceChanges, Failure> {
     let taken = said.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
     let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());

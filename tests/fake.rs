@@ -1,12 +1,13 @@
 //! What the fake engine can do beyond the contract, on paused time.
 
+use coracle_runtime::ImageStore as _;
 use std::time::Duration;
 
 use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
 use coracle_runtime::{
     Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits,
-    ExecTarget, Exit, FakeRuntime, Ids, Image, ImageAct, ImageRef, LabelFilter, LimitKind, NetworkAttachment, Policy,
-    Result, admit,
+    ExecTarget, Exit, FakeRuntime, Ids, Image, ImageRef, LabelFilter, LimitKind, NetworkAttachment, Policy, Result,
+    admit,
 };
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 async fn running() -> (FakeRuntime, ContainerId) {
     let (fake, image) = (FakeRuntime::new(), ImageRef::parse(LOCAL_IMAGE).unwrap());
-    let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+    let found = fake.find_images(std::slice::from_ref(&image)).await.unwrap();
     let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), image);
     let spec =
         admit(spec, &Policy::everything()).unwrap().with_image(found[0].id.clone(), NetworkAttachment::EngineDefault);
@@ -29,16 +30,16 @@ fn sh(script: &str) -> Exec {
     Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())
 }
 
-async fn pull(fake: &FakeRuntime, seconds: u64) -> Result<Vec<Image>> {
+async fn pull(fake: &FakeRuntime, seconds: u64) -> Result<Image> {
     let (image, deadline) = (ImageRef::parse("alpine:3").unwrap(), Duration::from_secs(seconds));
-    fake.image(ImageAct::Pull { image, deadline }).await
+    fake.pull_image(&image, deadline).await
 }
 
 #[tokio::test]
 async fn the_local_image_has_a_short_name_too() {
     let fake = FakeRuntime::new();
     for name in ["busybox", "busybox:latest", LOCAL_IMAGE] {
-        assert_eq!(fake.image(ImageAct::Find(vec![ImageRef::parse(name).unwrap()])).await.unwrap().len(), 1, "{name}");
+        assert_eq!(fake.find_images(&[ImageRef::parse(name).unwrap()]).await.unwrap().len(), 1, "{name}");
     }
 }
 
@@ -106,6 +107,6 @@ async fn a_pull_takes_its_time_and_keeps_its_deadline() {
     assert!(matches!(pull(&fake, 299).await, Err(Error::TimedOut { verb: "pull", .. })));
     assert!(matches!(pull(&fake, 300).await, Err(Error::PullFailed { .. })));
     fake.registry_has(&ImageRef::parse("docker.io/library/alpine:3").unwrap());
-    assert_eq!(pull(&fake, 300).await.unwrap()[0].tags, ["docker.io/library/alpine:3"]);
+    assert_eq!(pull(&fake, 300).await.unwrap().tags, ["docker.io/library/alpine:3"]);
     assert_eq!(begun.elapsed(), Duration::from_secs(899));
 }

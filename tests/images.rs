@@ -9,7 +9,7 @@ use coracle_images::profile::{self, Purpose};
 use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Setup, Want};
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
-    Command, ContainerPath, Exec, Ids, ImageAct, ImageRef, LabelNamespace, NetworkAttachment, Secret, random_hex,
+    Command, ContainerPath, Exec, Ids, ImageCommit, ImageRef, LabelNamespace, NetworkAttachment, Secret, random_hex,
 };
 use tempfile::TempDir;
 
@@ -150,18 +150,18 @@ async fn a_name_and_a_key_without_our_signature_are_not_enough() {
         let (kitchen, wanted) = (Kitchen::new(case), wanted(IMAGE, scripts(&["true"])));
         let (base, build) = (kitchen.base(&wanted).await, case.runs(Way::Socket).await);
         let kept = kitchen.keep(&build, &base, &wanted).await;
-        case.runtime.image(ImageAct::Remove(kept.image.id.clone())).await.unwrap();
+        case.runtime.remove_image(&kept.image.id).await.unwrap();
         let planted = case.run(Way::Socket, case.spec("planted"), &case.image).await;
         let mut labels: BTreeMap<_, _> = kept.image.labels;
         labels.insert("coracle-test.created".into(), "2030-01-01T00:00:01Z".into());
-        let act = ImageAct::Commit {
+        let commit = ImageCommit {
             container: planted.id.clone(),
             tag: Some(kept.reference.clone()),
             labels: labels.into_iter().collect(),
             config: base.image.config,
         };
-        case.runtime.image(act).await.unwrap();
-        assert_eq!(case.runtime.image(ImageAct::Find(vec![kept.reference])).await.unwrap().len(), 1);
+        case.runtime.commit_image(&commit).await.unwrap();
+        assert_eq!(case.runtime.find_images(&[kept.reference]).await.unwrap().len(), 1);
         assert_eq!(kitchen.find(&wanted).await, Found::Miss);
     })
     .await;
@@ -236,7 +236,7 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
         eprintln!("{cleared:#?}");
         assert_eq!((cleared.cleared.len(), cleared.kept), (asked.len() + 1, vec![]));
         let left = case.mine();
-        assert_eq!(case.runtime.image(ImageAct::List(left)).await.unwrap(), []);
+        assert_eq!(case.runtime.list_images(&left).await.unwrap(), []);
     })
     .await;
 }

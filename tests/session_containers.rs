@@ -17,8 +17,8 @@ use coracle_lifecycle::{
 use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{
     ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    Exec, Exit, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest, Policy,
-    ProcessId, Status, Tmpfs, Ulimits, VolumeAct, random_hex,
+    Exec, Exit, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest, Policy, ProcessId, Status,
+    Tmpfs, Ulimits, random_hex,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -117,7 +117,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn volumes(&self) -> Vec<String> {
-        let found = self.case.runtime.volume(VolumeAct::List(self.managed())).await.unwrap();
+        let found = self.case.runtime.list_volumes(&self.managed()).await.unwrap();
         found.into_iter().map(|it| it.name).collect()
     }
 
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
             self.case.runtime.remove(&it.id).await.unwrap();
         }
         for name in self.volumes().await {
-            self.case.runtime.volume(VolumeAct::Remove(name)).await.unwrap();
+            self.case.runtime.remove_volume(&name).await.unwrap();
         }
     }
 }
@@ -149,7 +149,7 @@ impl<'a> Bench<'a> {
 impl Plan {
     async fn template(&self, runtime: Arc<dyn ContainerRuntime>) -> Result<ContainerTemplate, BoxError> {
         let image = ImageRef::parse(IMAGE)?;
-        let found = runtime.image(ImageAct::Find(vec![image.clone()])).await?;
+        let found = runtime.find_images(std::slice::from_ref(&image)).await?;
         let limits = Limits { memory: Some(ByteSize::mib(128)), cpus: Some(1.0), pids: Some(256) };
         let spec = CreateSpec {
             exec_user: USER,

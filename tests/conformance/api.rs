@@ -1,8 +1,11 @@
 //! The engine's API and its program tell the same.
 
+use coracle_runtime::ImageStore as _;
+use coracle_runtime::Networks as _;
+use coracle_runtime::Volumes as _;
 use coracle_runtime::{
-    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageAct, ImageId, ImageRef,
-    LabelFilter, Limits, NetworkAct, Port, Protocol, Status, VolumeAct, VolumeMount, VolumeName,
+    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageId, ImageRef, LabelFilter,
+    Limits, NetworkCreate, Port, Protocol, Status, VolumeCreate, VolumeMount, VolumeName,
 };
 
 use super::{path, placed, sh};
@@ -26,8 +29,8 @@ impl Ways {
 async fn containers(case: &Case) -> Vec<ContainerId> {
     let runtime = &case.runtime;
     let volume = VolumeName::parse(case.name("api").as_str()).unwrap();
-    let act = VolumeAct::Create { name: volume.clone(), labels: vec![case.label()], size: None };
-    runtime.volume(act).await.unwrap();
+    let new = VolumeCreate { name: volume.clone(), labels: vec![case.label()], size: None };
+    runtime.create_volume(&new).await.unwrap();
     let spec = CreateSpec {
         ports: vec![Port { container: 80, host: None, protocol: Protocol::Tcp }],
         limits: Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(50) },
@@ -89,11 +92,10 @@ async fn the_api_tells_of_containers_what_the_program_tells() {
 async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
     on_every_engine(async |case| {
         let Some(ways) = Ways::of(case) else { return case.left_out() };
-        use coracle_runtime::{ContainerRuntime as _, Stacks as _};
+
         let (one, other) = (case.tag("one"), case.tag("other"));
         let made = import(case, &one, tar_of(|_| ())).await;
-        case.runtime.image(ImageAct::Tag { image: made.id.clone(), tag: other.clone() }).await.unwrap();
-        let named = |names: &[ImageRef]| ImageAct::Find(names.to_vec());
+        case.runtime.tag_image(&made.id, &other).await.unwrap();
         let id = |it: &ImageId| ImageRef::from(it.clone());
         let missing = [ImageRef::parse("coracle-test-never:1").unwrap(), ImageRef::parse("b".repeat(64)).unwrap()];
         for (names, count) in [
@@ -101,36 +103,34 @@ async fn the_api_tells_of_images_networks_and_volumes_what_the_program_tells() {
             (vec![ImageRef::parse(IMAGE).unwrap(), id(&case.image)], 2),
             (missing.to_vec(), 0),
         ] {
-            let (api, program) = tokio::join!(ways.api.image(named(&names)), ways.program.image(named(&names)));
+            let (api, program) = tokio::join!(ways.api.find_images(&names), ways.program.find_images(&names));
             let (api, program) = (api.unwrap(), program.unwrap());
             assert_eq!((&api, api.len()), (&program, count), "{names:?}");
         }
         let odd = ("coracle-test.odd".to_owned(), None);
         let both = LabelFilter(case.mine().0.into_iter().chain([odd]).collect());
-        let list = || ImageAct::List(both.clone());
         let (api, program): (Vec<Image>, Vec<Image>) =
-            (ways.api.image(list()).await.unwrap(), ways.program.image(list()).await.unwrap());
+            (ways.api.list_images(&both).await.unwrap(), ways.program.list_images(&both).await.unwrap());
         assert_eq!((&api, api.len(), api[0].tags.len()), (&program, 1, 2));
-        case.runtime.image(ImageAct::Untag(other)).await.unwrap();
+        case.runtime.untag_image(&other).await.unwrap();
 
         let network = case.network_name("api");
         let (name, labels) = (network.clone(), vec![case.label()]);
-        case.runtime.network(NetworkAct::Create { name, labels, reach: true, internal: true }).await.unwrap();
+        case.runtime.create_network(&NetworkCreate { name, labels, reach: true, internal: true }).await.unwrap();
         let volume = VolumeName::parse(case.name("api").as_str()).unwrap();
-        let act = VolumeAct::Create { name: volume.clone(), labels: vec![case.label()], size: None };
-        let made = case.runtime.volume(act).await.unwrap();
-        for is_list in [false, true] {
-            let act = || match is_list {
-                true => NetworkAct::List(case.mine()),
-                false => NetworkAct::Find(network.clone()),
-            };
-            let (api, program) = (ways.api.network(act()).await.unwrap(), ways.program.network(act()).await.unwrap());
-            assert_eq!((&api, api.len()), (&program, 1));
-        }
+        let new = VolumeCreate { name: volume.clone(), labels: vec![case.label()], size: None };
+        let made = case.runtime.create_volume(&new).await.unwrap();
+        let (api, program) =
+            (ways.api.list_networks(&case.mine()).await, ways.program.list_networks(&case.mine()).await);
+        let (api, program) = (api.unwrap(), program.unwrap());
+        assert_eq!((&api, api.len()), (&program, 1));
+        let (api, program) = (ways.api.find_network(&network).await, ways.program.find_network(&network).await);
+        let (api, program) = (api.unwrap(), program.unwrap());
+        assert_eq!((api.is_some(), &api), (true, &program));
         let never = case.network_name("never");
         for way in [&ways.api, &ways.program] {
-            assert_eq!(way.network(NetworkAct::Find(never.clone())).await.unwrap(), []);
-            assert_eq!(way.volume(VolumeAct::List(case.mine())).await.unwrap(), made);
+            assert_eq!(way.find_network(&never).await.unwrap(), None);
+            assert_eq!(way.list_volumes(&case.mine()).await.unwrap(), std::slice::from_ref(&made));
         }
     })
     .await;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, Image, ImageAct, ImageConfig, ImageRef,
-    LabelFilter, NetworkAttachment, Policy, admit,
+    Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, Image, ImageCommit, ImageConfig, ImageImport,
+    ImageRef, LabelFilter, NetworkAttachment, Policy, admit,
 };
 
 use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of, with_a_guest};
@@ -14,9 +14,9 @@ use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of
 pub(crate) async fn import(case: &Case, tag: &ImageRef, tar: File) -> Image {
     let env = vec![("PATH".to_owned(), "/bin".to_owned())];
     let labels = vec![case.label(), ("coracle-test.odd".into(), "a \"b\" $c, d=e".into())];
-    let act = ImageAct::Import { tar, tag: tag.clone(), env, labels };
-    let [image] = <[Image; 1]>::try_from(case.runtime.image(act).await.unwrap()).unwrap();
-    image
+    let import = ImageImport { tar, tag: tag.clone(), env, labels };
+
+    case.runtime.import_image(import).await.unwrap()
 }
 
 fn small_tar(text: &str) -> File {
@@ -29,7 +29,7 @@ fn small_tar(text: &str) -> File {
 }
 
 async fn find(case: &Case, name: &ImageRef) -> Vec<Image> {
-    case.runtime.image(ImageAct::Find(vec![name.clone()])).await.unwrap()
+    case.runtime.find_images(std::slice::from_ref(name)).await.unwrap()
 }
 
 #[tokio::test]
@@ -57,10 +57,10 @@ async fn several_are_found_in_one_call_in_the_order_asked() {
         let made = import(case, &tag, small_tar("several")).await;
         let names = [tag.as_str(), "coracle-test-none", IMAGE, "localhost/coracle-test-none:1"];
         let names = names.map(|it| ImageRef::parse(it).unwrap());
-        let found = case.runtime.image(ImageAct::Find(names.to_vec())).await.unwrap();
+        let found = case.runtime.find_images(&names).await.unwrap();
         assert_eq!(found.iter().map(|it| &it.id).collect::<Vec<_>>(), [&made.id, &case.image]);
         assert!(found[0].is_named(&tag) && !found[0].is_named(&names[2]) && found[1].is_named(&names[2]), "{found:?}");
-        assert_eq!(case.runtime.image(ImageAct::Find(Vec::new())).await.unwrap(), []);
+        assert_eq!(case.runtime.find_images(&[]).await.unwrap(), []);
     })
     .await;
 }
@@ -74,9 +74,9 @@ async fn an_import_has_its_name_environment_and_labels() {
         assert_eq!(find(case, &tag).await, std::slice::from_ref(&made));
         assert_eq!(made.env, ["PATH=/bin"]);
         assert_eq!(made.labels["coracle-test.odd"], "a \"b\" $c, d=e");
-        assert!(case.runtime.image(ImageAct::List(case.mine())).await.unwrap().iter().any(|it| it.id == made.id));
+        assert!(case.runtime.list_images(&case.mine()).await.unwrap().iter().any(|it| it.id == made.id));
         let other = LabelFilter(vec![("coracle-test.odd".into(), Some("else".into())), case.mine().0[0].clone()]);
-        assert_eq!(case.runtime.image(ImageAct::List(other)).await.unwrap(), []);
+        assert_eq!(case.runtime.list_images(&other).await.unwrap(), []);
     })
     .await;
 }
@@ -99,8 +99,8 @@ async fn what_is_no_tar_is_not_imported() {
         let (tag, mut tar) = (case.tag("broken"), tempfile::tempfile().unwrap());
         std::io::Write::write_all(&mut tar, &[b'x'; 4096]).unwrap();
         std::io::Seek::rewind(&mut tar).unwrap();
-        let act = ImageAct::Import { tar, tag: tag.clone(), env: vec![], labels: vec![case.label()] };
-        let it = case.runtime.image(act).await;
+        let import = ImageImport { tar, tag: tag.clone(), env: vec![], labels: vec![case.label()] };
+        let it = case.runtime.import_image(import).await;
         assert!(matches!(it, Err(Error::Engine { verb: "import", .. })), "{it:?}");
         assert_eq!(find(case, &tag).await, []);
     })
@@ -113,7 +113,7 @@ async fn a_removed_image_is_gone_and_can_be_removed_again() {
         let tag = case.tag("gone");
         let made = import(case, &tag, small_tar("gone")).await;
         for _ in 0..2 {
-            assert_eq!(case.runtime.image(ImageAct::Remove(made.id.clone())).await.unwrap(), []);
+            case.runtime.remove_image(&made.id).await.unwrap();
             assert_eq!(find(case, &tag).await, []);
         }
     })
@@ -125,17 +125,17 @@ async fn an_image_of_two_names_goes_with_the_last_of_them_and_not_by_its_id() {
     on_every_engine(async |case| {
         let (one, other) = (case.tag("one"), case.tag("other"));
         let made = import(case, &one, small_tar("two names")).await;
-        case.runtime.image(ImageAct::Tag { image: made.id.clone(), tag: other.clone() }).await.unwrap();
+        case.runtime.tag_image(&made.id, &other).await.unwrap();
         if case.runtime.kind() != EngineKind::Container {
-            let by_id = case.runtime.image(ImageAct::Remove(made.id.clone())).await;
+            let by_id = case.runtime.remove_image(&made.id).await;
             assert!(matches!(by_id, Err(Error::Engine { .. })), "{by_id:?}");
         }
         for _ in 0..2 {
-            case.runtime.image(ImageAct::Untag(one.clone())).await.unwrap();
+            case.runtime.untag_image(&one).await.unwrap();
             assert_eq!(find(case, &one).await, []);
             assert_eq!(find(case, &other).await.len(), 1);
         }
-        case.runtime.image(ImageAct::Untag(other.clone())).await.unwrap();
+        case.runtime.untag_image(&other).await.unwrap();
         assert_eq!(find(case, &made.id.clone().into()).await, []);
     })
     .await;
@@ -149,7 +149,7 @@ async fn an_image_in_use_stays_and_so_does_its_container() {
             .unwrap()
             .with_image(made.id.clone(), NetworkAttachment::EngineDefault);
         let id = case.runtime.create(&spec).await.unwrap();
-        let it = case.runtime.image(ImageAct::Remove(made.id.clone())).await;
+        let it = case.runtime.remove_image(&made.id).await;
         assert!(case.runtime.inspect(&id.into()).await.is_ok(), "the container went with its image");
         assert!(matches!(it, Err(Error::Engine { .. })), "{it:?}");
         assert_eq!(find(case, &made.id.clone().into()).await, [made]);
@@ -163,7 +163,7 @@ async fn an_image_that_nobody_has_is_not_pulled() {
         // Port 1 of this machine: a refusal that needs no network.
         let (image, deadline) = (ImageRef::parse("127.0.0.1:1/coracle/none:1").unwrap(), Duration::from_secs(60));
         let begun = std::time::Instant::now();
-        let it = case.runtime.image(ImageAct::Pull { image: image.clone(), deadline }).await;
+        let it = case.runtime.pull_image(&image, deadline).await;
         assert!(matches!(&it, Err(Error::PullFailed { image: named, .. }) if *named == image), "{it:?}");
         assert!(begun.elapsed() < deadline);
     })
@@ -172,9 +172,8 @@ async fn an_image_that_nobody_has_is_not_pulled() {
 
 async fn commit(case: &Case, id: &ContainerId, tag: Option<&ImageRef>, config: &ImageConfig) -> Image {
     let labels = vec![("coracle-test.odd".into(), "a \"b\" $c, d=e \\ #f".into()), case.label()];
-    let act = ImageAct::Commit { container: id.clone(), tag: tag.cloned(), labels, config: config.clone() };
-    let [image] = <[Image; 1]>::try_from(case.runtime.image(act).await.unwrap()).unwrap();
-    image
+    let commit = ImageCommit { container: id.clone(), tag: tag.cloned(), labels, config: config.clone() };
+    case.runtime.commit_image(&commit).await.unwrap()
 }
 
 #[tokio::test]
@@ -240,13 +239,13 @@ async fn what_is_mounted_is_no_part_of_an_image_and_a_missing_container_becomes_
         let list = "ls -A .coracle/run .coracle/link 2>/dev/null; [ ! -s .coracle/guest ] && echo none";
         let listed = again.printed(sh(list)).await;
         assert!(listed.lines().all(|it| it.is_empty() || it == "none" || it.ends_with(':')), "{listed}");
-        let act = ImageAct::Commit {
+        let commit = ImageCommit {
             container: ContainerId::parse("e".repeat(64)).unwrap(),
             tag: None,
             labels: vec![],
             config: ImageConfig::default(),
         };
-        let it = case.runtime.image(act).await;
+        let it = case.runtime.commit_image(&commit).await;
         assert!(matches!(it, Err(Error::NoSuchContainer(_))), "{it:?}");
     })
     .await;

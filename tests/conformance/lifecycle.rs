@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerId, CreateSpec, Error, Exit, Handle, ImageId, LabelFilter, Limits, Mount,
-    MountPoint, NetworkAttachment, Policy, Removed, Status, Tmpfs, Ulimits, VolumeAct, VolumeMount, VolumeName, admit,
+    MountPoint, NetworkAttachment, Policy, Removed, Status, Tmpfs, Ulimits, VolumeCreate, VolumeMount, VolumeName,
+    admit,
 };
 
 use super::{argv, path, placed, printed, ran, running, sh};
@@ -215,9 +216,9 @@ async fn limits_come_back_as_they_were_given() {
 /// A volume of that case at `/v`, and the name of it.
 async fn volume(case: &Case, access: Access) -> VolumeMount {
     let name = VolumeName::parse(case.name("volume").as_str()).unwrap();
-    let act = VolumeAct::Create { name: name.clone(), labels: vec![case.label()], size: None };
-    let made = case.runtime.volume(act).await.unwrap();
-    assert_eq!((made.len(), made[0].name.as_str(), case.mine().0.len()), (1, name.as_str(), made[0].labels.len()));
+    let new = VolumeCreate { name: name.clone(), labels: vec![case.label()], size: None };
+    let made = case.runtime.create_volume(&new).await.unwrap();
+    assert_eq!((made.name.as_str(), case.mine().0.len()), (name.as_str(), made.labels.len()));
     VolumeMount { name, at: path("/v"), access }
 }
 
@@ -235,15 +236,15 @@ async fn a_volume_outlives_its_container_and_one_that_is_there_is_kept() {
             assert_eq!((it.exit, it.stdout.text().as_str()), (Exit::Code(0), printed_is), "{it:?}");
             let shown = case.runtime.inspect(&(&id).into()).await.unwrap().mounts;
             assert_eq!(shown.iter().map(|it| (it.target.as_str(), it.writable)).collect::<Vec<_>>(), [("/v", true)]);
-            let busy = case.runtime.volume(VolumeAct::Remove(volumes[0].name.to_string())).await;
+            let busy = case.runtime.remove_volume(volumes[0].name.as_str()).await;
             assert!(busy.is_err(), "it is in use");
             assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
             volume(case, Access::ReadWrite).await;
         }
         for _ in 0..2 {
-            case.runtime.volume(VolumeAct::Remove(volumes[0].name.to_string())).await.unwrap();
+            case.runtime.remove_volume(volumes[0].name.as_str()).await.unwrap();
         }
-        assert_eq!(case.runtime.volume(VolumeAct::List(case.mine())).await.unwrap(), []);
+        assert_eq!(case.runtime.list_volumes(&case.mine()).await.unwrap(), []);
     })
     .await;
 }

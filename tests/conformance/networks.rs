@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAct, NetworkAttachment, NetworkName,
+    ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkName,
     NetworkRequest,
 };
 
@@ -15,13 +15,11 @@ use crate::engines::{Case, Lack, on_every_engine};
 
 async fn make(case: &Case, name: &NetworkName, (reach, internal): (bool, bool)) -> coracle_runtime::Result<Network> {
     let labels = vec![case.label(), ("coracle-test.odd".into(), "a \"b\" $c, d=e".into())];
-    let made = case.runtime.network(NetworkAct::Create { name: name.clone(), labels, reach, internal }).await?;
-    let [network] = <[Network; 1]>::try_from(made).unwrap();
-    Ok(network)
+    case.runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach, internal }).await
 }
 
-async fn find(case: &Case, name: &NetworkName) -> Vec<Network> {
-    case.runtime.network(NetworkAct::Find(name.clone())).await.unwrap()
+async fn find(case: &Case, name: &NetworkName) -> Option<Network> {
+    case.runtime.find_network(name).await.unwrap()
 }
 
 async fn running_on(case: &Case, name: &str, network: NetworkAttachment) -> ContainerId {
@@ -34,22 +32,22 @@ async fn running_on(case: &Case, name: &str, network: NetworkAttachment) -> Cont
 async fn a_network_is_made_found_listed_and_removed() {
     on_every_engine(async |case| {
         let (name, plain) = (case.network_name("inner"), case.network_name("plain"));
-        assert_eq!(find(case, &name).await, []);
+        assert_eq!(find(case, &name).await, None);
         let made = make(case, &name, (true, true)).await.unwrap();
         assert_eq!((made.name.as_str(), made.internal), (name.as_str(), true));
         assert_eq!(made.labels["coracle-test.odd"], "a \"b\" $c, d=e");
         assert!(!make(case, &plain, (true, false)).await.unwrap().internal);
-        assert_eq!(find(case, &name).await, std::slice::from_ref(&made));
-        let mut listed = case.runtime.network(NetworkAct::List(case.mine())).await.unwrap();
+        assert_eq!(find(case, &name).await.as_ref(), Some(&made));
+        let mut listed = case.runtime.list_networks(&case.mine()).await.unwrap();
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), [name.as_str(), plain.as_str()]);
         let odd = ("coracle-test.odd".into(), Some("else".into()));
         let both = LabelFilter(case.mine().0.into_iter().chain([odd]).collect());
-        assert_eq!(case.runtime.network(NetworkAct::List(both)).await.unwrap(), []);
+        assert_eq!(case.runtime.list_networks(&both).await.unwrap(), []);
         for handle in [made.id.clone(), made.id, plain.to_string(), plain.to_string()] {
-            assert_eq!(case.runtime.network(NetworkAct::Remove(handle)).await.unwrap(), []);
+            case.runtime.remove_network(&handle).await.unwrap();
         }
-        assert_eq!((find(case, &name).await, find(case, &plain).await), (vec![], vec![]));
+        assert_eq!((find(case, &name).await, find(case, &plain).await), (None, None));
     })
     .await;
 }
@@ -61,7 +59,7 @@ async fn network_names_are_not_shared() {
         make(case, &name, (true, false)).await.unwrap();
         let second = make(case, &name, (true, false)).await;
         assert!(matches!(&second, Err(Error::NetworkTaken(it)) if *it == name), "{second:?}");
-        assert_eq!(find(case, &name).await.len(), 1);
+        assert!(find(case, &name).await.is_some());
     })
     .await;
 }
@@ -73,13 +71,13 @@ async fn a_network_with_a_container_on_it_stays() {
         let network = make(case, &name, (true, false)).await.unwrap();
         let id = running_on(case, "on-it", NetworkAttachment::Id(network.id.clone())).await;
         assert_eq!(case.runtime.inspect(&(&id).into()).await.unwrap().networks, [name.as_str()]);
-        let it = case.runtime.network(NetworkAct::Remove(network.id.clone())).await;
+        let it = case.runtime.remove_network(&network.id).await;
         assert!(matches!(it, Err(Error::Engine { .. })), "{it:?}");
         assert!(case.runtime.inspect(&(&id).into()).await.unwrap().running());
-        assert_eq!(find(case, &name).await, std::slice::from_ref(&network));
+        assert_eq!(find(case, &name).await.as_ref(), Some(&network));
         case.runtime.remove(&id).await.unwrap();
-        case.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
-        assert_eq!(find(case, &name).await, []);
+        case.runtime.remove_network(&network.id).await.unwrap();
+        assert_eq!(find(case, &name).await, None);
     })
     .await;
 }

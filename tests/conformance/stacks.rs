@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::{
-    Container, ContainerId, Error, Health, LabelFilter, NetworkAct, ProjectName, StackSource, StackUp, Status,
-    VolumeAct,
-};
+use coracle_runtime::{Container, ContainerId, Error, Health, LabelFilter, ProjectName, StackSource, StackUp, Status};
 use serde_json::{Value, json};
 
 use crate::engines::{Case, IMAGE, Lack, on_every_engine};
@@ -75,13 +72,13 @@ async fn a_stack_comes_up_is_seen_and_leaves_nothing() {
         assert_eq!((db.status, once.status, once.exit_code), (Status::Running, Status::Exited, Some(3)), "{there:?}");
         assert_eq!((db.networks.clone(), db.health), (vec![format!("{}_default", project(case))], None));
         assert!(db.ports.iter().any(|it| it.container == 5432 && it.address.is_loopback()), "{:?}", db.ports);
-        assert_eq!(case.runtime.volume(VolumeAct::List(of_project(case))).await.unwrap().len(), 1);
+        assert_eq!(case.runtime.list_volumes(&of_project(case)).await.unwrap().len(), 1);
         for _ in 0..2 {
             case.runtime.stack_down(&project(case)).await.unwrap();
         }
         assert!(case.runtime.list(&of_project(case)).await.unwrap().is_empty());
-        assert!(case.runtime.volume(VolumeAct::List(of_project(case))).await.unwrap().is_empty());
-        assert!(case.runtime.network(NetworkAct::List(of_project(case))).await.unwrap().is_empty());
+        assert!(case.runtime.list_volumes(&of_project(case)).await.unwrap().is_empty());
+        assert!(case.runtime.list_networks(&of_project(case)).await.unwrap().is_empty());
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerRuntime, ImageAct, ImageId, ImageRef, Result};
+use coracle_runtime::{ContainerRuntime, ImageId, ImageImport, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
 
 /// Its name. The digit goes up when the content changes.
@@ -25,14 +25,14 @@ pub(super) async fn ensure(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
     let tag = ImageRef::parse(IMAGE).unwrap();
     let lock = File::create(lock_file(runtime)).unwrap();
     let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();
-    let found = runtime.image(ImageAct::Find(vec![tag.clone()])).await?;
+    let found = runtime.find_images(std::slice::from_ref(&tag)).await?;
     let env = [("PATH", "/bin"), FROM_IMAGE].map(|(name, value)| (name.to_owned(), value.to_owned()));
     // One with another environment was left by a run whose import did not work.
     if let Some(image) = found.iter().find(|it| env.iter().all(|(n, v)| it.env.contains(&format!("{n}={v}")))) {
         return Ok(image.id.clone());
     }
-    let made = runtime.image(ImageAct::Import { tar: tar(), tag, env: env.to_vec(), labels: vec![] }).await?;
-    Ok(made[0].id.clone())
+    let made = runtime.import_image(ImageImport { tar: tar(), tag, env: env.to_vec(), labels: vec![] }).await?;
+    Ok(made.id)
 }
 
 fn lock_file(runtime: &dyn ContainerRuntime) -> PathBuf {

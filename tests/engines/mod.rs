@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use coracle_runtime::engines::{ApiUse, EngineSettings};
 use coracle_runtime::{
-    ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageAct, ImageId, ImageRef, LabelFilter,
-    NetworkAct, NetworkName, VolumeAct, random_hex,
+    ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageId, ImageRef, LabelFilter, NetworkName,
+    random_hex,
 };
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -167,14 +167,14 @@ impl Case {
         if !self.more.load(Ordering::Relaxed) {
             return;
         }
-        for network in self.runtime.network(NetworkAct::List(self.mine())).await.unwrap() {
-            self.runtime.network(NetworkAct::Remove(network.id)).await.unwrap();
+        for network in self.runtime.list_networks(&self.mine()).await.unwrap() {
+            self.runtime.remove_network(&network.id).await.unwrap();
         }
-        for volume in self.runtime.volume(VolumeAct::List(self.mine())).await.unwrap() {
-            self.runtime.volume(VolumeAct::Remove(volume.name)).await.unwrap();
+        for volume in self.runtime.list_volumes(&self.mine()).await.unwrap() {
+            self.runtime.remove_volume(&volume.name).await.unwrap();
         }
-        for image in self.runtime.image(ImageAct::List(self.mine())).await.unwrap() {
-            self.runtime.image(ImageAct::Remove(image.id)).await.unwrap();
+        for image in self.runtime.list_images(&self.mine()).await.unwrap() {
+            self.runtime.remove_image(&image.id).await.unwrap();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerPath, CreateSpec, Error, Exec, Handle, Ids, ImageAct, ImageId, Secret, Tmpfs,
+    ByteSize, Capabilities, ContainerPath, CreateSpec, Error, Exec, Handle, Ids, ImageId, Secret, Tmpfs,
 };
 use tar::{Builder, EntryType, Header};
 
@@ -137,7 +137,7 @@ async fn hostile(case: &Case) -> ImageId {
     let mut import = engine_program(case.engine().as_str());
     import.arg("import").args(changes).args(["-", tag.as_str()]).stdin(tar).stdout(Stdio::null());
     assert!(import.status().await.unwrap().success());
-    let found = case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap();
+    let found = case.runtime.find_images(&[tag]).await.unwrap();
     found[0].id.clone()
 }
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use coracle_runtime::fake::Verb;
-use coracle_runtime::{ContainerId, Handle, LabelFilter, VolumeAct};
+use coracle_runtime::{ContainerId, Handle, LabelFilter};
 use serde_json::{Value, json};
 
 use super::person::step;
@@ -46,7 +46,7 @@ fn volume(tool: &Tool<'_>) -> String {
 
 async fn has_volume(tool: &Tool<'_>, name: &str) -> bool {
     let named = LabelFilter(vec![("coracle.name".to_owned(), Some(name.to_owned()))]);
-    !tool.case.runtime.volume(VolumeAct::List(named)).await.unwrap().is_empty()
+    !tool.case.runtime.list_volumes(&named).await.unwrap().is_empty()
 }
 
 async fn id(tool: &Tool<'_>, name: &str) -> ContainerId {
@@ -395,7 +395,7 @@ async fn a_recipe_that_fails_makes_no_container_at_all() {
 
 async fn leaves_nothing(tool: &Tool<'_>) -> bool {
     let runtime = &tool.case.runtime;
-    let volumes = runtime.volume(VolumeAct::List(LabelFilter::default())).await.unwrap();
+    let volumes = runtime.list_volumes(&LabelFilter::default()).await.unwrap();
     let containers = runtime.list(&LabelFilter::default()).await.unwrap();
     volumes.is_empty() && containers.is_empty() && tool.records().is_empty()
 }

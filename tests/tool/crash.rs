@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{ImageAct, LabelFilter, NetworkAct};
+use coracle_runtime::LabelFilter;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -29,12 +29,8 @@ async fn left(tool: &Tool<'_>, namespace: &str) -> Vec<String> {
         left.extend(entries.map(|it| it.unwrap().path().display().to_string()));
     }
     left.extend(tool.case.runtime.list(&tool.case.mine()).await.unwrap().into_iter().map(|it| it.name));
-    let networks = tool
-        .case
-        .runtime
-        .network(NetworkAct::List(LabelFilter(vec![(format!("{namespace}.managed"), None)])))
-        .await
-        .unwrap();
+    let networks =
+        tool.case.runtime.list_networks(&LabelFilter(vec![(format!("{namespace}.managed"), None)])).await.unwrap();
     left.extend(networks.into_iter().map(|it| it.name));
     left
 }
@@ -173,7 +169,7 @@ async fn a_snapshot_killed_anywhere_is_whole_or_not_there() {
         super::eventually("no image is left", Duration::from_secs(30), async || {
             tool.call(prune.clone()).await;
             let kind = LabelFilter(vec![(format!("{namespace}.kind"), None)]);
-            tool.case.runtime.image(ImageAct::List(kind)).await.unwrap().is_empty()
+            tool.case.runtime.list_images(&kind).await.unwrap().is_empty()
         })
         .await;
     })

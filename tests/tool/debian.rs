@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use coracle_runtime::{ContainerId, ImageAct, ImageRef};
+use coracle_runtime::{ContainerId, ImageRef};
 use serde_json::json;
 
 use super::{Person, Tool};
@@ -22,7 +22,7 @@ pub(crate) async fn debian(case: &Case) -> &'static str {
     }
     let _lock = lock(case, "debian").await;
     let tag = ImageRef::parse(DEBIAN).unwrap();
-    if case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap().is_empty() {
+    if case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
         let tool = Tool::new(case, &Person::new(CONFIG));
         let answer = tool.made(json!({ "image": null })).await;
         tool.engine_says(&["tag", answer["image_id"].as_str().unwrap(), DEBIAN]).await;
@@ -39,7 +39,7 @@ pub(crate) async fn services(tool: &Tool<'_>) {
     let from = debian(tool.case).await;
     let lock = lock(tool.case, "services").await;
     let tag = ImageRef::parse(SERVICES).unwrap();
-    if tool.case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap().is_empty() {
+    if tool.case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
         let install = "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq > /dev/null \
             && apt-get install -qq -y --no-install-recommends postgresql redis-server > /dev/null 2>&1";
         let name = tool.case.name("services").to_string();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use coracle_runtime::{ImageAct, ImageRef};
+use coracle_runtime::ImageRef;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
@@ -128,7 +128,7 @@ async fn ensure_image(tool: &Tool<'_>) {
     let from = debian(tool.case).await;
     let _lock = lock(tool.case, "newcomer").await;
     let tag = ImageRef::parse(IMAGE).unwrap();
-    if !tool.case.runtime.image(ImageAct::Find(vec![tag])).await.unwrap().is_empty() {
+    if !tool.case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
         return;
     }
     let name = tool.case.name("newcomer").to_string();

@@ -1,6 +1,6 @@
 //! The files of containers, kept and made into containers again (containers.md 11.5 to 11.8).
 
-use coracle_runtime::{ImageAct, ImageRef, random_hex};
+use coracle_runtime::{ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::canary::Canaries;
@@ -39,8 +39,7 @@ impl Tool<'_> {
     }
 
     async fn has_image(&self, image: &str) -> bool {
-        let find = ImageAct::Find(vec![ImageRef::parse(image).unwrap()]);
-        !self.case.runtime.image(find).await.unwrap().is_empty()
+        !self.case.runtime.find_images(&[ImageRef::parse(image).unwrap()]).await.unwrap().is_empty()
     }
 }
 

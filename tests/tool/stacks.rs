@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use coracle_runtime::LabelFilter;
 use coracle_runtime::fake::Verb;
-use coracle_runtime::{LabelFilter, NetworkAct, VolumeAct};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -42,8 +42,8 @@ async fn left_of(tool: &Tool<'_>, project: &str) -> Vec<String> {
     let runtime = &tool.case.runtime;
     let of_project = LabelFilter(vec![("com.docker.compose.project".into(), Some(project.to_owned()))]);
     let mut left: Vec<_> = runtime.list(&of_project).await.unwrap().into_iter().map(|it| it.name).collect();
-    left.extend(runtime.network(NetworkAct::List(of_project.clone())).await.unwrap().into_iter().map(|it| it.name));
-    left.extend(runtime.volume(VolumeAct::List(of_project)).await.unwrap().into_iter().map(|it| it.name));
+    left.extend(runtime.list_networks(&of_project).await.unwrap().into_iter().map(|it| it.name));
+    left.extend(runtime.list_volumes(&of_project).await.unwrap().into_iter().map(|it| it.name));
     left
 }
 
@@ -371,9 +371,9 @@ async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the
 async fn left_at_all(tool: &Tool<'_>) -> Vec<String> {
     let runtime = &tool.case.runtime;
     let mut left: Vec<_> = runtime.list(&LabelFilter::default()).await.unwrap().into_iter().map(|it| it.name).collect();
-    let networks = runtime.network(NetworkAct::List(LabelFilter::default())).await.unwrap();
+    let networks = runtime.list_networks(&LabelFilter::default()).await.unwrap();
     left.extend(networks.into_iter().filter(|it| !it.labels.is_empty()).map(|it| it.name));
-    let volumes = runtime.volume(VolumeAct::List(LabelFilter::default())).await.unwrap();
+    let volumes = runtime.list_volumes(&LabelFilter::default()).await.unwrap();
     left.extend(volumes.into_iter().map(|it| it.name));
     left.extend(tool.records().iter().map(|it| it.display().to_string()));
     left

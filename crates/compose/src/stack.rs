@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Container, ContainerRuntime, Error, Excerpt, Handle, Health, ImageAct, ImageRef, LabelFilter, NetworkAct, Problem,
-    ProjectName, Refused, StackUp, Status, VolumeAct,
+    Container, ContainerRuntime, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, Problem, ProjectName, Refused,
+    StackUp, Status,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -126,9 +126,9 @@ pub async fn claim(
     let holds = |name: &str, labels: &BTreeMap<String, String>| {
         labels.get(PROJECT).map_or_else(|| name.starts_with(&prefix), |it| it == project.as_str())
     };
-    let networks = runtime.network(NetworkAct::List(LabelFilter::default())).await?;
+    let networks = runtime.list_networks(&LabelFilter::default()).await?;
     holders.extend(networks.into_iter().filter(|it| holds(&it.name, &it.labels)).map(|it| it.labels));
-    let volumes = runtime.volume(VolumeAct::List(LabelFilter::default())).await?;
+    let volumes = runtime.list_volumes(&LabelFilter::default()).await?;
     holders.extend(volumes.into_iter().filter(|it| holds(&it.name, &it.labels)).map(|it| it.labels));
     Ok(match holders.as_slice() {
         [] => Claim::Free,
@@ -336,7 +336,7 @@ fn service(mut it: Container) -> Option<Service> {
 /// Engines tell the ids of images. An image that is gone by now keeps its id for a name.
 async fn name_images(runtime: &dyn ContainerRuntime, services: &mut [Service]) {
     let ids: BTreeSet<_> = services.iter().filter_map(|it| ImageRef::parse(&it.image).ok()).collect();
-    let images = runtime.image(ImageAct::Find(ids.into_iter().collect())).await.unwrap_or_default();
+    let images = runtime.find_images(&ids.into_iter().collect::<Vec<_>>()).await.unwrap_or_default();
     for service in services {
         let image = images.iter().find(|it| it.id.as_str() == service.image);
         if let Some(tag) = image.and_then(|it| it.tags.first()) {

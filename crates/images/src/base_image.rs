@@ -1,6 +1,6 @@
 //! An image to make containers from, and how one that is here is found.
 
-use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageAct, ImageRef};
+use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -36,7 +36,7 @@ pub struct Base {
 /// [`Error::Engine`].
 pub async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Option<(Image, ImageRef)>, Error> {
     let names = names(runtime.kind(), image);
-    let found = runtime.image(ImageAct::Find(names.clone())).await?.into_iter().next();
+    let found = runtime.find_images(&names).await?.into_iter().next();
     Ok(found.map(|it| {
         let led = names.into_iter().find(|name| it.is_named(name)).unwrap_or_else(|| image.clone());
         (it, led)

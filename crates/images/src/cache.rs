@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageAct, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter};
 use jiff::Timestamp;
 
 pub use self::clear::{Clear, Cleared, Kept, Listed};
@@ -54,7 +54,7 @@ impl Cache {
         let (mut names, known) = (base_image::names(engine, &wanted.image), self.recall(&slot));
         let bases = names.clone();
         names.extend(known.clone().map(ImageRef::from));
-        let here = runtime.image(ImageAct::Find(names)).await?;
+        let here = runtime.find_images(&names).await?;
         let base = here.iter().find(|it| bases.iter().any(|name| it.is_named(name)));
         let known = here.iter().find(|it| Some(&it.id) == known.as_ref());
         let key = base.map(|it| wanted.key(&wanted.recipe, BaseKey { digest: digest(it), arch: &it.arch }, engine));
@@ -93,7 +93,7 @@ impl Cache {
 
     async fn by_key(&self, runtime: &dyn ContainerRuntime, wanted: &Wanted, key: &Sum) -> Result<Found, Error> {
         let names = base_image::names(runtime.kind(), &self.tag(wanted.purpose.as_ref(), key));
-        let here = runtime.image(ImageAct::Find(names)).await?;
+        let here = runtime.find_images(&names).await?;
         let all = here.iter().map(|it| self.judge(runtime.kind(), wanted, (it, Some(key))));
         Ok(best(all))
     }
@@ -102,7 +102,7 @@ impl Cache {
         let label = |name: &str, value: &str| (self.signer.key(name), Some(value.to_owned()));
         let recipe = label("cache.recipe", wanted.recipe.sum().as_str());
         let filter = LabelFilter(vec![recipe, label("cache.base", wanted.image.as_str())]);
-        let here = runtime.image(ImageAct::List(filter)).await?;
+        let here = runtime.list_images(&filter).await?;
         Ok(best(here.iter().map(|it| self.judge(runtime.kind(), wanted, (it, None)))))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, Error as EngineError, Excerpt, ImageAct, ImageRef};
+use coracle_runtime::{ContainerRuntime, Error as EngineError, Excerpt, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{self, Bootstrap};
@@ -95,10 +95,10 @@ async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<
         return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
     }
     progress(&format!("pulling {image}"));
-    let pulled = runtime.image(ImageAct::Pull { image: image.clone(), deadline: want.pull_timeout }).await;
-    match pulled.map(|it| it.into_iter().next()) {
-        Ok(Some(image)) => Ok(Base { image, reference: want.image.clone(), source: Source::Pulled, note: None }),
-        Ok(None) => Err(Missed::Refused(Error::NotFound(image.clone()))),
+    let pulled = runtime.pull_image(image, want.pull_timeout).await;
+    match pulled {
+        Ok(image) => Ok(Base { image, reference: want.image.clone(), source: Source::Pulled, note: None }),
+        Err(EngineError::Unreadable { .. }) => Err(Missed::Refused(Error::NotFound(image.clone()))),
         Err(EngineError::TimedOut { after, .. }) => {
             Err(Missed::Unreachable(Error::PullTimeout { image: image.clone(), after }))
         }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{
-    ContainerPath, ContainerRuntime, EngineKind, Image, ImageAct, ImageId, ImageRef, LabelFilter, SnapshotName,
+    ContainerPath, ContainerRuntime, EngineKind, Image, ImageId, ImageRef, LabelFilter, SnapshotName,
 };
 
 pub use self::error::Error;
@@ -85,14 +85,14 @@ impl Snapshots {
         if !by.is_empty() {
             return Err(Error::InUse { name: snapshot.name.clone(), by });
         }
-        runtime.image(ImageAct::Remove(snapshot.image.id.clone())).await?;
+        runtime.remove_image(&snapshot.image.id).await?;
         Ok(())
     }
 
     /// The image that has the name, whoever made it.
     async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
         let names = base_image::names(runtime.kind(), &self.reference(name));
-        let mut here = runtime.image(ImageAct::Find(names)).await?;
+        let mut here = runtime.find_images(&names).await?;
         // A name without a registry means more than one image: one of ours comes first.
         here.sort_by_key(|it| self.read(runtime.kind(), it, Some(name)).is_none());
         Ok(here.into_iter().next())
@@ -100,7 +100,7 @@ impl Snapshots {
 
     async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Snapshot>, Error> {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(SNAPSHOT.to_owned()))]);
-        let here = runtime.image(ImageAct::List(ours)).await?;
+        let here = runtime.list_images(&ours).await?;
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it, None)).collect())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coracle_runtime::{
     Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, Image, LabelFilter,
-    NetworkAct, Problem, ProjectName, RecordId, Refused, VolumeAct, random_hex,
+    Problem, ProjectName, RecordId, Refused, random_hex,
 };
 
 use crate::clock::now;
@@ -170,10 +170,10 @@ pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, 
         failed.extend(runtime.remove(id).await.err());
     }
     for id in left.networks {
-        failed.extend(runtime.network(NetworkAct::Remove(id)).await.err());
+        failed.extend(runtime.remove_network(&id).await.err());
     }
     for name in left.volumes {
-        failed.extend(runtime.volume(VolumeAct::Remove(name)).await.err());
+        failed.extend(runtime.remove_volume(&name).await.err());
     }
     match failed.is_empty() {
         true => Ok(true),
@@ -194,8 +194,8 @@ impl Parts {
     async fn look(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<Self> {
         let filter = LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))]);
         let containers = runtime.list(&filter).await?;
-        let networks = runtime.network(NetworkAct::List(filter.clone())).await?;
-        let volumes = runtime.volume(VolumeAct::List(filter)).await?;
+        let networks = runtime.list_networks(&filter).await?;
+        let volumes = runtime.list_volumes(&filter).await?;
         let ours = |labels: &BTreeMap<String, String>| store.is_of_stack(runtime.kind(), project, labels);
         let strangers = !containers.iter().all(|it| ours(&it.labels))
             || !networks.iter().all(|it| ours(&it.labels))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coracle_runtime::{
-    ContainerRuntime, EngineKind, Error as Engine, NetworkAct, NetworkAttachment, NetworkName, NetworkRequest,
+    ContainerRuntime, EngineKind, Error as Engine, NetworkAttachment, NetworkCreate, NetworkName, NetworkRequest,
     random_hex,
 };
 
@@ -61,7 +61,7 @@ async fn shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
 }
 
 async fn ours(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
-    let found = runtime.network(NetworkAct::Find(name.clone())).await?.into_iter().find(|it| it.name == name.as_str());
+    let found = runtime.find_network(name).await?.filter(|it| it.name == name.as_str());
     let named = |near| (Kind::Network, name.to_string(), near);
     match found {
         Some(network) if store.signed(runtime.kind(), &network.labels) => Ok(network.id),
@@ -75,11 +75,8 @@ async fn ours(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName)
 
 async fn make(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
     let labels = store.labels(runtime.kind(), [("id", random_hex::<16>()), ("kind", LONE.to_owned())]);
-    let act =
-        NetworkAct::Create { name: name.clone(), labels: labels.into_iter().collect(), reach: false, internal: false };
-    let made = runtime.network(act).await?.pop();
-    made.map(|it| it.id)
-        .ok_or_else(|| Engine::Unreadable { verb: "network create", detail: "no network".into() }.into())
+    let new = NetworkCreate { name: name.clone(), labels: labels.into_iter().collect(), reach: false, internal: false };
+    Ok(runtime.create_network(&new).await?.id)
 }
 
 /// Removes the network that all containers share when the last of them goes. Whoever is making one holds it.
@@ -96,7 +93,7 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
         return Ok(());
     }
     match ours(runtime, store, &name).await {
-        Ok(id) => runtime.network(NetworkAct::Remove(id)).await.map(|_| ()).map_err(Error::from),
+        Ok(id) => runtime.remove_network(&id).await.map_err(Error::from),
         Err(Error::NotFound { .. } | Error::NotManaged { .. }) => Ok(()),
         Err(err) => Err(err),
     }
@@ -104,6 +101,7 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::Networks as _;
     use coracle_runtime::{FakeRuntime, LabelNamespace};
 
     use super::*;
@@ -116,7 +114,7 @@ mod tests {
         place(&fake, &store, &NetworkRequest::Bridge).await.unwrap();
         let there = async || {
             let name = lone(&fake, &store).unwrap();
-            !fake.network(NetworkAct::Find(name)).await.unwrap().is_empty()
+            fake.find_network(&name).await.unwrap().is_some()
         };
         let [one, other] = ["one", "other"].map(|it| Record { state: State::Destroying, ..record(it) });
         let staying = Record { state: State::Ready, ..record("staying") };

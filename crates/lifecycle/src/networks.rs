@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coracle_runtime::{
-    ContainerName, ContainerRuntime, Error as Engine, IpNet, LabelFilter, Network, NetworkAct, NetworkName,
+    ContainerName, ContainerRuntime, Error as Engine, IpNet, LabelFilter, Network, NetworkCreate, NetworkName,
     ProjectName, random_hex,
 };
 
@@ -145,14 +145,14 @@ async fn make(
     let named = [("id", random_hex::<16>()), ("name", name.to_string())];
     let labels = store.labels(runtime.kind(), named.into_iter().chain(whose));
     let labels = labels.into_iter().collect();
-    let made = match runtime.network(NetworkAct::Create { name: name.clone(), labels, reach: true, internal }).await {
+    let made = match runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach: true, internal }).await
+    {
         // Somebody else was faster.
         Err(Engine::NetworkTaken(_)) => {
             return Err(Error::NetworkTaken { name: name.clone(), ours: false, differs: Vec::new() });
         }
-        made => made?.pop(),
+        made => own(store, runtime, &made?),
     };
-    let made = made.and_then(|it| own(store, runtime, &it));
     let (own, _) = made.ok_or(Engine::Unreadable { verb: "network create", detail: "no network of ours".into() })?;
     store.unbury_network(name)?;
     Ok(own)
@@ -185,7 +185,7 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
     if let Some(containers) = members.remove(&network.name) {
         return Err(Error::InUse { kind: Kind::Network, name: network.name.clone(), containers });
     }
-    runtime.network(NetworkAct::Remove(network.id.clone())).await?;
+    runtime.remove_network(&network.id).await?;
     if let Ok(name) = NetworkName::parse(&network.name) {
         store.bury_network(&name, &network.id)?;
     }
@@ -209,7 +209,7 @@ pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNet
 /// The same on one engine, with those of slots.
 pub(crate) async fn networks_on(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Vec<OwnNetwork>> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-    let found = runtime.network(NetworkAct::List(managed)).await?;
+    let found = runtime.list_networks(&managed).await?;
     let own = found.iter().filter_map(|it| own(store, runtime, it)).filter(|it| it.1 != LONE);
     let mut own: Vec<_> = own.map(|it| it.0).collect();
     if own.is_empty() {
@@ -246,8 +246,8 @@ pub async fn drop_networks(
 
 async fn named(runtime: &dyn ContainerRuntime, name: &NetworkName) -> Result<Option<Network>> {
     // Engines take the first digits of an id for a name as well.
-    let found = runtime.network(NetworkAct::Find(name.clone())).await?;
-    Ok(found.into_iter().find(|it| it.name == name.as_str()))
+    let found = runtime.find_network(name).await?;
+    Ok(found.filter(|it| it.name == name.as_str()))
 }
 
 /// A network whose labels are signed, and signed for its name: a set that was copied to another one is no proof. With
@@ -291,6 +291,7 @@ async fn members(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<String, Vec<
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::Networks as _;
     use std::sync::Arc;
 
     use async_trait::async_trait;
@@ -373,10 +374,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, fake) = (store(dir.path()), FakeRuntime::new());
         create_network(&fake, &store, &team(false)).await.unwrap();
-        let of_team = fake.network(NetworkAct::Find(team(false).name)).await.unwrap().remove(0);
+        let of_team = fake.find_network(&team(false).name).await.unwrap().unwrap();
         let copy = NetworkName::parse("copy").unwrap();
         let labels = of_team.labels.into_iter().collect();
-        fake.network(NetworkAct::Create { name: copy.clone(), labels, reach: true, internal: false }).await.unwrap();
+        fake.create_network(&NetworkCreate { name: copy.clone(), labels, reach: true, internal: false }).await.unwrap();
         assert!(matches!(find_network(&fake, &store, &copy).await, Err(Error::NotManaged { .. })));
         assert_eq!(networks_on(&fake, &store).await.unwrap().len(), 1);
     }

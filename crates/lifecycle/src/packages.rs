@@ -3,7 +3,7 @@
 //! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
 //! place when it is whole: nobody sees half of them, and what one session does reaches no other.
 
-use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeAct, VolumeName, random_hex};
+use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeName, random_hex};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +133,7 @@ impl Store {
             if kept.iter().any(|it| it.volume.as_str() == volume.name) {
                 continue;
             }
-            if let Err(err) = runtime.volume(VolumeAct::Remove(volume.name.clone())).await {
+            if let Err(err) = runtime.remove_volume(&volume.name).await {
                 tracing::debug!(volume = volume.name, %err, "packages of before stay for now");
                 left += 1;
             }
@@ -143,7 +143,7 @@ impl Store {
 
     async fn packages_volumes(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Volume>> {
         let role = LabelFilter(vec![(self.signer().key("role"), Some(ROLE.to_owned()))]);
-        let mut found = runtime.volume(VolumeAct::List(role)).await?;
+        let mut found = runtime.list_volumes(&role).await?;
         found.retain(|it| self.signed(runtime.kind(), &it.labels));
         Ok(found)
     }
@@ -155,7 +155,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{FakeRuntime, LabelNamespace, Stacks as _};
+    use coracle_runtime::Volumes as _;
+    use coracle_runtime::{FakeRuntime, LabelNamespace};
 
     use super::*;
 
@@ -197,7 +198,7 @@ mod tests {
         let store = store(&dir);
         let volume = store.new_packages_volume(&runtime).await.unwrap();
         store.keep_packages(&runtime, with(&runtime, &volume)).await.unwrap();
-        runtime.volume(VolumeAct::Remove(volume.to_string())).await.unwrap();
+        runtime.remove_volume(volume.as_str()).await.unwrap();
         assert_eq!(store.shared_packages_on(&runtime).await.unwrap(), None);
         let file = store.packages_file();
         let text = std::fs::read_to_string(&file).unwrap().replace(volume.as_str(), "other");

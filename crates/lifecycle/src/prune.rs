@@ -7,9 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use coracle_runtime::{
-    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, Volume, VolumeAct,
-};
+use coracle_runtime::{Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, Volume};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -160,7 +158,7 @@ pub async fn prune(
         }
         PruneAction::Container(runtime, id) => drop(runtime.remove(id).await?),
         PruneAction::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
-        PruneAction::Volume(runtime, name) => drop(runtime.volume(VolumeAct::Remove(name.clone())).await?),
+        PruneAction::Volume(runtime, name) => runtime.remove_volume(name).await?,
         PruneAction::Room(session, role) => {
             let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
             let RemoveOptions { saving, grace, .. } = *removing;
@@ -319,7 +317,7 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork
 
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-    let listed = runtime.volume(VolumeAct::List(managed)).await?;
+    let listed = runtime.list_volumes(&managed).await?;
     let (records, slots, role_label) = (store.records()?, store.slots()?, store.signer().key("role"));
     let (of_packages, listed): (Vec<_>, Vec<_>) =
         listed.into_iter().partition(|it| it.labels.get(&role_label).is_some_and(|it| it == packages::ROLE));

@@ -5,7 +5,7 @@ mod link;
 use std::path::PathBuf;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{ContainerRuntime, ImageAct, LabelFilter, ProjectName, Removed};
+use coracle_runtime::{ContainerRuntime, LabelFilter, ProjectName, Removed};
 
 use crate::compose_stack::remove_stack;
 use crate::default_network::drop_shared;
@@ -71,9 +71,9 @@ async fn drop_own_snapshot(runtime: &dyn ContainerRuntime, store: &Store, record
     let Some(MadeFrom { name, own: true }) = &record.snapshot else { return Ok(()) };
     let label = |key: &str, value: &str| (store.signer().key(key), Some(value.to_owned()));
     let its = LabelFilter(vec![label("kind", SNAPSHOT), label(SNAPSHOT_NAME, name.as_str())]);
-    for image in runtime.image(ImageAct::List(its)).await? {
+    for image in runtime.list_images(&its).await? {
         if store.signed(runtime.kind(), &image.labels) {
-            runtime.image(ImageAct::Remove(image.id)).await?;
+            runtime.remove_image(&image.id).await?;
         }
     }
     Ok(())

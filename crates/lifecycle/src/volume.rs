@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::{
     Access, ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec,
-    Error as Engine, ImageRef, LabelFilter, NetworkAttachment, NetworkRequest, PatternSet, Policy, VolumeAct,
+    Error as Engine, ImageRef, LabelFilter, NetworkAttachment, NetworkRequest, PatternSet, Policy, VolumeCreate,
     VolumeMount, VolumeName, admit, random_hex,
 };
 
@@ -89,8 +89,8 @@ pub(crate) struct NewVolume<'a> {
 pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: NewVolume<'_>) -> Result<()> {
     let own = [("role", new.role.to_owned()), ("name", new.name.to_string())];
     let labels = store.labels(runtime.kind(), own.into_iter().chain(new.labels)).into_iter().collect();
-    let made = runtime.volume(VolumeAct::Create { name: new.name.clone(), labels, size: new.size }).await?;
-    if made.iter().any(|it| store.signed(runtime.kind(), &it.labels)) {
+    let made = runtime.create_volume(&VolumeCreate { name: new.name.clone(), labels, size: new.size }).await?;
+    if store.signed(runtime.kind(), &made.labels) {
         return Ok(());
     }
     Err(Error::NotManaged { kind: Kind::Volume, name: new.name.to_string() })
@@ -99,7 +99,7 @@ pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: N
 /// Removes it, when it is there and ours.
 pub(crate) async fn remove(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<()> {
     if is_there(runtime, store, name).await? {
-        runtime.volume(VolumeAct::Remove(name.to_string())).await?;
+        runtime.remove_volume(name.as_str()).await?;
     }
     Ok(())
 }
@@ -107,6 +107,6 @@ pub(crate) async fn remove(runtime: &dyn ContainerRuntime, store: &Store, name: 
 /// Whether a volume of that name is there and ours.
 pub(crate) async fn is_there(runtime: &dyn ContainerRuntime, store: &Store, name: &VolumeName) -> Result<bool> {
     let named = LabelFilter(vec![(store.signer().key("name"), Some(name.to_string()))]);
-    let found = runtime.volume(VolumeAct::List(named)).await?;
+    let found = runtime.list_volumes(&named).await?;
     Ok(found.iter().any(|it| it.name == name.as_str() && store.signed(runtime.kind(), &it.labels)))
 }

@@ -24,17 +24,20 @@ pub mod engines;
 mod exec_target;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub mod fake;
+mod images;
 mod info;
 pub mod labels;
 mod limits;
+mod networks;
 mod observe;
 mod policy;
 mod program;
 mod protect;
 mod spec;
 mod stacks;
+mod volumes;
 
-pub use api::{ContainerRuntime, Endpoint, ImageAct, ImageBuild, NetworkAct, Removed};
+pub use api::{ContainerRuntime, Endpoint, Removed};
 #[cfg(any(test, feature = "apple"))]
 pub use apple::AppleRuntime;
 pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
@@ -61,10 +64,12 @@ pub use ended::ended;
 pub use exec_target::ExecTarget;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
+pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use ipnet::IpNet;
 pub use labels::LabelFilter;
 pub use limits::{Limits, UnenforcedLimit};
+pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
 pub use program::EngineProgram;
@@ -73,4 +78,5 @@ pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
     Protocol, Tmpfs, Ulimits, VolumeMount,
 };
-pub use stacks::{Health, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct};
+pub use stacks::{Health, StackSource, StackUp, Stacks, Usage};
+pub use volumes::{Volume, VolumeCreate, Volumes};

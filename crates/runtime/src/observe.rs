@@ -11,8 +11,9 @@ use serde_json::Value;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, EngineInfo, EngineKind, Error, Excerpt, Exec, ExecOutput,
-    Handle, Health, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, ProjectName, Removed, Result,
-    StackSource, StackUp, Stacks, Usage, Volume, VolumeAct,
+    Handle, Health, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Network,
+    NetworkCreate, NetworkName, Networks, Placed, ProjectName, Removed, Result, StackSource, StackUp, Stacks, Usage,
+    Volume, VolumeCreate, Volumes,
 };
 
 /// A finished call of an engine.
@@ -130,30 +131,79 @@ impl ContainerRuntime for ObservedRuntime {
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         self.observe("download", Some(id.as_str()), self.runtime.download(id, path, into, max_bytes)).await
     }
+}
 
-    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        let (verb, object) = match &act {
-            ImageAct::Find(names) => ("find_image", names.first().map(ToString::to_string)),
-            ImageAct::Pull { image, .. } => ("pull_image", Some(image.to_string())),
-            ImageAct::Import { tag, .. } => ("import_image", Some(tag.to_string())),
-            ImageAct::Commit { container, .. } => ("commit_image", Some(container.to_string())),
-            ImageAct::Build(build) => ("build_image", Some(build.tag.to_string())),
-            ImageAct::List(_) => ("list_images", None),
-            ImageAct::Tag { tag, .. } => ("tag_image", Some(tag.to_string())),
-            ImageAct::Remove(id) => ("remove_image", Some(id.to_string())),
-            ImageAct::Untag(name) => ("untag_image", Some(name.to_string())),
-        };
-        self.observe(verb, object.as_deref(), self.runtime.image(act)).await
+#[async_trait]
+impl ImageStore for ObservedRuntime {
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        self.observe("find_image", names.first().map(ImageRef::as_str), self.runtime.find_images(names)).await
     }
 
-    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        let (verb, object) = match &act {
-            NetworkAct::Find(name) => ("find_network", Some(name.to_string())),
-            NetworkAct::Create { name, .. } => ("create_network", Some(name.to_string())),
-            NetworkAct::List(_) => ("list_networks", None),
-            NetworkAct::Remove(name) => ("remove_network", Some(name.clone())),
-        };
-        self.observe(verb, object.as_deref(), self.runtime.network(act)).await
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        self.observe("list_images", None, self.runtime.list_images(filter)).await
+    }
+
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        self.observe("pull_image", Some(image.as_str()), self.runtime.pull_image(image, deadline)).await
+    }
+
+    async fn import_image(&self, import: ImageImport) -> Result<Image> {
+        let tag = import.tag.to_string();
+        self.observe("import_image", Some(&tag), self.runtime.import_image(import)).await
+    }
+
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        self.observe("commit_image", Some(commit.container.as_str()), self.runtime.commit_image(commit)).await
+    }
+
+    async fn build_image(&self, build: &ImageBuild) -> Result<Image> {
+        self.observe("build_image", Some(build.tag.as_str()), self.runtime.build_image(build)).await
+    }
+
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
+        self.observe("tag_image", Some(tag.as_str()), self.runtime.tag_image(image, tag)).await
+    }
+
+    async fn remove_image(&self, image: &ImageId) -> Result<()> {
+        self.observe("remove_image", Some(image.as_str()), self.runtime.remove_image(image)).await
+    }
+
+    async fn untag_image(&self, name: &ImageRef) -> Result<()> {
+        self.observe("untag_image", Some(name.as_str()), self.runtime.untag_image(name)).await
+    }
+}
+
+#[async_trait]
+impl Networks for ObservedRuntime {
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        self.observe("find_network", Some(name.as_str()), self.runtime.find_network(name)).await
+    }
+
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        self.observe("list_networks", None, self.runtime.list_networks(filter)).await
+    }
+
+    async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
+        self.observe("create_network", Some(network.name.as_str()), self.runtime.create_network(network)).await
+    }
+
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        self.observe("remove_network", Some(handle), self.runtime.remove_network(handle)).await
+    }
+}
+
+#[async_trait]
+impl Volumes for ObservedRuntime {
+    async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        self.observe("list_volumes", None, self.runtime.list_volumes(filter)).await
+    }
+
+    async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
+        self.observe("create_volume", Some(volume.name.as_str()), self.runtime.create_volume(volume)).await
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<()> {
+        self.observe("remove_volume", Some(name), self.runtime.remove_volume(name)).await
     }
 }
 
@@ -180,15 +230,6 @@ impl Stacks for ObservedRuntime {
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
         self.observe("check_health", Some(id.as_str()), self.runtime.check_health(id)).await
     }
-
-    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
-        let (verb, object) = match &act {
-            VolumeAct::List(_) => ("list_volumes", None),
-            VolumeAct::Create { name, .. } => ("create_volume", Some(name.to_string())),
-            VolumeAct::Remove(name) => ("remove_volume", Some(name.clone())),
-        };
-        self.observe(verb, object.as_deref(), self.runtime.volume(act)).await
-    }
 }
 
 #[cfg(test)]
@@ -196,7 +237,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::ObservedRuntime;
-    use crate::{ContainerRuntime, FakeRuntime, Handle, LabelFilter, Stacks, VolumeAct, VolumeName};
+    use crate::{ContainerRuntime, FakeRuntime, Handle, LabelFilter, VolumeCreate, VolumeName, Volumes};
 
     #[tokio::test]
     async fn w41_each_call_is_observed_with_its_object_and_error() {
@@ -212,7 +253,7 @@ mod tests {
         assert!(runtime.inspect(&Handle::parse("nobody").unwrap()).await.is_err());
         runtime.list(&LabelFilter::default()).await.unwrap();
         let (name, labels) = (VolumeName::parse("v").unwrap(), Vec::new());
-        runtime.volume(VolumeAct::Create { name, labels, size: None }).await.unwrap();
+        runtime.create_volume(&VolumeCreate { name, labels, size: None }).await.unwrap();
         let lines = observed.lock().unwrap().join("\n");
         assert_eq!(lines, "inspect nobody no container `nobody`\nlist - \ncreate_volume v ");
     }

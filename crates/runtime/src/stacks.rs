@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ByteSize, ContainerId, Excerpt, LabelFilter, ProjectName, Result, VolumeName};
+use crate::{ContainerId, Excerpt, ProjectName, Result};
 
 /// Stacks of services by Compose, and what comes with them. Every engine fulfils it, as it does
 /// [`ContainerRuntime`](crate::ContainerRuntime).
@@ -40,9 +40,6 @@ pub trait Stacks: Send + Sync {
     /// What the image's own health check says, or `None` without one. Podman runs it for the asking, where nothing else
     /// does; Docker runs it by itself.
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>>;
-
-    /// Acts on volumes; answers the volumes that the act found or made.
-    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>>;
 }
 
 /// A Compose file to be read.
@@ -83,35 +80,6 @@ pub enum Health {
     Healthy,
     /// It failed as often as it may.
     Unhealthy,
-}
-
-/// What can be done with volumes. Those of a stack are made by it.
-#[derive(Clone, Debug)]
-pub enum VolumeAct {
-    /// Makes an empty one. One of that name that is there is no error, and keeps its labels and what is in it.
-    Create {
-        /// Its name.
-        name: VolumeName,
-        /// Labels of the volume.
-        labels: Vec<(String, String)>,
-        /// As much fits in, where the engine can see to that.
-        size: Option<ByteSize>,
-    },
-    /// Volumes that carry all of these labels.
-    List(LabelFilter),
-    /// Removes by name. One that is gone is no error.
-    Remove(String),
-}
-
-/// A volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
-    /// Its name, which is its id.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// When it was made.
-    pub created: String,
 }
 
 /// What a container uses at a moment.

@@ -151,7 +151,7 @@ impl<T: Serialize> Response<T> {
         }
         if let Some(failure) = &self.failure {
             fields.insert("error".into(), self.message.clone().into());
-            fields.insert("code".into(), plain(&failure.code));
+            fields.insert("code".into(), plain(failure.code));
             fields.insert("hint".into(), failure.hint.clone().into());
             fields.insert("retryable".into(), failure.retryable.into());
             fields.insert("details".into(), failure.details.clone().into());

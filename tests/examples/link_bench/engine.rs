@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use coracle_runtime::engines::EngineSettings;
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, Handle, ImageAct, ImageId, ImageRef,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, Handle, ImageId, ImageRef,
     NetworkAttachment, Policy, ProcessId, SocketAt, admit, random_hex,
 };
 use serde_json::{Value, json};
@@ -162,7 +162,7 @@ impl Maker {
         let dir = tempfile::tempdir().unwrap();
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(dialect, &dir));
         let image = busybox::ensure(&*runtime).await.unwrap();
-        let found = runtime.image(ImageAct::Find(vec![ImageRef::parse(IMAGE).unwrap()])).await.unwrap();
+        let found = runtime.find_images(&[ImageRef::parse(IMAGE).unwrap()]).await.unwrap();
         let guest = coracle::guest::embedded(&found[0].arch).expect("`cargo xtask guest` was before the build");
         let program = guest.place(&dir.path().join("guest")).unwrap();
         Self { dialect, runtime, image, program, dir }

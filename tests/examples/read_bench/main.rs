@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, or is worth nothing")]
 #![expect(clippy::disallowed_methods, reason = "where the engine is, is said from outside")]
 
+use coracle_runtime::ImageStore as _;
+use coracle_runtime::Networks as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use coracle_runtime::engines::{ApiUse, EngineSettings};
-use coracle_runtime::{ContainerRuntime, Handle, ImageAct, ImageRef, LabelFilter, NetworkAct, NetworkName};
+use coracle_runtime::{ContainerRuntime, Handle, ImageRef, LabelFilter, NetworkName};
 
 const ROUNDS: usize = 41;
 
@@ -48,9 +50,9 @@ async fn main() {
                     "inspect" => drop(way.inspect(&handle).await.unwrap()),
                     "inspect of a missing one" => drop(way.inspect(&missing).await.unwrap_err()),
                     "list" => drop(way.list(&filter).await.unwrap()),
-                    "find image" => drop(way.image(ImageAct::Find(vec![image.clone()])).await.unwrap()),
-                    "list images" => drop(way.image(ImageAct::List(LabelFilter::default())).await.unwrap()),
-                    "find network" => drop(way.network(NetworkAct::Find(network.clone())).await.unwrap()),
+                    "find image" => drop(way.find_images(std::slice::from_ref(&image)).await.unwrap()),
+                    "list images" => drop(way.list_images(&LabelFilter::default()).await.unwrap()),
+                    "find network" => drop(way.find_network(&network).await.unwrap()),
                     _ => drop(way.info().await.unwrap()),
                 }
                 took.push(begun.elapsed());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::NetworkAct;
+use coracle_runtime::NetworkCreate;
 use coracle_sandbox::proxy::Outlets;
 use coracle_sandbox::proxy::PrivateSubnet;
 
@@ -78,8 +78,8 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
 async fn internal(case: &Case, name: &str) -> (String, PrivateSubnet) {
     let name = case.network_name(name);
     let labels = vec![case.label()];
-    let make = NetworkAct::Create { name: name.clone(), labels, reach: true, internal: true };
-    let made = case.runtime.network(make).await.unwrap().pop().unwrap();
+    let make = NetworkCreate { name: name.clone(), labels, reach: true, internal: true };
+    let made = case.runtime.create_network(&make).await.unwrap();
     (made.name, PrivateSubnet { gateway: made.gateways[0], subnet: made.subnets[0] })
 }
 

@@ -1,9 +1,10 @@
 //! What the next version has to find in a state directory, and to be able to do with it.
 
+use coracle_runtime::ImageStore as _;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::{ContainerRuntime, ImageAct, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, ImageRef, LabelFilter};
 use serde_json::{Value, json};
 
 use super::Client;
@@ -88,11 +89,11 @@ impl Client<'_> {
 
     /// The image of snippets is pinned to the id that it had.
     async fn check_pinned_image(&self) {
-        let images = self.fake.image(ImageAct::List(LabelFilter::default())).await.unwrap();
+        let images = self.fake.list_images(&LabelFilter::default()).await.unwrap();
         let id = |tag: &str| images.iter().find(|it| it.tags.iter().any(|it| it.contains(tag))).unwrap().id.clone();
         let name_it = async |image| {
             let tag = ImageRef::parse(LOCAL_IMAGE).unwrap();
-            self.fake.image(ImageAct::Tag { image, tag }).await.unwrap();
+            self.fake.tag_image(&image, &tag).await.unwrap();
         };
         name_it(id("snapshot")).await;
         let snippet = json!({ "code": "echo 1", "language": "bash" });

@@ -1,6 +1,6 @@
 //! Whose word it is that an image is meant (workspace.md 6.3).
 
-use coracle_runtime::{ImageAct, ImageRef, random_hex};
+use coracle_runtime::{ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::{Agent, Person, configured, with_real_agent};
@@ -25,10 +25,9 @@ async fn r04_what_a_person_trusts_counts_in_one_state_directory_and_in_no_other(
     let config = format!("[run_code]\nimage = \"{name}\"\n");
     with_real_agent(&config, async |agent| {
         let runtime = &agent.tool.case.runtime;
-        let image = async |act| runtime.image(act).await.unwrap().into_iter().next().map(|it| it.id);
         let tag = ImageRef::parse(format!("{name}:latest")).unwrap();
-        let first = image(ImageAct::Find(vec![ImageRef::parse(IMAGE).unwrap()])).await.unwrap();
-        image(ImageAct::Tag { image: first.clone(), tag: tag.clone() }).await;
+        let first = runtime.find_images(&[ImageRef::parse(IMAGE).unwrap()]).await.unwrap().remove(0).id;
+        runtime.tag_image(&first, &tag).await.unwrap();
         let elsewhere = Tool::new(agent.tool.case, &Person::new(configured(&config)));
         let other = Agent::new(&elsewhere, "agent-2");
         let checked = caught(async {

@@ -4,11 +4,17 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_runtime::ImageBuild;
+use coracle_runtime::ImageCommit;
+use coracle_runtime::ImageImport;
+use coracle_runtime::NetworkCreate;
+use coracle_runtime::VolumeCreate;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt};
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Excerpt, Exec,
-    ExecOutput, Handle, Health, Image, ImageAct, ImageId, LabelFilter, Limits, MountPoint, Network, NetworkAct, Placed,
-    ProjectName, Removed, Result, StackSource, StackUp, Stacks, Status, Usage, Volume, VolumeAct,
+    ExecOutput, Handle, Health, Image, ImageId, ImageRef, ImageStore, LabelFilter, Limits, MountPoint, Network,
+    NetworkName, Networks, Placed, ProjectName, Removed, Result, StackSource, StackUp, Stacks, Status, Usage, Volume,
+    Volumes,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -117,10 +123,6 @@ impl Stacks for Script {
         self.checked.lock().unwrap().push(self.begun.elapsed().as_secs());
         Ok(None)
     }
-
-    async fn volume(&self, _: VolumeAct) -> Result<Vec<Volume>> {
-        Ok(Vec::new())
-    }
 }
 
 #[async_trait]
@@ -186,12 +188,54 @@ impl ContainerRuntime for Script {
     async fn download(&self, _: &ContainerId, _: &ContainerPath, _: File, _: u64) -> Result<()> {
         unreachable!("{NOT_ASKED}")
     }
+}
 
-    async fn image(&self, _: ImageAct) -> Result<Vec<Image>> {
+#[async_trait]
+impl ImageStore for Script {
+    async fn find_images(&self, _: &[ImageRef]) -> Result<Vec<Image>> {
         Ok(Vec::new())
     }
 
-    async fn network(&self, _: NetworkAct) -> Result<Vec<Network>> {
+    async fn list_images(&self, _: &LabelFilter) -> Result<Vec<Image>> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn pull_image(&self, _: &ImageRef, _: Duration) -> Result<Image> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn import_image(&self, _: ImageImport) -> Result<Image> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn commit_image(&self, _: &ImageCommit) -> Result<Image> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn tag_image(&self, _: &ImageId, _: &ImageRef) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn remove_image(&self, _: &ImageId) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn untag_image(&self, _: &ImageRef) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+}
+
+#[async_trait]
+impl Networks for Script {
+    async fn find_network(&self, _: &NetworkName) -> Result<Option<Network>> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn list_networks(&self, _: &LabelFilter) -> Result<Vec<Network>> {
         let labels = |it: Option<&str>| it.map(|it| (super::PROJECT.to_owned(), it.to_owned())).into_iter().collect();
         let network = |(name, project): &(&str, Option<&str>)| Network {
             id: (*name).to_owned(),
@@ -202,6 +246,29 @@ impl ContainerRuntime for Script {
             subnets: Vec::new(),
         };
         Ok(self.networks.iter().map(network).collect())
+    }
+
+    async fn create_network(&self, _: &NetworkCreate) -> Result<Network> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn remove_network(&self, _: &str) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
+    }
+}
+
+#[async_trait]
+impl Volumes for Script {
+    async fn list_volumes(&self, _: &LabelFilter) -> Result<Vec<Volume>> {
+        Ok(Vec::new())
+    }
+
+    async fn create_volume(&self, _: &VolumeCreate) -> Result<Volume> {
+        unreachable!("{NOT_ASKED}")
+    }
+
+    async fn remove_volume(&self, _: &str) -> Result<()> {
+        unreachable!("{NOT_ASKED}")
     }
 }
 

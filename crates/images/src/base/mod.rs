@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::Path;
 
-use coracle_runtime::{ContainerRuntime, ImageAct, ImageRef, RecordId};
+use coracle_runtime::{ContainerRuntime, ImageImport, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
@@ -145,20 +145,19 @@ async fn import(
     signer.sign(runtime.kind(), &mut labels);
     let env = [("PATH", PATH), ("LANG", "C.UTF-8")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let labels: Vec<_> = labels.into_iter().collect();
-    let mut image = None;
+    let mut attempts = 0;
     // Podman drops a layer with the last image that has it, also while another one of the same content is imported: that
     // one is not there then.
-    for _ in 0..IMPORT_ATTEMPTS {
+    let image = loop {
+        attempts += 1;
         let mut tar = tar.try_clone().map_err(BuildError::io("read the base's archive again"))?;
         tar.rewind().map_err(BuildError::io("read the base's archive again"))?;
-        let act = ImageAct::Import { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
-        image = runtime.image(act).await?.into_iter().next();
-        if image.is_some() {
-            break;
+        let import = ImageImport { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
+        match runtime.import_image(import).await {
+            Err(coracle_runtime::Error::Unreadable { .. }) if attempts < IMPORT_ATTEMPTS => {}
+            imported => break imported?,
         }
-    }
-    let detail = "no image was named".to_owned();
-    let image = image.ok_or(coracle_runtime::Error::Unreadable { verb: "import", detail })?;
+    };
     Ok(Base { image, reference, source: Source::Bootstrap, note: Some(note) })
 }
 

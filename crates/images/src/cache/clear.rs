@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{ContainerRuntime, Image, ImageAct, ImageId, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, Image, ImageId, ImageRef, LabelFilter};
 use serde::Serialize;
 
 use super::image::KIND;
@@ -113,13 +113,13 @@ impl Cache {
     ) -> Result<(), String> {
         let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|it| self.is_own_name(it, own));
         for name in ours {
-            runtime.image(ImageAct::Untag(name.clone())).await.map_err(|it| it.to_string())?;
+            runtime.untag_image(name).await.map_err(|it| it.to_string())?;
         }
         if !others.is_empty() {
             let others: Vec<_> = others.iter().map(|it| format!("`{it}`")).collect();
             return Err(format!("it has another name, {}; remove it by that name", others.join(" and ")));
         }
-        runtime.image(ImageAct::Remove(id.clone())).await.map(drop).map_err(|it| it.to_string())
+        runtime.remove_image(id).await.map_err(|it| it.to_string())
     }
 
     fn is_own_name(&self, name: &ImageRef, own: &[ImageRef]) -> bool {
@@ -133,7 +133,7 @@ impl Cache {
         let mut images: Vec<(Listed, Vec<ImageRef>)> = Vec::new();
         for kind in [KIND, BASE] {
             let filter = LabelFilter(vec![(self.signer.key("kind"), Some(kind.to_owned()))]);
-            let here = runtime.image(ImageAct::List(filter)).await?;
+            let here = runtime.list_images(&filter).await?;
             let ours = here.iter().filter(|it| self.signer.verify(runtime.kind(), &it.labels));
             let mut listed: Vec<_> = ours.filter_map(|it| Some((self.listed(it)?, names(it)))).collect();
             listed.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created));

@@ -1,7 +1,7 @@
 //! From a container in which a recipe was cooked to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
 
 use coracle_runtime::{
-    ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageAct, ImageId, LabelFilter, RecordId,
+    ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageCommit, ImageId, LabelFilter, RecordId,
 };
 
 use super::image::{CONTENTS, Cached, KIND, digest};
@@ -61,14 +61,13 @@ impl Cache {
             ("cache.purpose", wanted.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
         ]));
         self.signer.sign(engine, &mut labels);
-        let act = ImageAct::Commit {
+        let commit = ImageCommit {
             container: built.container.clone(),
             tag: Some(self.tag(wanted.purpose.as_ref(), &key)),
             labels: labels.into_iter().collect(),
             config: built.base.image.config.clone(),
         };
-        let image = runtime.image(act).await?.into_iter().next();
-        let image = image.ok_or_else(|| Error::Unfit { what: "the engine named no image".into() })?;
+        let image = runtime.commit_image(&commit).await?;
         let cached = match self.read(engine, &image).ok_or("its labels are not those it was given") {
             Ok(cached) => check_image(&image, &built.base.image).map(|()| cached),
             Err(what) => Err(Error::Unfit { what: what.into() }),
@@ -76,7 +75,7 @@ impl Cache {
         let cached = match cached {
             Ok(cached) => cached,
             Err(unfit) => {
-                runtime.image(ImageAct::Remove(image.id)).await?;
+                runtime.remove_image(&image.id).await?;
                 return Err(unfit);
             }
         };
@@ -124,12 +123,12 @@ impl Cache {
     /// Every cached image of ours.
     pub(super) async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Cached>, Error> {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(KIND.to_owned()))]);
-        let here = runtime.image(ImageAct::List(ours)).await?;
+        let here = runtime.list_images(&ours).await?;
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it)).collect())
     }
 
     async fn remove(&self, runtime: &dyn ContainerRuntime, image: &ImageId) -> bool {
-        let removed = runtime.image(ImageAct::Remove(image.clone())).await;
+        let removed = runtime.remove_image(image).await;
         match &removed {
             Ok(_) => self.forget(image),
             Err(err) => tracing::debug!(%image, %err, "a cached image stays"),

@@ -1,3 +1,5 @@
+use coracle_runtime::ImageCommit;
+use coracle_runtime::ImageStore as _;
 use std::sync::Mutex;
 
 use coracle_runtime::fake::Verb;
@@ -90,13 +92,13 @@ impl World {
     }
 
     async fn images(&self) -> Vec<Image> {
-        self.fake.image(ImageAct::List(LabelFilter::default())).await.unwrap()
+        self.fake.list_images(&LabelFilter::default()).await.unwrap()
     }
 
     async fn without_base(&self) {
         for image in self.images().await {
             if image.tags.iter().any(|it| it.contains("busybox")) {
-                self.fake.image(ImageAct::Remove(image.id)).await.unwrap();
+                self.fake.remove_image(&image.id).await.unwrap();
             }
         }
     }
@@ -209,17 +211,17 @@ async fn an_image_that_is_not_ours_is_not_used() {
     assert_eq!(theirs.find(&world.fake, &wanted).await.unwrap(), Found::Miss);
     assert_eq!(theirs.list(&world.fake).await.unwrap(), []);
     // The right name and key, and labels that were copied and changed.
-    world.fake.image(ImageAct::Remove(kept.image.id.clone())).await.unwrap();
+    world.fake.remove_image(&kept.image.id).await.unwrap();
     let container = world.container(&world.base(&wanted).await.image, &[]).await;
     let mut labels = kept.image.labels.clone();
     labels.insert("coracle.created".into(), "2030-01-01T00:00:01Z".into());
-    let act = ImageAct::Commit {
+    let commit = ImageCommit {
         container,
         tag: Some(kept.reference.clone()),
         labels: labels.into_iter().collect(),
         config: ImageConfig::default(),
     };
-    world.fake.image(act).await.unwrap();
+    world.fake.commit_image(&commit).await.unwrap();
     assert_eq!(world.find(&wanted).await, Found::Miss);
 }
 
@@ -233,8 +235,8 @@ async fn an_image_made_from_a_container_of_a_cached_one_is_none() {
     labels.insert("coracle.created".into(), "2030-01-02T00:00:00Z".into());
     world.cache().signer.sign(EngineKind::Fake, &mut labels);
     let (labels, config) = (labels.into_iter().collect(), ImageConfig::default());
-    let act = ImageAct::Commit { container: container.clone(), tag: None, labels, config };
-    world.fake.image(act).await.unwrap();
+    let commit = ImageCommit { container: container.clone(), tag: None, labels, config };
+    world.fake.commit_image(&commit).await.unwrap();
     world.fake.remove(&container).await.unwrap();
     world.without_base().await;
     std::fs::remove_dir_all(world.state.path().join("images")).unwrap();
@@ -374,7 +376,7 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
     let clear = Clear { own_names: own_names.clone(), ..Clear::default() };
     let tag = async |image: &Image, name: &str| {
         let tag = ImageRef::parse(name).unwrap();
-        world.fake.image(ImageAct::Tag { image: image.id.clone(), tag }).await.unwrap();
+        world.fake.tag_image(&image.id, &tag).await.unwrap();
     };
     let snippets = world.build(&wanted("echo a"), false, None).await.unwrap();
     tag(&snippets.image, "bun-runner-base:latest").await;

@@ -1,3 +1,4 @@
+use coracle_runtime::ImageStore as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -154,7 +155,7 @@ async fn who_named_the_image_gets_no_other() {
     assert!(matches!(world.ensure(&never).await, Err(Error::NotFound(_))));
     let id = Want { image: ImageRef::parse(format!("sha256:{}", "0".repeat(64))).unwrap(), ..world.want() };
     assert!(matches!(world.ensure(&id).await, Err(Error::NotFound(_))));
-    let all = world.fake.image(ImageAct::List(LabelFilter::default())).await.unwrap();
+    let all = world.fake.list_images(&LabelFilter::default()).await.unwrap();
     assert_eq!(all.len(), 1, "nothing was made");
 }
 

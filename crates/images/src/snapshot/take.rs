@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{Container, ContainerRuntime, Image, ImageAct, ImageId, RecordId, SnapshotName};
+use coracle_runtime::{Container, ContainerRuntime, Image, ImageCommit, ImageId, RecordId, SnapshotName};
 use jiff::Timestamp;
 
 use super::Error;
@@ -62,18 +62,17 @@ impl Place<'_> {
         (container, of): (&Container, &Of),
         now: Timestamp,
     ) -> Result<Snapshot, Error> {
-        let base = runtime.image(ImageAct::Find(vec![container.image.clone().into()])).await?.into_iter().next();
+        let base = runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
         let Some(base) = base else { return Ok(unfit("what the container was made from is gone")?) };
         check_env(&container.env, &base)?;
         let labels = self.labels(runtime, (container, &base), (of, now));
-        let act = ImageAct::Commit {
+        let commit = ImageCommit {
             container: container.id.clone(),
             tag: Some(self.snapshots.reference(&self.name)),
             labels: labels.into_iter().collect(),
             config: base.config.clone(),
         };
-        let made = runtime.image(act).await?.into_iter().next();
-        let Some(image) = made else { return Ok(unfit("the engine named no image")?) };
+        let image = runtime.commit_image(&commit).await?;
         let read = self.snapshots.read(runtime.kind(), &image, Some(&self.name));
         let whole = match read {
             Some(snapshot) => check_image(&image, &base).map(|()| snapshot),
@@ -85,7 +84,7 @@ impl Place<'_> {
                 Ok(snapshot)
             }
             Err(unfit) => {
-                runtime.image(ImageAct::Remove(image.id)).await?;
+                runtime.remove_image(&image.id).await?;
                 Err(unfit.into())
             }
         }
@@ -127,7 +126,7 @@ impl Place<'_> {
 
     async fn drop_old(&self, runtime: &dyn ContainerRuntime, new: &ImageId) {
         let Some(old) = self.old.as_ref().filter(|it| *it != new) else { return };
-        if let Err(err) = runtime.image(ImageAct::Remove(old.clone())).await {
+        if let Err(err) = runtime.remove_image(old).await {
             tracing::debug!(image = %old, %err, "a snapshot that lost its name stays");
         }
     }

@@ -1,3 +1,5 @@
+use coracle_runtime::ImageCommit;
+use coracle_runtime::ImageStore as _;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
     ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkAttachment, Policy, Secret, admit,
@@ -35,7 +37,7 @@ impl World {
 
     async fn container(&self, container: &str, image: Option<&Image>) -> ContainerId {
         let local = ImageRef::parse(coracle_runtime::fake::LOCAL_IMAGE).unwrap();
-        let found = self.fake.image(ImageAct::Find(vec![local.clone()])).await.unwrap();
+        let found = self.fake.find_images(std::slice::from_ref(&local)).await.unwrap();
         let mut labels = image.map(|it| it.labels.clone()).unwrap_or_default();
         labels.extend([("coracle.name".into(), container.into()), ("coracle.exec_user".into(), "0:0".into())]);
         labels.insert("team".into(), "blue".into());
@@ -114,13 +116,13 @@ async fn a_snapshot_of_ours_under_another_tag_is_not_that_one() {
     let w = World::new();
     let container = w.container("web", None).await;
     let taken = w.take("base", &container, false).await.unwrap();
-    let act = ImageAct::Commit {
+    let commit = ImageCommit {
         container,
         tag: Some(ImageRef::parse("coracle-snapshot:other").unwrap()),
         labels: taken.image.labels.clone().into_iter().collect(),
         config: Default::default(),
     };
-    w.fake.image(act).await.unwrap();
+    w.fake.commit_image(&commit).await.unwrap();
     assert!(matches!(w.snapshots_of(1).find(&w.fake, &name("other")).await, Err(Error::NotManaged(_))));
 }
 
@@ -132,12 +134,12 @@ async fn a_name_is_replaced_only_when_that_is_said_and_the_old_image_goes() {
     assert!(matches!(w.take("base", &container, false).await, Err(Error::Taken { ours: true, .. })));
     let second = w.take("base", &container, true).await.unwrap();
     assert_ne!(first.image.id, second.image.id);
-    let here = w.fake.image(ImageAct::Find(vec![first.image.id.clone().into()])).await.unwrap();
+    let here = w.fake.find_images(&[first.image.id.clone().into()]).await.unwrap();
     assert_eq!(here.len(), 0);
     // One that a container is made of stays, without a name, and is listed no more.
     w.container("of-it", Some(&second.image)).await;
     let third = w.take("base", &container, true).await.unwrap();
-    let here = w.fake.image(ImageAct::Find(vec![second.image.id.clone().into()])).await.unwrap();
+    let here = w.fake.find_images(&[second.image.id.clone().into()]).await.unwrap();
     assert_eq!((here.len(), here[0].tags.len()), (1, 0));
     let listed = w.snapshots_of(1).list(&w.fake).await.unwrap();
     assert_eq!(listed.iter().map(|it| &it.snapshot.image.id).collect::<Vec<_>>(), [&third.image.id]);

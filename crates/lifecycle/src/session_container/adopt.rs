@@ -5,8 +5,7 @@ use std::path::Component;
 use std::sync::Arc;
 
 use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, LabelFilter, MountPoint, Volume, VolumeAct,
-    VolumeName,
+    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, LabelFilter, MountPoint, Volume, VolumeName,
 };
 use jiff::Timestamp;
 
@@ -65,7 +64,7 @@ impl SessionContainers {
                 }
             }
         }
-        for volume in runtime.volume(VolumeAct::List(its)).await? {
+        for volume in runtime.list_volumes(&its).await? {
             if let Some(name) = self.own_volume(&**runtime, &volume) {
                 let says = |name: &str| volume.labels.get(&signer.key(name)).map(String::as_str);
                 let mut slot = self.of_volume(runtime, key, name);
@@ -103,7 +102,7 @@ impl SessionContainers {
                 };
                 found.extend(session(&it.labels).filter(ours));
             }
-            for it in runtime.volume(VolumeAct::List(its.clone())).await? {
+            for it in runtime.list_volumes(&its).await? {
                 found.extend(session(&it.labels).filter(|_| self.own_volume(&*runtime, &it).is_some()));
             }
         }

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::link::protocol::{EnsureUser, FileRef, UserSpec};
 use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{
-    Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeAct, VolumeMount, admit, random_hex,
-};
+use coracle_runtime::{Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeMount, admit, random_hex};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -56,7 +54,7 @@ impl SessionContainers {
             Ok((record, link)) => self.finish(slot, ask, (record, link), true),
             Err(err) => {
                 let name = volume.to_string();
-                match runtime.volume(VolumeAct::Remove(name)).await {
+                match runtime.remove_volume(&name).await {
                     Ok(_) => self.store.forget_slot(key)?,
                     // The record stays, and leads whoever comes next to it.
                     Err(err) => tracing::warn!(%volume, %err, "the volume of a slot that was not made stays"),
@@ -95,7 +93,7 @@ impl SessionContainers {
         match self.container(Parts { runtime: &**runtime, ask, plan }, record).await {
             Ok((record, link)) => self.finish(slot, ask, (record, link), true),
             Err(err) => {
-                if !there && let Err(err) = runtime.volume(VolumeAct::Remove(before.volume.name.to_string())).await {
+                if !there && let Err(err) = runtime.remove_volume(before.volume.name.as_str()).await {
                     // One that stays would pass for the one that was lost.
                     tracing::warn!(volume = %before.volume.name, %err, "the volume of a slot that was not made stays");
                 }

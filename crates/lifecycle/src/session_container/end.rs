@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{
-    Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageAct, ImageRef, NetworkRequest, Policy,
-};
+use coracle_runtime::{Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageRef, NetworkRequest, Policy};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
@@ -199,7 +197,7 @@ impl SessionContainers {
         let LastContainer { image: named, image_id, workdir } = record.last_container().ok_or_else(unknown)?;
         let id = image_id.ok_or_else(unknown)?;
         let reference = ImageRef::parse(&named).map_err(|_| unread("the name of their image is not known"))?;
-        let found = runtime.image(ImageAct::Find(vec![ImageRef::from(id)])).await?;
+        let found = runtime.find_images(&[ImageRef::from(id)]).await?;
         let image = found.into_iter().next().ok_or_else(|| unread("the image of their container is gone"))?;
         let name = record.name.clone().unwrap_or_else(|| self.fresh_name(record.role));
         let spec = CreateSpec {

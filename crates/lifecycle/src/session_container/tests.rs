@@ -1,3 +1,5 @@
+use coracle_runtime::ImageStore as _;
+use coracle_runtime::Volumes as _;
 mod adopting;
 mod ending;
 mod expiring;
@@ -14,8 +16,7 @@ use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
 use coracle_runtime::link::{Link, LinkSettings};
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    FakeRuntime, Handle, Ids, ImageAct, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId,
-    Stacks, Status, Tmpfs, VolumeAct,
+    FakeRuntime, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId, Status, Tmpfs,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -94,7 +95,7 @@ impl Bench {
     async fn plan(&self) -> Result<ContainerTemplate, BoxError> {
         self.planned.fetch_add(1, Ordering::Relaxed);
         let image = ImageRef::parse(LOCAL_IMAGE)?;
-        let found = self.fake.image(ImageAct::Find(vec![image.clone()])).await?;
+        let found = self.fake.find_images(std::slice::from_ref(&image)).await?;
         let at = |path: &str| ContainerPath::parse(path).unwrap();
         let spec = CreateSpec {
             exec_user: user(),
@@ -139,7 +140,7 @@ impl Bench {
     }
 
     async fn volumes(&self) -> usize {
-        self.fake.volume(VolumeAct::List(LabelFilter::default())).await.unwrap().len()
+        self.fake.list_volumes(&LabelFilter::default()).await.unwrap().len()
     }
 
     /// Everything that is left of all slots.

@@ -1,45 +1,67 @@
 //! Images, which the engine knows by their names alone.
 
 use std::fs::File;
+use std::time::Duration;
 
-use super::{args as words, ask, host_error, read as answers};
+use async_trait::async_trait;
+
+use super::{AppleRuntime, args as words, ask, host_error, read as answers};
+use crate::images::created_image;
 use crate::program::unpack::unpacked;
 use crate::program::{EngineProgram, deadline};
-use crate::{Capability, EngineKind, Error, Image, ImageAct, ImageRef, Result};
+use crate::{
+    Capability, EngineKind, Error, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
+    LabelFilter, Result,
+};
 
-pub(super) async fn image(program: &EngineProgram, act: ImageAct) -> Result<Vec<Image>> {
-    match act {
-        ImageAct::Find(names) => find_images(program, &names.iter().map(ToString::to_string).collect::<Vec<_>>()).await,
-        ImageAct::Pull { image, deadline } => match ask(program, "pull", words::pull(&image), deadline).await {
-            Ok(_) => find_images(program, &[image.completed().to_string()]).await,
-            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
+#[async_trait]
+impl ImageStore for AppleRuntime {
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        find_images(&self.program, &names.iter().map(ToString::to_string).collect::<Vec<_>>()).await
+    }
+
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let mut found = with_configuration(&self.program, all_images(&self.program).await?).await?;
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        match ask(&self.program, "pull", words::pull(image), deadline).await {
+            Ok(_) => created_image("pull", find_images(&self.program, &[image.completed().to_string()]).await?),
+            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image: image.clone(), excerpt }),
             Err(other) => Err(other),
-        },
-        ImageAct::Import { tar, tag, env, labels } => {
-            import(program, unpacked(tar)?, &tag, (&env, &labels)).await?;
-            find_images(program, &[tag.to_string()]).await
         }
-        ImageAct::Commit { .. } => {
-            Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Commit })
-        }
-        ImageAct::Build(_) => Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Build }),
-        ImageAct::List(filter) => {
-            let mut found = with_configuration(program, all_images(program).await?).await?;
-            found.retain(|it| filter.admits(&it.labels));
-            Ok(found)
-        }
-        ImageAct::Tag { image, tag } => {
-            // It knows images by their names alone.
-            let named = all_images(program).await?.into_iter().find(|it| it.id == image);
-            let named = named.and_then(|it| it.tags.into_iter().next()).unwrap_or_else(|| image.to_string());
-            ask(program, "tag", words::tag(&named, &tag)?, deadline::READ).await?;
-            Ok(Vec::new())
-        }
-        ImageAct::Remove(id) => remove_names(program, |image, _| image.id == id).await.map(|()| Vec::new()),
-        ImageAct::Untag(name) => {
-            let name = name.completed().to_string();
-            remove_names(program, |_, tag| tag == name).await.map(|()| Vec::new())
-        }
+    }
+
+    async fn import_image(&self, it: ImageImport) -> Result<Image> {
+        let tag = it.tag.to_string();
+        import(&self.program, it).await?;
+        created_image("import", find_images(&self.program, &[tag]).await?)
+    }
+
+    async fn commit_image(&self, _: &ImageCommit) -> Result<Image> {
+        Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Commit })
+    }
+
+    async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
+        Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Build })
+    }
+
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
+        // It knows images by their names alone.
+        let named = all_images(&self.program).await?.into_iter().find(|it| it.id == *image);
+        let named = named.and_then(|it| it.tags.into_iter().next()).unwrap_or_else(|| image.to_string());
+        ask(&self.program, "tag", words::tag(&named, tag)?, deadline::READ).await.map(drop)
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<()> {
+        remove_names(&self.program, |image, _| image.id == *id).await
+    }
+
+    async fn untag_image(&self, name: &ImageRef) -> Result<()> {
+        let name = name.completed().to_string();
+        remove_names(&self.program, |_, tag| tag == name).await
     }
 }
 
@@ -70,26 +92,20 @@ async fn with_configuration(program: &EngineProgram, images: Vec<Image>) -> Resu
     answers::images(&told.stdout.bytes())
 }
 
-/// Names and values.
-type Pairs<'a> = &'a [(String, String)];
-
 /// There is no import: an image of one layer is built of the archive.
-async fn import(
-    program: &EngineProgram,
-    mut tar: File,
-    tag: &ImageRef,
-    (env, labels): (Pairs<'_>, Pairs<'_>),
-) -> Result<()> {
+async fn import(program: &EngineProgram, it: ImageImport) -> Result<()> {
+    let ImageImport { tar, tag, env, labels } = it;
+    let mut tar = unpacked(tar)?;
     let temp = program.temp_dir("build")?;
     let (context, file) = (temp.path().to_owned(), temp.path().join("Dockerfile"));
-    let text = words::dockerfile(env);
+    let text = words::dockerfile(&env);
     let prepare = move || {
         std::fs::write(context.join("Dockerfile"), text)?;
         std::io::copy(&mut tar, &mut File::create(context.join(words::ROOT_FS))?).map(drop)
     };
     let prepared = tokio::task::spawn_blocking(prepare).await.map_err(std::io::Error::other).and_then(|it| it);
     prepared.map_err(|source| host_error("cannot prepare the image", source))?;
-    ask(program, "import", words::build(temp.path(), &file, tag, labels)?, deadline::IMPORT).await.map(drop)
+    ask(program, "import", words::build(temp.path(), &file, &tag, &labels)?, deadline::IMPORT).await.map(drop)
 }
 
 /// Removes every name of an image: the last one takes it along.

@@ -23,8 +23,8 @@ use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::{self, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, Words, deadline};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error,
-    Excerpt, Exec, ExecOutput, Handle, Health, Ids, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed,
-    ProjectName, Removed, Result, StackSource, StackUp, Stacks, Usage, Volume, VolumeAct,
+    Excerpt, Exec, ExecOutput, Handle, Health, Ids, LabelFilter, Placed, ProjectName, Removed, Result, StackSource,
+    StackUp, Stacks, Usage,
 };
 
 /// Where the system tells its version.
@@ -162,14 +162,6 @@ impl ContainerRuntime for AppleRuntime {
             other => other,
         }
     }
-
-    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        images::image(&self.program, act).await
-    }
-
-    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        networks::network(&self.program, act).await
-    }
 }
 
 const NO_COMPOSE: Error = Error::Unsupported { engine: EngineKind::Container, capability: Capability::Compose };
@@ -196,10 +188,6 @@ impl Stacks for AppleRuntime {
 
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
         Ok(self.inspect(&id.into()).await?.health)
-    }
-
-    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
-        networks::volume(&self.program, act).await
     }
 }
 

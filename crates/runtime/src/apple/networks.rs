@@ -1,40 +1,94 @@
 //! Networks and volumes, which the engine lists and does not filter.
 
-use super::{args as words, ask, read as answers};
-use crate::program::{EngineProgram, deadline};
-use crate::{Capability, EngineKind, Error, Network, NetworkAct, Result, Volume, VolumeAct};
+use async_trait::async_trait;
 
-pub(super) async fn network(program: &EngineProgram, act: NetworkAct) -> Result<Vec<Network>> {
-    match act {
-        NetworkAct::Find(name) => Ok(find_network(program, name.as_str()).await?.into_iter().collect()),
-        NetworkAct::Create { reach: false, .. } => {
-            Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::PartedNetwork })
+use super::{AppleRuntime, args as words, ask, read as answers};
+use crate::program::{EngineProgram, deadline};
+use crate::{
+    Capability, EngineKind, Error, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result, Volume,
+    VolumeCreate, Volumes,
+};
+
+#[async_trait]
+impl Networks for AppleRuntime {
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        find_network(&self.program, name.as_str()).await
+    }
+
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        let mut found = all_networks(&self.program).await?;
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
+        let name = &network.name;
+        if !network.reach {
+            return Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::PartedNetwork });
         }
-        NetworkAct::Create { name, labels, internal, .. } => {
-            let it = words::create_network(name.as_str(), &labels, internal)?;
-            if find_network(program, name.as_str()).await?.is_some() {
-                return Err(Error::NetworkTaken(name));
-            }
-            match ask(program, "network create", it, deadline::NETWORK).await {
-                Ok(_) => Ok(find_network(program, name.as_str()).await?.into_iter().collect()),
-                Err(_) if find_network(program, name.as_str()).await?.is_some() => Err(Error::NetworkTaken(name)),
-                Err(failure) => Err(failure),
-            }
+        let it = words::create_network(name.as_str(), &network.labels, network.internal)?;
+        if self.find_network(name).await?.is_some() {
+            return Err(Error::NetworkTaken(name.clone()));
         }
-        NetworkAct::List(filter) => {
-            let mut found = all_networks(program).await?;
-            found.retain(|it| filter.admits(&it.labels));
-            Ok(found)
-        }
-        NetworkAct::Remove(id) => {
-            let it = words::delete_network(&id)?;
-            let Some(_) = find_network(program, &id).await? else { return Ok(Vec::new()) };
-            match ask(program, "network delete", it, deadline::NETWORK).await {
-                Err(failure) if find_network(program, &id).await?.is_some() => Err(failure),
-                _ => Ok(Vec::new()),
-            }
+        let created = ask(&self.program, "network create", it, deadline::NETWORK).await;
+        match (created, self.find_network(name).await?) {
+            (Ok(_), Some(network)) => Ok(network),
+            (Ok(_), None) => Err(Error::Unreadable { verb: "network create", detail: "no network".into() }),
+            (Err(_), Some(_)) => Err(Error::NetworkTaken(name.clone())),
+            (Err(failure), None) => Err(failure),
         }
     }
+
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        let it = words::delete_network(handle)?;
+        let exists = async || Ok::<_, Error>(find_network(&self.program, handle).await?.is_some());
+        if !exists().await? {
+            return Ok(());
+        }
+        match ask(&self.program, "network delete", it, deadline::NETWORK).await {
+            Err(failure) if exists().await? => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Volumes for AppleRuntime {
+    async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        let mut found = all_volumes(&self.program).await?;
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
+        let name = volume.name.as_str();
+        if let Some(existing) = find_volume(&self.program, name).await? {
+            return Ok(existing);
+        }
+        let it = words::create_volume(name, &volume.labels, volume.size)?;
+        ask(&self.program, "volume create", it, deadline::NETWORK).await?;
+        let missing = Error::Unreadable { verb: "volume create", detail: "no volume".into() };
+        find_volume(&self.program, name).await?.ok_or(missing)
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<()> {
+        let it = words::delete_volume(name)?;
+        if find_volume(&self.program, name).await?.is_none() {
+            return Ok(());
+        }
+        match ask(&self.program, "volume delete", it, deadline::REMOVE).await {
+            Err(failure) if find_volume(&self.program, name).await?.is_some() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn all_volumes(program: &EngineProgram) -> Result<Vec<Volume>> {
+    answers::volumes(&ask(program, "volume list", words::volumes(), deadline::READ).await?.stdout.bytes())
+}
+
+async fn find_volume(program: &EngineProgram, name: &str) -> Result<Option<Volume>> {
+    Ok(all_volumes(program).await?.into_iter().find(|it| it.name == name))
 }
 
 async fn all_networks(program: &EngineProgram) -> Result<Vec<Network>> {
@@ -43,36 +97,4 @@ async fn all_networks(program: &EngineProgram) -> Result<Vec<Network>> {
 
 async fn find_network(program: &EngineProgram, handle: &str) -> Result<Option<Network>> {
     Ok(all_networks(program).await?.into_iter().find(|it| it.id == handle || it.name == handle))
-}
-
-pub(super) async fn volume(program: &EngineProgram, act: VolumeAct) -> Result<Vec<Volume>> {
-    let all =
-        async || answers::volumes(&ask(program, "volume list", words::volumes(), deadline::READ).await?.stdout.bytes());
-    match act {
-        VolumeAct::Create { name, labels, size } => {
-            let there = all().await?.into_iter().filter(|it| it.name == name.as_str()).collect::<Vec<_>>();
-            if !there.is_empty() {
-                return Ok(there);
-            }
-            let it = words::create_volume(name.as_str(), &labels, size)?;
-            ask(program, "volume create", it, deadline::NETWORK).await?;
-            Ok(all().await?.into_iter().filter(|it| it.name == name.as_str()).collect())
-        }
-        VolumeAct::List(filter) => {
-            let mut found = all().await?;
-            found.retain(|it| filter.admits(&it.labels));
-            Ok(found)
-        }
-        VolumeAct::Remove(name) => {
-            let it = words::delete_volume(&name)?;
-            let there = async || Ok::<_, Error>(all().await?.iter().any(|it| it.name == name));
-            if !there().await? {
-                return Ok(Vec::new());
-            }
-            match ask(program, "volume delete", it, deadline::REMOVE).await {
-                Err(failure) if there().await? => Err(failure),
-                _ => Ok(Vec::new()),
-            }
-        }
-    }
 }

@@ -3,6 +3,8 @@
 mod create;
 mod exec;
 
+use crate::ImageCommit;
+use crate::NetworkCreate;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -114,20 +116,15 @@ pub(super) fn import(dialect: Dialect, tag: &ImageRef, env: &[(String, String)],
 }
 
 /// An image of a container. The engine prints its id and nothing else.
-pub(super) fn commit(
-    (dialect, facts): (Dialect, Facts),
-    id: &ContainerId,
-    tag: Option<&ImageRef>,
-    (labels, config): (&[(String, String)], &ImageConfig),
-) -> Words {
+pub(super) fn commit(dialect: Dialect, facts: Facts, commit: &ImageCommit) -> Words {
     let it = match dialect {
         // Paused unless told otherwise, by a flag that goes by another name in each version.
         Dialect::Docker => Words::verb("commit"),
         Dialect::Podman => Words::verb("commit --quiet").flag("pause", facts.pauses),
     };
-    let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
-    let it = it.flags("change", starting(dialect, config).into_iter().chain(labels));
-    it.word("--").word(id.as_str()).words(tag.map(ImageRef::as_str))
+    let labels = commit.labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
+    let it = it.flags("change", starting(dialect, &commit.config).into_iter().chain(labels));
+    it.word("--").word(commit.container.as_str()).words(commit.tag.as_ref().map(ImageRef::as_str))
 }
 
 /// An image by a Dockerfile. Nothing of this host's environment gets in, and no image is fetched.
@@ -189,21 +186,17 @@ pub(super) fn pull(image: &ImageRef) -> Words {
     on("pull --quiet", [image.completed().as_str()])
 }
 
-pub(super) fn create_network(
-    dialect: Dialect,
-    name: &str,
-    labels: &[(String, String)],
-    (reach, internal): (bool, bool),
-) -> Words {
-    let it = Words::verb("network create --driver=bridge").labels(labels.iter().map(|(key, value)| (key, value)));
-    let it = if internal { it.word("--internal") } else { it };
-    let it = match (dialect, reach) {
+pub(super) fn create_network(dialect: Dialect, network: &NetworkCreate) -> Words {
+    let labels = network.labels.iter().map(|(key, value)| (key, value));
+    let it = Words::verb("network create --driver=bridge").labels(labels);
+    let it = if network.internal { it.word("--internal") } else { it };
+    let it = match (dialect, network.reach) {
         (Dialect::Docker, true) => it,
         (Dialect::Docker, false) => it.flag("opt", "com.docker.network.bridge.enable_icc=false"),
         // Without it the networks of one Podman are routed to each other.
         (Dialect::Podman, _) => it.flag("opt", "isolate=true"),
     };
-    it.word("--").word(name)
+    it.word("--").word(network.name.as_str())
 }
 
 /// A model as the engine has to get it.

@@ -2,64 +2,77 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::args;
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline, read};
 use crate::host::process::Stdin;
+use crate::images::created_image;
 use crate::program::unpack::unpacked;
-use crate::{Error, Image, ImageAct, ImageRef, Result};
+use crate::{Error, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result};
 
-impl CliRuntime {
-    pub(super) async fn images(&self, act: ImageAct) -> Result<Vec<Image>> {
-        match act {
-            ImageAct::Find(names) => {
-                self.lookup.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await
-            }
-            ImageAct::Pull { image, deadline } => self.pull(image, deadline).await,
-            ImageAct::Import { tar, tag, env, labels } => {
-                let tar = unpacked(tar)?;
-                let words = args::import(self.dialect, &tag, &env, &labels);
-                let ended = self.client.feed("import", words, Stdin::File(tar), deadline::IMPORT).await?;
-                // By its id: another user of this engine may have given the name to another image by now.
-                self.lookup.find_images(&[read::committed(&ended.stdout.bytes())?.to_string()]).await
-            }
-            ImageAct::Commit { container, tag, labels, config } => {
-                let words = args::commit((self.dialect, self.facts), &container, tag.as_ref(), (&labels, &config));
-                let id = match self.client.ask("commit", words, deadline::COMMIT).await {
-                    Ok(ended) => read::committed(&ended.stdout.bytes())?,
-                    Err(failure) => return Err(self.blame(&container, failure).await),
-                };
-                self.lookup.find_images(&[id.to_string()]).await
-            }
-            ImageAct::Build(build) => {
-                // The builder that asks nobody, and takes neither mounts nor privileges.
-                let plain = ("DOCKER_BUILDKIT".to_owned(), "0".into());
-                let env = if self.dialect == Dialect::Docker { vec![plain] } else { Vec::new() };
-                let invocation = self.client.with_env(args::build(self.dialect, self.facts, &build), env);
-                self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
-                self.lookup.find_images(&[build.tag.to_string()]).await
-            }
-            ImageAct::List(filter) => self.lookup.list_images(&filter).await,
-            ImageAct::Tag { image, tag } => {
-                let words = args::tag(&image, &tag);
-                self.client.ask("tag", words, deadline::READ).await?;
-                Ok(Vec::new())
-            }
-            ImageAct::Remove(id) => self.remove_image(&id.clone().into()).await.map(|()| Vec::new()),
-            ImageAct::Untag(name) => self.remove_image(&name).await.map(|()| Vec::new()),
-        }
+#[async_trait]
+impl ImageStore for CliRuntime {
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        self.lookup.find_images(&names.iter().map(ToString::to_string).collect::<Vec<_>>()).await
     }
 
-    async fn pull(&self, image: ImageRef, within: Duration) -> Result<Vec<Image>> {
-        match self.client.ask("pull", args::pull(&image), within).await {
-            Ok(_) => self.lookup.find_images(&[image.completed().to_string()]).await,
-            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image, excerpt }),
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        self.lookup.list_images(filter).await
+    }
+
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        match self.client.ask("pull", args::pull(image), deadline).await {
+            Ok(_) => created_image("pull", self.lookup.find_images(&[image.completed().to_string()]).await?),
+            Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image: image.clone(), excerpt }),
             Err(other) => Err(other),
         }
     }
 
+    async fn import_image(&self, import: ImageImport) -> Result<Image> {
+        let words = args::import(self.dialect, &import.tag, &import.env, &import.labels);
+        let tar = unpacked(import.tar)?;
+        let ended = self.client.feed("import", words, Stdin::File(tar), deadline::IMPORT).await?;
+        // By its id: another user of this engine may have given the name to another image by now.
+        let id = read::committed(&ended.stdout.bytes())?;
+        created_image("import", self.lookup.find_images(&[id.to_string()]).await?)
+    }
+
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        let ended = self.client.ask("commit", args::commit(self.dialect, self.facts, commit), deadline::COMMIT).await;
+        let id = match ended {
+            Ok(ended) => read::committed(&ended.stdout.bytes())?,
+            Err(failure) => return Err(self.blame(&commit.container, failure).await),
+        };
+        created_image("commit", self.lookup.find_images(&[id.to_string()]).await?)
+    }
+
+    async fn build_image(&self, build: &ImageBuild) -> Result<Image> {
+        // The classic builder asks nobody, and takes neither mounts nor privileges.
+        let classic = ("DOCKER_BUILDKIT".to_owned(), "0".into());
+        let env = if self.dialect == Dialect::Docker { vec![classic] } else { Vec::new() };
+        let invocation = self.client.with_env(args::build(self.dialect, self.facts, build), env);
+        self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
+        created_image("build", self.lookup.find_images(&[build.tag.to_string()]).await?)
+    }
+
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
+        self.client.ask("tag", args::tag(image, tag), deadline::READ).await.map(drop)
+    }
+
+    async fn remove_image(&self, image: &ImageId) -> Result<()> {
+        self.remove_image_named(&image.clone().into()).await
+    }
+
+    async fn untag_image(&self, name: &ImageRef) -> Result<()> {
+        self.remove_image_named(name).await
+    }
+}
+
+impl CliRuntime {
     /// By id, or a name of an image that may have others.
-    async fn remove_image(&self, image: &ImageRef) -> Result<()> {
+    async fn remove_image_named(&self, image: &ImageRef) -> Result<()> {
         let removed = self.client.ask("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
         match removed {
             Err(failure) if !self.lookup.find_images(&[image.to_string()]).await?.is_empty() => Err(failure),
@@ -71,8 +84,8 @@ impl CliRuntime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LabelFilter;
     use crate::cli::scripted::podman;
-    use crate::{ContainerRuntime, LabelFilter};
 
     #[tokio::test]
     async fn an_imported_image_is_that_one_whoever_has_its_name_by_now() {
@@ -89,9 +102,9 @@ mod tests {
         let mut tar = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut tar, &[0; 1024]).unwrap();
         let tag = ImageRef::parse("base:1").unwrap();
-        let act = ImageAct::Import { tar, tag, env: Vec::new(), labels: Vec::new() };
-        let made = engine.image(act).await.unwrap();
-        assert_eq!(made.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{ours}")]);
+        let act = ImageImport { tar, tag, env: Vec::new(), labels: Vec::new() };
+        let made = engine.import_image(act).await.unwrap();
+        assert_eq!(made.id.to_string(), format!("sha256:{ours}"));
     }
 
     #[tokio::test]
@@ -109,9 +122,13 @@ mod tests {
              esac"
         );
         let named = ["one:1", "other:1"].map(|it| ImageRef::parse(it).unwrap());
-        for act in [ImageAct::List(LabelFilter::default()), ImageAct::Find(named.into())] {
+        for is_list in [true, false] {
             let (engine, _temp) = podman(&script);
-            let found = engine.image(act).await.unwrap();
+            let found = match is_list {
+                true => engine.list_images(&LabelFilter::default()).await,
+                false => engine.find_images(&named).await,
+            };
+            let found = found.unwrap();
             assert_eq!(found.iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [format!("sha256:{id}")]);
         }
     }

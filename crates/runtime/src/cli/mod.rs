@@ -14,6 +14,7 @@ mod read;
 #[cfg(test)]
 pub(crate) mod scripted;
 mod stacks;
+mod volumes;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -33,8 +34,7 @@ use crate::program::EngineSettings;
 use crate::program::{self, EngineProgram, RunsCommands, deadline};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, GuestDelivery, Handle, Ids, Image, ImageAct, LabelFilter, Network, NetworkAct, NetworkAttachment,
-    Placed, Removed, Result, Status, Usage,
+    ExecOutput, GuestDelivery, Handle, Ids, LabelFilter, NetworkAttachment, Placed, Removed, Result, Status, Usage,
 };
 
 /// An engine behind its program.
@@ -262,14 +262,6 @@ impl ContainerRuntime for CliRuntime {
             Err(failure @ Error::Engine { .. }) => Err(self.blame(id, failure).await),
             other => other,
         }
-    }
-
-    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        self.images(act).await
-    }
-
-    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        self.networks(act).await
     }
 }
 

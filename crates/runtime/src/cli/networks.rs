@@ -1,46 +1,51 @@
 //! Networks of Docker and Podman.
 
+use async_trait::async_trait;
+
 use super::args;
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline};
-use crate::{Capability, ContainerRuntime, Error, Excerpt, Network, NetworkAct, Result};
+use crate::{
+    Capability, ContainerRuntime, Error, Excerpt, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result,
+};
 
 const CREATE_TRIES: usize = 4;
 
-impl CliRuntime {
-    pub(super) async fn networks(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        match act {
-            NetworkAct::Find(name) => self.lookup.find_networks(&[name.to_string()]).await,
-            NetworkAct::Create { reach: false, .. } if self.dialect == Dialect::Podman => {
-                Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork })
-            }
-            NetworkAct::Create { name, labels, reach, internal } => {
-                let words = || args::create_network(self.dialect, name.as_str(), &labels, (reach, internal));
-                let create = || self.client.ask("network create", words(), deadline::NETWORK);
-                let is_transient =
-                    |it: &Result<_>| matches!(it, Err(Error::Engine { excerpt, .. }) if is_interface_gone(excerpt));
-                let created = retry(create, is_transient).await;
-                match created {
-                    Ok(_) => self.lookup.find_networks(&[name.to_string()]).await,
-                    Err(_) if !self.lookup.find_networks(&[name.to_string()]).await?.is_empty() => {
-                        Err(Error::NetworkTaken(name))
-                    }
-                    Err(failure) => Err(failure),
-                }
-            }
-            NetworkAct::List(filter) => self.lookup.list_networks(&filter).await,
-            NetworkAct::Remove(id) => {
-                // Podman removes a network in use when it is named by its id.
-                let Some(Network { name, .. }) = self.lookup.find_networks(std::slice::from_ref(&id)).await?.pop()
-                else {
-                    return Ok(Vec::new());
-                };
-                let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
-                match removed {
-                    Err(failure) if !self.lookup.find_networks(&[id]).await?.is_empty() => Err(failure),
-                    _ => Ok(Vec::new()),
-                }
-            }
+#[async_trait]
+impl Networks for CliRuntime {
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        Ok(self.lookup.find_networks(&[name.to_string()]).await?.into_iter().next())
+    }
+
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        self.lookup.list_networks(filter).await
+    }
+
+    async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
+        if !network.reach && self.dialect == Dialect::Podman {
+            return Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork });
+        }
+        let create =
+            || self.client.ask("network create", args::create_network(self.dialect, network), deadline::NETWORK);
+        let is_transient =
+            |it: &Result<_>| matches!(it, Err(Error::Engine { excerpt, .. }) if is_interface_gone(excerpt));
+        let created = retry(create, is_transient).await;
+        match (created, self.find_network(&network.name).await?) {
+            (Ok(_), Some(network)) => Ok(network),
+            (Ok(_), None) => Err(Error::Unreadable { verb: "network create", detail: "no network".into() }),
+            (Err(_), Some(_)) => Err(Error::NetworkTaken(network.name.clone())),
+            (Err(failure), None) => Err(failure),
+        }
+    }
+
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        let find = async || self.lookup.find_networks(&[handle.to_owned()]).await;
+        // Podman removes a network in use when it is named by its id.
+        let Some(Network { name, .. }) = find().await?.pop() else { return Ok(()) };
+        let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
+        match removed {
+            Err(failure) if !find().await?.is_empty() => Err(failure),
+            _ => Ok(()),
         }
     }
 }
@@ -68,7 +73,7 @@ pub(super) async fn retry<T, F: Future<Output = Result<T>>>(
 #[cfg(test)]
 mod tests {
     use crate::cli::scripted::podman;
-    use crate::{ContainerRuntime as _, Error, NetworkAct, NetworkName, Result};
+    use crate::{Error, NetworkCreate, NetworkName, Networks as _, Result};
 
     const FAILING: &str = r#"
 echo "$1 $2" >> "$TMPDIR/asked"
@@ -77,15 +82,16 @@ case "$1 $2" in
     tries=$(grep -c "network create" "$TMPDIR/asked")
     if [ "$tries" -lt FROM ]; then echo "Error: MESSAGE" >&2; exit 125; fi
     echo it ;;
-"network inspect") echo "[]" ;;
+"network inspect")
+    [ "$(grep -c "network create" "$TMPDIR/asked")" -ge FROM ] && echo '[{"id":"1","name":"inner"}]' || echo "[]" ;;
 esac"#;
 
     async fn create(message: &str, succeeds_at: usize) -> (Result<()>, usize) {
         let script = FAILING.replace("MESSAGE", message).replace("FROM", &succeeds_at.to_string());
         let (engine, temp) = podman(&script);
         let name = NetworkName::parse("inner").unwrap();
-        let act = NetworkAct::Create { name, labels: Vec::new(), reach: true, internal: false };
-        let created = engine.network(act).await.map(drop);
+        let network = NetworkCreate { name, labels: Vec::new(), reach: true, internal: false };
+        let created = engine.create_network(&network).await.map(drop);
         let asked = std::fs::read_to_string(temp.path().join("asked")).unwrap();
         (created, asked.lines().filter(|it| *it == "network create").count())
     }

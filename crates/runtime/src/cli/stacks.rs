@@ -13,7 +13,6 @@ use crate::host::process::{Finished, Stdin};
 use crate::program::LOG_LINES;
 use crate::{
     ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
-    Volume, VolumeAct,
 };
 
 /// Compose reads files and asks the engine nothing.
@@ -65,29 +64,6 @@ impl Stacks for CliRuntime {
         // Its exit status is that of this one check; what all of them together say stands in `inspect`.
         self.client.run("healthcheck run", args::on("healthcheck run", [id.as_str()]), CHECK_WITHIN).await?;
         Ok(self.inspect(&id.into()).await?.health)
-    }
-
-    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
-        match act {
-            // The driver that every engine has knows no sizes.
-            VolumeAct::Create { name, labels, size: _ } => {
-                let words = args::create_volume(&name, &labels);
-                let made = self.client.ask("volume create", words, deadline::NETWORK).await;
-                // Podman fails for one that is there.
-                match (made, self.lookup.find_volumes(&[name.to_string()]).await?) {
-                    (Err(failure), found) if found.is_empty() => Err(failure),
-                    (_, found) => Ok(found),
-                }
-            }
-            VolumeAct::List(filter) => self.lookup.list_volumes(&filter).await,
-            VolumeAct::Remove(name) => {
-                let removed = self.client.ask("volume rm", args::on("volume rm", [&name]), deadline::REMOVE).await;
-                match removed {
-                    Err(failure) if !self.lookup.find_volumes(&[name]).await?.is_empty() => Err(failure),
-                    _ => Ok(Vec::new()),
-                }
-            }
-        }
     }
 }
 

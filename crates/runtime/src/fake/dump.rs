@@ -361,7 +361,8 @@ fn set_times(root: &Path, tar: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ContainerRuntime, Handle, Stacks, VolumeAct};
+    use crate::volumes::Volumes as _;
+    use crate::{ContainerRuntime, Handle, VolumeCreate};
 
     #[tokio::test]
     async fn another_engine_loads_what_one_saved() {
@@ -371,7 +372,7 @@ mod tests {
         first.stop(&stopped, Duration::ZERO).await.unwrap();
         fs::write(first.root(&running).unwrap().join("tmp/a"), "saved").unwrap();
         let name = VolumeName::parse("data").unwrap();
-        first.volume(VolumeAct::Create { name, labels: Vec::new(), size: None }).await.unwrap();
+        first.create_volume(&VolumeCreate { name, labels: Vec::new(), size: None }).await.unwrap();
         first.save_to(dir.path()).unwrap();
 
         let second = FakeRuntime::new();
@@ -382,7 +383,7 @@ mod tests {
             assert_eq!(is, Container { pid: is.pid, started_at: is.started_at.clone(), ..was });
         }
         assert_eq!(fs::read_to_string(second.root(&running).unwrap().join("tmp/a")).unwrap(), "saved");
-        assert_eq!(second.volume(VolumeAct::List(crate::LabelFilter::default())).await.unwrap().len(), 1);
+        assert_eq!(second.list_volumes(&crate::LabelFilter::default()).await.unwrap().len(), 1);
         let link = second.link(&running, None, crate::link::LinkSettings::default()).await.unwrap();
         assert!(link.open().await.is_ok(), "its guest answers");
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{FakeRuntime, refused};
-use crate::{ContainerId, EngineKind, Error, Excerpt, ImageAct, NetworkAct, Result, VolumeAct};
+use crate::{ContainerId, EngineKind, Error, Excerpt, Result};
 
-/// What can be asked of the engine: the verbs of the trait, with the acts on images and networks one by one.
+/// The verbs of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the verbs and acts of the trait, by their names")]
+#[expect(missing_docs, reason = "the verbs of the trait, by their names")]
 pub enum Verb {
     Info,
     Create,
@@ -113,36 +113,6 @@ impl Verb {
             Self::CreateVolume => "create volume",
             Self::ListVolumes => "list volumes",
             Self::RemoveVolume => "remove volume",
-        }
-    }
-
-    pub(super) fn of_image(act: &ImageAct) -> Self {
-        match act {
-            ImageAct::Find(_) => Self::FindImage,
-            ImageAct::Pull { .. } => Self::Pull,
-            ImageAct::Import { .. } => Self::Import,
-            ImageAct::Commit { .. } => Self::Commit,
-            ImageAct::Build(_) => Self::Build,
-            ImageAct::List(_) => Self::ListImages,
-            ImageAct::Remove(_) | ImageAct::Untag(_) => Self::RemoveImage,
-            ImageAct::Tag { .. } => Self::TagImage,
-        }
-    }
-
-    pub(super) fn of_network(act: &NetworkAct) -> Self {
-        match act {
-            NetworkAct::Find(_) => Self::FindNetwork,
-            NetworkAct::Create { .. } => Self::CreateNetwork,
-            NetworkAct::List(_) => Self::ListNetworks,
-            NetworkAct::Remove(_) => Self::RemoveNetwork,
-        }
-    }
-
-    pub(super) fn of_volume(act: &VolumeAct) -> Self {
-        match act {
-            VolumeAct::Create { .. } => Self::CreateVolume,
-            VolumeAct::List(_) => Self::ListVolumes,
-            VolumeAct::Remove(_) => Self::RemoveVolume,
         }
     }
 

@@ -6,11 +6,13 @@ use std::io::Seek;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
 use super::{FakeRuntime, State, Verb, arch, now, off_thread, random_id, refused};
 use crate::{
-    Capability, ContainerId, EngineKind, Error, Excerpt, Image, ImageAct, ImageConfig, ImageId, ImageRef, Result,
+    Capability, EngineKind, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageConfig, ImageId, ImageImport,
+    ImageRef, ImageStore, LabelFilter, Result,
 };
 
 /// The image that a fresh fake engine holds; `busybox` finds it too.
@@ -22,9 +24,6 @@ pub(super) struct Stored {
     pub(super) image: Image,
     pub(super) layer: Option<Arc<File>>,
 }
-
-/// What a committed image has beside its container: labels, and how it starts.
-type Changes = (Vec<(String, String)>, ImageConfig);
 
 pub(super) fn local() -> Stored {
     let env = vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()];
@@ -56,48 +55,24 @@ impl FakeRuntime {
     pub fn pulls_take(&self, duration: Duration) {
         self.with(|state| state.pull_takes = duration);
     }
+}
 
-    pub(super) async fn act_on_images(&self, act: ImageAct) -> Result<Vec<Image>> {
-        match act {
-            ImageAct::Find(names) => {
-                Ok(self.with(|state| names.iter().filter_map(|it| state.image(it)).cloned().collect()))
-            }
-            ImageAct::List(filter) => Ok(self.with(|state| {
-                state.images.iter().map(|it| &it.image).filter(|it| filter.admits(&it.labels)).cloned().collect()
-            })),
-            ImageAct::Tag { image, tag } => {
-                let tag = tag.completed().to_string();
-                self.with(|state| state.tag(&image, &tag));
-                Ok(Vec::new())
-            }
-            ImageAct::Remove(id) => self.with(|state| state.remove_image(&id)),
-            ImageAct::Untag(name) => self.with(|state| state.untag(&name.completed().to_string())),
-            ImageAct::Pull { image, deadline } => self.pull(&image, deadline).await,
-            ImageAct::Commit { container, tag, labels, config } => {
-                self.commit(&container, tag.as_ref(), (labels, config)).await
-            }
-            ImageAct::Build(_) => Err(Error::Unsupported { engine: EngineKind::Fake, capability: Capability::Build }),
-            ImageAct::Import { tar, tag, env, labels } => {
-                let (layer, size) = off_thread(move || keep(tar)).await?;
-                let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-                let mut image = image(Some(tag.completed().to_string()), env, size);
-                image.labels = labels.into_iter().collect();
-                Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
-            }
-        }
+#[async_trait]
+impl ImageStore for FakeRuntime {
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        self.enter(Verb::FindImage).await?;
+        Ok(self.with(|state| names.iter().filter_map(|it| state.image(it)).cloned().collect()))
     }
 
-    /// The files lie in one layer, those of the container's own image among them.
-    async fn commit(&self, id: &ContainerId, tag: Option<&ImageRef>, changes: Changes) -> Result<Vec<Image>> {
-        let (files, seen) = self.with(|state| state.machine(id).map(|it| (it.files.clone(), it.seen.clone())))?;
-        let (layer, size) = off_thread(move || files.layer()).await?;
-        let (labels, config) = changes;
-        let mut image = Image { config, ..image(tag.map(|it| it.completed().to_string()), seen.env, size) };
-        image.labels = seen.labels.into_iter().chain(labels).collect();
-        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        self.enter(Verb::ListImages).await?;
+        Ok(self.with(|state| {
+            state.images.iter().map(|it| &it.image).filter(|it| filter.admits(&it.labels)).cloned().collect()
+        }))
     }
 
-    async fn pull(&self, name: &ImageRef, deadline: Duration) -> Result<Vec<Image>> {
+    async fn pull_image(&self, name: &ImageRef, deadline: Duration) -> Result<Image> {
+        self.enter(Verb::Pull).await?;
         let begun = Instant::now();
         let takes = self.with(|state| state.pull_takes);
         sleep_until(begun + takes.min(deadline)).await;
@@ -118,6 +93,49 @@ impl FakeRuntime {
         };
         Ok(self.with(|state| state.add_image(stored)))
     }
+
+    async fn import_image(&self, import: ImageImport) -> Result<Image> {
+        self.enter(Verb::Import).await?;
+        let ImageImport { tar, tag, env, labels } = import;
+        let (layer, size) = off_thread(move || keep(tar)).await?;
+        let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut image = image(Some(tag.completed().to_string()), env, size);
+        image.labels = labels.into_iter().collect();
+        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+    }
+
+    /// The files lie in one layer, those of the container's own image among them.
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        self.enter(Verb::Commit).await?;
+        let ImageCommit { container, tag, labels, config } = commit.clone();
+        let (files, seen) =
+            self.with(|state| state.machine(&container).map(|it| (it.files.clone(), it.seen.clone())))?;
+        let (layer, size) = off_thread(move || files.layer()).await?;
+        let mut image = Image { config, ..image(tag.map(|it| it.completed().to_string()), seen.env, size) };
+        image.labels = seen.labels.into_iter().chain(labels).collect();
+        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+    }
+
+    async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
+        self.enter(Verb::Build).await?;
+        Err(Error::Unsupported { engine: EngineKind::Fake, capability: Capability::Build })
+    }
+
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
+        self.enter(Verb::TagImage).await?;
+        self.with(|state| state.tag(image, tag.completed().as_str()));
+        Ok(())
+    }
+
+    async fn remove_image(&self, image: &ImageId) -> Result<()> {
+        self.enter(Verb::RemoveImage).await?;
+        self.with(|state| state.remove_image(image))
+    }
+
+    async fn untag_image(&self, name: &ImageRef) -> Result<()> {
+        self.enter(Verb::RemoveImage).await?;
+        self.with(|state| state.untag(name.completed().as_str()))
+    }
 }
 
 impl State {
@@ -131,12 +149,12 @@ impl State {
     }
 
     /// A name belongs to one image: an older one of that name loses it and stays.
-    pub(super) fn add_image(&mut self, new: Stored) -> Vec<Image> {
+    pub(super) fn add_image(&mut self, new: Stored) -> Image {
         for old in &mut self.images {
             old.image.tags.retain(|tag| !new.image.tags.contains(tag));
         }
         self.images.push(new.clone());
-        vec![new.image]
+        new.image
     }
 
     fn tag(&mut self, id: &ImageId, tag: &str) {
@@ -148,7 +166,7 @@ impl State {
         }
     }
 
-    fn remove_image(&mut self, id: &ImageId) -> Result<Vec<Image>> {
+    fn remove_image(&mut self, id: &ImageId) -> Result<()> {
         if self.containers.values().any(|it| it.seen.image == *id) {
             return Err(refused(Verb::RemoveImage, "image is being used by a container"));
         }
@@ -156,16 +174,16 @@ impl State {
             return Err(refused(Verb::RemoveImage, "image is referenced in multiple repositories"));
         }
         self.images.retain(|it| it.image.id != *id);
-        Ok(Vec::new())
+        Ok(())
     }
 
-    fn untag(&mut self, tag: &str) -> Result<Vec<Image>> {
+    fn untag(&mut self, tag: &str) -> Result<()> {
         let Some(stored) = self.images.iter_mut().find(|it| it.image.tags.iter().any(|it| it == tag)) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         if stored.image.tags.len() > 1 {
             stored.image.tags.retain(|it| it != tag);
-            return Ok(Vec::new());
+            return Ok(());
         }
         let id = stored.image.id.clone();
         self.remove_image(&id)

@@ -51,7 +51,7 @@ use self::programs::Programs;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
-    Handle, Image, ImageAct, LabelFilter, Network, NetworkAct, Placed, Removed, Result, Usage, Volume, random_hex,
+    Handle, LabelFilter, Network, Placed, Removed, Result, Usage, Volume, random_hex,
 };
 
 pub use exec::Reply;
@@ -214,16 +214,6 @@ impl ContainerRuntime for FakeRuntime {
         self.enter(Verb::Download).await?;
         let (files, path) = (self.with(|state| state.machine(id).map(|it| it.files.clone()))?, path.clone());
         off_thread(move || files.download(&path, into, max_bytes)).await
-    }
-
-    async fn image(&self, act: ImageAct) -> Result<Vec<Image>> {
-        self.enter(Verb::of_image(&act)).await?;
-        self.act_on_images(act).await
-    }
-
-    async fn network(&self, act: NetworkAct) -> Result<Vec<Network>> {
-        self.enter(Verb::of_network(&act)).await?;
-        self.with(|state| state.act_on_networks(act))
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use async_trait::async_trait;
 use ipnet::IpNet;
 
-use super::{State, Verb, random_id, refused};
-use crate::{Error, Network, NetworkAct, NetworkAttachment, NetworkName, Result};
+use super::{FakeRuntime, State, Verb, random_id, refused};
+use crate::{Error, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkName, Networks, Result};
 
 /// Networks that every engine has, and that nobody may make or remove.
 const PREDEFINED: [&str; 3] = ["bridge", "host", "none"];
@@ -31,42 +32,48 @@ pub(super) fn subnets() -> Vec<IpNet> {
     vec![IpNet::new_assert(Ipv4Addr::LOCALHOST.into(), 8)]
 }
 
-impl State {
-    pub(super) fn act_on_networks(&mut self, act: NetworkAct) -> Result<Vec<Network>> {
-        match act {
-            NetworkAct::Find(name) => Ok(self.network(name.as_str()).into_iter().cloned().collect()),
-            NetworkAct::List(filter) => {
-                Ok(self.networks.iter().filter(|it| filter.admits(&it.labels)).cloned().collect())
-            }
-            NetworkAct::Create { name, labels, internal, reach: _ } => self.create_network(&name, labels, internal),
-            NetworkAct::Remove(handle) => self.remove_network(&handle),
-        }
+#[async_trait]
+impl Networks for FakeRuntime {
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        self.enter(Verb::FindNetwork).await?;
+        Ok(self.with(|state| state.network(name.as_str()).cloned()))
     }
 
-    fn create_network(
-        &mut self,
-        name: &NetworkName,
-        labels: Vec<(String, String)>,
-        internal: bool,
-    ) -> Result<Vec<Network>> {
-        if self.network(name.as_str()).is_some() {
-            return Err(Error::NetworkTaken(name.clone()));
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        self.enter(Verb::ListNetworks).await?;
+        Ok(self.with(|state| state.networks.iter().filter(|it| filter.admits(&it.labels)).cloned().collect()))
+    }
+
+    async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
+        self.enter(Verb::CreateNetwork).await?;
+        self.with(|state| state.create_network(network))
+    }
+
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        self.enter(Verb::RemoveNetwork).await?;
+        self.with(|state| state.remove_network(handle))
+    }
+}
+
+impl State {
+    fn create_network(&mut self, new: &NetworkCreate) -> Result<Network> {
+        if self.network(new.name.as_str()).is_some() {
+            return Err(Error::NetworkTaken(new.name.clone()));
         }
-        let labels = labels.into_iter().collect();
         let network = Network {
             id: random_id(),
-            name: name.to_string(),
-            labels,
-            internal,
+            name: new.name.to_string(),
+            labels: new.labels.iter().cloned().collect(),
+            internal: new.internal,
             gateways: gateways(),
             subnets: subnets(),
         };
         self.networks.push(network.clone());
-        Ok(vec![network])
+        Ok(network)
     }
 
-    fn remove_network(&mut self, handle: &str) -> Result<Vec<Network>> {
-        let Some(Network { id, name, .. }) = self.network(handle).cloned() else { return Ok(Vec::new()) };
+    fn remove_network(&mut self, handle: &str) -> Result<()> {
+        let Some(Network { id, name, .. }) = self.network(handle).cloned() else { return Ok(()) };
         if PREDEFINED.contains(&name.as_str()) {
             return Err(refused(Verb::RemoveNetwork, format!("{name} is a pre-defined network")));
         }
@@ -74,7 +81,7 @@ impl State {
             return Err(refused(Verb::RemoveNetwork, format!("network {name} has containers")));
         }
         self.networks.retain(|it| it.id != id);
-        Ok(Vec::new())
+        Ok(())
     }
 
     /// The name of the network that a container is put on.

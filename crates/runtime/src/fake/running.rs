@@ -3,10 +3,11 @@
 //! Every function panics when the fake does not make what it is told to make.
 
 use super::{FakeRuntime, LOCAL_IMAGE};
+use crate::images::ImageStore as _;
 use crate::link::{Link, LinkSettings};
 use crate::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, ImageAct, ImageRef, NetworkAttachment,
-    Placed, Policy, admit,
+    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, ImageRef, NetworkAttachment, Placed,
+    Policy, admit,
 };
 
 impl FakeRuntime {
@@ -32,7 +33,7 @@ impl FakeRuntime {
     /// What [`runs`](Self::runs) makes, before it is made.
     pub(super) async fn placed(&self, name: &str, guest: Option<GuestDelivery>) -> Placed {
         let image = ImageRef::parse(LOCAL_IMAGE).expect("the local image has a name");
-        let found = self.image(ImageAct::Find(vec![image.clone()])).await.expect("images are looked for");
+        let found = self.find_images(std::slice::from_ref(&image)).await.expect("images are looked for");
         let found = found.first().expect("the local image is there").id.clone();
         let spec = CreateSpec::new(ContainerName::parse(name).expect("the name is one"), image);
         let admitted = admit(spec, &Policy::everything()).expect("everything is allowed");

@@ -12,7 +12,7 @@ use super::model::{normalised, port};
 use super::{FakeRuntime, State, Verb, now, off_thread, random_id, refused};
 use crate::{
     Container, ContainerId, Excerpt, Health, ImageRef, Limits, Network, Port, ProjectName, Result, StackSource,
-    StackUp, Stacks, Status, Volume, VolumeAct,
+    StackUp, Stacks, Status, Volume,
 };
 
 /// The label that Compose tells its projects apart by.
@@ -63,11 +63,6 @@ impl Stacks for FakeRuntime {
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
         self.enter(Verb::CheckHealth).await?;
         self.with(|state| Ok(state.machine(id)?.seen.health))
-    }
-
-    async fn volume(&self, act: VolumeAct) -> Result<Vec<Volume>> {
-        self.enter(Verb::of_volume(&act)).await?;
-        self.with(|state| state.act_on_volumes(act))
     }
 }
 

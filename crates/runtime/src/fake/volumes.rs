@@ -6,11 +6,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
 use tempfile::TempDir;
 
 use super::files::Files;
-use super::{State, Verb, now, refused};
-use crate::{Access, ContainerPath, CreateSpec, Error, Result, Volume, VolumeAct, VolumeMount};
+use super::{FakeRuntime, State, Verb, now, refused};
+use crate::{
+    Access, ContainerPath, CreateSpec, Error, LabelFilter, Result, Volume, VolumeCreate, VolumeMount, Volumes,
+};
 
 /// The files of a volume.
 #[derive(Debug)]
@@ -36,30 +39,43 @@ impl Content {
     }
 }
 
+#[async_trait]
+impl Volumes for FakeRuntime {
+    async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        self.enter(Verb::ListVolumes).await?;
+        Ok(self.with(|state| state.volumes.iter().filter(|it| filter.admits(&it.labels)).cloned().collect()))
+    }
+
+    async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
+        self.enter(Verb::CreateVolume).await?;
+        self.with(|state| state.create_volume(volume))
+    }
+
+    async fn remove_volume(&self, name: &str) -> Result<()> {
+        self.enter(Verb::RemoveVolume).await?;
+        self.with(|state| state.remove_volume(name))
+    }
+}
+
 impl State {
-    pub(super) fn act_on_volumes(&mut self, act: VolumeAct) -> Result<Vec<Volume>> {
-        match act {
-            VolumeAct::Create { name, labels, size: _ } => {
-                if !self.volumes.iter().any(|it| it.name == name.as_str()) {
-                    let content = Content::new().map_err(host)?;
-                    self.contents.insert(name.to_string(), content);
-                    let labels = labels.into_iter().collect();
-                    self.volumes.push(Volume { name: name.to_string(), labels, created: now() });
-                }
-                Ok(self.volumes.iter().filter(|it| it.name == name.as_str()).cloned().collect())
-            }
-            VolumeAct::List(filter) => {
-                Ok(self.volumes.iter().filter(|it| filter.admits(&it.labels)).cloned().collect())
-            }
-            VolumeAct::Remove(name) => {
-                if self.containers.values().any(|it| it.volumes.iter().any(|it| it.name.as_str() == name)) {
-                    return Err(refused(Verb::RemoveVolume, format!("{name} is in use")));
-                }
-                self.contents.remove(&name);
-                self.volumes.retain(|it| it.name != name);
-                Ok(Vec::new())
-            }
+    fn create_volume(&mut self, new: &VolumeCreate) -> Result<Volume> {
+        if let Some(volume) = self.volumes.iter().find(|it| it.name == new.name.as_str()) {
+            return Ok(volume.clone());
         }
+        self.contents.insert(new.name.to_string(), Content::new().map_err(host)?);
+        let labels = new.labels.iter().cloned().collect();
+        let volume = Volume { name: new.name.to_string(), labels, created: now() };
+        self.volumes.push(volume.clone());
+        Ok(volume)
+    }
+
+    fn remove_volume(&mut self, name: &str) -> Result<()> {
+        if self.containers.values().any(|it| it.volumes.iter().any(|it| it.name.as_str() == name)) {
+            return Err(refused(Verb::RemoveVolume, format!("{name} is in use")));
+        }
+        self.contents.remove(name);
+        self.volumes.retain(|it| it.name != name);
+        Ok(())
     }
 
     /// Whether all of them are there, and none that is written to is written to by another container.

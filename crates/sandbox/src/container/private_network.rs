@@ -111,8 +111,9 @@ fn private_subnet(network: &OwnNetwork) -> Option<PrivateSubnet> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE};
-    use coracle_runtime::{ContainerRuntime as _, CreateSpec, ImageAct, ImageRef, NetworkAttachment, Policy, admit};
+    use coracle_runtime::{ContainerRuntime as _, CreateSpec, ImageRef, NetworkAttachment, Policy, admit};
 
     use super::*;
     use crate::services::test_support::services;
@@ -120,7 +121,7 @@ mod tests {
 
     async fn create(runtime: &FakeRuntime, name: &str, network: NetworkAttachment) -> ContainerId {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-        let found = runtime.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let found = runtime.find_images(std::slice::from_ref(&image)).await.unwrap();
         let spec = CreateSpec::new(ContainerName::parse(name).unwrap(), image);
         let placed = admit(spec, &Policy::everything()).unwrap().with_image(found[0].id.clone(), network);
         runtime.create(&placed).await.unwrap()

@@ -8,8 +8,8 @@ use coracle_images::{Fallback, Want};
 use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
 use coracle_runtime::{
-    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkAct, NetworkName,
-    NetworkRequest, ProjectName, Protocol, StackSource, VolumeAct,
+    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkName, NetworkRequest,
+    ProjectName, Protocol, StackSource,
 };
 
 use crate::config::CrossSession;
@@ -158,8 +158,8 @@ async fn ours(
             session.is_some_and(|it| it == cx.call.session.as_str() || cx.cross_session() != CrossSession::None);
         usable && store.signer().verify(runtime.kind(), labels)
     };
-    let networks = runtime.network(NetworkAct::List(managed.clone())).await?;
-    let volumes = runtime.volume(VolumeAct::List(managed)).await?;
+    let networks = runtime.list_networks(&managed).await?;
+    let volumes = runtime.list_volumes(&managed).await?;
     Ok((
         networks.into_iter().filter(|it| signed(&it.labels)).map(|it| it.name).collect(),
         volumes.into_iter().filter(|it| signed(&it.labels)).map(|it| it.name).collect(),

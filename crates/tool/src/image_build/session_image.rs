@@ -4,7 +4,7 @@ use coracle_images::Pull;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{Profile, rooms};
 use coracle_lifecycle::{Creation, Store};
-use coracle_runtime::{Image, ImageAct, ImageId, ImageRef, Problem, Refused};
+use coracle_runtime::{Image, ImageId, ImageRef, Problem, Refused};
 use coracle_workspace::SlotRole;
 use serde::Serialize;
 
@@ -200,8 +200,7 @@ async fn build_named(
     image: &ImageRef,
 ) -> Result<NamedImage, Failure> {
     let built = build_missing(cx, Backend { ready, store }, profile).await?;
-    let (id, tag) = (built.image.id.clone(), image.clone());
-    ready.runtime.image(ImageAct::Tag { image: id, tag }).await?;
+    ready.runtime.tag_image(&built.image.id, image).await?;
     Ok(NamedImage { reference: image.to_string(), ..built })
 }
 

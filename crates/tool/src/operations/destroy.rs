@@ -168,8 +168,9 @@ pub(super) fn outcome(already_gone: bool, detail: &str) -> &'static str {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::LOCAL_IMAGE;
-    use coracle_runtime::{FakeRuntime, ImageAct, ImageRef, NetworkAttachment, admit};
+    use coracle_runtime::{FakeRuntime, ImageRef, NetworkAttachment, admit};
     use serde_json::{Value, json};
 
     use super::*;
@@ -179,7 +180,7 @@ pub(super) mod tests {
     /// A container that runs and was adopted.
     pub(in crate::operations) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
-        let found = fake.image(ImageAct::Find(vec![image.clone()])).await.unwrap();
+        let found = fake.find_images(std::slice::from_ref(&image)).await.unwrap();
         let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
         let spec = admit(spec, &cx.policy().unwrap())
             .unwrap()

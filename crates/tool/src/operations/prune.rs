@@ -2,7 +2,7 @@
 
 use coracle_images::cache::Listed;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, prunable};
-use coracle_runtime::{Image, ImageAct, ImageId, LabelFilter};
+use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -230,7 +230,7 @@ impl Pruning<'_> {
         let (runtime, store) = (self.cx.runtime().await?, self.cx.store()?);
         let signer = store.signer();
         let filter = LabelFilter(vec![(signer.key("kind"), Some("snapshot".to_owned()))]);
-        let mut images = runtime.image(ImageAct::List(filter)).await?;
+        let mut images = runtime.list_images(&filter).await?;
         images.retain(|it| signer.verify(runtime.kind(), &it.labels));
         let users = runtime.list(&LabelFilter::default()).await?;
         Ok(images
@@ -259,7 +259,7 @@ impl Pruning<'_> {
         }
         let (mut removed, mut error) = (false, None);
         if !self.answer.dry_run {
-            match self.cx.runtime().await?.image(ImageAct::Remove(id.clone())).await {
+            match self.cx.runtime().await?.remove_image(&id).await {
                 Ok(_) => removed = true,
                 Err(err) => error = Some(Failure::from(err).into_inner().message),
             }

@@ -3,7 +3,7 @@
 use coracle_images::profile::rooms::{Manager, shared_packages};
 use coracle_images::{Base, Source};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
-use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeAct, VolumeMount, VolumeName};
+use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
 use serde_json::{Map, Value, json};
 
@@ -53,7 +53,7 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
         Err(failure) => Err(failure),
     };
     if let Err(failure) = done {
-        if let Err(err) = ready.runtime.volume(VolumeAct::Remove(volume.to_string())).await {
+        if let Err(err) = ready.runtime.remove_volume(volume.as_str()).await {
             tracing::warn!(%err, %volume, "a volume for packages stays");
         }
         return Err(failure);

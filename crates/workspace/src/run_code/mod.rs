@@ -71,7 +71,7 @@ impl RunCode {
         let mode = &workspace.settings.run.mode;
         let ran = match (self.checked(&workspace.settings.run), mode) {
             (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, snippet).await,
-            (Ok(snippet), _) => run(workspace, &run_id, snippet).await,
+            (Ok(snippet), _) => Box::pin(run(workspace, &run_id, snippet)).await,
             (Err(failure), _) => Err(failure),
         };
         let mut ran = ran.unwrap_or_else(|failure| RunCodeResult::failed(&failure, mode));

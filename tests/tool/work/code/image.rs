@@ -3,7 +3,7 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{ContainerId, ImageAct, ImageConfig, ImageRef};
+use coracle_runtime::{ContainerId, ImageCommit, ImageConfig, ImageRef};
 use serde_json::{Value, json};
 
 use super::super::{Agent, with_real_agent};
@@ -21,10 +21,9 @@ async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trust
     let name = format!("coracle-test-pin-{}", coracle_runtime::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{name}\"\n"), async |agent| {
         let runtime = &agent.tool.case.runtime;
-        let image = async |act| runtime.image(act).await.unwrap().into_iter().next().map(|it| it.id);
         let tag = ImageRef::parse(format!("{name}:latest")).unwrap();
-        let first = image(ImageAct::Find(vec![ImageRef::parse(IMAGE).unwrap()])).await.unwrap();
-        image(ImageAct::Tag { image: first.clone(), tag: tag.clone() }).await;
+        let first = runtime.find_images(&[ImageRef::parse(IMAGE).unwrap()]).await.unwrap().remove(0).id;
+        runtime.tag_image(&first, &tag).await.unwrap();
         let sh = async || run(agent, "1", json!({ "language": "bash" })).await;
         let begun = Instant::now();
         // It has no bash, and was used all the same.
@@ -32,13 +31,13 @@ async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trust
         assert!(begun.elapsed() < Duration::from_secs(30), "nothing was built: {:?}", begun.elapsed());
         let container = agent.container("run").unwrap();
 
-        let commit = ImageAct::Commit {
+        let commit = ImageCommit {
             container: ContainerId::parse(&container).unwrap(),
             tag: Some(tag.clone()),
             labels: vec![("changed".into(), "1".into())],
             config: ImageConfig::default(),
         };
-        let second = image(commit).await.unwrap();
+        let second = runtime.commit_image(&commit).await.unwrap().id;
         assert_eq!(sh().await["code"], "language_unavailable", "what runs goes on");
         assert!(agent.tool.engine(&["rm", "-f", &container]).await.0);
         let changed = sh().await;
@@ -57,7 +56,7 @@ async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trust
         assert_eq!(sh().await["code"], "language_unavailable");
         agent.end().await;
         agent.tool.engine(&["rmi", "-f", &format!("{name}:latest")]).await;
-        image(ImageAct::Remove(second)).await;
+        runtime.remove_image(&second).await.unwrap();
         ran("r04", agent.engine());
     })
     .await;

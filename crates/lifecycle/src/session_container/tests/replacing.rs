@@ -64,8 +64,8 @@ async fn a_volume_that_is_gone_too_is_told() {
     let here = bench.process();
     let first = here.slot().await;
     bench.fake.disappear(id(&first));
-    for volume in bench.fake.volume(VolumeAct::List(LabelFilter::default())).await.unwrap() {
-        bench.fake.volume(VolumeAct::Remove(volume.name)).await.unwrap();
+    for volume in bench.fake.list_volumes(&LabelFilter::default()).await.unwrap() {
+        bench.fake.remove_volume(&volume.name).await.unwrap();
     }
     let second = here.slot().await;
     assert_eq!(news(&second), Some((Reason::Vanished, 1, 2, true)));
@@ -137,8 +137,8 @@ async fn files_that_nobody_could_give_away_stay_with_their_container() {
     }
     // Where nothing is left of them, nobody misses them.
     bench.fake.disappear(id(&first));
-    for volume in bench.fake.volume(VolumeAct::List(LabelFilter::default())).await.unwrap() {
-        bench.fake.volume(VolumeAct::Remove(volume.name)).await.unwrap();
+    for volume in bench.fake.list_volumes(&LabelFilter::default()).await.unwrap() {
+        bench.fake.remove_volume(&volume.name).await.unwrap();
     }
     assert!(!matches!(strict.ensure().await, Err(SlotError::OtherUser { .. })));
 }

@@ -222,8 +222,9 @@ fn a_command_and_its_directory_are_arguments() {
 fn an_image_of_a_container_starts_as_it_is_told() {
     let id = ContainerId::parse("c".repeat(64)).unwrap();
     let words = |dialect, config| {
-        let (facts, label) = (Facts::default(), [("k".to_owned(), "a \"b\" $c".to_owned())]);
-        let words = commit((dialect, facts), &id, None, (&label, &config)).0;
+        let labels = vec![("k".to_owned(), "a \"b\" $c".to_owned())];
+        let new = ImageCommit { container: id.clone(), tag: None, labels, config };
+        let words = commit(dialect, Facts::default(), &new).0;
         let shown: Vec<_> = words.iter().map(|it| it.to_str().unwrap()).collect();
         shown[..shown.len() - 2].join("\n")
     };
@@ -258,7 +259,8 @@ fn an_image_of_a_container_starts_as_it_is_told() {
 #[test]
 fn networks_are_parted_in_each_dialect() {
     let name = NetworkName::parse("net").unwrap();
-    let words = |dialect, reach| create_network(dialect, name.as_str(), &[], (reach, false)).0;
+    let network = |reach| NetworkCreate { name: name.clone(), labels: Vec::new(), reach, internal: false };
+    let words = |dialect, reach| create_network(dialect, &network(reach)).0;
     assert!(words(Dialect::Docker, false).contains(&"--opt=com.docker.network.bridge.enable_icc=false".into()));
     assert!(words(Dialect::Podman, true).contains(&"--opt=isolate=true".into()));
 }

@@ -1,3 +1,4 @@
+use crate::images::ImageStore as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,7 +170,7 @@ async fn what_the_socket_answers_no_program_is_asked() {
     let filter = LabelFilter(vec![("a".into(), None)]);
     assert_eq!(engine.list(&filter).await.unwrap().iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [id("a")]);
     let named = ["here:1", "gone:1"].map(|it| crate::ImageRef::parse(it).unwrap());
-    assert_eq!(engine.image(crate::ImageAct::Find(named.into())).await.unwrap().len(), 1);
+    assert_eq!(engine.find_images(&named).await.unwrap().len(), 1);
     assert!(service.connections() <= 2, "connections are kept: {}", service.connections());
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::{HostPath, replace};
-use coracle_runtime::{EngineKind, Ids, Image, ImageAct, ImageBuild, ImageRef, PatternSet, Policy};
+use coracle_runtime::{EngineKind, Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
     Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
     lock_file, relative,
@@ -329,10 +329,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
         labels: Vec::new(),
         deadline: cx.config.images.build_timeout.0,
     };
-    let image = cx.unless_cancelled(async {
-        let made = ready.runtime.image(ImageAct::Build(Box::new(build))).await.map_err(failed)?;
-        made.into_iter().next().ok_or_else(|| Failure::internal("the engine named no image"))
-    });
+    let image = cx.unless_cancelled(async { ready.runtime.build_image(&build).await.map_err(failed) });
     let image = image.await?;
     note(cx, &tag, &image)?;
     let found = coracle_images::find(&*ready.runtime, &tag).await?;

@@ -1,0 +1,100 @@
+//! Images of an engine.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{ByteSize, ContainerId, Error, Image, ImageConfig, ImageId, ImageRef, LabelFilter, Result};
+
+/// The image store of an engine.
+#[async_trait]
+pub trait ImageStore: Send + Sync {
+    /// The local images of these names, in their order and by one call. A missing one is left out:
+    /// [`Image::is_named`] tells which is which.
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>>;
+
+    /// Local images that carry all of these labels.
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>>;
+
+    /// Fetches an image from its registry.
+    ///
+    /// # Errors
+    /// [`Error::PullFailed`] with the engine's words, [`Error::TimedOut`] after the deadline.
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image>;
+
+    /// Creates an image of one layer from an uncompressed tar of a root file system.
+    async fn import_image(&self, import: ImageImport) -> Result<Image>;
+
+    /// Creates an image of a container's files: what it added to its image becomes one more layer. Mounts are left out.
+    /// The container is paused meanwhile where its engine can.
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image>;
+
+    /// Builds an image by a Dockerfile.
+    async fn build_image(&self, build: &ImageBuild) -> Result<Image>;
+
+    /// Gives an image another name. An image that had the name loses it.
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()>;
+
+    /// Removes an image by id. A missing one is no error; one with names in several repositories is refused.
+    async fn remove_image(&self, image: &ImageId) -> Result<()>;
+
+    /// Removes one name of an image, and the image with its last one. An unused name is no error.
+    async fn untag_image(&self, name: &ImageRef) -> Result<()>;
+}
+
+/// An image to be imported.
+#[derive(Debug)]
+pub struct ImageImport {
+    /// The root file system.
+    pub tar: File,
+    /// The name it gets.
+    pub tag: ImageRef,
+    /// Environment of the image (`PATH` above all: imported images have none).
+    pub env: Vec<(String, String)>,
+    /// Labels of the image.
+    pub labels: Vec<(String, String)>,
+}
+
+/// A container to be committed. Its environment and labels go along.
+#[derive(Clone, Debug)]
+pub struct ImageCommit {
+    /// The container.
+    pub container: ContainerId,
+    /// The name the image gets, or none.
+    pub tag: Option<ImageRef>,
+    /// Labels of the image. They replace those of the container and cannot take any away. Without line breaks.
+    pub labels: Vec<(String, String)>,
+    /// How the image starts, in place of how the container was started.
+    pub config: ImageConfig,
+}
+
+/// An image to be built by a Dockerfile. Its base images have to be local: the engine fetches nothing by itself.
+#[derive(Clone, Debug)]
+pub struct ImageBuild {
+    /// A directory of ours, with all that the Dockerfile may copy and nothing else.
+    pub context: PathBuf,
+    /// The Dockerfile, which need not lie in it.
+    pub dockerfile: PathBuf,
+    /// The name the image gets.
+    pub tag: ImageRef,
+    /// Values of its arguments, which stay in the image's history.
+    pub args: Vec<(String, String)>,
+    /// The stage to build; the last one if unset.
+    pub target: Option<String>,
+    /// Its commands have no network.
+    pub offline: bool,
+    /// For each of its commands.
+    pub memory: Option<ByteSize>,
+    /// Labels of the image.
+    pub labels: Vec<(String, String)>,
+    /// The build ends after this time.
+    pub deadline: Duration,
+}
+
+/// The image that a verb created.
+pub(crate) fn created_image(verb: &'static str, found: Vec<Image>) -> Result<Image> {
+    let missing = || Error::Unreadable { verb, detail: "the engine named no image".into() };
+    found.into_iter().next().ok_or_else(missing)
+}

@@ -1,7 +1,7 @@
 //! Files and directories: what is read, written, made and removed, and how each of these can fail.
 
 use coracle_workspace::fs::{FsKind, MAX_CONTENT, WriteMode, Writing};
-use coracle_workspace::{FsError, GuestFs, WorkspaceFs};
+use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
 
@@ -9,7 +9,7 @@ const CREATE: Writing = Writing { mode: WriteMode::Create, create_parents: true 
 const OVERWRITE: Writing = Writing { mode: WriteMode::Overwrite, create_parents: true };
 const APPEND: Writing = Writing { mode: WriteMode::Append, create_parents: true };
 
-async fn bytes_come_back_as_they_were_written(fs: &dyn WorkspaceFs) {
+async fn bytes_come_back_as_they_were_written(fs: &GuestFs) {
     // More than a guest tells in one answer.
     let large: Vec<u8> = (0..20_u32 << 20).map(|it| (it % 251) as u8).collect();
     for (name, bytes) in [("empty", &b""[..]), ("crlf", b"a\r\nb"), ("binary", b"\xff\0\n"), ("large", &large)] {
@@ -23,7 +23,7 @@ async fn bytes_come_back_as_they_were_written(fs: &dyn WorkspaceFs) {
     assert!(fs.list("").await.unwrap().items.iter().all(|it| !it.path.starts_with(".coracle")));
 }
 
-async fn a_mode_says_what_may_be_there(fs: &dyn WorkspaceFs) {
+async fn a_mode_says_what_may_be_there(fs: &GuestFs) {
     fs.write("a", "one", CREATE).await.unwrap();
     fails!(fs.write("a", "two", CREATE), FsError::Exists(_));
     assert_eq!(fs.read("a").await.unwrap(), "one");
@@ -44,7 +44,7 @@ async fn a_mode_says_what_may_be_there(fs: &dyn WorkspaceFs) {
     fails!(fs.read("dir"), FsError::IsDirectory(_));
 }
 
-async fn parents_are_made_only_when_that_is_asked_for(fs: &dyn WorkspaceFs) {
+async fn parents_are_made_only_when_that_is_asked_for(fs: &GuestFs) {
     let alone = Writing { create_parents: false, ..CREATE };
     fails!(fs.write("no/such/file", "x", alone), FsError::NotFound(_));
     assert!(!fs.exists("no").await.unwrap());
@@ -58,7 +58,7 @@ async fn parents_are_made_only_when_that_is_asked_for(fs: &dyn WorkspaceFs) {
     fails!(fs.read("some/none"), FsError::NotFound(_));
 }
 
-async fn names_are_utf8_within_the_limits(fs: &dyn WorkspaceFs) {
+async fn names_are_utf8_within_the_limits(fs: &GuestFs) {
     let (long, deep) = ("ä".repeat(80), ["d"; 16].join("/"));
     for name in ["ä/€/😀", " lead ing ", "a\nb", "-rf", "back\\slash", &long, &deep] {
         fs.write(name, name, CREATE).await.unwrap();
@@ -73,7 +73,7 @@ async fn names_are_utf8_within_the_limits(fs: &dyn WorkspaceFs) {
     }
 }
 
-async fn dots_are_folded_and_never_climb(fs: &dyn WorkspaceFs) {
+async fn dots_are_folded_and_never_climb(fs: &GuestFs) {
     fs.write("a/b", "here", CREATE).await.unwrap();
     let full = format!("{}/a/b", fs.root());
     for same in ["a/../a/./b", "/a/b", "none/../a//b", &full] {
@@ -90,7 +90,7 @@ async fn dots_are_folded_and_never_climb(fs: &dyn WorkspaceFs) {
     }
 }
 
-async fn a_removal_takes_what_it_says(fs: &dyn WorkspaceFs) {
+async fn a_removal_takes_what_it_says(fs: &GuestFs) {
     for file in ["file", "tree/a", "tree/deep/er/b"] {
         fs.write(file, "x", CREATE).await.unwrap();
     }
@@ -109,7 +109,7 @@ async fn a_removal_takes_what_it_says(fs: &dyn WorkspaceFs) {
     assert_eq!(fs.list("").await.unwrap().items, []);
 }
 
-async fn a_directory_is_made_once(fs: &dyn WorkspaceFs) {
+async fn a_directory_is_made_once(fs: &GuestFs) {
     fails!(fs.mkdir("a/b", false, false), FsError::NotFound(_));
     fs.mkdir("a/b", true, false).await.unwrap();
     fails!(fs.mkdir("a/b", true, false), FsError::Exists(_));
@@ -122,7 +122,7 @@ async fn a_directory_is_made_once(fs: &dyn WorkspaceFs) {
 }
 
 /// `read_only` is the same workspace.
-async fn nothing_is_changed_where_only_reading_is_allowed(fs: &dyn WorkspaceFs, read_only: &dyn WorkspaceFs) {
+async fn nothing_is_changed_where_only_reading_is_allowed(fs: &GuestFs, read_only: &GuestFs) {
     fs.write("a", "kept", CREATE).await.unwrap();
     assert!(read_only.read_only() && !fs.read_only());
     for how in [CREATE, OVERWRITE, APPEND] {
@@ -137,7 +137,7 @@ async fn nothing_is_changed_where_only_reading_is_allowed(fs: &dyn WorkspaceFs, 
 }
 
 async fn what_is_too_large_is_neither_read_nor_written(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     let most = vec![b'x'; usize::try_from(MAX_CONTENT).unwrap() + 1];
     fails!(fs.write_bytes("a", &most, CREATE), FsError::TooLarge(_));
     assert!(!fs.exists("a").await.unwrap());
@@ -149,7 +149,7 @@ async fn what_is_too_large_is_neither_read_nor_written(space: &Space<'_>) {
 }
 
 async fn permissions_are_kept_and_heeded(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     space.sh("echo old > tool; chmod 750 tool; mkdir closed; chmod 555 closed").await;
     fs.write("tool", "new", OVERWRITE).await.unwrap();
     assert_eq!(space.sh("stat -c %a tool").await, "750\n");

@@ -1,7 +1,7 @@
 //! Lists and searches.
 
 use coracle_workspace::fs::{Found, FsEntry, FsKind, Lines, WriteMode};
-use coracle_workspace::{FsError, WorkspaceFs};
+use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
 
@@ -11,7 +11,7 @@ fn paths(found: &Found<FsEntry>) -> Vec<&str> {
 }
 
 async fn a_directory_is_listed_by_name(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     space.sh("mkdir b.d; echo 123 > a; ln -s a to-a; ln -s none dangling; ln -s /etc out; mkfifo pipe").await;
     let listed = fs.list("/").await.unwrap();
     assert_eq!(paths(&listed), ["a", "b.d", "dangling", "out", "pipe", "to-a"]);
@@ -42,7 +42,7 @@ async fn what_no_path_can_say_is_listed_so(space: &Space<'_>) {
     assert_eq!(told, [("odd\u{fffd}", false)]);
 }
 
-async fn files_are_found_by_their_paths(fs: &dyn WorkspaceFs) {
+async fn files_are_found_by_their_paths(fs: &GuestFs) {
     for file in ["a.py", "x/a.py", "x/y/a.py", "x/b.rs", ".git/a.py", "ä/ü.py"] {
         fs.write(file, "x", WriteMode::Create.into()).await.unwrap();
     }
@@ -58,14 +58,14 @@ async fn files_are_found_by_their_paths(fs: &dyn WorkspaceFs) {
     }
 }
 
-async fn lines_are_found_by_a_regular_expression(fs: &dyn WorkspaceFs) {
+async fn lines_are_found_by_a_regular_expression(fs: &GuestFs) {
     fs.write("a.txt", "one\nTwo\nthree\n", WriteMode::Create.into()).await.unwrap();
     fs.write("b/c.rs", "two\n", WriteMode::Create.into()).await.unwrap();
     fs.write_bytes("b/binary", b"two\0", WriteMode::Create.into()).await.unwrap();
     let told = async |path: &str, lines: Lines<'_>| -> Vec<String> {
         let found = fs.grep(path, &lines).await.unwrap();
         assert!(found.complete && found.omitted == 0);
-        found.items.into_iter().map(|it| format!("{}:{}:{}", it.path, it.number, it.line)).collect()
+        found.items.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
     };
     let two = Lines { pattern: "^t.o$", ..Lines::default() };
     assert_eq!(told("", two).await, ["b/c.rs:1:two"]);

@@ -1,12 +1,12 @@
 //! Links: followed inside, and never out.
 
 use coracle_workspace::fs::{FsKind, Lines, WriteMode};
-use coracle_workspace::{FsError, WorkspaceFs};
+use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
 
 async fn links_that_stay_inside_are_followed(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     let root = fs.root();
     space
         .sh(&format!("mkdir dir; echo x > dir/file; ln -s dir to-dir; ln -s {root}/dir/file full; ln -s none new"))
@@ -32,7 +32,7 @@ async fn links_that_stay_inside_are_followed(space: &Space<'_>) {
 }
 
 async fn links_that_lead_out_are_not(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     space
         .sh("mkdir ../secret; echo key > ../secret/file; mkdir a; ln -s ../../secret a/out; ln -s /etc/passwd passwd; \
               ln -s loop loop; ln -s ../secret/none dangling")

@@ -1,4 +1,4 @@
-//! What every [`WorkspaceFs`] does (workspace.md 2.5): one function a property, on the fake and on real engines.
+//! What every [`GuestFs`] does (workspace.md 2.5): one function a property, on the fake and on real engines.
 
 /// Asserts that a call failed so.
 macro_rules! fails {
@@ -14,7 +14,7 @@ mod links;
 mod snapshots;
 
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
-use coracle_workspace::{GuestFs, WorkspaceFs};
+use coracle_workspace::GuestFs;
 
 use crate::content::image::with_git;
 use crate::engines::{Case, Running, Way, on_every_engine};

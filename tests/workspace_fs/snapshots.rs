@@ -1,7 +1,7 @@
 //! Snapshots: what comes back, and what never runs meanwhile.
 
 use coracle_workspace::fs::WriteMode;
-use coracle_workspace::{FsError, GuestFs, WorkspaceFs};
+use coracle_workspace::{FsError, GuestFs};
 
 use super::{AGENT, Space, path, with_git_inside};
 use crate::engines::with_a_real_guest;
@@ -28,7 +28,7 @@ const CHANGES: &str = r#"
     chmod 644 run; echo 2 > ignored/new; mkdir -p new/deep; echo 2 > new/deep/file; echo '*' > .gitignore; rm large"#;
 
 async fn files_come_back_as_a_tag_keeps_them(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     space.sh("mkdir ../outside").await;
     space.sh(FILES).await;
     let before = space.sh(SEEN).await;
@@ -56,7 +56,7 @@ async fn files_come_back_as_a_tag_keeps_them(space: &Space<'_>) {
     assert_eq!(space.sh(SEEN).await, before);
 }
 
-async fn tags_are_names_that_are_given_once(fs: &dyn WorkspaceFs, read_only: &dyn WorkspaceFs) {
+async fn tags_are_names_that_are_given_once(fs: &GuestFs, read_only: &GuestFs) {
     fails!(fs.restore("tag"), FsError::NotFound(_));
     fs.write("a", "1", WriteMode::Create.into()).await.unwrap();
     read_only.snapshot("tag").await.unwrap();
@@ -81,7 +81,7 @@ async fn tags_are_names_that_are_given_once(fs: &dyn WorkspaceFs, read_only: &dy
 }
 
 async fn what_no_tag_keeps_is_freed(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     fails!(fs.forget("none"), FsError::NotFound(_));
     fails!(fs.forget("a/b"), FsError::Invalid { .. });
     fs.write("kept", "the same in both", WriteMode::Create.into()).await.unwrap();
@@ -123,7 +123,7 @@ const HOSTILE: &str = r#"
     for hook in post-index-change reference-transaction post-checkout pre-commit; do cp ../run ../hooks/$hook; done"#;
 
 async fn nothing_of_a_repository_runs(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     let real = space.running.case.is_real();
     space.sh(&format!(
         "{HOSTILE}\n\
@@ -169,7 +169,7 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
 }
 
 async fn nothing_is_lost_that_was_not_kept(space: &Space<'_>) {
-    let fs: &dyn WorkspaceFs = &space.fs;
+    let fs: &GuestFs = &space.fs;
     // Root reads everything.
     if space.running.case.is_real() {
         space.sh("mkdir locked; echo 1 > locked/secret; chmod 000 locked").await;

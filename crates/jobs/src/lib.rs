@@ -22,11 +22,11 @@ mod text;
 mod wait;
 
 pub use cancel::{Cancelled, cancel};
-pub use coracle_runtime::link::protocol::{LineMatch, Position, StreamSelector};
+pub use coracle_runtime::link::protocol::{LineMatch, Position, SearchRequest, SearchResult, StreamSelector};
 pub use error::{Error, Result};
 pub use job::{Job, State, list, signal_name};
 pub use read::{MAX_PAGE, Page, Read, read};
-pub use search::{Found, Search, search};
+pub use search::search;
 pub use start::{Started, start};
 pub use tail::{JobStatus, MAX_LINES, Tail, poll};
 pub use text::Format;

@@ -8,7 +8,7 @@ use coracle_runtime::ContainerPath;
 use coracle_sandbox::protocol::WorkerRequest;
 use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
-use coracle_workspace::{FsError, GuestFs, WorkspaceFs};
+use coracle_workspace::{FsError, GuestFs};
 use rustix::fs::OFlags;
 
 use crate::Worker;

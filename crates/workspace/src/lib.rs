@@ -15,6 +15,7 @@
 mod concurrency;
 mod disk_quota;
 mod export;
+mod file_errors;
 mod files;
 pub mod fs;
 mod import;
@@ -48,7 +49,7 @@ pub use export::{
     changes, diff, digests, export,
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
-pub use fs::{FsError, GuestFs, WorkspaceFs};
+pub use fs::{FsError, GuestFs};
 pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, import};
 pub use language::Language;
 #[cfg(feature = "containers")]

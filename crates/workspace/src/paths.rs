@@ -1,6 +1,8 @@
 //! From what a model writes to a path in the workspace, and back (workspace.md 2.1). Pure.
 
 use crate::Code;
+use serde::Deserialize;
+
 use crate::response::{Result, fail};
 
 /// Parts of a path, at most.
@@ -10,7 +12,8 @@ pub(crate) const MAX_DEPTH: usize = 16;
 pub(crate) const MAX_SEGMENT: usize = 80;
 
 /// Which characters a path may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PathCharset {
     /// Those of ASCII.
     #[default]
@@ -39,6 +42,10 @@ impl Path {
             return fail(Code::PathEmpty, format!("{field} must reference a file or directory."));
         }
         Ok(path)
+    }
+
+    pub(crate) fn root() -> Self {
+        Self(String::new())
     }
 
     pub(crate) fn as_str(&self) -> &str {

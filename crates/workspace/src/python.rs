@@ -78,23 +78,7 @@ impl Tool for EvaluatePython {
     const EFFECT: Effect = Effect::Mutating;
     type Value = Evaluated;
 
-    async fn run(self, workspace: &Workspace) -> Response<Evaluated> {
-        self.evaluate(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
-    }
-
-    fn render(answer: &Response<Evaluated>) -> String {
-        let Some(it) = &answer.value else { return String::new() };
-        let mut parts = Vec::new();
-        for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
-            parts.extend(shell::stream_text(name, stream, tail.as_deref()));
-        }
-        parts.extend(it.output_id.as_deref().map(shell::rest_text));
-        parts.join("\n")
-    }
-}
-
-impl EvaluatePython {
-    async fn evaluate(self, workspace: &Workspace) -> Result<Response<Evaluated>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<Evaluated>> {
         let code = self.checked()?;
         let _permit = workspace.calls().acquire().await?;
         let session = workspace.ensure_session(SlotRole::Workspace).await?;
@@ -110,6 +94,18 @@ impl EvaluatePython {
         Ok(answer.at(&session))
     }
 
+    fn render(answer: &Response<Evaluated>) -> String {
+        let Some(it) = &answer.value else { return String::new() };
+        let mut parts = Vec::new();
+        for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
+            parts.extend(shell::stream_text(name, stream, tail.as_deref()));
+        }
+        parts.extend(it.output_id.as_deref().map(shell::rest_text));
+        parts.join("\n")
+    }
+}
+
+impl EvaluatePython {
     fn checked(&self) -> Result<String> {
         for (given, message) in [
             (!self.globals.is_empty(), "evaluate_python globals are not supported."),

@@ -104,11 +104,14 @@ const LIFETIME: &str = "The container was replaced (lifetime), and its files wen
     saved: `coracle saved list` shows them.";
 
 impl<T> Response<T> {
-    pub(crate) fn done(message: impl Into<String>, value: T) -> Self {
+    /// The response of a call that did what was requested.
+    pub fn done(message: impl Into<String>, value: T) -> Self {
         Self::new(message.into(), Some(value), None)
     }
 
-    pub(crate) fn failed(failure: Failure) -> Self {
+    /// The response of a call that failed.
+    #[must_use]
+    pub fn failed(failure: Failure) -> Self {
         Self::new(failure.message.clone(), None, Some(failure))
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::ByteSize;
+use serde::Deserialize;
 
 use crate::language::Language;
 pub use crate::paths::PathCharset;
@@ -29,7 +30,8 @@ pub struct Settings {
 }
 
 /// How the keys of a command's environment are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum EnvKeys {
     /// In upper case.
     #[default]

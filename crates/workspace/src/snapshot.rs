@@ -4,8 +4,9 @@ use coracle_runtime::link::protocol::workspace::{TrackedFile, WorkspaceOp, Works
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{shown_time, unexpected, versioned};
-use crate::paths::shown;
+use crate::file_errors::{NotFoundContext, unexpected};
+use crate::files::{shown_time, versioned};
+use crate::paths::{Path, shown};
 use crate::plural::plural;
 use crate::response::Result;
 use crate::{Effect, Response, Tool, Workspace};
@@ -56,8 +57,16 @@ impl Tool for Snapshot {
     const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<Touched>;
 
-    async fn run(self, workspace: &Workspace) -> Response<Vec<Touched>> {
-        list(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
+    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<Touched>>> {
+        let outcome = workspace.space(WorkspaceOp::Touched, &[]).await?;
+        Ok(outcome.respond(&Path::root(), NotFoundContext::Path, |reply| match reply {
+            WorkspaceReply::Touched(all) => {
+                workspace.remember(&all);
+                let value: Vec<_> = all.iter().map(Touched::from).collect();
+                Response::done(format!("{} touched.", plural(value.len() as u64, "file")), value)
+            }
+            other => Response::failed(unexpected(&other)),
+        }))
     }
 
     fn render(answer: &Response<Vec<Touched>>) -> String {
@@ -72,17 +81,4 @@ impl Touched {
         let told = versioned(self.size_bytes, self.version, &self.updated_at);
         format!("{} - {told}, by {}{gone}", self.path, self.last_tool)
     }
-}
-
-async fn list(workspace: &Workspace) -> Result<Response<Vec<Touched>>> {
-    let outcome = workspace.space(WorkspaceOp::Touched, &[]).await?;
-    let answer = match outcome.reply {
-        WorkspaceReply::Touched(all) => {
-            workspace.remember(&all);
-            let value: Vec<_> = all.iter().map(Touched::from).collect();
-            Response::done(format!("{} touched.", plural(value.len() as u64, "file")), value)
-        }
-        other => Response::failed(unexpected(&other)),
-    };
-    Ok(answer.at(&outcome.session))
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Response, Warning, Workspace};
+use crate::{Failure, Response, Warning, Workspace};
 
 /// What a tool may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,13 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// What it answers with.
     type Value: Serialize + JsonSchema + Send;
 
-    /// Does it.
-    fn run(self, workspace: &Workspace) -> impl Future<Output = Response<Self::Value>> + Send;
+    /// Carries the call out.
+    fn call(self, workspace: &Workspace) -> impl Future<Output = Result<Response<Self::Value>, Box<Failure>>> + Send;
+
+    /// The same, with a failure as a response.
+    fn run(self, workspace: &Workspace) -> impl Future<Output = Response<Self::Value>> + Send {
+        async { self.call(workspace).await.unwrap_or_else(|failure| Response::failed(*failure)) }
+    }
 
     /// The value as text for a model.
     fn render(answer: &Response<Self::Value>) -> String;

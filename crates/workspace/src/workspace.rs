@@ -10,6 +10,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk_quota::{self, DiskQuota};
+use crate::file_errors::{NotFoundContext, failure};
+use crate::paths::Path;
 use crate::response::{Result, fail};
 use crate::{
     Code, ConcurrencyLimit, ContainerRef, Failure, Response, Session, SessionSource, Settings, SlotRole, Warning,
@@ -55,9 +57,25 @@ impl fmt::Debug for Workspace {
 
 /// A reply of the guest, and the session that gave it.
 #[derive(Debug)]
-pub(crate) struct Outcome<T> {
-    pub(crate) reply: T,
-    pub(crate) session: Session,
+pub(crate) struct Outcome {
+    reply: WorkspaceReply,
+    session: Session,
+}
+
+impl Outcome {
+    /// The response that `render` makes of a reply; for an error of the guest the failure at `path`.
+    pub(crate) fn respond<T>(
+        self,
+        path: &Path,
+        missing: NotFoundContext,
+        render: impl FnOnce(WorkspaceReply) -> Response<T>,
+    ) -> Response<T> {
+        let response = match self.reply {
+            WorkspaceReply::Not(err) => Response::failed(failure(&err, &path.to_string(), missing)),
+            reply => render(reply),
+        };
+        response.at(&self.session)
+    }
 }
 
 impl Session {
@@ -117,7 +135,7 @@ impl Workspace {
     }
 
     /// Sends a request for files to the container, and repeats a read-only one in a new container if the first is lost.
-    pub(crate) async fn space(&self, act: WorkspaceOp, content: &[u8]) -> Result<Outcome<WorkspaceReply>> {
+    pub(crate) async fn space(&self, act: WorkspaceOp, content: &[u8]) -> Result<Outcome> {
         let _permit = self.shared.calls.acquire().await?;
         let looks = matches!(
             act,

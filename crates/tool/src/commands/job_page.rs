@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_jobs::{Format, Found, LineMatch, MAX_PAGE, Page, Position, Read, Search, StreamSelector};
+use coracle_jobs::{Format, LineMatch, MAX_PAGE, Page, Position, Read, SearchRequest, SearchResult, StreamSelector};
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ const MAX_PATTERN: usize = 1 << 10;
 #[derive(Debug)]
 enum Ask {
     Page(Read),
-    Matches(Search),
+    Matches(SearchRequest),
 }
 
 impl JobPage {
@@ -124,7 +124,8 @@ impl JobPage {
         };
         check_pattern(&pattern)?;
         let ignore_case = self.ignore_case.unwrap_or(false);
-        Ok(Ask::Matches(Search { job, part, from, pattern, ignore_case, context, max_matches }))
+        let job = job.to_string();
+        Ok(Ask::Matches(SearchRequest { job, part, from, pattern, ignore_case, context, most: max_matches }))
     }
 
     fn part(&self) -> StreamSelector {
@@ -173,7 +174,7 @@ fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> JobOutput {
     }
 }
 
-fn matches(ask: &JobPage, found: Found) -> JobOutput {
+fn matches(ask: &JobPage, found: SearchResult) -> JobOutput {
     JobOutput {
         job_id: ask.job_id.clone(),
         stream: ask.part(),
@@ -181,11 +182,11 @@ fn matches(ask: &JobPage, found: Found) -> JobOutput {
         encoding: None,
         offset: None,
         match_count: Some(found.matches.len()),
-        truncated: Some(found.truncated),
+        truncated: Some(found.more),
         next_offset: found.next,
         first_offset: found.first,
         total_bytes: found.total,
-        eof: found.eof(),
+        eof: !found.running && !found.more && found.next >= found.total,
         running: found.running,
         matches: Some(found.matches),
         warnings: Vec::new(),
@@ -268,9 +269,7 @@ mod tests {
 
     #[test]
     fn a_pattern_makes_it_a_search() {
-        assert!(
-            matches!(check(json!({ "pattern": "x" })), Ok(Ask::Matches(it)) if it.context == 2 && it.max_matches == 50)
-        );
+        assert!(matches!(check(json!({ "pattern": "x" })), Ok(Ask::Matches(it)) if it.context == 2 && it.most == 50));
         assert!(matches!(check(json!({ "context": 2 })), Ok(Ask::Page(it)) if it.limit == 32768));
     }
 

@@ -30,7 +30,7 @@ pub use self::sandbox::{
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,
 };
 pub use self::toolset::Toolset;
-pub use self::workspace::{EnvKeyCase, PathCharset, Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
+pub use self::workspace::{Preload, RunCode, TimeoutAction, Workspace, WorkspaceMode};
 use crate::arg_types::Seconds;
 
 /// The whole file. What is missing has the default of `standard`, or that of `strict` where the file says so.

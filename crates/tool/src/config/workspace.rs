@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use coracle_lifecycle::DEFAULT_PROTECTED;
 use coracle_runtime::{ByteSize, ImageRef};
-use coracle_workspace::Language;
+use coracle_workspace::{EnvKeys, Language, PathCharset};
 use serde::Deserialize;
 
 use super::{Egress, HostMount, ProxyNetwork};
@@ -53,7 +53,7 @@ pub struct Workspace {
     /// Which characters paths and patterns may have.
     pub path_charset: PathCharset,
     /// How the keys of a command's environment are taken.
-    pub env_key_case: EnvKeyCase,
+    pub env_key_case: EnvKeys,
     /// A file that is there must have been read before it is changed.
     pub read_before_write: bool,
     /// Names of the shell tool.
@@ -73,26 +73,6 @@ pub enum WorkspaceMode {
     Bind,
     /// Their files are copied in, once.
     Copy,
-}
-
-/// Which characters paths may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PathCharset {
-    /// Those of ASCII.
-    Ascii,
-    /// All.
-    Utf8,
-}
-
-/// How keys are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EnvKeyCase {
-    /// In upper case.
-    Upper,
-    /// As they are.
-    Preserve,
 }
 
 impl Default for Workspace {
@@ -117,7 +97,7 @@ impl Default for Workspace {
             lifetime: Seconds::new(8 * 60 * 60),
             lifeline: Seconds::new(30 * 60),
             path_charset: PathCharset::Ascii,
-            env_key_case: EnvKeyCase::Upper,
+            env_key_case: EnvKeys::Upper,
             read_before_write: true,
             shell_names: owned(&["shell_execute"]),
             scan_exclude: owned(&[".git", "node_modules", ".venv", "target", "__pycache__"]),

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::host::find_program::find_program_in;
-use coracle_workspace::{
-    EnvKeys, ManagedSessions, Mode, PathCharset, Preload, RunSettings, SessionSource, Settings, SlotRole, Workspace,
-};
+use coracle_workspace::{ManagedSessions, Mode, Preload, RunSettings, SessionSource, Settings, SlotRole, Workspace};
 
 use super::provider::Provider;
-use crate::config::{self, EnvKeyCase, TimeoutAction};
+use crate::config::{self, TimeoutAction};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::host_identity::{search_path, trusted_path};
@@ -40,14 +38,8 @@ impl SessionTools {
 fn settings(cx: &Context, has_jobs: bool) -> Settings {
     let (workspace, run) = (&cx.config.workspace, &cx.config.run_code);
     Settings {
-        path_charset: match workspace.path_charset {
-            config::PathCharset::Ascii => PathCharset::Ascii,
-            config::PathCharset::Utf8 => PathCharset::Utf8,
-        },
-        env_keys: match workspace.env_key_case {
-            EnvKeyCase::Upper => EnvKeys::Upper,
-            EnvKeyCase::Preserve => EnvKeys::Preserve,
-        },
+        path_charset: workspace.path_charset,
+        env_keys: workspace.env_key_case,
         read_before_write: workspace.read_before_write,
         scan_exclude: workspace.scan_exclude.clone(),
         max_bytes: Some(workspace.max_bytes),

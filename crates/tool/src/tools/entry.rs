@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use coracle_workspace::{Alias, Effect, Mode, Response, RunCode, RunCodeResult, Shell, Tool, Workspace, with_notes};
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::shell_output::ShellOutput;
@@ -38,7 +39,8 @@ impl Said {
     }
 }
 
-type Call = fn(&'static str, Map<String, Value>, Workspace, Process) -> Pin<Box<dyn Future<Output = Said> + Send>>;
+type SaidFuture = Pin<Box<dyn Future<Output = Said> + Send>>;
+type Call = fn(&'static str, Map<String, Value>, Workspace, Process) -> SaidFuture;
 
 /// A row of the table of tools.
 #[derive(Clone, Copy)]
@@ -81,12 +83,7 @@ impl ToolEntry {
             arguments: schema::arguments::<T>,
             value: value_schema::<T::Value>,
             call: |_, args, workspace, _| {
-                Box::pin(async move {
-                    match dispatch::read_any::<T>(args) {
-                        Ok(tool) => said::<T>(&tool.run(&workspace).await),
-                        Err(problems) => refused(&dispatch::refusal(&problems)),
-                    }
-                })
+                call(args, refused, |tool: T| async move { said::<T>(&tool.run(&workspace).await) })
             },
             kind: Kind::Envelope,
         }
@@ -94,12 +91,7 @@ impl ToolEntry {
 
     pub(super) const fn shell(name: &'static str) -> Self {
         let call: Call = |name, args, workspace, _| {
-            Box::pin(async move {
-                match dispatch::read_any::<Shell>(args) {
-                    Ok(shell) => said::<Shell>(&shell.run_as(name, &workspace).await),
-                    Err(problems) => refused(&dispatch::refusal(&problems)),
-                }
-            })
+            call(args, refused, move |tool: Shell| async move { said::<Shell>(&tool.run_as(name, &workspace).await) })
         };
         Self { name, call, kind: Kind::Shell, ..Self::of::<Shell>() }
     }
@@ -113,12 +105,7 @@ impl ToolEntry {
             arguments: schema::arguments::<RunCode>,
             value: value_schema::<RunCodeResult>,
             call: |_, args, workspace, _| {
-                Box::pin(async move {
-                    match dispatch::read_any::<RunCode>(args) {
-                        Ok(run) => flat(&run.run(&workspace).await),
-                        Err(problems) => flat_refused(&dispatch::refusal(&problems)),
-                    }
-                })
+                call(args, flat_refused, |tool: RunCode| async move { flat(&tool.run(&workspace).await) })
             },
             kind: Kind::Flat,
         }
@@ -133,14 +120,9 @@ impl ToolEntry {
             arguments: schema::arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
             call: |_, args, workspace, process| {
-                Box::pin(async move {
-                    match dispatch::read_any::<ShellOutput>(args) {
-                        Ok(asked) => match asked.run(&process.context, &workspace).await {
-                            Ok(value) => shell_output(&value),
-                            Err(failure) => refused(&failure),
-                        },
-                        Err(problems) => refused(&dispatch::refusal(&problems)),
-                    }
+                call(args, refused, |tool: ShellOutput| async move {
+                    let read = tool.run(&process.context, &workspace).await;
+                    read.map_or_else(|failure| refused(&failure), |value| shell_output(&value))
                 })
             },
             kind: Kind::Envelope,
@@ -157,12 +139,8 @@ impl ToolEntry {
             arguments: schema::arguments::<T>,
             value: || json!({ "type": "object" }),
             call: |_, args, _, process| {
-                Box::pin(async move {
-                    let asked = dispatch::read_any::<T>(args.clone()).map_err(|problems| dispatch::refusal(&problems));
-                    let done = match asked {
-                        Ok(operation) => dispatch::audited(&process, operation, &args).await,
-                        Err(failure) => Err(failure),
-                    };
+                call(args.clone(), refused, |operation: T| async move {
+                    let done = dispatch::audited(&process, operation, &args).await;
                     done.map_or_else(|failure| refused(&failure), |value| done_object(&value))
                 })
             },
@@ -215,51 +193,39 @@ fn flat_refused(failure: &Failure) -> Said {
 }
 
 fn refused(failure: &Failure) -> Said {
-    let envelope = json!({
-        "message": failure.message,
-        "value": null,
-        "success": false,
-        "exclude_value_from_context": false,
-        "truncated": false,
-        "omitted": 0,
-        "omitted_exact": true,
-        "warnings": [],
-        "error": failure.message,
-        "code": failure.code,
-        "hint": failure.hint,
-        "retryable": failure.retryable,
-        "details": failure.details,
-    });
     let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
-    let answer = envelope.as_object().cloned().unwrap_or_default();
-    Said { answer, text: format!("{}{hint}", failure.message) }
+    let text = format!("{}{hint}", failure.message);
+    Said { answer: Response::<()>::failed((**failure).clone()).envelope(), text }
 }
 
 fn done_object(value: &Map<String, Value>) -> Said {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    Said { answer: done("Done.", value), text }
+    Said { answer: Response::done("Done.", value).envelope(), text }
 }
 
 fn shell_output(value: &Map<String, Value>) -> Said {
     let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
     let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
     let message = "Read kept output.";
-    Said { answer: done(message, value), text: format!("{message}\n\n{rendered}") }
+    Said { answer: Response::done(message, value).envelope(), text: format!("{message}\n\n{rendered}") }
 }
 
-/// The envelope of what went well and is told whole.
-fn done(message: &str, value: &Map<String, Value>) -> Map<String, Value> {
-    let envelope = json!({
-        "message": message,
-        "value": value,
-        "success": true,
-        "exclude_value_from_context": false,
-        "truncated": false,
-        "omitted": 0,
-        "omitted_exact": true,
-        "warnings": [],
-    });
-    envelope.as_object().cloned().unwrap_or_default()
+/// Reads the arguments and runs the tool with them.
+fn call<T, F>(
+    args: Map<String, Value>,
+    refused: fn(&Failure) -> Said,
+    run: impl FnOnce(T) -> F + Send + 'static,
+) -> SaidFuture
+where
+    T: DeserializeOwned + JsonSchema + Send + 'static,
+    F: Future<Output = Said> + Send,
+{
+    Box::pin(async move {
+        match dispatch::read_any::<T>(args) {
+            Ok(tool) => run(tool).await,
+            Err(problems) => refused(&dispatch::refusal(&problems)),
+        }
+    })
 }
 
 fn value_schema<T: JsonSchema>() -> Value {

@@ -4,9 +4,10 @@ use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::Written;
 use super::read::Encoding;
 use super::write::MAX_CONTENT;
-use super::{NotFoundContext, Written, failure, unexpected};
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::Path;
 use crate::plural::plural;
 use crate::response::{Result, fail};
@@ -35,17 +36,7 @@ impl Tool for EditFile {
     const EFFECT: Effect = Effect::Mutating;
     type Value = Written;
 
-    async fn run(self, workspace: &Workspace) -> Response<Written> {
-        self.edit(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
-    }
-
-    fn render(answer: &Response<Written>) -> String {
-        answer.value.as_ref().map(Written::line).unwrap_or_default()
-    }
-}
-
-impl EditFile {
-    async fn edit(self, workspace: &Workspace) -> Result<Response<Written>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<Written>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         if self.old_string.is_empty() {
             return fail(Code::OldStringEmpty, "old_string must not be empty.");
@@ -62,16 +53,16 @@ impl EditFile {
         };
         let texts = [self.old_string, self.new_string].concat();
         let outcome = workspace.space(act, texts.as_bytes()).await?;
-        let answer = match &outcome.reply {
+        Ok(outcome.respond(&path, NotFoundContext::File, |reply| match &reply {
             WorkspaceReply::Written(written) => {
                 let message = format!("Replaced {} in {path}.", plural(written.replaced, "occurrence"));
                 Response::done(message, Written::of(written, "edit", Encoding::Utf8))
             }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File))
-            }
             other => Response::failed(unexpected(other)),
-        };
-        Ok(answer.at(&outcome.session))
+        }))
+    }
+
+    fn render(answer: &Response<Written>) -> String {
+        answer.value.as_ref().map(Written::line).unwrap_or_default()
     }
 }

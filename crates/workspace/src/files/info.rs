@@ -12,7 +12,8 @@ pub struct FileInfo {
     /// Its path, which can be passed back as it is.
     pub path: String,
     /// `file`, `directory`, `symlink` (leading nowhere or outside) or `other`.
-    pub kind: String,
+    #[schemars(with = "String")]
+    pub kind: EntryKind,
     /// Bytes; of a file.
     pub size_bytes: Option<u64>,
     /// How often it was seen to change; of a file.
@@ -33,7 +34,7 @@ impl FileInfo {
         let addressable = !item.odd && is_addressable(&item.path, charset);
         Self {
             path: shown(&item.path),
-            kind: kind(item.kind).to_owned(),
+            kind: item.kind,
             size_bytes: is_file.then_some(item.size),
             version: is_file.then_some(item.version),
             updated_at: is_file.then(|| shown_time(item.changed_ms)),
@@ -44,15 +45,15 @@ impl FileInfo {
 
     pub(crate) fn line(&self) -> String {
         let (path, size) = (&self.path, self.size_bytes.unwrap_or_default());
-        match self.kind.as_str() {
-            "file" => {
+        match self.kind {
+            EntryKind::File => {
                 let (version, time) =
                     (self.version.unwrap_or_default(), self.updated_at.as_deref().unwrap_or_default());
                 format!("FILE {path} ({})", versioned(size, version, time))
             }
-            "directory" => format!("DIR  {path}/"),
-            "symlink" => format!("LINK {path} -> {}", self.target.as_deref().unwrap_or_default()),
-            _ => format!("OTHER {path}"),
+            EntryKind::Directory => format!("DIR  {path}/"),
+            EntryKind::Symlink => format!("LINK {path} -> {}", self.target.as_deref().unwrap_or_default()),
+            EntryKind::Other => format!("OTHER {path}"),
         }
     }
 }
@@ -60,15 +61,6 @@ impl FileInfo {
 /// `12 B, v1, updated 2026-01-02T03:04:05.678Z`
 pub(crate) fn versioned(size: u64, version: u64, time: &str) -> String {
     format!("{size} B, v{version}, updated {time}")
-}
-
-fn kind(kind: EntryKind) -> &'static str {
-    match kind {
-        EntryKind::File => "file",
-        EntryKind::Directory => "directory",
-        EntryKind::Symlink => "symlink",
-        EntryKind::Other => "other",
-    }
 }
 
 /// RFC 3339, UTC, milliseconds.

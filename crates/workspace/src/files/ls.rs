@@ -4,7 +4,8 @@ use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{FileInfo, NotFoundContext, failure, unexpected};
+use super::FileInfo;
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::Path;
 use crate::plural::plural;
 use crate::response::Result;
@@ -26,32 +27,22 @@ impl Tool for Ls {
     const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<FileInfo>;
 
-    async fn run(self, workspace: &Workspace) -> Response<Vec<FileInfo>> {
-        self.list(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
-    }
-
-    fn render(answer: &Response<Vec<FileInfo>>) -> String {
-        let lines: Vec<String> = answer.value.iter().flatten().map(FileInfo::line).collect();
-        lines.join("\n")
-    }
-}
-
-impl Ls {
-    async fn list(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
         let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MOST }, &[]).await?;
-        let answer = match outcome.reply {
+        Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Listed { entries, omitted, directories, files } => {
                 let value = entries.iter().map(|it| FileInfo::of(it, charset)).collect();
                 let (directories, files) = (plural(directories, "subdir"), plural(files, "file"));
                 Response::done(format!("Listed directory {path} ({directories}, {files})."), value).cut(omitted, true)
             }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory))
-            }
             other => Response::failed(unexpected(&other)),
-        };
-        Ok(answer.at(&outcome.session))
+        }))
+    }
+
+    fn render(answer: &Response<Vec<FileInfo>>) -> String {
+        let lines: Vec<String> = answer.value.iter().flatten().map(FileInfo::line).collect();
+        lines.join("\n")
     }
 }

@@ -3,7 +3,6 @@
 mod edit;
 mod info;
 mod ls;
-mod messages;
 mod read;
 mod rm;
 mod write;
@@ -12,7 +11,6 @@ pub use self::edit::EditFile;
 pub use self::info::FileInfo;
 pub(crate) use self::info::{shown_time, versioned};
 pub use self::ls::Ls;
-pub(crate) use self::messages::{NotFoundContext, failure, unexpected};
 pub use self::read::{ReadFile, ReadFileResult};
 pub use self::rm::{DeleteEntry, Rm};
 pub use self::write::{WriteFile, Written};

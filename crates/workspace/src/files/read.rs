@@ -6,7 +6,7 @@ use coracle_runtime::link::protocol::workspace::{LineEnding, TextRange, Workspac
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{NotFoundContext, failure, unexpected};
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::{Path, shown};
 use crate::response::{Result, fail};
 use crate::{Alias, Code, Effect, Response, Tool, Workspace};
@@ -72,9 +72,11 @@ pub struct ReadFileResult {
     /// Bytes of the file.
     pub size_bytes: u64,
     /// `utf-8` or `base64`.
-    pub encoding: String,
+    #[schemars(with = "String")]
+    pub encoding: Encoding,
     /// `lf`, `crlf`, `mixed` or `none`.
-    pub line_ending: String,
+    #[schemars(with = "String")]
+    pub line_ending: LineEnding,
     /// Its last line has an end.
     pub final_newline: bool,
 }
@@ -94,8 +96,26 @@ impl Tool for ReadFile {
     const EFFECT: Effect = Effect::ReadOnly;
     type Value = ReadFileResult;
 
-    async fn run(self, workspace: &Workspace) -> Response<ReadFileResult> {
-        self.read(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
+    async fn call(self, workspace: &Workspace) -> Result<Response<ReadFileResult>> {
+        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
+        let (offset, limit) = self.range()?;
+        let place = path.as_str().to_owned();
+        let act = match self.encoding.unwrap_or_default() {
+            Encoding::Utf8 => {
+                let limit = limit.unwrap_or(MOST_LINES).min(MOST_LINES);
+                WorkspaceOp::Lines { path: place, offset, limit, most: MOST_TEXT }
+            }
+            Encoding::Base64 => {
+                let limit = limit.unwrap_or(BYTES.0).min(BYTES.1);
+                WorkspaceOp::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
+            }
+        };
+        let outcome = workspace.space(act, &[]).await?;
+        Ok(outcome.respond(&path, NotFoundContext::File, |reply| match reply {
+            WorkspaceReply::Text(text) => lines(&path, &text),
+            WorkspaceReply::Bytes { content, offset, size } => bytes(&path, content, offset, size),
+            other => Response::failed(unexpected(&other)),
+        }))
     }
 
     fn render(answer: &Response<ReadFileResult>) -> String {
@@ -112,32 +132,6 @@ impl Tool for ReadFile {
 }
 
 impl ReadFile {
-    async fn read(self, workspace: &Workspace) -> Result<Response<ReadFileResult>> {
-        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
-        let (offset, limit) = self.range()?;
-        let place = path.as_str().to_owned();
-        let act = match self.encoding.unwrap_or_default() {
-            Encoding::Utf8 => {
-                let limit = limit.unwrap_or(MOST_LINES).min(MOST_LINES);
-                WorkspaceOp::Lines { path: place, offset, limit, most: MOST_TEXT }
-            }
-            Encoding::Base64 => {
-                let limit = limit.unwrap_or(BYTES.0).min(BYTES.1);
-                WorkspaceOp::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
-            }
-        };
-        let outcome = workspace.space(act, &[]).await?;
-        let answer = match outcome.reply {
-            WorkspaceReply::Text(text) => lines(&path, &text),
-            WorkspaceReply::Bytes { content, offset, size } => bytes(&path, content, offset, size),
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::File))
-            }
-            other => Response::failed(unexpected(&other)),
-        };
-        Ok(answer.at(&outcome.session))
-    }
-
     fn range(&self) -> Result<(u64, Option<u64>)> {
         let Ok(offset) = u64::try_from(self.offset.unwrap_or(0)) else {
             return fail(Code::InvalidRange, "offset must be non-negative.");
@@ -172,8 +166,8 @@ fn lines(path: &Path, text: &TextRange) -> Response<ReadFileResult> {
         truncated,
         next_offset: (next < text.total).then_some(next),
         size_bytes: text.size,
-        encoding: Encoding::Utf8.word().to_owned(),
-        line_ending: ending(text.ending).to_owned(),
+        encoding: Encoding::Utf8,
+        line_ending: text.ending,
         final_newline: text.final_newline,
     };
     Response::done(message, value)
@@ -192,18 +186,9 @@ fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Response<ReadF
         truncated: next < size,
         next_offset: (next < size).then_some(next),
         size_bytes: size,
-        encoding: Encoding::Base64.word().to_owned(),
-        line_ending: ending(LineEnding::None).to_owned(),
+        encoding: Encoding::Base64,
+        line_ending: LineEnding::None,
         final_newline: false,
     };
     Response::done(format!("Read file {path} ({length} bytes from {offset})."), value)
-}
-
-fn ending(ending: LineEnding) -> &'static str {
-    match ending {
-        LineEnding::Lf => "lf",
-        LineEnding::Crlf => "crlf",
-        LineEnding::Mixed => "mixed",
-        LineEnding::None => "none",
-    }
 }

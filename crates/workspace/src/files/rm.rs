@@ -4,7 +4,7 @@ use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{NotFoundContext, failure, unexpected};
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::{Path, shown};
 use crate::plural::plural;
 use crate::response::{Result, fail};
@@ -37,17 +37,7 @@ impl Tool for Rm {
     const EFFECT: Effect = Effect::Mutating;
     type Value = DeleteEntry;
 
-    async fn run(self, workspace: &Workspace) -> Response<DeleteEntry> {
-        self.remove(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
-    }
-
-    fn render(answer: &Response<DeleteEntry>) -> String {
-        answer.value.as_ref().map(|it| format!("Removed entries under {}", it.path)).unwrap_or_default()
-    }
-}
-
-impl Rm {
-    async fn remove(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
         let charset = workspace.settings.path_charset;
         if self.path.trim().is_empty() {
             return fail(Code::PathEmpty, "path must not be empty.");
@@ -59,7 +49,7 @@ impl Rm {
         let act =
             WorkspaceOp::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };
         let outcome = workspace.space(act, &[]).await?;
-        let answer = match outcome.reply {
+        Ok(outcome.respond(&path, NotFoundContext::Removed, |reply| match reply {
             WorkspaceReply::Removed { files, directories, complete } => {
                 let value =
                     DeleteEntry { path: shown(path.as_str()), deleted_files: files, deleted_directories: directories };
@@ -67,12 +57,12 @@ impl Rm {
                 let done = Response::done(message, value);
                 if complete { done } else { incomplete(done) }
             }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Removed))
-            }
             other => Response::failed(unexpected(&other)),
-        };
-        Ok(answer.at(&outcome.session))
+        }))
+    }
+
+    fn render(answer: &Response<DeleteEntry>) -> String {
+        answer.value.as_ref().map(|it| format!("Removed entries under {}", it.path)).unwrap_or_default()
     }
 }
 

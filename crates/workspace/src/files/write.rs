@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::read::Encoding;
-use super::{NotFoundContext, failure, unexpected};
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::Path;
 use crate::response::{Result, fail};
 use crate::{Alias, Code, Effect, Response, Tool, Workspace};
@@ -28,25 +28,12 @@ pub struct WriteFile {
     pub content: String,
     /// `create`, `overwrite` or `append`.
     #[schemars(with = "Option<String>", extend("default" = "create", "enum" = ["create", "overwrite", "append"]))]
-    pub mode: Option<Mode>,
+    pub mode: Option<OpenMode>,
     /// Encoding of `content`: `utf-8` or `base64`.
     #[schemars(with = "Option<String>", extend("default" = "utf-8", "enum" = ["utf-8", "base64"]))]
     pub encoding: Option<Encoding>,
     /// The file can be run as a program.
     pub executable: Option<bool>,
-}
-
-/// What may be there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Nothing.
-    #[default]
-    Create,
-    /// Nothing, or a file that is replaced.
-    Overwrite,
-    /// Nothing, or a file that is added to.
-    Append,
 }
 
 /// A file that was written.
@@ -57,9 +44,10 @@ pub struct Written {
     /// Its new content, up to 32 KiB.
     pub content: String,
     /// `create`, `overwrite`, `append` or `edit`.
-    pub mode: String,
+    pub mode: &'static str,
     /// `utf-8` or `base64`.
-    pub encoding: String,
+    #[schemars(with = "String")]
+    pub encoding: Encoding,
     /// Bytes.
     pub size_bytes: u64,
     /// How often it was seen to change.
@@ -80,8 +68,30 @@ impl Tool for WriteFile {
     const EFFECT: Effect = Effect::Mutating;
     type Value = Written;
 
-    async fn run(self, workspace: &Workspace) -> Response<Written> {
-        self.write(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
+    async fn call(self, workspace: &Workspace) -> Result<Response<Written>> {
+        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
+        let (mode, encoding) = (self.mode.unwrap_or(OpenMode::Create), self.encoding.unwrap_or_default());
+        let content = self.bytes(encoding)?;
+        let act = WorkspaceOp::Write {
+            path: path.as_str().to_owned(),
+            how: mode,
+            executable: self.executable,
+            seen: workspace.settings.read_before_write,
+            tool: Self::NAME.to_owned(),
+        };
+        let outcome = workspace.space(act, &content).await?;
+        Ok(outcome.respond(&path, NotFoundContext::File, |reply| match &reply {
+            WorkspaceReply::Written(written) => {
+                let length = content.len();
+                let message = match (mode, written.created) {
+                    (OpenMode::Append, _) => format!("Appended to {path} ({length} bytes)."),
+                    (_, true) => format!("Created {path} ({length} bytes)."),
+                    (_, false) => format!("Updated {path} ({length} bytes)."),
+                };
+                Response::done(message, Written::of(written, mode_name(mode), encoding))
+            }
+            other => Response::failed(unexpected(other)),
+        }))
     }
 
     fn render(answer: &Response<Written>) -> String {
@@ -90,36 +100,6 @@ impl Tool for WriteFile {
 }
 
 impl WriteFile {
-    async fn write(self, workspace: &Workspace) -> Result<Response<Written>> {
-        let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
-        let (mode, encoding) = (self.mode.unwrap_or_default(), self.encoding.unwrap_or_default());
-        let content = self.bytes(encoding)?;
-        let act = WorkspaceOp::Write {
-            path: path.as_str().to_owned(),
-            how: mode.how(),
-            executable: self.executable,
-            seen: workspace.settings.read_before_write,
-            tool: Self::NAME.to_owned(),
-        };
-        let outcome = workspace.space(act, &content).await?;
-        let answer = match &outcome.reply {
-            WorkspaceReply::Written(written) => {
-                let length = content.len();
-                let message = match (mode, written.created) {
-                    (Mode::Append, _) => format!("Appended to {path} ({length} bytes)."),
-                    (_, true) => format!("Created {path} ({length} bytes)."),
-                    (_, false) => format!("Updated {path} ({length} bytes)."),
-                };
-                Response::done(message, Written::of(written, mode.word(), encoding))
-            }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(trouble, &path.to_string(), NotFoundContext::File))
-            }
-            other => Response::failed(unexpected(other)),
-        };
-        Ok(answer.at(&outcome.session))
-    }
-
     fn bytes(&self, encoding: Encoding) -> Result<Vec<u8>> {
         let content = match encoding {
             Encoding::Utf8 => self.content.clone().into_bytes(),
@@ -135,26 +115,16 @@ impl WriteFile {
     }
 }
 
-impl Mode {
-    fn how(self) -> OpenMode {
-        match self {
-            Self::Create => OpenMode::Create,
-            Self::Overwrite => OpenMode::Overwrite,
-            Self::Append => OpenMode::Append,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Overwrite => "overwrite",
-            Self::Append => "append",
-        }
+fn mode_name(mode: OpenMode) -> &'static str {
+    match mode {
+        OpenMode::Create => "create",
+        OpenMode::Overwrite => "overwrite",
+        OpenMode::Append => "append",
     }
 }
 
 impl Written {
-    pub(super) fn of(written: &workspace::WriteReport, mode: &str, encoding: Encoding) -> Self {
+    pub(super) fn of(written: &workspace::WriteReport, mode: &'static str, encoding: Encoding) -> Self {
         let content = match encoding {
             Encoding::Utf8 => written.begin.clone(),
             // The caller has it; as text it would be another one.
@@ -164,8 +134,8 @@ impl Written {
         Self {
             path: crate::paths::shown(&written.file.path),
             content,
-            mode: mode.to_owned(),
-            encoding: encoding.word().to_owned(),
+            mode,
+            encoding,
             size_bytes: written.file.size,
             version: written.file.version,
             changed: written.changed,
@@ -175,6 +145,6 @@ impl Written {
     }
 
     pub(super) fn line(&self) -> String {
-        format!("{} - mode {}, {} bytes ({})", self.path, self.mode, self.size_bytes, self.encoding)
+        format!("{} - mode {}, {} bytes ({})", self.path, self.mode, self.size_bytes, self.encoding.word())
     }
 }

@@ -8,7 +8,7 @@ pub const MAX_CONTENT: u64 = coracle_runtime::link::protocol::workspace::MAX_CON
 /// What came of an act on files.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
 
-/// Failures of a [`WorkspaceFs`](super::WorkspaceFs).
+/// Failures of a [`GuestFs`](super::GuestFs).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {

@@ -1,19 +1,16 @@
 //! The files of a workspace by its guest.
 
-use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::ContainerPath;
 use coracle_runtime::link::protocol::workspace::{
-    EntryKind, GrepMatch, OpenMode, SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
+    SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
 };
 use jiff::Timestamp;
 
 use super::path::{folded, is_addressable};
 use super::snapshot::{self, Tag};
-use super::{
-    Found, FsEntry, FsError, FsKind, GuestFs, LineMatch, Lines, MAX_CONTENT, Result, WorkspaceFs, WriteMode, Writing,
-};
+use super::{Found, FsEntry, FsError, FsKind, GuestFs, LineMatch, Lines, MAX_CONTENT, Result, Writing};
 
 /// Results that are told; a guest tells no more.
 const MOST: u32 = 100_000;
@@ -24,14 +21,14 @@ const BOUNDS: SearchLimits = SearchLimits { most: MOST, entries: 200_000, within
 /// Bytes that are read at once.
 const PIECE: u32 = 8 << 20;
 
-/// OpenMode often a file of several pieces is read again that somebody replaces meanwhile.
+/// How often a file of several pieces is read again that somebody replaces meanwhile.
 const MAX_READ: usize = 5;
 
 /// A removal that takes longer is asked for again, so often.
 const REMOVE_WITHIN_MS: u64 = 60_000;
 const MAX_REMOVE: usize = 10;
 
-/// UserSpec touched files, for those who look at what was touched.
+/// The tool that touched files name.
 const TOOL: &str = "workspace_fs";
 
 impl GuestFs {
@@ -66,12 +63,7 @@ impl GuestFs {
 
     fn entry(&self, item: WorkspaceEntry) -> FsEntry {
         FsEntry {
-            kind: match item.kind {
-                EntryKind::File => FsKind::File,
-                EntryKind::Directory => FsKind::Directory,
-                EntryKind::Symlink => FsKind::Symlink,
-                EntryKind::Other => FsKind::Other,
-            },
+            kind: item.kind,
             size: item.size,
             version: item.version,
             changed: Timestamp::from_millisecond(item.changed_ms).unwrap_or(Timestamp::UNIX_EPOCH),
@@ -117,21 +109,34 @@ impl GuestFs {
     }
 }
 
-#[async_trait]
-impl WorkspaceFs for GuestFs {
-    fn root(&self) -> &ContainerPath {
+impl GuestFs {
+    /// The directory inside that all paths begin at.
+    #[must_use]
+    pub fn root(&self) -> &ContainerPath {
         &self.root
     }
 
-    fn read_only(&self) -> bool {
+    /// Everything that would change something is [`FsError::ReadOnly`].
+    #[must_use]
+    pub fn read_only(&self) -> bool {
         self.read_only
     }
 
-    async fn read(&self, path: &str) -> Result<String> {
+    /// A whole text.
+    ///
+    /// # Errors
+    /// [`FsError::Binary`] for what is no UTF-8, [`FsError::TooLarge`] above [`MAX_CONTENT`], [`FsError::NotFound`],
+    /// [`FsError::IsDirectory`], [`FsError::NotDirectory`] when a part above it is a file, [`FsError::Escape`];
+    /// [`FsError::Invalid`] for a pipe, socket or device, which is never opened.
+    pub async fn read(&self, path: &str) -> Result<String> {
         String::from_utf8(self.read_bytes(path).await?).map_err(|_| FsError::Binary(path.to_owned()))
     }
 
-    async fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
+    /// A whole file, as it is at one moment.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for `Binary`.
+    pub async fn read_bytes(&self, path: &str) -> Result<Vec<u8>> {
         let place = self.path(path)?;
         for _ in 0..MAX_READ {
             if let Some(bytes) = self.whole(path, &place).await? {
@@ -141,7 +146,11 @@ impl WorkspaceFs for GuestFs {
         Err(FsError::Io { path: path.to_owned(), detail: "it changes all the time".into() })
     }
 
-    async fn exists(&self, path: &str) -> Result<bool> {
+    /// Whether a path leads to anything. A link whose target is missing does not.
+    ///
+    /// # Errors
+    /// [`FsError::Escape`]: what is outside is nobody's to know.
+    pub async fn exists(&self, path: &str) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
             Err(FsError::NotFound(_) | FsError::NotDirectory(_)) => Ok(false),
@@ -149,7 +158,11 @@ impl WorkspaceFs for GuestFs {
         }
     }
 
-    async fn stat(&self, path: &str) -> Result<FsEntry> {
+    /// What a path leads to.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::Escape`].
+    pub async fn stat(&self, path: &str) -> Result<FsEntry> {
         let act = WorkspaceOp::Stat { path: self.path(path)? };
         match self.act(path, act, &[]).await? {
             WorkspaceReply::Found(item) => Ok(self.entry(item)),
@@ -157,7 +170,11 @@ impl WorkspaceFs for GuestFs {
         }
     }
 
-    async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
+    /// What is in a directory, by the bytes of the names.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat); [`FsError::NotDirectory`] for a file.
+    pub async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
         let act = WorkspaceOp::List { path: self.path(path)?, most: MOST };
         match self.act(path, act, &[]).await? {
             WorkspaceReply::Listed { entries, omitted, .. } => {
@@ -167,7 +184,12 @@ impl WorkspaceFs for GuestFs {
         }
     }
 
-    async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
+    /// Regular files below a directory whose path from there matches, sorted. The patterns of the tool `glob`:
+    /// directories named `.git` are entered only when path or pattern name them.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list); [`FsError::Invalid`] for a pattern that is none or has `..`.
+    pub async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
         let (place, searched) = (self.path(path)?, checked(pattern)?.to_owned());
         let act = WorkspaceOp::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
         match self.search(path, pattern, act).await? {
@@ -178,7 +200,11 @@ impl WorkspaceFs for GuestFs {
         }
     }
 
-    async fn grep(&self, path: &str, lines: &Lines<'_>) -> Result<Found<LineMatch>> {
+    /// Lines that match, in one file or all below a directory, sorted by path and number.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat); [`FsError::Invalid`] for a pattern that is none.
+    pub async fn grep(&self, path: &str, lines: &Lines<'_>) -> Result<Found<LineMatch>> {
         if lines.pattern.is_empty() {
             return Err(FsError::invalid(lines.pattern, "is no pattern"));
         }
@@ -192,19 +218,27 @@ impl WorkspaceFs for GuestFs {
             bounds: BOUNDS,
         };
         match self.search(path, lines.pattern, act).await? {
-            WorkspaceReply::Grepped { matches, omitted, complete } => {
-                let items = matches.into_iter().map(line).collect();
-                Ok(Found { items, omitted, complete })
-            }
+            WorkspaceReply::Grepped { matches, omitted, complete } => Ok(Found { items: matches, omitted, complete }),
             _ => Err(unexpected(path)),
         }
     }
 
-    async fn write(&self, path: &str, text: &str, how: Writing) -> Result<FsEntry> {
+    /// Writes a text, as [`write_bytes`](Self::write_bytes).
+    ///
+    /// # Errors
+    /// As [`write_bytes`](Self::write_bytes).
+    pub async fn write(&self, path: &str, text: &str, how: Writing) -> Result<FsEntry> {
         self.write_bytes(path, text.as_bytes(), how).await
     }
 
-    async fn write_bytes(&self, path: &str, bytes: &[u8], how: Writing) -> Result<FsEntry> {
+    /// Writes a file whole: whoever looks meanwhile sees the old bytes or the new. One that is there keeps its mode, and a
+    /// link that leads inside is written through.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] with [`WriteMode::Create`], [`FsError::NotFound`] for a missing parent that is not to be made,
+    /// [`FsError::NotDirectory`], [`FsError::IsDirectory`], [`FsError::TooLarge`], [`FsError::Escape`],
+    /// [`FsError::ReadOnly`], [`FsError::Denied`], [`FsError::Full`].
+    pub async fn write_bytes(&self, path: &str, bytes: &[u8], how: Writing) -> Result<FsEntry> {
         let place = self.changeable(path)?;
         if bytes.len() as u64 > MAX_CONTENT {
             return Err(FsError::TooLarge(path.to_owned()));
@@ -215,19 +249,20 @@ impl WorkspaceFs for GuestFs {
             return Err(FsError::NotDirectory(path.to_owned()));
         }
         let (executable, seen, tool) = (None, false, TOOL.to_owned());
-        let mode = match how.mode {
-            WriteMode::Create => OpenMode::Create,
-            WriteMode::Overwrite => OpenMode::Overwrite,
-            WriteMode::Append => OpenMode::Append,
-        };
-        let act = WorkspaceOp::Write { path: place, how: mode, executable, seen, tool };
+        let act = WorkspaceOp::Write { path: place, how: how.mode, executable, seen, tool };
         match self.act(path, act, bytes).await? {
             WorkspaceReply::Written(written) => Ok(self.entry(written.file)),
             _ => Err(unexpected(path)),
         }
     }
 
-    async fn delete(&self, path: &str, recursive: bool) -> Result<()> {
+    /// Removes a file, a link (never what it leads to) or an empty directory; with `recursive` a directory with all that is
+    /// in it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotEmpty`], [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`];
+    /// [`FsError::Invalid`] for the root.
+    pub async fn delete(&self, path: &str, recursive: bool) -> Result<()> {
         let place = self.changeable(path)?;
         if place.is_empty() {
             return Err(FsError::invalid(path, "is the workspace itself"));
@@ -247,17 +282,41 @@ impl WorkspaceFs for GuestFs {
         Err(FsError::Io { path: path.to_owned(), detail: "its removal takes too long".into() })
     }
 
-    async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
+    /// Makes a directory, with `parents` those above it, too.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] for a file, and without `exist_ok` for a directory; [`FsError::NotFound`] for a missing parent,
+    /// [`FsError::NotDirectory`], [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`].
+    pub async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
         let act = WorkspaceOp::MakeDir { path: self.changeable(path)?, parents, exist_ok };
         self.act(path, act, &[]).await.map(drop)
     }
 
-    async fn snapshot(&self, tag: &str) -> Result<String> {
+    /// Keeps all files and links as they are now under a tag, and tells the id of what is kept, until [`forget`](Self::forget).
+    ///
+    /// Kept are names, bytes, link targets and whether a file can be executed; ignored files as all others. Directories
+    /// named `.git`, empty directories, pipes, sockets and devices are not. It lies outside of the workspace, in the
+    /// container, and goes with it. A tag has 1 to 64 letters, digits, `.`, `_` and `-`, begins with a letter or digit,
+    /// has no `..` and does not end in `.` or `.lock`.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] for a tag that is taken, [`FsError::Unsupported`] without a git in the image,
+    /// [`FsError::Git`] when it fails: a file or directory that the user cannot read, one with a name that git keeps for
+    /// itself (such as `.GIT`), no space.
+    pub async fn snapshot(&self, tag: &str) -> Result<String> {
         // It changes nothing in the workspace.
         snapshot::take(self, &Tag::parse(tag)?).await
     }
 
-    async fn restore(&self, tag: &str) -> Result<()> {
+    /// Brings back exactly the files and links of a tag: what changed is as it was, what is gone is there, and what came
+    /// later goes, ignored files and whole repositories with it. Left alone is what no snapshot keeps, in directories that
+    /// this one knows: their `.git`, pipes, sockets and devices. A file that is as it was is not touched. Nothing goes before
+    /// it is known that all is there which is to come. This is no single step: who looks meanwhile sees part of it, and what
+    /// cannot be taken away makes it fail after the rest was done.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] for an unknown tag, [`FsError::ReadOnly`], [`FsError::Unsupported`], [`FsError::Git`].
+    pub async fn restore(&self, tag: &str) -> Result<()> {
         let tag = Tag::parse(tag)?;
         if self.read_only {
             return Err(FsError::ReadOnly(self.root.to_string()));
@@ -265,7 +324,12 @@ impl WorkspaceFs for GuestFs {
         snapshot::restore(self, &tag).await
     }
 
-    async fn forget(&self, tag: &str) -> Result<()> {
+    /// Lets go of a tag. What no other snapshot keeps is freed with it if it was written at least a quarter of an hour ago,
+    /// else when another tag goes: a snapshot that is just being taken may need it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] for an unknown tag, [`FsError::ReadOnly`], [`FsError::Unsupported`], [`FsError::Git`].
+    pub async fn forget(&self, tag: &str) -> Result<()> {
         let tag = Tag::parse(tag)?;
         if self.read_only {
             return Err(FsError::ReadOnly(self.root.to_string()));
@@ -290,11 +354,6 @@ fn named(err: FsError, path: &str) -> FsError {
         FsError::Escape(_) => FsError::Escape(path.to_owned()),
         err => err,
     }
-}
-
-fn line(hit: GrepMatch) -> LineMatch {
-    let GrepMatch { path, line, text, cut, before, after } = hit;
-    LineMatch { path, number: line, line: text, is_cut: cut, before, after }
 }
 
 /// The guest answered something else than was asked for, which none of ours does.

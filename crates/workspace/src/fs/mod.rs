@@ -1,7 +1,6 @@
 //! The files of a workspace, for programs (workspace.md 2.5).
 //!
-//! [`WorkspaceFs`] is the contract, [`GuestFs`] its one implementation: over the link of a session's container, or over
-//! the socket that a guest has for its worker.
+//! [`GuestFs`] works over the link of a session's container, or over the socket that a guest has for its worker.
 //!
 //! Paths are texts from the workspace's root: `a/b`, `/a/b` and, where the root is `/workspace`, `/workspace/a/b` are the
 //! same. `.` and `..` are folded by the text alone, without a look at what `a` in `a/../b` is; what would climb above the
@@ -9,14 +8,14 @@
 //! ([`FsError::Invalid`]). Links that lead to something inside are followed, others are `Escape` or, where their target is
 //! missing, [`FsError::NotFound`].
 
-mod contract;
 mod error;
 mod git;
 mod guest;
 mod handle;
 mod path;
 mod snapshot;
+mod types;
 
-pub use self::contract::{Found, FsEntry, FsKind, LineMatch, Lines, WorkspaceFs, WriteMode, Writing};
 pub use self::error::{FsError, MAX_CONTENT, Result};
 pub use self::handle::GuestFs;
+pub use self::types::{Found, FsEntry, FsKind, LineMatch, Lines, WriteMode, Writing};

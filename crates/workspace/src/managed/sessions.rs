@@ -166,7 +166,7 @@ impl ManagedSessions {
     /// The next call finds a container dead that could not be removed.
     pub(crate) async fn discard(&self, role: SlotRole, reason: Reason) {
         let ManagedOptions { slots, session, engines, .. } = &self.shared.options;
-        if let Err(err) = slots.discard(&**engines, (session, role), (None, reason)).await {
+        if let Err(err) = Box::pin(slots.discard(&**engines, (session, role), (None, reason))).await {
             tracing::warn!(%err, "a container that is discarded stays");
         }
     }

@@ -9,7 +9,7 @@ use crate::shell::{CommandResult, Termination, millis, rest_text, stream_text};
 use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, Session, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 // The schema that clients know has this title.
 #[schemars(rename = "Ran")]
@@ -90,35 +90,7 @@ impl RunCodeResult {
             Mode::Preload(_) => ("preload", vec![Preload::warning()]),
             _ => ("container", Vec::new()),
         };
-        Self {
-            success: false,
-            output: String::new(),
-            stderr: String::new(),
-            error: None,
-            exit_code: None,
-            timed_out: false,
-            oom: false,
-            timeout_ms: 0,
-            duration_ms: 0,
-            signal: None,
-            language: String::new(),
-            mode: mode.to_owned(),
-            run_id: String::new(),
-            generation: 0,
-            container_restarted: false,
-            truncated: false,
-            output_bytes: 0,
-            stderr_bytes: 0,
-            output_tail: None,
-            stderr_tail: None,
-            output_id: None,
-            former_output_id: None,
-            code: None,
-            message: None,
-            hint: None,
-            details: serde_json::Map::new(),
-            warnings,
-        }
+        Self { mode: mode.to_owned(), warnings, ..Self::default() }
     }
 
     /// The result if nothing ran, or the outcome is unknown.

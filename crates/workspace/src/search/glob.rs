@@ -1,15 +1,16 @@
 //! `glob`: files whose path matches.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
+use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{bounds, pattern};
-use crate::files::{NotFoundContext, failure, shown_time, unexpected, versioned};
+use crate::file_errors::{NotFoundContext, unexpected};
+use crate::files::{shown_time, versioned};
 use crate::paths::{Path, shown};
 use crate::plural::plural;
 use crate::response::Result;
-use crate::{Code, Effect, Failure, Response, Tool, Workspace};
+use crate::{Effect, Response, Tool, Workspace};
 
 /// Find files by a pattern: `*` and `?` stay within a directory, `**` crosses them (`**/*.py`, `src/**`).
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -46,19 +47,7 @@ impl Tool for Glob {
     const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<GlobMatch>;
 
-    async fn run(self, workspace: &Workspace) -> Response<Vec<GlobMatch>> {
-        self.find(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
-    }
-
-    fn render(answer: &Response<Vec<GlobMatch>>) -> String {
-        let line = |it: &GlobMatch| format!("{} - {}", it.path, versioned(it.size_bytes, it.version, &it.updated_at));
-        let lines: Vec<String> = answer.value.iter().flatten().map(line).collect();
-        lines.join("\n")
-    }
-}
-
-impl Glob {
-    async fn find(self, workspace: &Workspace) -> Result<Response<Vec<GlobMatch>>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<GlobMatch>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
         let act = WorkspaceOp::Glob {
@@ -68,7 +57,7 @@ impl Glob {
             bounds: bounds(MOST),
         };
         let outcome = workspace.space(act, &[]).await?;
-        let answer = match outcome.reply {
+        Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Globbed { entries, omitted, complete } => {
                 let value: Vec<_> = entries
                     .into_iter()
@@ -83,14 +72,13 @@ impl Glob {
                 Response::done(format!("Found {found} under {path} for pattern '{}'.", self.pattern), value)
                     .cut(omitted, complete)
             }
-            WorkspaceReply::Not(trouble) if trouble.code == WorkspaceErrorCode::BadPattern => {
-                Response::failed(Failure::new(Code::InvalidPattern, format!("Invalid pattern: {}", trouble.detail)))
-            }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Directory))
-            }
             other => Response::failed(unexpected(&other)),
-        };
-        Ok(answer.at(&outcome.session))
+        }))
+    }
+
+    fn render(answer: &Response<Vec<GlobMatch>>) -> String {
+        let line = |it: &GlobMatch| format!("{} - {}", it.path, versioned(it.size_bytes, it.version, &it.updated_at));
+        let lines: Vec<String> = answer.value.iter().flatten().map(line).collect();
+        lines.join("\n")
     }
 }

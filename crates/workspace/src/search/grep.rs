@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::{bounds, pattern};
-use crate::files::{NotFoundContext, failure, unexpected};
+use crate::file_errors::{NotFoundContext, unexpected};
 use crate::paths::{Path, shown};
 use crate::plural::plural;
 use crate::response::{Result, fail};
@@ -63,8 +63,43 @@ impl Tool for Grep {
     const EFFECT: Effect = Effect::ReadOnly;
     type Value = Vec<GrepMatch>;
 
-    async fn run(self, workspace: &Workspace) -> Response<Vec<GrepMatch>> {
-        self.find(workspace).await.unwrap_or_else(|failure| Response::failed(*failure))
+    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<GrepMatch>>> {
+        let charset = workspace.settings.path_charset;
+        let path = Path::directory(self.path.as_deref(), charset)?;
+        if self.pattern.is_empty() {
+            return fail(Code::InvalidPattern, "Pattern must not be empty.");
+        }
+        let glob =
+            self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
+        let context = self.context.unwrap_or(0).min(MOST_CONTEXT);
+        let act = WorkspaceOp::Grep {
+            path: path.as_str().to_owned(),
+            pattern: self.pattern.clone(),
+            glob,
+            ignore_case: self.case_insensitive.unwrap_or(false),
+            context,
+            gitignore: self.respect_gitignore.unwrap_or(false),
+            bounds: bounds(MOST),
+        };
+        let outcome = workspace.space(act, &[]).await?;
+        Ok(outcome.respond(&path, NotFoundContext::Path, |reply| match reply {
+            WorkspaceReply::Grepped { matches, omitted, complete } => {
+                let value: Vec<_> = matches
+                    .into_iter()
+                    .map(|it| GrepMatch {
+                        path: shown(&it.path),
+                        line_number: it.line,
+                        line: it.text,
+                        line_truncated: it.cut.then_some(true),
+                        before: (context > 0).then_some(it.before),
+                        after: (context > 0).then_some(it.after),
+                    })
+                    .collect();
+                let found = plural(value.len() as u64 + omitted, "match");
+                Response::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
+            }
+            other => Response::failed(unexpected(&other)),
+        }))
     }
 
     fn render(answer: &Response<Vec<GrepMatch>>) -> String {
@@ -84,50 +119,5 @@ impl GrepMatch {
         lines.push(format!("{path}:{number}: {}", self.line));
         lines.extend((number + 1..).zip(after).map(|(number, line)| around(number, line)));
         lines
-    }
-}
-
-impl Grep {
-    async fn find(self, workspace: &Workspace) -> Result<Response<Vec<GrepMatch>>> {
-        let charset = workspace.settings.path_charset;
-        let path = Path::directory(self.path.as_deref(), charset)?;
-        if self.pattern.is_empty() {
-            return fail(Code::InvalidPattern, "Pattern must not be empty.");
-        }
-        let glob =
-            self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
-        let context = self.context.unwrap_or(0).min(MOST_CONTEXT);
-        let act = WorkspaceOp::Grep {
-            path: path.as_str().to_owned(),
-            pattern: self.pattern.clone(),
-            glob,
-            ignore_case: self.case_insensitive.unwrap_or(false),
-            context,
-            gitignore: self.respect_gitignore.unwrap_or(false),
-            bounds: bounds(MOST),
-        };
-        let outcome = workspace.space(act, &[]).await?;
-        let answer = match outcome.reply {
-            WorkspaceReply::Grepped { matches, omitted, complete } => {
-                let value: Vec<_> = matches
-                    .into_iter()
-                    .map(|it| GrepMatch {
-                        path: shown(&it.path),
-                        line_number: it.line,
-                        line: it.text,
-                        line_truncated: it.cut.then_some(true),
-                        before: (context > 0).then_some(it.before),
-                        after: (context > 0).then_some(it.after),
-                    })
-                    .collect();
-                let found = plural(value.len() as u64 + omitted, "match");
-                Response::done(format!("Found {found} for pattern '{}'.", self.pattern), value).cut(omitted, complete)
-            }
-            WorkspaceReply::Not(trouble) => {
-                Response::failed(failure(&trouble, &path.to_string(), NotFoundContext::Path))
-            }
-            other => Response::failed(unexpected(&other)),
-        };
-        Ok(answer.at(&outcome.session))
     }
 }

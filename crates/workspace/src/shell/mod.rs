@@ -32,8 +32,9 @@ impl Tool for Shell {
     const ALIASES: &'static [Alias] = &[Alias { name: "timeout_seconds", of: "timeout" }];
     type Value = ShellResult;
 
-    async fn run(self, workspace: &Workspace) -> Response<ShellResult> {
-        self.run_as(Self::NAME, workspace).await
+    async fn call(self, workspace: &Workspace) -> Result<Response<ShellResult>> {
+        let checked = check::check(&self, workspace.settings.env_keys)?;
+        execute(Self::NAME, checked, workspace).await
     }
 
     fn render(answer: &Response<ShellResult>) -> String {
@@ -138,7 +139,7 @@ async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Resul
             }
             _ => return fail(Code::PathEscape, format!("Path escapes the workspace: {cwd}.")),
         },
-        other => return Err(Box::new(crate::files::unexpected(&other))),
+        other => return Err(Box::new(crate::file_errors::unexpected(&other))),
     }
     session.workdir.join(cwd).map_err(|err| Box::new(Failure::new(Code::InvalidCwd, format!("{err}."))))
 }

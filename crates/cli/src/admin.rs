@@ -42,7 +42,13 @@ pub(super) fn json() -> Arg {
 /// A word, unless it says where something goes.
 fn required(name: &str, schema: &Value) -> Arg {
     let arg = described(name, schema).required(true);
+    let words: Vec<_> = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     match name {
+        "file" => arg.value_name("FILE.tar"),
+        "packages" => arg.value_name("PACKAGE").num_args(1..),
+        _ if !words.is_empty() => {
+            arg.value_name(name.to_uppercase()).value_parser(words.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        }
         "into" => arg.long("into").value_name("CONTAINER|DIRECTORY"),
         "save" => arg.value_name("CONTAINER[/TIME]"),
         _ => arg.value_name(name.to_uppercase()),
@@ -53,6 +59,8 @@ fn optional(name: &str, schema: &Value) -> Arg {
     let arg = described(name, schema);
     match name {
         "name" => arg.value_name("CONTAINER"),
+        "keys" => arg.value_name("KEY").num_args(1..).required_unless_present("all"),
+        "all" => arg.long("all").action(ArgAction::SetTrue).conflicts_with("keys"),
         "act" => arg.long("operation").value_name("NAME"),
         "since" => arg.long("since").value_name("TIME").value_parser(time),
         "time" => arg.long("time").short('t').value_name("TIME").value_parser(seconds),

@@ -11,9 +11,6 @@ use coracle::{Entry, tools};
 use super::operation_args::{COMMAND, callable, option, word};
 use super::{admin, copy, help, logs, operation, worktree};
 
-/// Subcommand of `run`.
-pub(super) const PACKAGES: &str = "packages";
-
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
     match operation {
@@ -165,23 +162,13 @@ fn workspace(words: &[OsString]) -> Command {
         // As an agent calls it.
         if word(it.name) == it.name { command } else { command.alias(it.name) }
     });
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let show = Command::new("show").about("Show the containers of the session").arg(json());
-    let prompt = Command::new("prompt").about("Print what to tell a model of its workspace").arg(json());
-    let end = Command::new("end").about("Remove the containers of the session; changed files are saved").arg(json());
-    let diff = Command::new("diff").about("Show what is not as it was copied in from the host").arg(json());
-    let file =
-        Arg::new("file").value_name("FILE.tar").required(true).help("The archive; there is no file of that name yet");
-    let export = Command::new("export").about("Pack all files of the workspace into an archive").args([file, json()]);
-    let protected = Arg::new("protected").long("protected").action(ArgAction::SetTrue);
-    let protected = protected.help("Also files of protected names, such as those in `.git`");
-    let about = "Write what changed to the directories of the host that were copied in";
-    let apply = Command::new("apply").about(about).args([protected, json()]);
+    let verbs = ["show", "prompt", "diff", "export", "apply", "end"];
+    let verbs = verbs.map(|it| admin::command(&format!("workspace {it}")));
     Command::new("workspace")
         .about("List, read, write, search and run in a container of the session")
         .subcommand_required(true)
         .subcommands(tools)
-        .subcommands([show, prompt, diff, export, apply, end])
+        .subcommands(verbs)
 }
 
 fn worker() -> Command {
@@ -197,25 +184,16 @@ fn worker() -> Command {
     Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
 }
 
-/// What only a person does with sandboxes.
+/// Sandboxes, of which only a port is no operation.
 fn sandbox() -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let workflow = || Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
-    let profile = || option("profile", "NAME", "The kind of sandbox [default: default]");
-    let list = Command::new("list").about("List sandboxes, with their workflows").arg(json());
-    let keys = Arg::new("keys").value_name("KEY").num_args(1..).required_unless_present("all");
-    let keys = keys.help("Their keys, or how those begin, as `list` shows them");
-    let all = Arg::new("all").long("all").action(ArgAction::SetTrue).conflicts_with("keys");
-    let all = all.help("All of them, also such as only the engine still knows");
-    let about = "Remove sandboxes with all that is in them; what only they have is saved first";
-    let remove = Command::new("remove").about(about).args([keys, all, json()]);
+    let workflow = Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
+    let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
     let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
     let at = option("port", "PORT", "The port of this host [default: a free one]").value_parser(value_parser!(u16));
     let about = "Forward a port of this host to one inside, until Ctrl-C";
     let forward = Command::new("forward").about(about);
-    let forward = forward.args([workflow(), port.help("The port inside"), at, profile(), json()]);
-    let about = "Show changes in shared files that your own git would act on";
-    let review = Command::new("review").about(about).args([workflow(), profile(), json()]);
+    let forward = forward.args([workflow, port.help("The port inside"), at, profile, admin::json()]);
+    let [list, remove, review] = ["sandbox list", "sandbox remove", "sandbox review"].map(admin::command);
     Command::new("sandbox")
         .about("List and remove sandboxes, reach their ports, review what they share with you")
         .subcommand_required(true)
@@ -237,20 +215,12 @@ fn run() -> Command {
         .subcommand_negates_reqs(true)
 }
 
-/// What snippets of all sessions find, and none can change.
 fn packages() -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
-    let language = Arg::new("language").value_name("LANGUAGE").required(true);
-    let language = language.value_parser(["typescript", "javascript", "python"]).help("Which language they are for");
-    let names = Arg::new("names").value_name("PACKAGE").required(true).num_args(1..);
-    let names = names.help("As its registry names it, with a version or without: `zod@4`, `six==1.17.0`");
-    let add = Command::new("add").about("Fetch packages, with what they need").args([language, names, json()]);
-    let list = Command::new("list").about("List them").arg(json());
-    let clear = Command::new("clear").about("Remove all of them").arg(json());
-    Command::new(PACKAGES)
+    let verbs = ["run packages add", "run packages list", "run packages clear"].map(admin::command);
+    Command::new("packages")
         .about("Manage packages that the snippets of all sessions can use")
         .subcommand_required(true)
-        .subcommands([add, list, clear])
+        .subcommands(verbs)
 }
 
 #[cfg(test)]

@@ -21,7 +21,6 @@ mod operation;
 mod operation_args;
 mod operation_call;
 mod output;
-mod packages;
 #[cfg(test)]
 mod remedies;
 mod render;
@@ -141,13 +140,10 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "logs" => logs::run(matches, host, &options).await,
         copy::CP => copy::run(matches, host, &options).await,
         "workspace" => tools::workspace(matches, host, &options).await,
-        "run" => match matches.subcommand() {
-            Some((command::PACKAGES, matches)) => packages::run(matches, host, &options).await,
-            _ => tools::run(matches, host, &options).await,
-        },
+        "run" => tools::run(matches, host, &options).await,
         "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
         "worker" => worker::run(matches, host, &options).await,
-        "sandbox" => Box::pin(sandbox::run(matches, host, &options)).await,
+        "sandbox" => Box::pin(sandbox::forward(matches, host, &options)).await,
         "shell" => match shell::run(matches, host, &options).await {
             Ok(never) => match never {},
             Err(failure) => exit::failed(&failure),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Command};
-use coracle::{Failure, Host, Options, Process};
+use coracle::{Audience, Failure, Host, Options, Process};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -62,9 +62,14 @@ impl OperationCall {
             return copy_stdout::to_stdout(&self, &process, present).await;
         }
         let mut reply = self.answer(&process, (!json).then_some(&mut present)).await;
-        let incomplete = reply.response.as_ref().is_some_and(|it| it.render(Timestamp::now()).is_incomplete);
+        let document = reply.response.as_ref().map(|it| it.render(Timestamp::now())).unwrap_or_default();
+        let incomplete = document.is_incomplete;
         let strict = self.has(STRICT);
         let code = match json {
+            true if self.entry.audience == Audience::Person && document.exit_code > 0 => {
+                exit::finish(&reply.json);
+                ExitCode::from(document.exit_code)
+            }
             true => exit::finish(&reply.json),
             false => {
                 self.for_the_person(&mut reply.json);

@@ -100,6 +100,10 @@ impl Present {
                 notes.for_each(|it| render::note(&it));
                 self.took(*exit_code);
             }
+            Some(ProgramOutput::Patch(patch)) => {
+                render::print_patch(patch, self.terminals.stdout);
+                notes.for_each(|it| render::note(&it));
+            }
             Some(ProgramOutput::Job(bytes)) => {
                 let ended = job::print(bytes, self.terminals.stdout);
                 notes.for_each(|it| render::note_behind_output(&it, ended));
@@ -108,6 +112,7 @@ impl Present {
                 // Where standard output is a file, that shall have the whole.
                 let shown = if self.terminals.stdout { self.shown_steps.as_slice() } else { &[] };
                 render::print(layout.document(&document, shown, self.begun.elapsed()).trim_end());
+                notes.for_each(|it| render::note(&it));
             }
         }
         ExitCode::from(document.exit_code)

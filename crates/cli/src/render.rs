@@ -1,9 +1,6 @@
 //! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
 
-mod changes;
 mod layout;
-mod packages;
-mod sandboxes;
 mod table;
 mod worktrees;
 
@@ -12,11 +9,10 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use coracle::document::sanitize as plain;
-use coracle::humanize::duration;
+use coracle::humanize::{duration, is_bidirectional};
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
-use self::table::View;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
@@ -42,43 +38,9 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// The answers of `coracle run packages`.
-pub(crate) fn packages(verb: &str, answer: &Value) -> String {
-    match verb {
-        "list" => packages::list(answer, View::of_stdout()),
-        "add" => packages::added(answer),
-        _ => packages::cleared(answer),
-    }
-}
-
-/// The answers of `coracle sandbox`.
-pub(crate) fn sandboxes(verb: &str, answer: &Value) -> String {
-    match verb {
-        "list" => sandboxes::list(answer, View::of_stdout()),
-        "remove" => sandboxes::removed(answer),
-        _ => sandboxes::reviewed(answer),
-    }
-}
-
 /// The answer of `coracle worktree log` or `coracle worktree open`.
 pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
     if verb == "log" { worktrees::log(answer, jiff::Timestamp::now()) } else { worktrees::opened(answer) }
-}
-
-/// The answer of `coracle workspace diff`, `export` or `apply`, and on standard error what it leaves out.
-pub(crate) fn changes(verb: &str, answer: &Value, terminal: bool) {
-    let (told, left) = match verb {
-        "diff" => (changes::diff(answer, terminal), changes::notes(answer)),
-        "export" => (changes::exported(answer), changes::passed(answer)),
-        _ => (changes::applied(answer), changes::passed(answer)),
-    };
-    if verb == "diff" && !terminal {
-        // As it is: colours of the text itself are part of it.
-        printed(&if told.is_empty() { told } else { told + "\n" }, "");
-    } else {
-        print(&told);
-    }
-    left.iter().for_each(|it| note(it));
 }
 
 /// A failed call, on standard error.
@@ -132,7 +94,7 @@ fn complaint(answer: &Map<String, Value>) -> String {
     for result in list_of(answer, "results").iter().filter(|it| it["success"] == false) {
         lines.push(format!("  `{}`: {}", text(result, "container"), text(result, "error")));
     }
-    lines.extend(changes::conflicts(answer));
+    lines.extend(conflicts(answer));
     lines.extend(text(answer, "last_error").lines().map(|line| format!("  {line}")));
     for left in list_of(&answer["details"], "left") {
         lines.push(format!("  not undone: {}", plain(left.as_str().unwrap_or_default())));
@@ -143,6 +105,31 @@ fn complaint(answer: &Map<String, Value>) -> String {
         lines.extend(hint.map(|more| format!("      {more}")));
     }
     lines.join("\n")
+}
+
+/// Each file of the host that is in the way.
+fn conflicts(answer: &Value) -> Vec<String> {
+    let conflicts = list_of(&answer["details"], "conflicts").iter();
+    conflicts
+        .map(|it| {
+            let path = it["path"].as_str().unwrap_or_default().escape_debug().to_string();
+            format!("  `{path}`: {}", text(it, "reason"))
+        })
+        .collect()
+}
+
+/// Prints a patch. A pipe gets it as it is, since colours of the text itself are part of it.
+pub(crate) fn print_patch(patch: &str, terminal: bool) {
+    if terminal {
+        print(&harmless(patch));
+    } else if !patch.is_empty() {
+        printed(&format!("{patch}\n"), "");
+    }
+}
+
+fn harmless(text: &str) -> String {
+    let odd = |c: char| (c.is_control() && c != '\n' && c != '\t') || is_bidirectional(c);
+    text.chars().map(|c| if odd(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Facts below a heading, their names in one column. Those without a value are left out.
@@ -187,6 +174,12 @@ mod tests {
         hint: mend it
               or so
         ");
+    }
+
+    #[test]
+    fn a_patch_is_harmless_on_a_terminal() {
+        let patch = "-a\n+\u{1b}]52;c;x\u{7}\u{202e}";
+        assert_eq!(super::harmless(patch), "-a\n+\u{fffd}]52;c;x\u{fffd}\u{fffd}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 use coracle::tools::{self, Said, ToolEntry};
-use coracle::{Code, Failure, Host, Options, Process, frontend, session_tools};
+use coracle::{Code, Failure, Host, Options, Process, frontend};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ use crate::render;
 /// Bytes of a snippet that are read; the tool takes fewer.
 const MAX_SNIPPET: u64 = (1 << 20) + 1;
 
-/// A tool, or what a person does with the workspace.
+/// A tool of the workspace.
 pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     let process = match startup::open(host, options) {
@@ -36,49 +36,7 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
             Err(failure) => exit::failed(&failure),
         };
     }
-    if name == "prompt" {
-        let answer = session_tools::prompt(&process.context).await;
-        if json {
-            return exit::finish(&answer);
-        }
-        render::print(answer.get("prompt").and_then(Value::as_str).unwrap_or_default().trim_end());
-        return ExitCode::SUCCESS;
-    }
-    let cx = &process.context;
-    let mut reporter = Reporter::new(&cx.host);
-    let answer = match name {
-        "show" => session_tools::show(cx),
-        "diff" => {
-            reporter.message("comparing the workspace with what was copied in");
-            session_tools::diff(cx).await
-        }
-        "export" => {
-            reporter.message("packing the workspace");
-            session_tools::export(cx, matches.get_one::<String>("file").map_or("", String::as_str)).await
-        }
-        "apply" => {
-            reporter.message("writing the changes to this host");
-            session_tools::apply(cx, matches.get_flag("protected")).await
-        }
-        _ => {
-            reporter.message("saving and removing the containers of the session");
-            session_tools::end(cx).await
-        }
-    };
-    reporter.clear();
-    match answer {
-        Ok(answer) if !json && ["diff", "export", "apply"].contains(&name) => {
-            render::changes(name, &Value::Object(answer), cx.host.stdout_is_terminal);
-            ExitCode::SUCCESS
-        }
-        Ok(answer) if json => exit::finish(&answer),
-        Ok(answer) => {
-            render::print(&serde_json::to_string_pretty(&answer).unwrap_or_default());
-            ExitCode::SUCCESS
-        }
-        Err(failure) if json => exit::finish(&failure.answer(None)),
-        Err(failure) => exit::failed(&failure),
-    }
+    ExitCode::from(exit::NOT_UNDERSTOOD)
 }
 
 /// A snippet from a file or from standard input.

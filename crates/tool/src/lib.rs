@@ -44,7 +44,6 @@ mod requested;
 mod requests;
 pub mod resolve;
 pub mod sandbox;
-pub mod schema;
 mod session_env;
 pub mod session_tools;
 pub mod shorthand;
@@ -59,6 +58,7 @@ mod workspace_mounts;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
+pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{Audience, CallResponse, Entry, Input, Operation, answer, reply, tool_schema};
 pub use engines::{Choice, Engines};

@@ -12,6 +12,7 @@
 
 #![warn(missing_docs)]
 
+pub mod arguments;
 mod concurrency;
 mod disk_quota;
 mod export;

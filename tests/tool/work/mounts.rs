@@ -47,8 +47,15 @@ impl Agent<'_> {
     }
 }
 
-fn answer(done: Result<serde_json::Map<String, Value>, coracle::Failure>) -> Value {
-    done.unwrap_or_else(|failure| failure.answer(None)).into()
+fn answer(done: Result<impl serde::Serialize, coracle::Failure>) -> Value {
+    match done {
+        Ok(done) => {
+            let mut answer = serde_json::to_value(done).unwrap();
+            answer["success"] = true.into();
+            answer
+        }
+        Err(failure) => failure.answer(None).into(),
+    }
 }
 
 fn put(path: &Path, content: impl AsRef<[u8]>, mode: u32) {

@@ -19,7 +19,7 @@ impl Agent<'_> {
 }
 
 async fn prompt(cx: &Context) -> String {
-    coracle::session_tools::prompt(cx).await["prompt"].as_str().unwrap().to_owned()
+    coracle::session_tools::prompt(cx).await
 }
 
 fn events(log: &str) -> Vec<Value> {

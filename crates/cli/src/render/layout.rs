@@ -112,7 +112,7 @@ mod tests {
     use crate::render::table::View;
 
     fn layout(symbols: bool) -> Layout {
-        Layout { view: View::at("2026-11-21T12:30:00Z"), symbols }
+        Layout { view: View::of_pipe(), symbols }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 
 use comfy_table::{Table, presets};
 use coracle::document::Column;
-use jiff::Timestamp;
 
 /// A column is shortened to no less than this.
 const NARROWEST: usize = 8;
@@ -12,8 +11,6 @@ const NARROWEST: usize = 8;
 /// What a text is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// When it is read.
-    pub(super) now: Timestamp,
     /// Columns of the terminal; none in a pipe, where nothing is cut.
     width: Option<usize>,
 }
@@ -24,19 +21,19 @@ impl View {
         let stdout = std::io::stdout();
         let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = size.map(|it| usize::from(it.ws_col)).filter(|it| *it > 0);
-        Self { now: Timestamp::now(), width }
+        Self { width }
     }
 
-    /// As a pipe gets it at that time.
+    /// As a pipe gets it.
     #[cfg(test)]
-    pub(super) fn at(now: &str) -> Self {
-        Self { now: now.parse().unwrap(), width: None }
+    pub(super) fn of_pipe() -> Self {
+        Self { width: None }
     }
 
     /// The same on a terminal.
     #[cfg(test)]
-    pub(super) fn wide(self, width: usize) -> Self {
-        Self { width: Some(width), ..self }
+    pub(super) fn wide(width: usize) -> Self {
+        Self { width: Some(width) }
     }
 }
 
@@ -130,7 +127,7 @@ mod tests {
             row("web", "registry.example.org/team/web-application:2026-11", "127.0.0.1:8080 -> 80"),
             row("database", "postgres:16", ""),
         ];
-        lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z").wide(width)).join("\n")
+        lines(&COLUMNS, rows, View::wide(width)).join("\n")
     }
 
     #[test]
@@ -160,7 +157,7 @@ mod tests {
     #[test]
     fn a_pipe_gets_every_column_whole() {
         let rows = vec![vec!["a".to_owned(), "x".repeat(300), String::new(), "s".to_owned()]];
-        let text = lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z")).join("\n");
+        let text = lines(&COLUMNS, rows, View::of_pipe()).join("\n");
         assert!(text.contains(&"x".repeat(300)) && text.contains("PORTS"), "{text}");
     }
 
@@ -168,7 +165,7 @@ mod tests {
     fn colours_count_for_nothing() {
         let rows =
             vec![vec!["a".to_owned(), format!("\u{1b}[31m{}\u{1b}[0m", "x".repeat(8)), String::new(), "s".to_owned()]];
-        let text = lines(&COLUMNS, rows, View::at("2026-11-22T12:00:00Z").wide(30)).join("\n");
+        let text = lines(&COLUMNS, rows, View::wide(30)).join("\n");
         assert!(text.contains("xxxxxxxx") && !text.contains('…'), "{text}");
     }
 }

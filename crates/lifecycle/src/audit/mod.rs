@@ -1,9 +1,11 @@
 //! The files of the audit log: a line before each act and a line after it, each with the hash of the line before.
 
+mod arguments;
 mod history;
 mod log;
 mod verify;
 
+pub use self::arguments::{args, digest, value};
 pub use self::history::{AuditedAct, AuditedActs, LogFilter};
 pub use self::log::AuditLog;
 pub use self::verify::{Broken, Verified, verify};

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::{Audience, Operation};
+use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render, optional};
 use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration, to_second};
@@ -41,7 +41,6 @@ impl Operation for ReadAuditLog {
     const NAME: &'static str = "audit log";
     const ACTS: bool = false;
     const DIAGNOSES: bool = true;
-    const AUDIENCE: Audience = Audience::Person;
     type Response = ReadAuditLogResponse;
 
     async fn run(self, cx: &Context) -> Result<ReadAuditLogResponse, Failure> {
@@ -126,7 +125,6 @@ impl Operation for VerifyAuditLog {
     const NAME: &'static str = "audit verify";
     const ACTS: bool = false;
     const DIAGNOSES: bool = true;
-    const AUDIENCE: Audience = Audience::Person;
     type Response = VerifyAuditLogResponse;
 
     async fn run(self, cx: &Context) -> Result<VerifyAuditLogResponse, Failure> {

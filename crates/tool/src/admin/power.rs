@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::{Name, Seconds};
 use crate::commands;
 use crate::context::Context;
-use crate::dispatch::{Audience, Operation};
+use crate::dispatch::Operation;
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -35,7 +35,6 @@ pub(super) struct StartContainerResponse {
 
 impl Operation for StartContainer {
     const NAME: &'static str = "start";
-    const AUDIENCE: Audience = Audience::Person;
     type Response = StartContainerResponse;
 
     async fn run(self, cx: &Context) -> Result<StartContainerResponse, Failure> {
@@ -79,7 +78,6 @@ pub(super) struct StopContainerResponse {
 
 impl Operation for StopContainer {
     const NAME: &'static str = "stop";
-    const AUDIENCE: Audience = Audience::Person;
     type Response = StopContainerResponse;
 
     /// Keeps the disk and the record: `start` needs both.
@@ -142,7 +140,6 @@ pub(super) struct AdoptContainerResponse {
 
 impl Operation for AdoptContainer {
     const NAME: &'static str = "adopt";
-    const AUDIENCE: Audience = Audience::Person;
     type Response = AdoptContainerResponse;
 
     async fn run(self, cx: &Context) -> Result<AdoptContainerResponse, Failure> {

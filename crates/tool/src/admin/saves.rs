@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::{Audience, Operation};
+use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count};
@@ -55,7 +55,6 @@ struct SavedItemRow {
 impl Operation for ListSaves {
     const NAME: &'static str = "saved list";
     const ACTS: bool = false;
-    const AUDIENCE: Audience = Audience::Person;
     type Response = ListSavesResponse;
 
     async fn run(self, cx: &Context) -> Result<ListSavesResponse, Failure> {
@@ -128,7 +127,6 @@ pub(super) struct RestoreSaveResponse {
 
 impl Operation for RestoreSave {
     const NAME: &'static str = "saved restore";
-    const AUDIENCE: Audience = Audience::Person;
     type Response = RestoreSaveResponse;
 
     async fn run(self, cx: &Context) -> Result<RestoreSaveResponse, Failure> {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::context::Context;
-use crate::dispatch::{Audience, Operation};
+use crate::dispatch::Operation;
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::image_build::{TrustedImage, trust};
@@ -19,7 +19,6 @@ pub(super) struct TrustImage {
 
 impl Operation for TrustImage {
     const NAME: &'static str = "images trust";
-    const AUDIENCE: Audience = Audience::Person;
     type Response = TrustedImage;
 
     async fn run(self, cx: &Context) -> Result<TrustedImage, Failure> {

@@ -35,7 +35,7 @@ pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResp
     let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
     match call(table, process, object).await {
         Ok(mut reply) => {
-            reply.json.insert("success".into(), true.into());
+            reply.json.entry("success").or_insert(true.into());
             reply
         }
         Err(failure) => CallResponse::of_failure(&failure.told_to(&process.context.reader()), word.as_deref()),

@@ -54,8 +54,6 @@ impl Audience {
 pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
     /// Its word in a call; of a person's, its words at the command line.
     const NAME: &'static str;
-    /// Who may call it.
-    const AUDIENCE: Audience = Audience::Agent;
     /// It changes something: it is audited before and after.
     const ACTS: bool = true;
     /// It answers also while the configuration cannot be used.
@@ -102,7 +100,8 @@ pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + 
 pub struct Entry {
     /// Its word in a call.
     pub name: &'static str,
-    audience: Audience,
+    /// Who may call it.
+    pub audience: Audience,
     acts: bool,
     diagnoses: bool,
     arguments: fn() -> schema::Arguments,
@@ -128,12 +127,18 @@ impl Entry {
     {
         Self {
             name: T::NAME,
-            audience: T::AUDIENCE,
+            audience: Audience::Agent,
             acts: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
             prepare: prepare::<T, S>,
         }
+    }
+
+    /// The same row, for the person at the command line only.
+    #[must_use]
+    pub const fn for_person(self) -> Self {
+        Self { audience: Audience::Person, ..self }
     }
 
     /// Its fields, in the words of JSON Schema.

@@ -65,6 +65,8 @@ pub enum ProgramOutput {
         /// Its exit code, if it has ended.
         exit_code: Option<u8>,
     },
+    /// A patch. A pipe gets it as it is; on a terminal nothing in it steers that.
+    Patch(String),
     /// Kept output of a job. Notes begin on a line of their own behind it.
     Job(Vec<u8>),
 }

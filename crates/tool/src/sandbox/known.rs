@@ -15,9 +15,9 @@ use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(crate) struct Known {
     /// Its key.
-    pub key: SandboxKey,
+    pub(crate) key: SandboxKey,
     /// Whose settings it has.
     pub(crate) profile: ProfileName,
     /// What its workflows share, where the person named it.
@@ -32,7 +32,7 @@ pub struct Known {
 /// How the container of a sandbox stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+pub(crate) enum State {
     Running,
     Paused,
     Stopped,
@@ -44,19 +44,19 @@ enum State {
 
 /// A sandbox as a person sees it.
 #[derive(Debug, Serialize)]
-pub struct Row {
-    key: SandboxKey,
-    profile: ProfileName,
-    domain: Option<String>,
-    workflows: Vec<WorkflowId>,
-    state: State,
-    image: Option<String>,
+pub(crate) struct SandboxRow {
+    pub(crate) key: SandboxKey,
+    pub(crate) profile: ProfileName,
+    pub(crate) domain: Option<String>,
+    pub(crate) workflows: Vec<WorkflowId>,
+    pub(crate) state: State,
+    pub(crate) image: Option<String>,
     /// When a command last began or ended in it.
-    used_at: Option<Timestamp>,
+    pub(crate) used_at: Option<Timestamp>,
 }
 
 /// All of them, by key.
-pub async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
+pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
     let (all, worktrees, slots) = (sandboxes(cx)?, worktrees(cx)?, cx.session_containers()?);
     let views: Vec<_> =
         slots.all().map_err(slot_failure)?.into_iter().filter(|it| it.role == SlotRole::Sandbox).collect();
@@ -104,13 +104,21 @@ fn origin(
 }
 
 /// Sandboxes as a person sees them.
-pub async fn overview(cx: &Context) -> Result<Vec<Row>, Failure> {
+pub(crate) async fn overview(cx: &Context) -> Result<Vec<SandboxRow>, Failure> {
     let mut rows = Vec::new();
     for it in known(cx).await? {
         let state = state(cx, &it).await?;
         let Known { key, profile, domain, workflows, slot, .. } = it;
         let (image, used_at) = slot.map(|it| (it.image, it.last_used_at)).unzip();
-        rows.push(Row { key, profile, domain, workflows, state, image: image.filter(|it| !it.is_empty()), used_at });
+        rows.push(SandboxRow {
+            key,
+            profile,
+            domain,
+            workflows,
+            state,
+            image: image.filter(|it| !it.is_empty()),
+            used_at,
+        });
     }
     Ok(rows)
 }

@@ -16,9 +16,8 @@ use std::path::PathBuf;
 pub use self::drive::{Task, model, opened, work};
 pub use self::handles::Sandboxes;
 pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktrees};
-pub use self::known::{known, overview};
-pub(crate) use self::teardown::expire;
-pub use self::teardown::{complete, teardown, teardown_all};
+pub(crate) use self::known::{SandboxRow, known, overview};
+pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use coracle_sandbox::ProfileName;
 
 use crate::context::Context;

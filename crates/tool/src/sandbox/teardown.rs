@@ -43,13 +43,13 @@ enum Why<'a> {
 ///
 /// # Errors
 /// `teardown_incomplete`, with the whole report, once all of them were tried.
-pub async fn teardown_all(all: Sandboxes<'_>) -> Result<TeardownReport, Failure> {
+pub(crate) async fn teardown_all(all: Sandboxes<'_>) -> Result<TeardownReport, Failure> {
     let known = known(all.cx).await?;
     complete(teardown(all, known).await)
 }
 
 /// Takes these away, and goes on after a failure.
-pub async fn teardown(all: Sandboxes<'_>, which: Vec<Known>) -> TeardownReport {
+pub(crate) async fn teardown(all: Sandboxes<'_>, which: Vec<Known>) -> TeardownReport {
     let mut ends = stream::iter(which).map(|it| one(all, it, Why::Asked)).buffer_unordered(AT_ONCE);
     let mut report = TeardownReport::default();
     while let Some(it) = ends.next().await {
@@ -61,7 +61,7 @@ pub async fn teardown(all: Sandboxes<'_>, which: Vec<Known>) -> TeardownReport {
 }
 
 /// A report without errors, or all of it as a failure.
-pub fn complete(report: TeardownReport) -> Result<TeardownReport, Failure> {
+pub(crate) fn complete(report: TeardownReport) -> Result<TeardownReport, Failure> {
     if report.errors.is_empty() {
         return Ok(report);
     }

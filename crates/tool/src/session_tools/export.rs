@@ -6,13 +6,46 @@ use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
-use coracle_workspace::{ApplyError, ApplyOptions, GuestFs, Session, SlotRole};
-use serde_json::{Map, Value, json};
+use coracle_workspace::{ApplyError, ApplyOptions, ChangeKind, FileDiff, GuestFs, Session, SkippedFile, SlotRole};
+use serde::Serialize;
 
 use super::provider::Provider;
 use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
 use crate::workspace_mounts::ROOT;
+
+/// What changed in a workspace.
+#[derive(Debug, Serialize)]
+pub struct DiffResponse {
+    pub(crate) files: Vec<FileDiff>,
+    pub(crate) count: usize,
+    pub(crate) passed_over: Vec<SkippedFile>,
+}
+
+/// An archive of a workspace.
+#[derive(Debug, Serialize)]
+pub struct ExportResponse {
+    pub(crate) path: String,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) passed_over: Vec<SkippedFile>,
+}
+
+/// What was written to the host.
+#[derive(Debug, Serialize)]
+pub struct ApplyResponse {
+    pub(crate) files: Vec<AppliedFile>,
+    pub(crate) count: usize,
+    pub(crate) protected: Vec<String>,
+    pub(crate) passed_over: Vec<SkippedFile>,
+}
+
+/// A file that was written to the host, or removed there.
+#[derive(Debug, Serialize)]
+pub struct AppliedFile {
+    pub(crate) path: String,
+    pub(crate) change: ChangeKind,
+}
 
 /// A workspace with its import and the digests of its files.
 struct WorkspaceState {
@@ -53,19 +86,19 @@ impl WorkspaceState {
 ///
 /// # Errors
 /// `not_found` when the session has no workspace, and whatever keeps it from being reached.
-pub async fn diff(cx: &Context) -> Result<Map<String, Value>, Failure> {
+pub async fn diff(cx: &Context) -> Result<DiffResponse, Failure> {
     let state = WorkspaceState::new(cx).await?;
     let changes = coracle_workspace::changes(&state.baseline, &state.digests);
     let files = coracle_workspace::diff(&state.files, &state.baseline, &changes).await;
     let files = files.map_err(coracle_lifecycle::Error::from)?;
-    Ok(object(json!({ "success": true, "files": files, "count": files.len(), "passed_over": changes.passed })))
+    Ok(DiffResponse { count: files.len(), files, passed_over: changes.passed })
 }
 
 /// Packs all files into a new archive of the host.
 ///
 /// # Errors
 /// As [`diff`]; `path_exists` when there is a file of that name.
-pub async fn export(cx: &Context, file: &str) -> Result<Map<String, Value>, Failure> {
+pub async fn export(cx: &Context, file: &str) -> Result<ExportResponse, Failure> {
     let path = cx.host.path(Path::new(file));
     let shown = path.display().to_string();
     let taken = || {
@@ -95,16 +128,14 @@ pub async fn export(cx: &Context, file: &str) -> Result<Map<String, Value>, Fail
     state.baseline.exported = packed.collect();
     state.keep(cx, &state.baseline)?;
     let moved = exported.moved;
-    Ok(object(json!({
-        "success": true, "path": shown, "files": moved.files, "bytes": moved.bytes, "passed_over": exported.passed,
-    })))
+    Ok(ExportResponse { path: shown, files: moved.files, bytes: moved.bytes, passed_over: exported.passed })
 }
 
 /// Writes what changed to the directories that were copied in.
 ///
 /// # Errors
 /// As [`diff`]; `apply_conflict`, and then nothing was written.
-pub async fn apply(cx: &Context, protected: bool) -> Result<Map<String, Value>, Failure> {
+pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failure> {
     let state = WorkspaceState::new(cx).await?;
     if state.baseline.mounts.is_empty() {
         return Err(Failure::new(Code::NotFound, "no directory of the host was copied into this workspace")
@@ -124,12 +155,8 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<Map<String, Value>, 
     }
     let applied = done?;
     state.keep(cx, &applied.baseline)?;
-    let files: Vec<Value> =
-        applied.files.iter().map(|(path, change)| json!({ "path": path, "change": change })).collect();
-    Ok(object(json!({
-        "success": true, "files": files, "count": files.len(),
-        "protected": applied.protected, "passed_over": applied.passed,
-    })))
+    let files: Vec<_> = applied.files.into_iter().map(|(path, change)| AppliedFile { path, change }).collect();
+    Ok(ApplyResponse { count: files.len(), files, protected: applied.protected, passed_over: applied.passed })
 }
 
 /// The person may have taken a directory off the list since.
@@ -141,8 +168,4 @@ fn still_allowed(cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
 
 fn limits(cx: &Context) -> Limits {
     Limits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries }
-}
-
-fn object(value: Value) -> Map<String, Value> {
-    if let Value::Object(object) = value { object } else { Map::new() }
 }

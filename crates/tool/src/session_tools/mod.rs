@@ -6,13 +6,13 @@ mod backoff;
 mod container_spec;
 mod export;
 mod maintenance;
-pub mod packages;
+pub(crate) mod packages;
 mod prompt;
 mod provider;
 mod session_egress;
 mod settings;
 
-pub use self::export::{apply, diff, export};
+pub use self::export::{AppliedFile, ApplyResponse, DiffResponse, ExportResponse, apply, diff, export};
 pub use self::maintenance::{end, show};
 pub(crate) use self::maintenance::{expire, recover};
 pub use self::prompt::prompt;

@@ -5,7 +5,7 @@ use coracle_images::{Base, Source};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
 use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
@@ -19,6 +19,20 @@ const AT: &str = "/packages-base";
 /// Where those of before are while others are added to them.
 const BEFORE: &str = "/packages-before";
 
+/// The packages that were added, and all of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct AddPackagesResponse {
+    pub(crate) added: Vec<SharedPackage>,
+    pub(crate) packages: Vec<SharedPackage>,
+}
+
+/// The packages that were removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClearPackagesResponse {
+    pub(crate) removed: Vec<SharedPackage>,
+    pub(crate) in_use: bool,
+}
+
 /// What a snippet's container gets of them, if there are any.
 pub(super) async fn mounted(cx: &Context, ready: &Ready) -> Result<Option<VolumeMount>, Failure> {
     let kept = cx.store()?.shared_packages_on(&*ready.runtime).await?;
@@ -26,7 +40,7 @@ pub(super) async fn mounted(cx: &Context, ready: &Ready) -> Result<Option<Volume
 }
 
 /// Fetches packages with what they need, beside those that there are: all of them, or nothing changes.
-pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<String, Value>, Failure> {
+pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Result<AddPackagesResponse, Failure> {
     let (manager, language) =
         if language == "python" { (Manager::Pip, language) } else { (Manager::Bun, "javascript") };
     let asked = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
@@ -47,7 +61,7 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
         packages,
         made: jiff::Timestamp::now(),
     };
-    let told = json!({ "success": true, "added": asked, "packages": kept.packages });
+    let response = AddPackagesResponse { added: asked, packages: kept.packages.clone() };
     let done = match filled {
         Ok(()) => store.keep_packages(&*ready.runtime, kept).await.map_err(Failure::from),
         Err(failure) => Err(failure),
@@ -58,7 +72,7 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<Map<S
         }
         return Err(failure);
     }
-    Ok(object(&told))
+    Ok(response)
 }
 
 async fn fill(
@@ -83,26 +97,14 @@ async fn fill(
         ))
 }
 
-/// What there is on every engine.
-pub fn list(cx: &Context) -> Result<Map<String, Value>, Failure> {
-    let kept = cx.store()?.shared_packages().map_err(coracle_lifecycle::Error::from)?;
-    let told = kept.iter().flat_map(|of| {
-        of.packages.iter().map(|it| {
-            json!({ "language": it.language, "name": it.name, "asked": it.asked, "engine": of.engine, "volume": of.volume })
-        })
-    });
-    let told: Vec<Value> = told.collect();
-    Ok(object(&json!({ "success": true, "count": told.len(), "packages": told })))
-}
-
-/// Snippets get none any more.
-pub async fn clear(cx: &Context) -> Result<Map<String, Value>, Failure> {
+/// Removes all of them: snippets get none.
+pub(crate) async fn clear(cx: &Context) -> Result<ClearPackagesResponse, Failure> {
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
     let before = store.shared_packages_on(&*ready.runtime).await.ok().flatten();
     let in_use = store.drop_packages(&*ready.runtime).await?;
     let removed = before.map(|it| it.packages).unwrap_or_default();
-    Ok(object(&json!({ "success": true, "removed": removed, "in_use": in_use })))
+    Ok(ClearPackagesResponse { removed, in_use })
 }
 
 fn mount(name: &VolumeName, at: &str, access: Access) -> Result<VolumeMount, Failure> {
@@ -166,10 +168,6 @@ fn joined(before: Vec<SharedPackage>, asked: &[SharedPackage]) -> Vec<SharedPack
     all.sort_by(|a, b| (&a.language, &a.name).cmp(&(&b.language, &b.name)));
     all.dedup_by(|a, b| a.language == b.language && a.name == b.name);
     all
-}
-
-fn object(value: &Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::path::Path;
 use coracle_runtime::Baseline;
 use coracle_workspace::SlotRole;
 use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, prompt as render_prompt, unavailable};
-use serde_json::{Map, Value, json};
 
 use super::container_spec::Plan;
 use crate::config::{HostMount, MountMode};
@@ -15,15 +14,14 @@ use crate::preflight::ensure_ready;
 use crate::workspace_mounts;
 
 /// What a model is told of the session's workspace, or why it has none. Makes nothing.
-pub async fn prompt(cx: &Context) -> Map<String, Value> {
-    let text = match block(cx).await {
+pub async fn prompt(cx: &Context) -> String {
+    match block(cx).await {
         Ok(text) => text,
         Err(failure) => {
             let failure = Failure::from(coracle_workspace::engine_unavailable(failure.into_inner()));
             unavailable(&reason(&failure), &sentence(failure.hint.as_deref().unwrap_or_default()))
         }
-    };
-    json!({ "success": true, "prompt": text }).as_object().cloned().unwrap_or_default()
+    }
 }
 
 async fn block(cx: &Context) -> Result<String, Failure> {

@@ -7,14 +7,25 @@ use sha2::{Digest, Sha256};
 /// Longer texts are cut.
 const MAX_CHARS: usize = 256;
 
-/// SHA-256 of all arguments.
-pub(super) fn digest(args: &Map<String, Value>) -> String {
-    hex::encode(Sha256::digest(Value::Object(args.clone()).to_string()))
+/// SHA-256 of all arguments, without values that may be secret.
+pub fn digest(args: &Map<String, Value>) -> String {
+    hex::encode(Sha256::digest(Value::Object(without_values(args)).to_string()))
 }
 
 /// The arguments without what may be secret: texts are shown unless they carry content.
-pub(super) fn args(args: &Map<String, Value>) -> Map<String, Value> {
+pub fn args(args: &Map<String, Value>) -> Map<String, Value> {
     args.iter().map(|(name, it)| (name.clone(), shown(name, it))).collect()
+}
+
+/// A digest of a secret lets who reads it try guesses, so of variables and files only names go in.
+fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
+    let mut args = args.clone();
+    for field in ["env", "config_files", "dotfiles_inline"] {
+        if let Some(Value::Object(named)) = args.get_mut(field) {
+            named.values_mut().for_each(|it| *it = Value::Null);
+        }
+    }
+    args
 }
 
 fn shown(name: &str, it: &Value) -> Value {
@@ -26,7 +37,7 @@ fn shown(name: &str, it: &Value) -> Value {
 }
 
 /// One value: numbers and short texts as they are, the rest by size and digest.
-pub(super) fn value(it: &Value) -> Value {
+pub fn value(it: &Value) -> Value {
     match it {
         Value::String(text) => text_of(text).into(),
         Value::Array(items) => json!({ "count": items.len(), "sha256": short(it) }),

@@ -3,11 +3,9 @@
 //! **Invariant:** no act without its intent line.
 //! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
 
-mod entry;
-
 use std::time::Instant;
 
-use coracle_lifecycle::audit::AuditLog;
+use coracle_lifecycle::audit::{self, AuditLog};
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
@@ -36,7 +34,7 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         "mouth": frontend,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
-        "container": args.get("container").or_else(|| args.get("name")).map(entry::value),
+        "container": args.get("container").or_else(|| args.get("name")).map(audit::value),
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
     let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
@@ -44,10 +42,8 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         fields.insert("allowed_by".into(), "person".into());
     }
     let log = AuditLog::new(cx.state()?.audit());
-    let line = with(
-        &fields,
-        json!({ "phase": "intent", "args_digest": entry::digest(&without_values(args)), "args": entry::args(args) }),
-    );
+    let line =
+        with(&fields, json!({ "phase": "intent", "args_digest": audit::digest(args), "args": audit::args(args) }));
     log.append(line, FINAL.contains(&op)).await.map_err(|err| {
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
             .hint("make room for the state directory; nothing is done that is not recorded")
@@ -74,7 +70,7 @@ impl Intent {
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
-            fields.insert("container".into(), made.map(entry::value).into());
+            fields.insert("container".into(), made.map(audit::value).into());
         }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
@@ -82,17 +78,6 @@ impl Intent {
             tracing::error!("the audit trail cannot be written: {err}");
         }
     }
-}
-
-/// A digest of a secret lets who reads it try guesses, so of variables and files only names go in.
-fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
-    let mut args = args.clone();
-    for field in ["env", "config_files", "dotfiles_inline"] {
-        if let Some(Value::Object(named)) = args.get_mut(field) {
-            named.values_mut().for_each(|it| *it = Value::Null);
-        }
-    }
-    args
 }
 
 fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {

@@ -4,13 +4,14 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) use coracle_workspace::schema::of;
-use coracle_workspace::schema::tidied;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+pub use crate::schema::of;
+use crate::schema::tidied;
+
 /// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.
-pub(crate) const IS_NAME: &str = "x-name";
+pub const IS_NAME: &str = "x-name";
 
 /// The fields of one operation.
 #[derive(Clone, Debug)]
@@ -25,7 +26,8 @@ pub struct Arguments {
 
 impl Arguments {
     /// Whether a value says no more than leaving the field out.
-    pub(crate) fn is_default(&self, name: &str, value: &Value) -> bool {
+    #[must_use]
+    pub fn is_default(&self, name: &str, value: &Value) -> bool {
         let declared = self.properties.get(name).and_then(|it| it.get("default"));
         let empty = match value {
             Value::Array(items) => items.is_empty(),
@@ -36,7 +38,9 @@ impl Arguments {
         empty || declared == Some(value) || same_number().unwrap_or(false)
     }
 
-    pub(crate) fn is_name(&self, field: &str) -> bool {
+    /// Whether the field is a name.
+    #[must_use]
+    pub fn is_name(&self, field: &str) -> bool {
         self.properties.get(field).is_some_and(|it| it.get(IS_NAME).is_some())
     }
 }
@@ -45,7 +49,8 @@ impl Arguments {
 static DERIVED: Mutex<BTreeMap<TypeId, Arguments>> = Mutex::new(BTreeMap::new());
 
 /// Derives them from the type.
-pub(crate) fn arguments<T: JsonSchema + 'static>() -> Arguments {
+#[must_use]
+pub fn arguments<T: JsonSchema + 'static>() -> Arguments {
     let known = |derived: &BTreeMap<TypeId, Arguments>| derived.get(&TypeId::of::<T>()).cloned();
     if let Some(known) = known(&DERIVED.lock().unwrap_or_else(PoisonError::into_inner)) {
         return known;
@@ -56,6 +61,7 @@ pub(crate) fn arguments<T: JsonSchema + 'static>() -> Arguments {
 }
 
 /// The input of one tool of its own: a flat object.
+#[must_use]
 pub fn alone(arguments: &Arguments) -> Map<String, Value> {
     let mut properties = Value::Object(arguments.properties.clone());
     publish(&mut properties);
@@ -80,7 +86,7 @@ fn derive<T: JsonSchema>() -> Arguments {
 }
 
 /// Takes out what is ours.
-pub(crate) fn publish(schema: &mut Value) {
+pub fn publish(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.retain(|name, _| name != IS_NAME);
@@ -97,7 +103,7 @@ mod tests {
     use serde::Deserialize;
     use serde_json::json;
 
-    use crate::schema::arguments;
+    use super::arguments;
 
     #[derive(Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "only its schema is looked at")]

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{logging, render, signals};
 
-/// What the command line of a call says.
+/// The command line of a call.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// The object; from standard input when missing or `-`.
     pub(crate) text: Option<String>,
-    /// News line by line before the answer.
+    /// Events, one a line, before the answer.
     pub(crate) stream: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
         }
     };
     let status = status(&answer);
-    // Nobody is left to read it: the status still tells.
+    // Without a reader the exit status still says how the call ended.
     let _ = print(&Value::Object(answer));
     status
 }
@@ -69,12 +69,12 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
         return frontend::drive(process, Input::Text(text), None).await;
     }
     let cancel = cx.call.cancel.clone();
-    let mut hear = move |event: Event| {
+    let mut on_event = move |event: Event| {
         if print(&event.line()).is_err() {
             cancel.cancel();
         }
     };
-    result(frontend::drive(process, Input::Text(text), Some(&mut hear)).await)
+    result(frontend::drive(process, Input::Text(text), Some(&mut on_event)).await)
 }
 
 /// The last line of a stream.

@@ -25,10 +25,10 @@ pub(super) fn settings_are_in(file: PathBuf) {
     let _ = SETTINGS.set(file);
 }
 
-/// A failure that no operation answered, as a person reads it.
+/// Prints a failure of no operation, in the words of a person.
 pub(super) fn complain(failure: &Failure) {
     let mut answer = to_person(failure.clone()).answer(None);
-    let hint = spoken(text(&answer, "hint"), None);
+    let hint = with_cli_names(text(&answer, "hint"), None);
     answer.insert("hint".into(), hint.into());
     render::complain(&answer);
 }
@@ -36,7 +36,7 @@ pub(super) fn complain(failure: &Failure) {
 /// The same failure in the words of a person.
 pub(super) fn to_person(failure: Failure) -> Failure {
     let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
-    failure.told_to(&Reader::Person(settings))
+    failure.for_reader(&Reader::Person(settings))
 }
 
 /// The words at a prompt for an operation or a tool; nothing where the command line has none.
@@ -60,19 +60,19 @@ pub(super) fn command_of(name: &str) -> Option<String> {
 
 /// The answer of an operation for a person's eyes.
 pub(super) fn for_people(entry: &Entry, answer: &Map<String, Value>) -> Map<String, Value> {
-    told(entry.name, &entry.arguments(), answer)
+    in_cli_words(entry.name, &entry.arguments(), answer)
 }
 
 /// The same of a tool, whose messages name other tools as an agent calls them.
 pub(super) fn for_people_of_tool(entry: &ToolEntry, answer: &Map<String, Value>) -> Map<String, Value> {
-    let mut told = told(entry.name, &entry.arguments(), answer);
-    let message = text(&told, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
-    told.insert("message".into(), message.into());
+    let mut shown = in_cli_words(entry.name, &entry.arguments(), answer);
+    let message = text(&shown, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
+    shown.insert("message".into(), message.into());
     if text(answer, "code") == "invalid_command" {
         let start = command_of(entry.name).unwrap_or_default();
-        told.insert("hint".into(), format!("the program and its words stand behind `--`: `{start} -- ls -l`").into());
+        shown.insert("hint".into(), format!("the program and its words stand behind `--`: `{start} -- ls -l`").into());
     }
-    told
+    shown
 }
 
 /// A tool that a message names without backquotes; other words stay.
@@ -84,31 +84,31 @@ fn named(word: &str) -> String {
     }
 }
 
-fn told(name: &str, arguments: &Arguments, answer: &Map<String, Value>) -> Map<String, Value> {
-    let mut told = answer.clone();
+fn in_cli_words(name: &str, arguments: &Arguments, answer: &Map<String, Value>) -> Map<String, Value> {
+    let mut shown = answer.clone();
     let code = text(answer, "code");
     let about_fields = ["invalid_input", "invalid_name", "unknown_field", "missing_field", "confirm_required"];
     if about_fields.contains(&code) {
-        told.insert("message".into(), with_options(text(answer, "message"), arguments).into());
+        shown.insert("message".into(), with_options(text(answer, "message"), arguments).into());
     }
     let command = command_of(name).unwrap_or_else(|| "coracle".to_owned());
     let hint = match code {
         "missing_field" => {
             // The message names them all.
-            told.insert("details".into(), Value::Null);
+            shown.insert("details".into(), Value::Null);
             format!("usage: {}", usage(&command, arguments).replace("       ", "or: "))
         }
         "cancelled" => cancelled(name, answer),
         _ if text(answer, "hint").contains("`details.problems`") => {
             format!("`{command} --help` says what each option takes")
         }
-        _ => spoken(text(answer, "hint"), Some(arguments)),
+        _ => with_cli_names(text(answer, "hint"), Some(arguments)),
     };
-    told.insert("hint".into(), hint.into());
-    told
+    shown.insert("hint".into(), hint.into());
+    shown
 }
 
-/// What a person who pressed Ctrl-C wants to know.
+/// What a cancelled call left behind.
 fn cancelled(name: &str, answer: &Map<String, Value>) -> String {
     let details = answer.get("details").unwrap_or(&Value::Null);
     match details["tree_ended"].as_bool() {
@@ -120,7 +120,7 @@ fn cancelled(name: &str, answer: &Map<String, Value>) -> String {
 }
 
 /// Replaces what stands in backquotes: fields by options, and operations and tools by what a person types.
-fn spoken(text: &str, arguments: Option<&Arguments>) -> String {
+fn with_cli_names(text: &str, arguments: Option<&Arguments>) -> String {
     quoted(text, |part| arguments.and_then(|it| option(part, it)).or_else(|| command_of(part)))
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{cli_messages, render, signals};
 
-/// Exit code of a command line that says nothing we know.
+/// Exit code of a command line that is not understood.
 pub(super) const NOT_UNDERSTOOD: u8 = 2;
 
 /// The same object as `call` prints.

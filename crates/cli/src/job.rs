@@ -1,4 +1,4 @@
-//! What a job printed goes to standard output as it is; how the job stands goes to standard error.
+//! Output of a job goes to standard output as it is, its state to standard error.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 use super::stdio::out;
 
-/// A page goes to a terminal or a pipe byte for byte, so it is asked for as bytes.
+/// Requests a page as bytes, since it is printed byte for byte.
 pub(super) fn as_bytes(entry: &Entry, object: &mut Map<String, Value>) {
     if entry.name == "job_read" && !object.contains_key("pattern") {
         object.insert("encoding".into(), "base64".into());
     }
 }
 
-/// Prints output of a job. Tells whether what follows begins on a line of its own: it does on a terminal, where the line is ended. A pipe gets the bytes
-/// as they are. A reader that has gone has seen enough.
+/// Prints output of a job. Returns whether the next text begins on a new line: on a terminal the line is ended, a pipe gets
+/// the bytes as they are. A closed reader is no error.
 pub(super) fn print(bytes: &[u8], terminal: bool) -> bool {
     let _ = out(io::stdout().lock(), bytes);
     let whole = bytes.last().is_none_or(|it| *it == b'\n');

@@ -60,11 +60,11 @@ fn main() -> ExitCode {
 fn program(words: &[OsString]) -> ExitCode {
     let matches = match command::command(operations::ALL, words).try_get_matches_from(words) {
         Ok(matches) => matches,
-        Err(err) => return misread(&err, words),
+        Err(err) => return print_usage(&err, words),
     };
     let host = match Host::look() {
         Ok(host) => host,
-        Err(err) => return homeless(&err.into(), words),
+        Err(err) => return no_host(&err.into(), words),
     };
     // One call needs one thread; threads take longer to start than a command over a link.
     let serves = matches.subcommand_name() == Some("mcp");
@@ -75,7 +75,7 @@ fn program(words: &[OsString]) -> ExitCode {
     match runtime.enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(run(&matches, host));
-            // A read of standard input that nobody waits for any more would hold the process.
+            // A pending read of standard input would keep the process alive.
             runtime.shutdown_background();
             code
         }
@@ -83,8 +83,8 @@ fn program(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// A command line without a call. Help goes to standard output, complaints to standard error.
-fn misread(err: &clap::Error, words: &[OsString]) -> ExitCode {
+/// Prints help to standard output, or what is wrong with the command line to standard error.
+fn print_usage(err: &clap::Error, words: &[OsString]) -> ExitCode {
     let Some(failure) = usage_error::failure(err, words) else {
         // A closed output changes nothing.
         let _ = err.print();
@@ -98,8 +98,8 @@ fn misread(err: &clap::Error, words: &[OsString]) -> ExitCode {
     ExitCode::from(exit::NOT_UNDERSTOOD)
 }
 
-/// There is no place to work from; a caller that reads JSON is told in JSON.
-fn homeless(failure: &Failure, words: &[OsString]) -> ExitCode {
+/// Reports a host without a home or working directory, as JSON to a caller that reads JSON.
+fn no_host(failure: &Failure, words: &[OsString]) -> ExitCode {
     if usage_error::wants_json(words) {
         render::print(&Value::Object(failure.answer(None)).to_string());
         return ExitCode::FAILURE;

@@ -57,8 +57,8 @@ impl OperationCall {
         match present {
             None => frontend::drive_one_of(self.table, process, input, None).await,
             Some(present) => {
-                let mut hear = |event| present.hear(event, &process.context.call.cancel);
-                frontend::drive_one_of(self.table, process, input, Some(&mut hear)).await
+                let mut on_event = |event| present.on_event(event, &process.context.call.cancel);
+                frontend::drive_one_of(self.table, process, input, Some(&mut on_event)).await
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A call as a person sees it: what it does while it runs, then what came of it.
+//! A call as a person sees it: its progress, then its result.
 
 use std::io::{self};
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(super) struct Present {
     printed: bool,
     /// Its last line has no end.
     in_line: bool,
-    /// Nobody reads it any more.
+    /// Its reader is gone.
     unread: bool,
     /// Steps that stand above what is printed at the end.
     shown_steps: Vec<String>,
@@ -47,9 +47,9 @@ impl Present {
         Self { reporter, begun, printed: false, in_line: false, unread: false, shown_steps: Vec::new(), terminals }
     }
 
-    pub(super) fn hear(&mut self, event: Event, cancel: &CancellationToken) {
+    pub(super) fn on_event(&mut self, event: Event, cancel: &CancellationToken) {
         match event {
-            Event::Message(_) | Event::Amount(_) => self.reporter.tell(&event),
+            Event::Message(_) | Event::Amount(_) => self.reporter.show_event(&event),
             Event::Step(step) => {
                 let step = step_block(&step);
                 if self.reporter.above(&Layout::above_progress().block(&step))
@@ -81,7 +81,7 @@ impl Present {
         }
     }
 
-    /// Takes what is under way off the screen.
+    /// Removes the progress line from the screen.
     pub(super) fn clear(&mut self) {
         self.reporter.clear();
     }

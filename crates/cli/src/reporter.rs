@@ -1,4 +1,4 @@
-//! What is being done now, on standard error: one line that changes on a terminal, a line for each step in a pipe.
+//! The progress of a call, on standard error: one line that changes on a terminal, a line for each step in a pipe.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::render;
 /// Between two lines that tell an amount in a pipe.
 const AMOUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// Tells a person that something goes on.
+/// Shows progress to a person.
 #[derive(Debug)]
 pub(super) struct Reporter {
     /// On a terminal only.
     line: Option<ProgressBar>,
     terminal: bool,
-    /// The last line in a pipe. The same is not told twice.
+    /// The last line in a pipe, which is not repeated.
     last: String,
     amount_told: Option<Instant>,
 }
@@ -34,8 +34,8 @@ impl Reporter {
         Self { line, terminal, last: String::new(), amount_told: None }
     }
 
-    /// Tells news that are no output of a command.
-    pub(super) fn tell(&mut self, event: &Event) {
+    /// Shows an event that is no output of a command.
+    pub(super) fn show_event(&mut self, event: &Event) {
         match event {
             Event::Message(text) => self.message(text),
             Event::Amount(amount) => {
@@ -49,7 +49,7 @@ impl Reporter {
         }
     }
 
-    /// Says what is being done now.
+    /// Shows what is done now.
     pub(super) fn message(&mut self, text: &str) {
         match &self.line {
             Some(line) => {
@@ -83,7 +83,7 @@ impl Reporter {
         true
     }
 
-    /// Takes the line off the terminal. What comes after is told no more.
+    /// Removes the line from the terminal. Later events are not shown.
     pub(super) fn clear(&mut self) {
         if let Some(line) = self.line.take() {
             line.finish_and_clear();
@@ -91,16 +91,20 @@ impl Reporter {
     }
 }
 
-/// Does work whose news a person sees.
-pub(super) async fn watched<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T) -> T {
+/// Does work, and shows its progress.
+pub(super) async fn with_progress<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T) -> T {
     let mut reporter = Reporter::new(&cx.host);
-    let result = heard(cx, work, |event| reporter.tell(&event)).await;
+    let result = with_events(cx, work, |event| reporter.show_event(&event)).await;
     reporter.clear();
     result
 }
 
-/// The same for another listener.
-pub(super) async fn heard<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T, mut hear: impl FnMut(Event)) -> T {
+/// Does work, and passes its events on.
+pub(super) async fn with_events<T>(
+    cx: &Context,
+    work: impl AsyncFnOnce(&Context) -> T,
+    mut on_event: impl FnMut(Event),
+) -> T {
     let (progress, mut events) = Progress::channel();
     let working = async {
         let cx = cx.for_call(cx.call.cancel.clone(), progress);
@@ -110,13 +114,13 @@ pub(super) async fn heard<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T
     let result = loop {
         tokio::select! {
             biased;
-            Some(event) = events.recv() => hear(event),
+            Some(event) = events.recv() => on_event(event),
             result = &mut working => break result,
         }
     };
-    // Something that goes on may hold the other end, so nobody waits for its end.
+    // A background task may hold the sender, so this does not wait for its end.
     while let Ok(event) = events.try_recv() {
-        hear(event);
+        on_event(event);
     }
     result
 }

@@ -8,7 +8,7 @@ use coracle::{Failure, Host, Options, sandbox};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::json;
 
-use super::reporter::watched;
+use super::reporter::with_progress;
 use super::{exit, startup};
 use crate::render;
 
@@ -29,7 +29,7 @@ async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), 
     let at = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let (profile, id) = workflow(matches)?;
     let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
-    let open = watched(cx, async |cx| sandbox::opened(cx, &sandbox, &id).await).await?;
+    let open = with_progress(cx, async |cx| sandbox::opened(cx, &sandbox, &id).await).await?;
     let forward = sandbox.provider().forward_at(inside, at).await?;
     drop(open);
     let address = format!("127.0.0.1:{}", forward.port);

@@ -75,8 +75,8 @@ async fn call(process: &Process, entry: &ToolEntry, arguments: Map<String, Value
     let (begun, host) = (Instant::now(), &process.context.host);
     let mut reporter = Reporter::new(host);
     // What a program prints is in its answer, whole.
-    let mut hear = |event| reporter.tell(&event);
-    let said = frontend::drive_tool(process, *entry, arguments, Some(&mut hear)).await;
+    let mut on_event = |event| reporter.show_event(&event);
+    let said = frontend::drive_tool(process, *entry, arguments, Some(&mut on_event)).await;
     reporter.clear();
     let code = show(entry, &said);
     let both = host.stdout_is_terminal && host.stderr_is_terminal;

@@ -11,7 +11,7 @@ use coracle::{Context, Failure, Host, Options};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::Value;
 
-use super::reporter::{Reporter, heard};
+use super::reporter::{Reporter, with_events};
 use super::{exit, startup};
 
 /// Bytes of a prompt that are read.
@@ -42,7 +42,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
         }
     };
     let work = async |cx: &Context| Box::pin(sandbox::work(cx, &sandbox, (&profile, &id), task, hear)).await;
-    let done = heard(cx, work, |event| reporter().tell(&event)).await;
+    let done = with_events(cx, work, |event| reporter().show_event(&event)).await;
     reporter().clear();
     done
 }

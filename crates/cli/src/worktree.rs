@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::operation_args::{callable, operation_word, option};
 use super::operation_call::OperationCall;
 use super::output::NOT_RUN;
-use super::reporter::watched;
+use super::reporter::with_progress;
 use super::stdio::out;
 use super::{exit, startup};
 use crate::{render, signals};
@@ -127,7 +127,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
         let entered =
-            watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
+            with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
                 .await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
@@ -176,7 +176,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
         let entered =
-            watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
+            with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
                 .await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
@@ -202,7 +202,8 @@ async fn looked(
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
     let entered =
-        watched(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await).await?;
+        with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
+            .await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {

@@ -33,7 +33,7 @@ impl ProgressReporter {
         Self { lines, told_output: None }
     }
 
-    pub(super) fn hear(&mut self, event: &Event) {
+    pub(super) fn on_event(&mut self, event: &Event) {
         if let Event::Output(_) = event {
             if self.told_output.is_some_and(|it| it.elapsed() < OUTPUT_EVERY) {
                 return;

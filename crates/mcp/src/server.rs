@@ -54,7 +54,7 @@ impl ServerHandler for Server {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.tools.told.iter().find(|it| it.name == name).cloned()
+        self.tools.listed.iter().find(|it| it.name == name).cloned()
     }
 
     async fn list_tools(
@@ -62,7 +62,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.told.clone()))
+        Ok(ListToolsResult::with_all_items(self.tools.listed.clone()))
     }
 
     async fn call_tool(
@@ -126,7 +126,7 @@ async fn call(
         None => drive(&process, called, arguments, None).await,
         Some(token) => {
             let mut reporter = ProgressReporter::new(token, context.peer);
-            drive(&process, called, arguments, Some(&mut |event| reporter.hear(&event))).await
+            drive(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await
         }
     };
     withdrawn.abort();
@@ -137,14 +137,14 @@ async fn drive(
     process: &Process,
     called: ToolCall,
     arguments: Map<String, Value>,
-    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> ToolResponse {
     match called {
         ToolCall::Containers => {
-            ToolResponse::of_containers(frontend::drive(process, Input::Object(arguments), hear).await)
+            ToolResponse::of_containers(frontend::drive(process, Input::Object(arguments), on_event).await)
         }
         ToolCall::Tool(entry) => {
-            let said = frontend::drive_tool(process, entry, arguments, hear).await;
+            let said = frontend::drive_tool(process, entry, arguments, on_event).await;
             ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
         }
     }

@@ -1,4 +1,4 @@
-//! The tools as the protocol tells them.
+//! The tools as the protocol lists them.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(super) enum ToolCall {
 /// The tools of a connection.
 #[derive(Debug)]
 pub(super) struct Tools {
-    /// As they are told.
-    pub(super) told: Vec<Tool>,
+    /// As the protocol lists them.
+    pub(super) listed: Vec<Tool>,
     has_containers: bool,
     /// Snippets run in no container.
     on_host: bool,
@@ -34,8 +34,9 @@ impl Tools {
         let has_containers = process.toolsets.contains(&Toolset::Containers);
         let others = given(process);
         let cx = &process.context;
-        let told = has_containers.then(containers).into_iter().chain(others.iter().map(|it| told(it, cx))).collect();
-        Self { told, has_containers, on_host: coracle::session_tools::runs_on_host(cx), others }
+        let listed =
+            has_containers.then(containers).into_iter().chain(others.iter().map(|it| describe(it, cx))).collect();
+        Self { listed, has_containers, on_host: coracle::session_tools::runs_on_host(cx), others }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<ToolCall> {
@@ -96,7 +97,7 @@ fn containers() -> Tool {
         .with_annotations(ToolAnnotations::new().read_only(false).destructive(true).open_world(true))
 }
 
-fn told(entry: &ToolEntry, cx: &Context) -> Tool {
+fn describe(entry: &ToolEntry, cx: &Context) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
     let looks = entry.effect == Effect::ReadOnly;

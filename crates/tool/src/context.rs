@@ -273,8 +273,8 @@ impl Context {
     }
 
     /// What hears of what is done to the session's containers.
-    pub(crate) fn teller(&self) -> Box<SlotObserver<'static>> {
-        event_log::teller(self.state().ok(), &self.call.session)
+    pub(crate) fn slot_observer(&self) -> Box<SlotObserver<'static>> {
+        event_log::slot_observer(self.state().ok(), &self.call.session)
     }
 
     /// `work`, unless the caller withdraws. For work that may be dropped at any point.

@@ -202,7 +202,7 @@ impl coracle_lifecycle::Engines for Engines {
     }
 
     fn heard(&self, runtime: Arc<dyn ContainerRuntime>, slot: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
-        event_log::heard(self.state().ok(), runtime, slot)
+        event_log::observe(self.state().ok(), runtime, slot)
     }
 }
 

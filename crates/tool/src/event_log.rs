@@ -28,7 +28,7 @@ static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()));
 
 /// What hears of what is done to the session's containers.
-pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotObserver<'static>> {
+pub(crate) fn slot_observer(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotObserver<'static>> {
     let (state, own) = (state.cloned(), own.clone());
     Box::new(move |event: SlotEvent| {
         if let (ContainerEvent::Ended { reason }, Some(state)) = (&event.what, &state)
@@ -46,7 +46,7 @@ pub(crate) fn teller(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotO
 }
 
 /// The engine, with each call for a container of a session in the log of that session.
-pub(crate) fn heard(
+pub(crate) fn observe(
     state: Option<&StateDir>,
     runtime: Arc<dyn ContainerRuntime>,
     slot: SlotId<'_>,

@@ -18,9 +18,9 @@ const LATE: Duration = Duration::from_millis(200);
 pub async fn drive(
     process: &Process,
     input: Input,
-    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
-    drive_one_of(operations::ALL, process, input, hear).await.json
+    drive_one_of(operations::ALL, process, input, on_event).await.json
 }
 
 /// The same for another table of operations, with the response as a person reads it.
@@ -28,10 +28,10 @@ pub async fn drive_one_of(
     table: &'static [Entry],
     process: &Process,
     input: Input,
-    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> CallResponse {
     let work = |process: Process| async move { dispatch::reply(table, &process, input).await };
-    beside(process, work, hear).await.unwrap_or_else(|failure| CallResponse::of_failure(&failure, None))
+    beside(process, work, on_event).await.unwrap_or_else(|failure| CallResponse::of_failure(&failure, None))
 }
 
 /// The same for one of the other tools.
@@ -39,34 +39,34 @@ pub async fn drive_tool(
     process: &Process,
     entry: ToolEntry,
     arguments: Map<String, Value>,
-    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Said {
     let work = |process: Process| async move { tools::call(&entry, &process, arguments).await };
-    beside(process, work, hear).await.unwrap_or_else(|failure| entry.refused(&failure))
+    beside(process, work, on_event).await.unwrap_or_else(|failure| entry.refused(&failure))
 }
 
 /// A panic in the work is a fault of ours, and an answer all the same.
 async fn beside<T, F>(
     process: &Process,
     work: impl FnOnce(Process) -> F,
-    hear: Option<&mut (dyn FnMut(Event) + Send)>,
+    on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
-    let Some(hear) = hear else { return tokio::spawn(work(process.clone())).await.map_err(Failure::internal) };
+    let Some(on_event) = on_event else { return tokio::spawn(work(process.clone())).await.map_err(Failure::internal) };
     let (progress, mut events) = Progress::channel();
     let mut work = tokio::spawn(work(process.for_call(process.context.call.cancel.clone(), progress)));
     let answer = loop {
         tokio::select! {
             biased;
-            Some(event) = events.recv() => hear(event),
+            Some(event) = events.recv() => on_event(event),
             answer = &mut work => break answer.map_err(Failure::internal),
         }
     };
     while let Ok(Some(event)) = tokio::time::timeout(LATE, events.recv()).await {
-        hear(event);
+        on_event(event);
     }
     answer
 }

@@ -126,7 +126,7 @@ impl Process {
                 session_tools::expire(cx, &slots).await;
                 // Rare and large: what is in a sandbox is looked at, and saved.
                 Box::pin(sandbox::expire(self.sandboxes())).await;
-                if let Err(err) = slots.sweep(cx.engines(), &ClockReading::now(), &*cx.teller()).await {
+                if let Err(err) = slots.sweep(cx.engines(), &ClockReading::now(), &*cx.slot_observer()).await {
                     tracing::warn!(%err, "containers that nobody uses cannot be looked for");
                 }
             }

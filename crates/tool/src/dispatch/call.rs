@@ -38,7 +38,7 @@ pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResp
             reply.json.entry("success").or_insert(true.into());
             reply
         }
-        Err(failure) => CallResponse::of_failure(&failure.told_to(&process.context.reader()), word.as_deref()),
+        Err(failure) => CallResponse::of_failure(&failure.for_reader(&process.context.reader()), word.as_deref()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One remedy, two readers: an agent reads the field and the next call, a person the command and the setting with its
 //! file.
 //!
-//! A failure carries the agent's words; where a person needs others, it carries those as well. [`Failure::told_to`]
+//! A failure carries the agent's words; where a person needs others, it carries those as well. [`Failure::for_reader`]
 //! chooses. Options in place of fields are put in by the command line, which knows how its words are written.
 
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Failure {
 
     /// The same failure, in the words of its reader.
     #[must_use]
-    pub fn told_to(mut self, reader: &Reader) -> Self {
+    pub fn for_reader(mut self, reader: &Reader) -> Self {
         let person = self.person_hint.take();
         if let (Reader::Person(settings), Some(hint)) = (reader, person) {
             self.hint = Some(hint.replace(SETTINGS, &shown(settings)));
@@ -61,7 +61,7 @@ mod tests {
     use crate::failure::Code;
 
     fn check(failure: &Failure, agent: &str, person: &str) {
-        let told = |reader: &Reader| failure.clone().told_to(reader).into_inner().hint.unwrap();
+        let told = |reader: &Reader| failure.clone().for_reader(reader).into_inner().hint.unwrap();
         assert_eq!(told(&Reader::Agent), agent);
         assert_eq!(told(&Reader::Person("/home/kim/.config/coracle/config.toml".into())), person);
     }

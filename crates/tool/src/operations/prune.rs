@@ -134,7 +134,7 @@ impl Pruning<'_> {
         let wanted = |it: PruneKind| self.wants(kind(it));
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
         let lease = (&terms, &ClockReading::now());
-        let (removing, tell) = (super::removing(cx, false, false)?, cx.teller());
+        let (removing, tell) = (super::removing(cx, false, false)?, cx.slot_observer());
         let found = prunable(cx.engines(), &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {

@@ -143,8 +143,8 @@ fn services(cx: &Context) -> Result<SandboxServices, Failure> {
         store: cx.store()?,
         containers: cx.session_containers()?,
         engines: cx.shared_engines(),
-        on_event: Arc::from(cx.teller()),
-        describe: Arc::new(move |err: SlotError| slot_failure(err).told_to(&reader).into_inner()),
+        on_event: Arc::from(cx.slot_observer()),
+        describe: Arc::new(move |err: SlotError| slot_failure(err).for_reader(&reader).into_inner()),
     })
 }
 

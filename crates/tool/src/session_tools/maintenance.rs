@@ -18,7 +18,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
 pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
-    let (tell, reader) = (cx.teller(), reader(cx, slots).await);
+    let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
     match slots.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
         Ok(ended) => told(&ended),
@@ -31,7 +31,7 @@ pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
 
 /// Ends those that are too old.
 pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
-    let (tell, reader) = (cx.teller(), reader(cx, slots).await);
+    let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
@@ -44,7 +44,7 @@ pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
 /// When the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
-    let (tell, reader) = (cx.teller(), reader(cx, &slots).await);
+    let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
     let reason = if cx.call.frontend == Frontend::Mcp { EndReason::Disconnect } else { EndReason::Command };
     let ending = ending(cx, reader.as_ref(), (&*tell, reason));
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;

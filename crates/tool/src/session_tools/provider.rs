@@ -60,7 +60,7 @@ impl Provider {
             slots: self.slots.clone(),
             store: cx.store()?,
             engines: cx.shared_engines(),
-            observer: cx.teller().into(),
+            observer: cx.slot_observer().into(),
             owner: cx.owner(),
             workspace: settings(SlotRole::Workspace)?,
             run: settings(SlotRole::Run)?,
@@ -89,7 +89,7 @@ impl Provider {
 
     /// The failure in the words of its reader.
     fn told(&self, failure: Failure) -> failure::Failure {
-        failure.told_to(&self.cx.reader()).into_inner()
+        failure.for_reader(&self.cx.reader()).into_inner()
     }
 }
 

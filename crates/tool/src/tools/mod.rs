@@ -64,7 +64,7 @@ pub(crate) async fn call(entry: &ToolEntry, process: &Process, object: Map<Strin
     let begun = Instant::now();
     let said = match ready(entry, process, &object) {
         Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, process.clone()).await,
-        Err(failure) => entry.refused(&failure.told_to(&process.context.reader())),
+        Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
     call_log::called(process, entry, &object, &said, begun.elapsed());
     said

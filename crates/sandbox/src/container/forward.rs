@@ -34,7 +34,7 @@ const KEPT: usize = 4 << 10;
 
 /// Listens on a port of 127.0.0.1, a free one for 0, until the answer is dropped. The sandbox is made ready for each
 /// connection: one that was stopped meanwhile is started.
-pub(super) async fn forward(sandbox: Sandbox, proxy: Arc<SandboxProxy>, (port, at): (u16, u16)) -> Result<Forward> {
+pub(super) async fn forward(sandbox: Sandbox, proxy: Arc<SandboxProxy>, port: u16, at: u16) -> Result<Forward> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, at)).await.map_err(|err| {
         let failure = Failure::new(Code::InvalidInput, format!("127.0.0.1:{at} cannot be listened at: {err}."));
         failure.detail("port", at)

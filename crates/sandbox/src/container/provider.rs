@@ -76,7 +76,7 @@ impl ContainerSandboxProvider {
     /// # Errors
     /// `invalid_input` for a port that cannot be had.
     pub async fn forward_at(&self, guest_port: u16, host_port: u16) -> Result<Forward> {
-        forward(self.sandbox.clone(), self.proxy.clone(), (guest_port, host_port)).await
+        forward(self.sandbox.clone(), self.proxy.clone(), guest_port, host_port).await
     }
 
     async fn held(&self) -> Result<RunningContainer> {

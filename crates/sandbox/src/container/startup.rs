@@ -119,7 +119,7 @@ impl Startup {
         let remember = |ready| self.dir.save(&SandboxRecord { key: key.clone(), profile: profile.clone(), ready });
         let mut given = None;
         let options = self.options().await?;
-        let prepared = prepare((link, id), &options, async |prepared| {
+        let prepared = prepare(link, id, &options, async |prepared| {
             given = Some(prepared.clone());
             remember(Some(prepared))
         });

@@ -230,7 +230,7 @@ impl Driven<'_> {
         let Some(mut place) = cancel.run_until_cancelled(self.shared.worker.lock()).await else { return Ok(None) };
         let (mut worker, spawned) = self.worker(place.take(), &request, &info).await?;
         let run = Run::new(request.id.clone().unwrap_or_default(), schema);
-        let done = self.follow(run, &mut worker, (&request, &info)).await;
+        let done = self.follow(run, &mut worker, &request, &info).await;
         match done {
             Ok((result, true)) if self.shared.provider.capabilities().persistent_worker => {
                 *place = Some((worker, spawned));
@@ -290,7 +290,8 @@ impl Driven<'_> {
         &mut self,
         mut run: Run,
         worker: &mut Box<dyn WorkerProcess>,
-        (request, info): (&WorkerRequest, &SandboxInfo),
+        request: &WorkerRequest,
+        info: &SandboxInfo,
     ) -> Result<(Result<Option<Event>>, bool)> {
         if self.shared.provider.capabilities().persistent_worker {
             let cancel = self.cancel.clone();

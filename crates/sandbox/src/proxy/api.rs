@@ -245,8 +245,8 @@ impl Drop for Entry {
         self.line.bytes_in = self.line.bytes_in.max(self.sent.get());
         if self.charged {
             let usage = self.reader.as_mut().map_or_else(Usage::default, Reader::finish);
-            let bytes = (self.line.bytes_in, self.line.bytes_out);
-            self.line.tokens = Some(self.shared.meter.add(&usage, bytes, self.whole));
+            let (bytes_in, bytes_out) = (self.line.bytes_in, self.line.bytes_out);
+            self.line.tokens = Some(self.shared.meter.add(&usage, bytes_in, bytes_out, self.whole));
         }
         self.shared.log.write(&self.line);
     }

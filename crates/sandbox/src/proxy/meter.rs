@@ -108,7 +108,7 @@ impl Meter {
 
     /// Adds a request that a provider was asked, and gives the tokens that it is counted with. `whole`: its answer was heard
     /// to the end.
-    pub(super) fn add(&self, usage: &Usage, (bytes_in, bytes_out): (u64, u64), whole: bool) -> u64 {
+    pub(super) fn add(&self, usage: &Usage, bytes_in: u64, bytes_out: u64, whole: bool) -> u64 {
         let guess = |bytes: u64| bytes.div_ceil(BYTES_PER_TOKEN);
         let output = match usage.output {
             Some(said) if whole => said,
@@ -139,9 +139,9 @@ mod tests {
     fn x69_what_is_not_said_or_not_heard_to_its_end_is_guessed_and_never_free() {
         let meter = Meter::new(Metered { input_tokens: 100, ..Metered::default() });
         let said = Usage { input: Some(10), output: Some(5), ..Usage::default() };
-        assert_eq!(meter.add(&said, (4000, 4000), true), 15);
-        assert_eq!(meter.add(&Usage::default(), (400, 80), true), 120);
-        assert_eq!(meter.add(&Usage { output: Some(1), ..said }, (400, 80), false), 30);
+        assert_eq!(meter.add(&said, 4000, 4000, true), 15);
+        assert_eq!(meter.add(&Usage::default(), 400, 80, true), 120);
+        assert_eq!(meter.add(&Usage { output: Some(1), ..said }, 400, 80, false), 30);
         let total = meter.metered();
         assert_eq!((total.requests, total.input_tokens, total.output_tokens, total.estimated), (3, 220, 45, 2));
         let budget = |tokens| Budget { tokens: Some(tokens), cost_usd: None };

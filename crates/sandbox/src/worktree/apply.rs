@@ -69,7 +69,7 @@ impl WorktreeManager {
         }
         beneath(to.real(), &self.settings.allow_roots)?;
         match ask.mode {
-            ApplyMode::Files => self.apply_files(at, id, (to.real(), ask.protected)).await,
+            ApplyMode::Files => self.apply_files(at, id, to.real(), ask.protected).await,
             ApplyMode::Branch if ask.bound => {
                 let message = format!("A container can write the repository of `{}`.", to.real().display());
                 Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
@@ -78,7 +78,7 @@ impl WorktreeManager {
         }
     }
 
-    async fn apply_files(&self, at: &Inside, id: &WorkflowId, (to, leave): (&Path, bool)) -> Result<Applied> {
+    async fn apply_files(&self, at: &Inside, id: &WorkflowId, to: &Path, leave: bool) -> Result<Applied> {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH };
         self.export(at, id, PatchFormat::Diff, sink).await?;

@@ -19,9 +19,19 @@ pub(super) struct Packed {
     pub(super) left_out: Vec<String>,
 }
 
+/// A directory to be packed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackSource<'a> {
+    /// Below the root.
+    pub(super) dir: &'a str,
+    /// Its name in the archive.
+    pub(super) top: &'a str,
+}
+
 /// Packs all that lies in a directory of the root. What cannot be packed is an error, but for links that lead out of it
 /// and for what is neither file nor directory.
-pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max_bytes: u64) -> Result<Packed> {
+pub(super) async fn pack(at: &Inside, source: PackSource<'_>, file: &Path, max_bytes: u64) -> Result<Packed> {
+    let PackSource { dir, top } = source;
     let into = File::options().read(true).write(true).create_new(true).mode(0o600).open(file).map_err(disk)?;
     let limits = Limits { max_bytes, max_entries: MAX_ENTRIES };
     let mut writer = Writer::new(into, at.agent, limits);
@@ -47,7 +57,7 @@ pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max
                     writer.dir(&packed, entry.mode & 0o777).map_err(full)?;
                     dirs.push(name);
                 }
-                FileKind::File => add(at, &mut writer, (&packed, &inside)).await?,
+                FileKind::File => add(at, &mut writer, &packed, &inside).await?,
                 FileKind::Link => {
                     let target = entry.link.unwrap_or_default();
                     if target.is_empty() || !writer.link_within(&packed, &target).map_err(full)? {
@@ -63,7 +73,7 @@ pub(super) async fn pack(at: &Inside, (dir, top): (&str, &str), file: &Path, max
     Ok(Packed { files, left_out })
 }
 
-async fn add(at: &Inside, writer: &mut Writer, (packed, inside): (&str, &str)) -> Result<()> {
+async fn add(at: &Inside, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
     let (entry, mut content) = at.link.open_file(at.file(inside), 0, u64::MAX >> 1).await.map_err(lost)?;
     let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
     let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(full)?;

@@ -47,9 +47,9 @@ impl WorktreeManager {
         let (here, from) = (repository.path(), dir.display().to_string());
         let words = ["fetch", "--quiet", "--no-write-fetch-head", "--no-auto-gc", "--update-head-ok", "--", &from];
         let words = [&words[..], &REFSPECS].concat();
-        good(self.own_with(here, (&words, vec![]), Stdin::Empty, (Peer::Dir, LONG)).await)?;
+        good(self.own_with(here, &words, Stdin::Empty, Peer::Dir, LONG).await)?;
         let asks = ["ls-remote", "--symref", "--", &from, "HEAD"];
-        let told = self.own_with(here, (&asks, vec![]), Stdin::Empty, (Peer::Dir, SOON)).await.map_err(host)?;
+        let told = self.own_with(here, &asks, Stdin::Empty, Peer::Dir, SOON).await.map_err(host)?;
         match read::head_branch(&told.stdout.bytes()) {
             Some(branch) => self.own_printed(here, &["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")]).await?,
             None => self.own_printed(here, &["update-ref", "--no-deref", "HEAD", "refs/coracle/head"]).await?,

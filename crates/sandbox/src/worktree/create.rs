@@ -89,6 +89,15 @@ impl Worktree {
     }
 }
 
+/// A workflow to be recorded.
+#[derive(Clone, Copy)]
+struct NewWorkflow<'a> {
+    ask: &'a CreateAsk,
+    branch: &'a BranchName,
+    mirror: &'a Mirror,
+    uncommitted: Option<&'a Uncommitted>,
+}
+
 /// What there is of a workflow inside.
 struct Found<'a> {
     /// In the repository.
@@ -133,9 +142,12 @@ impl WorktreeManager {
         let (found, mirror) = (found?, mirror?);
         let workflow = match known {
             Some(known) => known,
-            None => self.begin(at, &records, (ask, &branch), (&mirror, state.as_ref())).await?,
+            None => {
+                let (branch, mirror, uncommitted) = (&branch, &mirror, state.as_ref());
+                self.begin(at, &records, NewWorkflow { ask, branch, mirror, uncommitted }).await?
+            }
         };
-        let made = self.fill_place(at, (&records, &workflow), &found, listing).await;
+        let made = self.fill_place(at, &records, &workflow, &found, listing).await;
         match made {
             Ok((created, mut warnings)) => {
                 warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Told).map(|it| it.warning()));
@@ -190,14 +202,9 @@ impl WorktreeManager {
     }
 
     /// Resolves the base, and remembers the workflow with a namespace of its own.
-    async fn begin(
-        &self,
-        at: &Inside,
-        records: &Records,
-        (ask, branch): (&CreateAsk, &BranchName),
-        (mirror, state): (&Mirror, Option<&Uncommitted>),
-    ) -> Result<Workflow> {
-        let (base, base_commit) = match state.filter(|_| ask.uncommitted == SourceChanges::Taken) {
+    async fn begin(&self, at: &Inside, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
+        let NewWorkflow { ask, branch, mirror, uncommitted } = new;
+        let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Taken) {
             Some(state) => self.uncommitted_base(at, mirror, state).await?,
             None => self.base(at, ask.base.as_deref(), mirror).await?,
         };
@@ -218,7 +225,7 @@ impl WorktreeManager {
     async fn uncommitted_base(&self, at: &Inside, mirror: &Mirror, state: &Uncommitted) -> Result<(String, String)> {
         let (commit, dir) = self.commit_of(state).await?;
         let has: String = mirror.branches.values().map(|id| format!("^{id}\n")).collect();
-        self.send_pack(at, "repo.git", (dir, format!("{commit}\n{has}"))).await?;
+        self.send_pack(at, "repo.git", dir, format!("{commit}\n{has}")).await?;
         Ok((mirror.head.clone().unwrap_or_else(|| "HEAD".to_owned()), commit))
     }
 
@@ -249,7 +256,8 @@ impl WorktreeManager {
     async fn fill_place(
         &self,
         at: &Inside,
-        (records, workflow): (&Records, &Workflow),
+        records: &Records,
+        workflow: &Workflow,
         found: &Found<'_>,
         listing: Lock,
     ) -> Result<(bool, Vec<Warning>)> {

@@ -67,6 +67,15 @@ impl Seen {
     }
 }
 
+/// Where packed files lie in the repository, and in the archive.
+#[derive(Clone, Copy, Debug)]
+pub struct PackPaths<'a> {
+    /// The part of their paths that is dropped.
+    pub below: &'a str,
+    /// The directory in the archive.
+    pub into: &'a str,
+}
+
 impl WorktreeManager {
     /// Fetches a repository, and looks at what a worktree would begin from. `None` for a base that only a sandbox could
     /// know.
@@ -148,17 +157,11 @@ impl WorktreeManager {
         self.own_printed(&seen.mirror, &["cat-file", "blob", &file.oid]).await
     }
 
-    /// Writes files into an archive, below `into`, without the part `below` of their paths.
+    /// Writes files into an archive.
     ///
     /// # Errors
     /// `limit_reached` for one that is too large.
-    pub async fn pack(
-        &self,
-        seen: &Seen,
-        files: &[SeenFile],
-        (below, into): (&str, &str),
-        tar: &mut Writer,
-    ) -> Result<()> {
+    pub async fn pack(&self, seen: &Seen, files: &[SeenFile], paths: PackPaths<'_>, tar: &mut Writer) -> Result<()> {
         let lines: String = files.iter().map(|it| format!("{}\n", it.oid)).collect();
         let asked = Asked {
             verb: "git cat-file",
@@ -186,8 +189,9 @@ impl WorktreeManager {
             let mut content = vec![0; length + 1];
             from.read_exact(&mut content).await.map_err(Failure::internal)?;
             content.truncate(length);
-            let inner = file.path.strip_prefix(below).unwrap_or(&file.path).trim_start_matches('/');
-            place(tar, &mut made, &format!("{into}/{inner}"), (file.kind, &content)).map_err(Failure::internal)?;
+            let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
+            place(tar, &mut made, &format!("{}/{inner}", paths.into), file.kind, &content)
+                .map_err(Failure::internal)?;
         }
         let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
         if ended.ok() { Ok(()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
@@ -199,7 +203,8 @@ fn place(
     tar: &mut Writer,
     made: &mut BTreeSet<String>,
     path: &str,
-    (kind, content): (SeenKind, &[u8]),
+    kind: SeenKind,
+    content: &[u8],
 ) -> Result<(), coracle_runtime::archive::Error> {
     for (at, _) in path.match_indices('/') {
         if made.insert(path[..at].to_owned()) {

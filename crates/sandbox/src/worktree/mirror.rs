@@ -81,7 +81,7 @@ impl WorktreeManager {
     async fn current(&self, source: &Source, dir: &Path) -> Option<Mirror> {
         let url = source.text();
         let asks = ["ls-remote", "--symref", "--", &url, "HEAD", "refs/heads/*"];
-        let asked = self.own_with(dir, (&asks, vec![]), Stdin::Empty, (source.peer(), SOON));
+        let asked = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
         // To sort by their kind git has to read the commits: one that is missing is no mirror.
         let own = ["for-each-ref", "--sort=objecttype", read::WITH_SYMREF, ORIGIN];
         let (told, own) = tokio::join!(asked, self.own_printed(dir, &own));
@@ -135,9 +135,9 @@ impl WorktreeManager {
         let url = source.text();
         let words =
             ["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &url, REFSPEC];
-        let fetches = self.own_with(dir, (&words, vec![]), Stdin::Empty, (source.peer(), LONG));
+        let fetches = self.own_with(dir, &words, Stdin::Empty, source.peer(), LONG);
         let asks = ["ls-remote", "--symref", "--", &url, "HEAD"];
-        let heads = self.own_with(dir, (&asks, vec![]), Stdin::Empty, (source.peer(), SOON));
+        let heads = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
         let (fetched, head) = tokio::join!(fetches, heads);
         good(fetched)?;
         // A remote without a HEAD is one, too.

@@ -54,7 +54,7 @@ pub use self::inside::Inside;
 pub use self::leftover::{Author, Leftover};
 pub use self::list::Listed;
 pub use self::log::Commit;
-pub use self::look::{Seen, SeenFile, SeenKind};
+pub use self::look::{PackPaths, Seen, SeenFile, SeenKind};
 pub use self::push::{PushAsk, Pushed};
 pub use self::read::FileChange;
 pub use self::remove::{RemoveAsk, Removed};
@@ -200,18 +200,19 @@ impl WorktreeManager {
 
     /// Runs git in a bare repository of ours.
     async fn own(&self, dir: &Path, words: &[&str], stdin: Stdin, deadline: Duration) -> Result<Finished> {
-        self.own_with(dir, (words, vec![]), stdin, (Peer::Nobody, deadline)).await.map_err(host)
+        self.own_with(dir, words, stdin, Peer::Nobody, deadline).await.map_err(host)
     }
 
     async fn own_with(
         &self,
         dir: &Path,
-        (words, env): (&[&str], Vec<(&'static str, OsString)>),
+        words: &[&str],
         stdin: Stdin,
-        (peer, deadline): (Peer<'_>, Duration),
+        peer: Peer<'_>,
+        deadline: Duration,
     ) -> Result<Finished, InspectError> {
         let words = ["--git-dir=."].iter().chain(words).map(OsString::from).collect();
-        let asked = Asked { verb: "git", dir, words, env, stdin, deadline, keep_bytes: 2 * MAX_TOLD };
+        let asked = Asked { verb: "git", dir, words, env: Vec::new(), stdin, deadline, keep_bytes: 2 * MAX_TOLD };
         self.git.run(asked, peer).await
     }
 

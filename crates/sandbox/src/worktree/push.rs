@@ -78,7 +78,7 @@ impl WorktreeManager {
         let mut words = vec!["push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no"];
         words.extend(ask.force_with_lease.then_some(&*lease));
         words.extend(["--", &url, &spec]);
-        let pushed = self.own_with(out.quarantine.path(), (&words, vec![]), Stdin::Empty, (source.peer(), LONG)).await;
+        let pushed = self.own_with(out.quarantine.path(), &words, Stdin::Empty, source.peer(), LONG).await;
         let pushed = pushed.map_err(super::host)?;
         let result = read::pushed(&pushed.stdout.bytes());
         if !pushed.ok() || result.as_ref().is_none_or(|(flag, _)| *flag == '!') {
@@ -88,7 +88,7 @@ impl WorktreeManager {
                 Failure::new(Code::PushRejected, format!("The remote did not take it: {why}")).detail("remote", said)
             );
         }
-        self.remember_pushed(at, &out, (&dir, branch.as_str())).await?;
+        self.remember_pushed(at, &out, &dir, branch.as_str()).await?;
         // What cannot be told may be something.
         let uncommitted = standing.map_or(true, |it| it.dirty + it.untracked > 0);
         Ok(Pushed { reference, old, new: out.oid, url, uncommitted })
@@ -122,7 +122,7 @@ impl WorktreeManager {
             ));
         };
         let file = quarantine.path().join("it.bundle");
-        let told = self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], (&file, MAX_BUNDLE)).await?;
+        let told = self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], &file, MAX_BUNDLE).await?;
         if told {
             let bundle = bundle(&file)?;
             if bundle.name != reference {
@@ -156,12 +156,7 @@ impl WorktreeManager {
     }
 
     /// Whether git inside made a bundle, which is on the host then.
-    pub(super) async fn bundle_into(
-        &self,
-        at: &Inside,
-        what: &[&str],
-        (file, max_bytes): (&Path, u64),
-    ) -> Result<bool> {
+    pub(super) async fn bundle_into(&self, at: &Inside, what: &[&str], file: &Path, max_bytes: u64) -> Result<bool> {
         let mut to = tokio::fs::File::create(file).await.map_err(Failure::internal)?;
         let words = [&["bundle", "create", "--quiet", "-"], what].concat();
         let told = at.repo().run_into(&words, Sink { to: &mut to, max_bytes }).await?;
@@ -170,13 +165,13 @@ impl WorktreeManager {
     }
 
     /// So that the next look knows that the remote has it, here and inside.
-    async fn remember_pushed(&self, at: &Inside, out: &TakenOut, (mirror, branch): (&Path, &str)) -> Result<()> {
+    async fn remember_pushed(&self, at: &Inside, out: &TakenOut, mirror: &Path, branch: &str) -> Result<()> {
         let name = format!("{ORIGIN}{branch}");
         let from = out.quarantine.path().display().to_string();
         let spec = format!("+{}:{name}", out.oid);
         let words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &from, &spec];
         let peer = coracle_runtime::host::git::Peer::Dir;
-        let here = self.own_with(mirror, (&words, vec![]), Stdin::Empty, (peer, LONG));
+        let here = self.own_with(mirror, &words, Stdin::Empty, peer, LONG);
         let repo = at.repo();
         let update = ["update-ref", &name, &out.oid];
         let (here, there) = tokio::join!(here, tokio::time::timeout(SOON, repo.run(&update)));

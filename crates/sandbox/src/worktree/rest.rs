@@ -5,6 +5,7 @@ use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use serde_json::json;
 
 use super::WorktreeManager;
+use super::archive::PackSource;
 use super::inside::Inside;
 use super::remove::RemoveAsk;
 use super::save::not_saved;
@@ -86,12 +87,12 @@ impl WorktreeManager {
         let mut save = Save::begin(&ask.save_to, &self.mirrors, "repository.bundle")?;
         let kind = self.bundle_of(at, &OWN, &save.file).await?;
         save.item = json!({ "head": null, "bundle": kind, "state": state });
-        save.finish(&path, ("git", 0), self.settings.save_max)
+        save.finish(&path, "git", 0, self.settings.save_max)
     }
 
     async fn save_dir(&self, at: &Inside, dir: &str, ask: &RemoveAsk) -> Result<SavedWork> {
         let top = dir.rsplit('/').next().unwrap_or(dir);
-        self.save_archive(at, (dir, top), ask).await
+        self.save_archive(at, PackSource { dir, top }, ask).await
     }
 }
 

@@ -6,6 +6,7 @@ use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::Stdin;
 use serde_json::json;
 
+use super::archive::PackSource;
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
 use super::inside::Inside;
@@ -122,7 +123,7 @@ impl WorktreeManager {
         save.item = json!({ "head": null, "branch": workflow.branch, "bundle": kind, "base_commit": workflow.base_commit,
             "commit": work.head, "salvage": work.reference, "state": state,
             "changed": work.files.iter().take(MAX_NAMES).map(|it| &it.path).collect::<Vec<_>>() });
-        save.finish(&path, ("git", work.files.len() as u64), self.settings.save_max)
+        save.finish(&path, "git", work.files.len() as u64, self.settings.save_max)
     }
 
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
@@ -133,12 +134,12 @@ impl WorktreeManager {
         if let Ok(source) = self.source_of(&self.records(at)?) {
             let new = [refs, &["--not", "--remotes=origin"]].concat();
             let mirror = self.mirror_dir(&source);
-            if self.bundle_into(at, &new, (file, max)).await? && self.is_whole(&mirror, file).await? {
+            if self.bundle_into(at, &new, file, max).await? && self.is_whole(&mirror, file).await? {
                 return Ok("new");
             }
         }
         let empty = self.quarantine(None).await?;
-        if self.bundle_into(at, refs, (file, max)).await? && self.is_whole(empty.path(), file).await? {
+        if self.bundle_into(at, refs, file, max).await? && self.is_whole(empty.path(), file).await? {
             return Ok("whole");
         }
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
@@ -157,28 +158,23 @@ impl WorktreeManager {
     /// The files as they lie there, with whatever `.git` is.
     async fn save_tree(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<SavedWork> {
         let id = workflow.id.as_str();
-        self.save_archive(at, (&format!("worktrees/{id}"), id), ask).await
+        self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, ask).await
     }
 
-    /// A directory below the root as an archive, under the name `top`.
-    pub(super) async fn save_archive(
-        &self,
-        at: &Inside,
-        (dir, top): (&str, &str),
-        ask: &RemoveAsk,
-    ) -> Result<SavedWork> {
-        let path = at.path(dir)?;
-        let name = archive_name(top);
+    /// Saves a directory below the root as an archive.
+    pub(super) async fn save_archive(&self, at: &Inside, source: PackSource<'_>, ask: &RemoveAsk) -> Result<SavedWork> {
+        let path = at.path(source.dir)?;
+        let name = archive_name(source.top);
         let mut save = Save::begin(&ask.save_to, &self.mirrors, &name)?;
         let max = self.settings.save_max;
-        let packed = super::archive::pack(at, (dir, top), &save.file, max).await?;
+        let packed = super::archive::pack(at, source, &save.file, max).await?;
         let reason = "it is no file, or leads out of the tree";
         let entries: Vec<_> =
             packed.left_out.iter().take(MAX_NAMES).map(|it| json!({ "path": it, "reason": reason })).collect();
         if !entries.is_empty() {
             save.item = json!({ "left_out": { "entries": entries, "count": packed.left_out.len() } });
         }
-        save.finish(&path, ("tree", packed.files), max)
+        save.finish(&path, "tree", packed.files, max)
     }
 }
 

@@ -71,7 +71,8 @@ impl<'a> Save<'a> {
     pub(super) fn finish(
         self,
         path: &ContainerPath,
-        (kind, files): (&'static str, u64),
+        kind: &'static str,
+        files: u64,
         max_bytes: u64,
     ) -> Result<SavedWork> {
         let (bytes, sha256) = sum(&self.file).map_err(Failure::internal)?;

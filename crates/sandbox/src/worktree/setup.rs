@@ -165,11 +165,11 @@ impl WorktreeManager {
         let wants = mirror.branches.values().map(|id| format!("{id}\n"));
         let has = known.iter().map(|id| format!("^{id}\n"));
         let revisions: String = wants.chain(has).collect();
-        self.send_pack(at, name, (&mirror.dir, revisions)).await
+        self.send_pack(at, name, &mirror.dir, revisions).await
     }
 
     /// What the revisions name of a repository of ours.
-    pub(super) async fn send_pack(&self, at: &Inside, name: &str, (dir, revisions): (&Path, String)) -> Result<()> {
+    pub(super) async fn send_pack(&self, at: &Inside, name: &str, dir: &Path, revisions: String) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
         let asked = Asked {
             verb: "git pack-objects",

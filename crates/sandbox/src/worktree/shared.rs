@@ -107,7 +107,7 @@ impl SharedDir {
         }
         let _alone = lock(&self.sandbox.root().join("shared.lock"), PATIENCE).await?;
         if self.held()?.is_none() {
-            self.above().and_then(|(above, name)| self.make((&above, name))).map_err(|err| self.failed(&err))?;
+            self.above().and_then(|(above, name)| self.make(&above, name)).map_err(|err| self.failed(&err))?;
         }
         let dir = self.held()?.ok_or_else(|| self.not_ours())?;
         self.mend(&dir).map_err(|err| self.failed(&err))?;
@@ -159,7 +159,7 @@ impl SharedDir {
     }
 
     /// Under another name first: what has the name is whole, and remembered.
-    fn make(&self, (above, name): (&Tree, &OsStr)) -> io::Result<()> {
+    fn make(&self, above: &Tree, name: &OsStr) -> io::Result<()> {
         let temp = OsString::from(format!(".coracle-{}", self.sandbox.key()));
         match above.remove_all(&temp) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
@@ -446,7 +446,7 @@ mod tests {
         let before = owner(&theirs).unwrap();
         let (above, name) = shared.above().unwrap();
         swap(root, &away, other.path());
-        shared.make((&above, name)).unwrap();
+        shared.make(&above, name).unwrap();
         assert!(away.join(name).join("repo.git/config").exists());
         assert_eq!((owner(&theirs).unwrap(), theirs.join("kept").exists()), (before, true));
         assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);

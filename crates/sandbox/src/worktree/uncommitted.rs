@@ -45,6 +45,13 @@ struct Look {
     touched: Vec<Vec<u8>>,
 }
 
+/// The commit that a checkout is compared with, and the mirror that has it.
+#[derive(Clone, Copy)]
+struct MirrorHead<'a> {
+    mirror: &'a Path,
+    head: &'a str,
+}
+
 /// Where a checkout keeps what git needs.
 pub(super) struct RepositoryDirs {
     git_dir: PathBuf,
@@ -69,7 +76,7 @@ impl WorktreeManager {
     pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
         let Some(place) = self.place(dir)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
-        let asked = self.own_with(mirror, (&asks, vec![]), Stdin::Empty, (Peer::Dir, LONG));
+        let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, LONG);
         let (told, patterns) = tokio::join!(asked, self.persons_patterns());
         let told = told.map_err(host)?;
         let text = told.stdout.text();
@@ -77,7 +84,7 @@ impl WorktreeManager {
             return Ok(None);
         };
         let head = head.to_owned();
-        let mut look = self.look(dir, &place, (mirror, &head), &patterns).await?;
+        let mut look = self.look(dir, &place, MirrorHead { mirror, head: &head }, &patterns).await?;
         let plain = ["-z", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=all"];
         let tracked = [&["diff-files"][..], &plain].concat();
         let staged = [&["diff-index", "--cached"][..], &plain, &[&*head, "--"]].concat();
@@ -135,15 +142,9 @@ impl WorktreeManager {
         Ok(Some(RepositoryDirs { git_dir, common_dir: common.real().to_owned() }))
     }
 
-    async fn look(
-        &self,
-        dir: &Path,
-        place: &RepositoryDirs,
-        (mirror, head): (&Path, &str),
-        persons: &str,
-    ) -> Result<Look> {
+    async fn look(&self, dir: &Path, place: &RepositoryDirs, base: MirrorHead<'_>, persons: &str) -> Result<Look> {
         let repository = self.quarantine(None).await?;
-        let objects = [mirror.join("objects"), place.common_dir.join("objects")];
+        let objects = [base.mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
         let patterns = small(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
         let patterns = format!("{patterns}\n{persons}");
@@ -165,7 +166,7 @@ impl WorktreeManager {
         // One that is split over files, or damaged: then all files are read.
         if !copied || refreshed.exit > 1 {
             let _ = std::fs::remove_file(&look.index);
-            self.told(&look, &["read-tree", head], Stdin::Empty).await?;
+            self.told(&look, &["read-tree", base.head], Stdin::Empty).await?;
             self.tries(&look, &refresh, Stdin::Empty).await?;
         }
         Ok(look)

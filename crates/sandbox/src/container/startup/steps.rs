@@ -75,7 +75,8 @@ impl Default for StartupOptions {
 
 /// Makes a container ready. `note` remembers the token before it is given away: a proxy that hears it knows it.
 pub(super) async fn prepare(
-    (link, id): (&Link, &str),
+    link: &Link,
+    id: &str,
     options: &StartupOptions,
     note: impl AsyncFnOnce(StartRecord) -> Result<()>,
 ) -> Result<()> {

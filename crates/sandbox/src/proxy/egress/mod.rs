@@ -123,7 +123,7 @@ pub(super) async fn answer(
         *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(goes_on));
         return Ok(Response::new(whole("")));
     }
-    Ok(match plain(&caller, (&target, at), request, stream).await {
+    Ok(match plain(&caller, &target, at, request, stream).await {
         Ok(answer) => {
             entry.line.status = answer.status().as_u16();
             let (parts, incoming) = answer.into_parts();
@@ -168,7 +168,8 @@ fn refused(caller: &Caller, mut entry: Entry, target: Option<&Target>, refusal: 
 /// A request without TLS: it goes on with nothing that belongs to this connection.
 async fn plain(
     caller: &Caller,
-    (target, at): (&Target, SocketAddr),
+    target: &Target,
+    at: SocketAddr,
     request: Request<Incoming>,
     stream: TcpStream,
 ) -> Result<Response<Incoming>, Refusal> {

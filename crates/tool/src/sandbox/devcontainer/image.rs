@@ -13,7 +13,7 @@ use coracle_sandbox::devcontainer::{
     Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
     lock_file, relative,
 };
-use coracle_sandbox::worktree::{Seen, SeenFile, SeenKind};
+use coracle_sandbox::worktree::{PackPaths, Seen, SeenFile, SeenKind};
 use coracle_sandbox::{Warning, WorktreeManager};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -269,7 +269,7 @@ async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), F
     let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
     tar.dir("context", 0o755).map_err(Failure::internal)?;
     for (into, below, files) in &asked.trees {
-        it.worktrees.pack(it.seen, files, (below, into), &mut tar).await?;
+        it.worktrees.pack(it.seen, files, PackPaths { below, into }, &mut tar).await?;
     }
     for (into, dir) in &asked.dirs {
         let dir = HostPath::open(dir).map_err(Failure::internal)?;

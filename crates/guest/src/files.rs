@@ -34,9 +34,9 @@ use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
 use rustix::io::Errno;
 
 use self::entry::{entry, permissions};
-use self::fault::Asked;
+use self::fault::RequestedPath;
 pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
-use self::place::{Root, Spot};
+use self::place::{Root, ParentAndName};
 pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::TreeRemoval as Removal;
 pub(crate) use self::scan::Scan;
@@ -67,9 +67,9 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and what reading can come to.
     pub(crate) fn stat(&self, ids: &Ids, at: &FileRef) -> Result<FileEntry, RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
         })
     }
@@ -79,9 +79,9 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
     pub(crate) fn get(&self, ids: &Ids, at: &FileRef, offset: u64) -> Result<(FileEntry, File), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
             asked.expect_file(entry.kind)?;
             // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
@@ -103,12 +103,12 @@ impl Files {
     /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
     pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: How) -> Result<Writing, RpcError> {
-        let asked = Asked::made(at)?;
+        let asked = RequestedPath::made(at)?;
         act(ids, || {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, FinalLink::of(at), how.parents)?;
+            let spot = self.root.spot(&asked, FinalLink::from_file_ref(at), how.parents)?;
             self.leftovers.clear(&spot.dir);
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
@@ -120,7 +120,7 @@ impl Files {
     /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
     pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<SecretMatcher>) -> Result<Scan, RpcError> {
         let at = FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
-        let asked = Asked::there(&at)?;
+        let asked = RequestedPath::there(&at)?;
         let there = self.root.find(&asked, FinalLink::Itself)?;
         let inside = self.root.inside(&asked, there.as_fd())?;
         let stat = fstat(&there).map_err(|it| asked.fault(it))?;
@@ -135,9 +135,9 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
     pub(crate) fn list(&self, ids: &Ids, at: &FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             let stat = fstat(&there).map_err(|it| asked.fault(it))?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                 return Err(asked.wrong("is no directory"));
@@ -152,8 +152,8 @@ impl Files {
     /// [`ErrorCode::Exists`] when it is there and `parents` is not set; [`ErrorCode::WrongKind`] when something else is;
     /// and as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &FileRef, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
-        let asked = Asked::made(at)?;
-        act(ids, || match self.root.find(&asked, FinalLink::of(at)) {
+        let asked = RequestedPath::made(at)?;
+        act(ids, || match self.root.find(&asked, FinalLink::from_file_ref(at)) {
             Ok(_) if !parents => Err(asked.exists()),
             Ok(there) => {
                 let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
@@ -164,7 +164,7 @@ impl Files {
         })
     }
 
-    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
+    fn new_dir(&self, ids: &Ids, asked: &RequestedPath, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
         let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
         let (mode, fault) = (permissions(mode), |it| asked.fault(it));
         mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
@@ -190,7 +190,7 @@ impl Files {
         target: &str,
         replace: bool,
     ) -> Result<FileEntry, RpcError> {
-        let asked = Asked::made(at)?;
+        let asked = RequestedPath::made(at)?;
         link::check(target)?;
         act(ids, || {
             if asked.path().ends_with('/') {
@@ -198,7 +198,7 @@ impl Files {
             }
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.leftovers.clear(&spot.dir);
-            link::make(&asked, &spot, target, replace)?;
+            link::create(&asked, &spot, target, replace)?;
             let made = self.root.find_in(&asked, &spot)?;
             entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))
         })
@@ -210,7 +210,7 @@ impl Files {
     /// [`ErrorCode::Exists`] when the name is taken; [`ErrorCode::Invalid`] for what is no name; and as for
     /// [`Files::stat`].
     pub(crate) fn rename(&self, ids: &Ids, at: &FileRef, name: &str) -> Result<FileEntry, RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         let renamed = asked.beside(name)?;
         act(ids, || {
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
@@ -220,7 +220,7 @@ impl Files {
                 Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
                 errno => asked.fault(errno),
             })?;
-            let there = self.root.find_in(&renamed, &Spot { dir: spot.dir, name: to })?;
+            let there = self.root.find_in(&renamed, &ParentAndName { dir: spot.dir, name: to })?;
             entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
         })
     }
@@ -230,7 +230,7 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
     pub(crate) fn remove(&self, ids: &Ids, at: &FileRef, recursive: bool) -> Result<(), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;

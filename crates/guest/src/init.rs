@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Who may connect to a socket.
 #[derive(Clone, Copy, Debug)]
-enum Callers {
+enum PeerPolicy {
     /// Processes that cannot be seen from inside.
     Host,
     /// PID 1's own user, which `connect` runs as. Where commands are that user, too, only what the engine started.
@@ -38,7 +38,7 @@ enum Callers {
 
 /// Why PID 1 ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum ExitReason {
     /// It was told to.
     Told,
     /// Nobody was there for as long as it waits.
@@ -50,7 +50,7 @@ pub enum Left {
 ///
 /// # Errors
 /// When it cannot listen anywhere.
-pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<Left> {
+pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<ExitReason> {
     // Nobody inside reads our memory, and no debugger gets hold of us.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     peer_origin::watch()?;
@@ -60,14 +60,14 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     let container = Arc::new(container);
     // What is too much for memory goes to this directory's file system, which is the container's own.
     let supervisor = Supervisor::new(container.clone(), Path::new(DIR));
-    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, Callers::Host));
-    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Own));
+    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Host));
+    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
     if listeners.is_empty() {
         return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
     }
     if let Ok(listener) = listen(&Path::new(RUN).join(SHELL_SOCKET), 0o666) {
-        tokio::spawn(shell_socket::attend(listener, container, supervisor.clone()));
+        tokio::spawn(shell_socket::serve(listener, container, supervisor.clone()));
     }
     let present = Present::default();
     for (listener, callers) in listeners {
@@ -92,8 +92,8 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
         }
     };
     let left = tokio::select! {
-        () = told => Left::Told,
-        () = alone => Left::Alone,
+        () = told => ExitReason::Told,
+        () = alone => ExitReason::Alone,
     };
     supervisor.end_all(GRACE).await;
     Ok(left)
@@ -115,10 +115,10 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn accept(listener: UnixListener, callers: Callers, (supervisor, present): (Arc<Supervisor>, Present)) {
+async fn accept(listener: UnixListener, callers: PeerPolicy, (supervisor, present): (Arc<Supervisor>, Present)) {
     let places = Arc::new(Semaphore::new(match callers {
-        Callers::Host => Semaphore::MAX_PERMITS,
-        Callers::Own => MOST_INSIDE,
+        PeerPolicy::Host => Semaphore::MAX_PERMITS,
+        PeerPolicy::Own => MOST_INSIDE,
     }));
     loop {
         match listener.accept().await {
@@ -126,7 +126,7 @@ async fn accept(listener: UnixListener, callers: Callers, (supervisor, present):
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
                 let (supervisor, here) = (supervisor.clone(), present.one_more());
-                let caller = if matches!(callers, Callers::Host) { Caller::Host } else { Caller::Root };
+                let caller = if matches!(callers, PeerPolicy::Host) { Caller::Host } else { Caller::Root };
                 tokio::spawn(async move {
                     let (_place, _here) = (place, here);
                     serve_socket(supervisor, stream, caller).await
@@ -140,11 +140,11 @@ async fn accept(listener: UnixListener, callers: Callers, (supervisor, present):
 }
 
 /// The kernel gives 0 for a process that is not of this container.
-fn may_call(stream: &UnixStream, callers: Callers) -> bool {
+fn may_call(stream: &UnixStream, callers: PeerPolicy) -> bool {
     let Ok(peer) = stream.peer_cred() else { return false };
     match callers {
-        Callers::Host => peer.pid().is_none_or(|pid| pid == 0),
-        Callers::Own => {
+        PeerPolicy::Host => peer.pid().is_none_or(|pid| pid == 0),
+        PeerPolicy::Own => {
             let own = rustix::process::geteuid();
             peer.uid() == own.as_raw() && (own.is_root() || peer.pid().is_some_and(peer_origin::is_the_engines))
         }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coracle_guest::init::Left;
+use coracle_guest::init::ExitReason;
 use coracle_guest::protocol::LEFT_ALONE;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["init", lifeline @ ..] => match self::lifeline(lifeline) {
             Some(lifeline) => match run(coracle_guest::init::init(environment(), lifeline)) {
-                Ok(Left::Alone) => return ExitCode::from(LEFT_ALONE),
+                Ok(ExitReason::Alone) => return ExitCode::from(LEFT_ALONE),
                 left => left.map(|_| ()),
             },
             None => Err(std::io::Error::other(USAGE)),

@@ -92,7 +92,7 @@ impl CommandSecrets {
     }
 
     /// They are somebody else's, and stay.
-    pub(crate) fn leave(mut self) {
+    pub(crate) fn release(mut self) {
         self.1.clear();
     }
 }
@@ -200,7 +200,7 @@ fn entered(above: BorrowedFd<'_>, name: &str, ask: &PutSecret) -> Done<OwnedFd> 
     };
     let dir = openat(above, name, DIR, Mode::empty())?;
     if made {
-        give(dir.as_fd(), ask)?;
+        set_owner(dir.as_fd(), ask)?;
     }
     if fstat(&dir)?.st_uid != ask.uid {
         return Err(Errno::ACCESS);
@@ -214,11 +214,11 @@ fn write(dir: BorrowedFd<'_>, name: &str, ask: &PutSecret, content: &[u8]) -> Do
     let mut new = AtomicFile::create(dir, Mode::RUSR | Mode::WUSR)?;
     new.file().write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
     fchmod(new.file(), Mode::from_raw_mode(ask.mode))?;
-    give(new.file().as_fd(), ask)?;
+    set_owner(new.file().as_fd(), ask)?;
     new.commit(name.as_bytes(), true, Durability::Nothing).map(drop)
 }
 
-fn give(file: BorrowedFd<'_>, ask: &PutSecret) -> Done<()> {
+fn set_owner(file: BorrowedFd<'_>, ask: &PutSecret) -> Done<()> {
     fchown(file, Some(Uid::from_raw(ask.uid)), Some(Gid::from_raw(ask.gid)))
 }
 

@@ -73,7 +73,7 @@ impl Workspaces {
 
     /// Waits until what was left for afterwards is done.
     pub(crate) async fn settle(&self) {
-        self.afterwards.settle().await;
+        self.afterwards.flush().await;
     }
 
     fn memory(&self, root: &str) -> Result<Arc<FileTracker>, RpcError> {
@@ -90,7 +90,7 @@ impl Workspaces {
 
 /// A workspace, for the length of one act.
 #[derive(Debug)]
-struct Work<'a> {
+struct WorkspaceOperation<'a> {
     root: Root,
     memory: &'a FileTracker,
     locks: &'a Locks,
@@ -128,7 +128,7 @@ impl Workspaces {
                 Err(FsError(trouble)) => return Ok(WorkspaceReply::Not(trouble)),
             };
             let Workspaces { locks, afterwards, since, .. } = self;
-            let work = Work { root, memory: &memory, locks, stop, afterwards };
+            let work = WorkspaceOperation { root, memory: &memory, locks, stop, afterwards };
             work.sweep(*since);
             Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
         })
@@ -138,7 +138,7 @@ impl Workspaces {
     }
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     fn act(&self, act: WorkspaceOp, content: &[u8]) -> OperationResult<WorkspaceReply> {
         match act {
             WorkspaceOp::List { path, most } => self.list(&path, most as usize),

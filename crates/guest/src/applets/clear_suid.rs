@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
 
 use crate::files::dir::READ;
-use crate::files::walk::{Walk, WalkLimits};
+use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::os::blocking::Stop;
 
 /// What it ends with when there was more than it had time for.
@@ -46,7 +46,7 @@ impl Sweep {
     fn root(&mut self, root: &str) {
         let Ok(dir) = openat(CWD, root, READ, Mode::empty()) else { return };
         let limits = WalkLimits { mounts: true, ..WalkLimits::everything(self.until) };
-        let Ok(mut walk) = Walk::begin(&dir, limits, None, &Stop::default()) else { return };
+        let Ok(mut walk) = TreeWalk::begin(&dir, limits, None, &Stop::default()) else { return };
         while let Some(met) = walk.next(&|_, _| true) {
             let Ok(seen) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_file = FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile;

@@ -19,14 +19,14 @@ const MAX_RULES: u64 = 256 << 10;
 
 /// Rules of the directories from the workspace to where a walk is.
 #[derive(Debug, Default)]
-pub(crate) struct Ignored {
+pub(crate) struct IgnoreRules {
     /// Where the walk began, from the workspace.
     base: Vec<u8>,
-    levels: Vec<Level>,
+    levels: Vec<DirectoryRules>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct DirectoryRules {
     /// Bytes of the path of its directory, from the workspace.
     before: usize,
     /// Those of `.git/info/exclude`, then those of `.gitignore`.
@@ -35,7 +35,7 @@ struct Level {
     repository: bool,
 }
 
-impl Ignored {
+impl IgnoreRules {
     /// For a walk that begins at that path.
     pub(crate) fn at(root: &Arc<OwnedFd>, base: &[u8]) -> Self {
         let mut ignored = Self { base: Vec::new(), levels: Vec::new() };
@@ -59,10 +59,10 @@ impl Ignored {
         let info = git.and_then(|it| enter(it.as_fd(), b"info"));
         rules.extend(info.ok().and_then(|it| read(&it, b"exclude")));
         rules.extend(read(dir, b".gitignore"));
-        self.levels.push(Level { before: path.len(), rules, repository });
+        self.levels.push(DirectoryRules { before: path.len(), rules, repository });
     }
 
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn leave_directory(&mut self) {
         self.levels.pop();
     }
 

@@ -8,7 +8,7 @@ use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::{self, Errno};
 use rustix::process::geteuid;
 
-use super::fault::Asked;
+use super::fault::RequestedPath;
 use crate::protocol::{FileRef, RpcError};
 
 /// Beneath the root, by their first part.
@@ -33,14 +33,14 @@ pub(crate) enum FinalLink {
 }
 
 impl FinalLink {
-    pub(super) fn of(at: &FileRef) -> Self {
+    pub(super) fn from_file_ref(at: &FileRef) -> Self {
         if at.follow { Self::Target } else { Self::Itself }
     }
 }
 
 /// A name in an open directory. There need be nothing.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct ParentAndName {
     pub(super) dir: OwnedFd,
     pub(super) name: Vec<u8>,
 }
@@ -56,7 +56,7 @@ impl Root {
     }
 
     /// What is at a path; open, but for neither reading nor writing.
-    pub(super) fn find(&self, asked: &Asked, find: FinalLink) -> Result<OwnedFd, RpcError> {
+    pub(super) fn find(&self, asked: &RequestedPath, find: FinalLink) -> Result<OwnedFd, RpcError> {
         let flags = if find == FinalLink::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
         let there = self.resolve(asked.path().as_bytes(), flags).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
@@ -64,7 +64,7 @@ impl Root {
     }
 
     /// What is at a spot, itself.
-    pub(super) fn find_in(&self, asked: &Asked, spot: &Spot) -> Result<OwnedFd, RpcError> {
+    pub(super) fn find_in(&self, asked: &RequestedPath, spot: &ParentAndName) -> Result<OwnedFd, RpcError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
@@ -74,7 +74,7 @@ impl Root {
     /// The directory and the name that a path comes to.
     ///
     /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
-    pub(super) fn spot(&self, asked: &Asked, find: FinalLink, parents: bool) -> Result<Spot, RpcError> {
+    pub(super) fn spot(&self, asked: &RequestedPath, find: FinalLink, parents: bool) -> Result<ParentAndName, RpcError> {
         let mut path = asked.path().as_bytes().to_vec();
         for step in 0..=MAX_LINKS {
             let (parent, name) = split(&path).ok_or_else(|| asked.wrong("is a directory"))?;
@@ -83,24 +83,24 @@ impl Root {
             match (find, read_link(dir.as_fd(), name).map_err(|it| asked.fault(it))?) {
                 (FinalLink::Target, Some(target)) if target.starts_with(b"/") => path = target,
                 (FinalLink::Target, Some(target)) => path = join(&inside, &target),
-                _ => return Ok(Spot { dir, name: name.to_vec() }),
+                _ => return Ok(ParentAndName { dir, name: name.to_vec() }),
             }
         }
         Err(asked.fault(Errno::LOOP))
     }
 
     /// The last part of a path as a name in a directory, when it may be touched there.
-    pub(super) fn beside(&self, asked: &Asked, dir: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
+    pub(super) fn beside(&self, asked: &RequestedPath, dir: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let name = asked.name().as_bytes();
         self.beneath(asked, dir, name).map(|_| name.to_vec())
     }
 
-    fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
+    fn dir(&self, asked: &RequestedPath, path: &[u8]) -> Result<OwnedFd, RpcError> {
         self.resolve(path, OFlags::DIRECTORY).map_err(|it| asked.fault(it))
     }
 
     /// That directory, made with those above it that are missing.
-    fn make_dirs(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
+    fn make_dirs(&self, asked: &RequestedPath, path: &[u8]) -> Result<OwnedFd, RpcError> {
         let (mut there, mut missing) = (path, Vec::new());
         let mut dir = loop {
             match (self.resolve(there, OFlags::DIRECTORY), last(there)) {
@@ -137,7 +137,7 @@ impl Root {
     /// Where an open file is, as a path from the root, when it may be touched at all.
     ///
     /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
-    pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
+    pub(super) fn inside(&self, asked: &RequestedPath, fd: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let fault = |it| asked.fault(it);
         let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
         let hidden = || asked.denied("is out of reach of file calls");
@@ -149,7 +149,7 @@ impl Root {
     }
 
     /// Where an open directory is, when that name in it may be touched.
-    fn beneath(&self, asked: &Asked, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, RpcError> {
+    fn beneath(&self, asked: &RequestedPath, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, RpcError> {
         let inside = self.inside(asked, dir)?;
         if is_hidden(&join(&inside, name)) {
             return Err(asked.denied("is out of reach of file calls"));

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::act;
 use super::entry::{entry, kind, permissions};
-use super::fault::Asked;
-use super::place::Spot;
+use super::fault::RequestedPath;
+use super::place::ParentAndName;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
@@ -21,7 +21,7 @@ use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 #[derive(Debug)]
 pub(crate) struct Writing {
     ids: Ids,
-    asked: Asked,
+    asked: RequestedPath,
     name: Vec<u8>,
     /// Nothing when it is committed.
     new: Option<AtomicFile<OwnedFd>>,
@@ -46,7 +46,7 @@ pub(crate) struct How {
 }
 
 impl Writing {
-    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, how: How) -> Result<Self, RpcError> {
+    pub(super) fn begin(ids: Ids, asked: RequestedPath, spot: ParentAndName, how: How) -> Result<Self, RpcError> {
         let How { mode, exact, replace, .. } = how;
         let there = there(&asked, &spot, replace)?;
         let old = there.map(|it| it.st_mode);
@@ -79,7 +79,7 @@ impl Writing {
     fn place(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<FileEntry> {
         let mut new = new.ok_or(Errno::NOENT)?;
         if let Some(owner) = self.owner {
-            give(new.file(), owner)?;
+            set_owner(new.file(), owner)?;
         }
         if let Some(mode) = self.mode {
             fchmod(new.file(), mode)?;
@@ -103,7 +103,7 @@ impl Drop for Writing {
 }
 
 /// The file that will be replaced; nothing when there is none, or a link.
-pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, RpcError> {
+pub(super) fn there(asked: &RequestedPath, spot: &ParentAndName, replace: bool) -> Result<Option<Stat>, RpcError> {
     let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(|it| asked.fault(it))?,
@@ -117,7 +117,7 @@ pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<
 }
 
 /// Gives a file away as far as the caller may.
-fn give(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
+fn set_owner(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
     let now = fstat(file)?;
     let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     if (now.st_uid, now.st_gid) == (uid, gid) || fchown(file, user, group).is_ok() {

@@ -31,13 +31,13 @@ pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> 
 
 /// A directory on the way down.
 #[derive(Debug)]
-struct Level {
+struct RemovalLevel {
     name: Vec<u8>,
     fd: OwnedFd,
     entries: Entries,
 }
 
-impl Level {
+impl RemovalLevel {
     fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
         let fd = enter(above, name)?;
         Ok(Self { name: name.to_vec(), entries: all(&fd)?, fd })
@@ -48,7 +48,7 @@ impl Level {
 #[derive(Debug)]
 pub(crate) struct TreeRemoval<'a> {
     above: BorrowedFd<'a>,
-    levels: Vec<Level>,
+    levels: Vec<RemovalLevel>,
     rounds: usize,
     /// Files and links that are gone, and directories.
     gone: (u64, u64),
@@ -56,7 +56,7 @@ pub(crate) struct TreeRemoval<'a> {
 
 impl<'a> TreeRemoval<'a> {
     pub(crate) fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
-        Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0, gone: (0, 0) })
+        Ok(Self { above, levels: vec![RemovalLevel::open(above, name)?], rounds: 0, gone: (0, 0) })
     }
 
     fn go(mut self) -> Result<()> {
@@ -77,16 +77,16 @@ impl<'a> TreeRemoval<'a> {
                 let below = self.step(&entry?.name)?;
                 self.levels.extend(below);
             }
-            None => self.leave()?,
+            None => self.remove_last()?,
         }
         Ok(true)
     }
 
     /// Removes an entry of the last level, or gives the level that it is.
-    fn step(&mut self, name: &[u8]) -> Result<Option<Level>> {
+    fn step(&mut self, name: &[u8]) -> Result<Option<RemovalLevel>> {
         let fd = self.levels[self.levels.len() - 1].fd.as_fd();
         let done = match unlinkat(fd, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => Level::open(fd, name).map(Some),
+            Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => RemovalLevel::open(fd, name).map(Some),
             Err(Errno::ISDIR) => renameat(fd, name, &self.levels[0].fd, temporary_name()?).map(|()| None),
             Ok(()) => {
                 self.gone.0 += 1;
@@ -99,7 +99,7 @@ impl<'a> TreeRemoval<'a> {
 
     /// Removes the last level, or goes through it once more when something is left in it: what was moved there, what
     /// came meanwhile, and what a file system leaves out of a listing while entries go.
-    fn leave(&mut self) -> Result<()> {
+    fn remove_last(&mut self) -> Result<()> {
         let Some(mut last) = self.levels.pop() else { return Ok(()) };
         let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
         match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {

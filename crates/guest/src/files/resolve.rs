@@ -31,7 +31,7 @@ pub(crate) struct Root {
 
 /// What is at a path, open for looking only.
 #[derive(Debug)]
-pub(crate) struct There {
+pub(crate) struct OpenEntry {
     pub(crate) fd: OwnedFd,
     pub(crate) stat: Stat,
 }
@@ -42,7 +42,7 @@ pub(crate) struct ResolvedPath {
     pub(crate) dir: Arc<OwnedFd>,
     /// `.` for the workspace itself.
     pub(crate) name: Vec<u8>,
-    pub(crate) there: Option<There>,
+    pub(crate) there: Option<OpenEntry>,
     /// From the workspace, without links.
     pub(crate) path: Vec<u8>,
     /// The path that was asked for ends in a link.
@@ -70,7 +70,7 @@ impl Root {
     }
 
     /// What a path leads to, and where that is without links.
-    pub(crate) fn look(&self, path: &str) -> OperationResult<(There, Vec<u8>)> {
+    pub(crate) fn open_path(&self, path: &str) -> OperationResult<(OpenEntry, Vec<u8>)> {
         check(path)?;
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
             return Err(WorkspaceErrorCode::NotFound.into());
@@ -79,7 +79,7 @@ impl Root {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let said = if path.is_empty() { "." } else { path };
         if let Ok(fd) = openat2(&self.dir, said, LOOK, Mode::empty(), how) {
-            let there = There::of(fd)?;
+            let there = OpenEntry::new(fd)?;
             if !there.is(FileType::Symlink) {
                 self.allow(there.fd.as_fd(), path.as_bytes())?;
                 return Ok((there, path.as_bytes().to_vec()));
@@ -114,8 +114,8 @@ impl Root {
     }
 }
 
-impl There {
-    fn of(fd: OwnedFd) -> OperationResult<Self> {
+impl OpenEntry {
+    fn new(fd: OwnedFd) -> OperationResult<Self> {
         Ok(Self { stat: fstat(&fd)?, fd })
     }
 
@@ -218,7 +218,7 @@ impl<'a> Steps<'a> {
         self.above.last().map_or(&self.root.dir, |it| &it.0)
     }
 
-    fn enter(&mut self, dir: There, name: Vec<u8>) -> OperationResult<()> {
+    fn enter(&mut self, dir: OpenEntry, name: Vec<u8>) -> OperationResult<()> {
         if self.above.len() >= MAX_DEPTH {
             return Err(FsError::saying(WorkspaceErrorCode::Io, "the path is too deep"));
         }
@@ -226,7 +226,7 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, link: &There) -> OperationResult<()> {
+    fn follow(&mut self, link: &OpenEntry) -> OperationResult<()> {
         self.links += 1;
         // What the kernel shows as a link leads elsewhere than it says.
         if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
@@ -251,7 +251,7 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn ends(self, name: Vec<u8>, there: Option<There>) -> ResolvedPath {
+    fn ends(self, name: Vec<u8>, there: Option<OpenEntry>) -> ResolvedPath {
         let names = self.above.iter().map(|it| it.1.as_slice());
         let own = (name != b".").then_some(name.as_slice());
         let path = names.chain(own).collect::<Vec<_>>().join(&b'/');
@@ -261,9 +261,9 @@ impl<'a> Steps<'a> {
 }
 
 /// What has that name, itself.
-pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<There>> {
+pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<OpenEntry>> {
     match openat(dir, name, LOOK, Mode::empty()) {
-        Ok(fd) => There::of(fd).map(Some),
+        Ok(fd) => OpenEntry::new(fd).map(Some),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
@@ -287,7 +287,7 @@ pub(crate) fn content(file: &File, most: u64) -> OperationResult<Option<Vec<u8>>
 }
 
 /// Where a link leads, as it says.
-pub(crate) fn target(there: &There) -> Option<String> {
+pub(crate) fn target(there: &OpenEntry) -> Option<String> {
     let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
 }

@@ -11,7 +11,7 @@ use rustix::io::{Errno, Result};
 use super::entry::kind;
 use super::place::{is_hidden, open_in, reopen};
 use super::secret_matcher::SecretMatcher;
-use super::walk::{Walk, WalkEntry, WalkLimits, is_foreign, is_gone};
+use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
@@ -26,7 +26,7 @@ const MAX_TIME: Duration = Duration::from_secs(600);
 
 /// What entries are told, and what is searched for in them.
 #[derive(Debug)]
-struct Wanted {
+struct ScanFilter {
     since_ns: Option<i128>,
     prune: Vec<Vec<u8>>,
     depth: usize,
@@ -39,8 +39,8 @@ struct Wanted {
 /// A scan under way.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    wanted: Wanted,
-    walk: Walk,
+    wanted: ScanFilter,
+    walk: TreeWalk,
     /// Where it began, as the caller names that.
     path: Vec<u8>,
     /// The same from the root; it differs where the caller's path leads through links.
@@ -65,7 +65,7 @@ impl Scan {
         sought: Option<SecretMatcher>,
     ) -> Result<Self> {
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
-        let wanted = Wanted {
+        let wanted = ScanFilter {
             since_ns: walk.since_ms.map(|it| i128::from(it) * 1_000_000),
             prune: bytes(&walk.prune),
             depth: walk.depth.map_or(usize::MAX, |it| it as usize),
@@ -76,7 +76,7 @@ impl Scan {
         };
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
-        let walk = Walk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
+        let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
         let told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
         Ok(Self { wanted, walk, path, inside, told })
     }
@@ -128,7 +128,7 @@ impl Scan {
         // A single file may be a mount, too.
         let there = open_in(met.dir.as_fd(), &met.name, OFlags::PATH)?;
         let holds = wanted.sought.as_ref().map_or(Ok(true), |it| self.holds(&there, it))?;
-        Ok(holds.then(|| self.told(&met.path, &stat)))
+        Ok(holds.then(|| self.scan_entry(&met.path, &stat)))
     }
 
     /// Whether a file holds a value. It is opened for reading only when it is still a file: a pipe that came in its place
@@ -144,7 +144,7 @@ impl Scan {
         Ok(sought.is_in(&content))
     }
 
-    fn told(&self, path: &[u8], stat: &Stat) -> ScanEntry {
+    fn scan_entry(&self, path: &[u8], stat: &Stat) -> ScanEntry {
         let text = String::from_utf8(below(&self.path, path));
         let odd = text.is_err();
         let path = text.unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
@@ -159,7 +159,7 @@ fn below(dir: &[u8], path: &[u8]) -> Vec<u8> {
     [dir, b"/", path].concat()
 }
 
-impl Wanted {
+impl ScanFilter {
     fn enters(&self, name: &[u8], path: &[u8]) -> bool {
         let depth = path.split(|it| *it == b'/').count();
         depth < self.depth && !self.prune.iter().any(|it| it == name)

@@ -12,8 +12,8 @@ use std::vec::IntoIter;
 use rustix::fs::{FileType, Mode, openat};
 use rustix::io::{Errno, Result};
 
-use super::dir::{Entries, Entry, READ, all, join, kind};
-use super::gitignore::Ignored;
+use super::dir::{Entries, DirEntry, READ, all, join, kind};
+use super::gitignore::IgnoreRules;
 use super::place::enter;
 use crate::os::atomic::{is_temporary, remove_leftover};
 use crate::os::blocking::Stop;
@@ -77,12 +77,12 @@ impl WalkLimits {
 
 /// A walk under way.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    pub(super) levels: Vec<Level>,
+pub(crate) struct TreeWalk {
+    pub(super) levels: Vec<WalkLevel>,
     /// From where the walk began to the directory that the last level is.
     path: Vec<u8>,
     /// What git would leave out, if that is asked for.
-    ignored: Option<Ignored>,
+    ignored: Option<IgnoreRules>,
     limits: WalkLimits,
     stop: Stop,
     complete: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Walk {
 
 /// A directory on the way down.
 #[derive(Debug)]
-pub(super) struct Level {
+pub(super) struct WalkLevel {
     dir: Arc<OwnedFd>,
     entries: LevelEntries,
     /// Bytes of the path before its own name was added.
@@ -101,7 +101,7 @@ pub(super) struct Level {
 
 #[derive(Debug)]
 enum LevelEntries {
-    Sorted(IntoIter<Entry>),
+    Sorted(IntoIter<DirEntry>),
     Any(Entries),
 }
 
@@ -116,14 +116,14 @@ pub(crate) struct WalkEntry {
 }
 
 /// Which directories are gone into, by name and by path from where the walk began.
-pub(crate) type Enters<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
+pub(crate) type DirectoryFilter<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 
-impl Walk {
+impl TreeWalk {
     /// Opens a directory to go through it.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<Ignored>, stop: &Stop) -> Result<Self> {
+    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<IgnoreRules>, stop: &Stop) -> Result<Self> {
         let (levels, path, stop) = (Vec::new(), Vec::new(), stop.clone());
         let mut walk = Self { levels, path, ignored, limits, stop, complete: true, frontier: None };
         walk.open(openat(dir, ".", READ, Mode::empty())?, 0)?;
@@ -131,7 +131,7 @@ impl Walk {
     }
 
     /// The next entry.
-    pub(crate) fn next(&mut self, enters: Enters<'_>) -> Option<WalkEntry> {
+    pub(crate) fn next(&mut self, enters: DirectoryFilter<'_>) -> Option<WalkEntry> {
         loop {
             let entry = self.next_entry()?;
             let dir = self.levels.last()?.dir.clone();
@@ -178,7 +178,7 @@ impl Walk {
     }
 
     /// Of the last directory that has one left.
-    fn next_entry(&mut self) -> Option<Entry> {
+    fn next_entry(&mut self) -> Option<DirEntry> {
         loop {
             let level = self.levels.last_mut()?;
             let next = match &mut level.entries {
@@ -190,9 +190,9 @@ impl Walk {
                 Some(Ok(_)) => {}
                 Some(Err(_)) => {
                     self.breaks(None);
-                    self.leave();
+                    self.leave_directory();
                 }
-                None => self.leave(),
+                None => self.leave_directory(),
             }
         }
     }
@@ -228,11 +228,11 @@ impl Walk {
         if let Some(ignored) = &mut self.ignored {
             ignored.enter(&dir, &self.path);
         }
-        self.levels.push(Level { dir: Arc::new(dir), entries, before });
+        self.levels.push(WalkLevel { dir: Arc::new(dir), entries, before });
         Ok(())
     }
 
-    fn sorted(&mut self, dir: &OwnedFd) -> Result<Vec<Entry>> {
+    fn sorted(&mut self, dir: &OwnedFd) -> Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for entry in all(dir)? {
             match entry {
@@ -253,16 +253,16 @@ impl Walk {
         Ok(entries)
     }
 
-    fn shows(&self, entry: &Entry) -> bool {
+    fn shows(&self, entry: &DirEntry) -> bool {
         self.limits.temporaries == Temporaries::Shown || !is_temporary(&entry.name)
     }
 
-    fn leave(&mut self) {
+    fn leave_directory(&mut self) {
         if let Some(level) = self.levels.pop() {
             self.path.truncate(level.before);
         }
         if let Some(ignored) = &mut self.ignored {
-            ignored.leave();
+            ignored.leave_directory();
         }
     }
 }

@@ -20,12 +20,12 @@ pub(crate) struct Present(Arc<AtomicUsize>);
 
 /// Somebody who is.
 #[derive(Debug)]
-pub(crate) struct Here(Present);
+pub(crate) struct ConnectionGuard(Present);
 
 impl Present {
-    pub(crate) fn one_more(&self) -> Here {
+    pub(crate) fn one_more(&self) -> ConnectionGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Here(self.clone())
+        ConnectionGuard(self.clone())
     }
 
     fn is_nobody(&self) -> bool {
@@ -33,7 +33,7 @@ impl Present {
     }
 }
 
-impl Drop for Here {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

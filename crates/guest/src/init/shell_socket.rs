@@ -24,7 +24,7 @@ const MOST: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says to each that connects which environment a command of its user would have.
-pub(crate) async fn attend(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
+pub(crate) async fn serve(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -33,21 +33,21 @@ pub(crate) async fn attend(listener: UnixListener, container: Arc<Container>, su
             continue;
         };
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let Some(said) = said(&stream, &container, &supervisor) else { continue };
+        let Some(said) = encoded_environment(&stream, &container, &supervisor) else { continue };
         tokio::spawn(async move {
             let _place = place;
-            let _ = timeout(PATIENCE, say(stream, &said)).await;
+            let _ = timeout(PATIENCE, send(stream, &said)).await;
         });
     }
 }
 
-async fn say(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
+async fn send(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
     stream.write_all(said).await?;
     stream.shutdown().await
 }
 
 /// Bytes that follow, as four bytes, then `NAME=value`, each ended by a NUL.
-fn said(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
+fn encoded_environment(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
     let peer = stream.peer_cred().ok()?;
     let session = supervisor.session.seen_by(peer.uid());
     let who = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };

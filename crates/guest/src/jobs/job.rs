@@ -41,7 +41,7 @@ pub(crate) struct Job {
     began_ms: u64,
     /// Bytes of a stream that who waits for it passes on.
     cut: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<JobState>,
     /// The newest of those who waited for it. Only what that one does counts: an earlier connection may end late.
     follower: AtomicU64,
     /// Its pipes are read.
@@ -53,12 +53,12 @@ pub(crate) struct Job {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct JobState {
     log: Log,
     life: Lifetime,
     /// The limit at which it was left to run.
     kept_at: Option<ExecState>,
-    ended: Option<Ended>,
+    ended: Option<JobEnd>,
     printed: Instant,
     /// Bytes that who follows everything was sent.
     sent: Option<u64>,
@@ -67,7 +67,7 @@ struct Inner {
 }
 
 #[derive(Clone, Debug)]
-struct Ended {
+struct JobEnd {
     state: ExecState,
     exit: Option<Exit>,
     left: u32,
@@ -88,7 +88,7 @@ impl Job {
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let inner = Inner { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
+        let inner = JobState { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
         let job = Arc::new(Self {
             id: ask.job.clone(),
             pid: process.pid,
@@ -109,10 +109,10 @@ impl Job {
             taken: Notify::new(),
         });
         let attendant = Monitor::new(job.clone(), (process, lent), machine, &ask.limits);
-        (job, attendant.attend(inbox))
+        (job, attendant.run(inbox))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, JobState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,8 +130,8 @@ impl Job {
         look(&self.inner().log)
     }
 
-    pub(crate) fn shed(&self) {
-        self.inner().log.shed();
+    pub(crate) fn discard_output(&self) {
+        self.inner().log.discard();
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -151,12 +151,12 @@ impl Job {
         self.inner().life != Lifetime::Foreground
     }
 
-    pub(crate) fn told(&self) -> bool {
+    pub(crate) fn is_delivered(&self) -> bool {
         self.inner().told
     }
 
     /// Something of it may still run, or print.
-    pub(crate) fn lingers(&self) -> bool {
+    pub(crate) fn has_leftovers(&self) -> bool {
         let left = self.inner().ended.as_ref().is_none_or(|it| it.left > 0);
         left || self.attended.load(Ordering::Relaxed)
     }
@@ -200,7 +200,7 @@ impl Job {
     }
 
     /// Nobody is waited for any more.
-    fn run_free(&self) {
+    fn release_backpressure(&self) {
         self.inner().sent = None;
         self.taken.notify_one();
     }
@@ -211,7 +211,7 @@ impl Job {
         (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
     }
 
-    fn end_of(&self, inner: &Inner) -> protocol::ExecStatus {
+    fn end_of(&self, inner: &JobState) -> protocol::ExecStatus {
         let log = &inner.log;
         let ended = inner.ended.as_ref();
         let (code, signal) = match ended.and_then(|it| it.exit) {
@@ -273,7 +273,7 @@ impl Job {
         inner.sent.is_none_or(|sent| inner.log.total(StreamSelector::All).saturating_sub(sent) < WINDOW)
     }
 
-    fn finish(&self, ended: Ended) {
+    fn finish(&self, ended: JobEnd) {
         let mut inner = self.inner();
         inner.log.finish();
         inner.ended = Some(ended);

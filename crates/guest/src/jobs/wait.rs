@@ -73,7 +73,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
         changes.mark_unchanged();
         let ended = job.ended();
         if let Some(before) = watch.take() {
-            let (after, found) = look(job, before).await?;
+            let (after, found) = search_output(job, before).await?;
             watch = Some(after);
             if found.is_some() {
                 return Ok(found);
@@ -86,7 +86,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
 }
 
 /// Looks at all that came, a slice at a time, while the job goes on.
-async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
+async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = look_once(job, watch).await?;
         if found.is_some() || all {
@@ -103,7 +103,7 @@ async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMat
         job.log(|log| (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::GO)));
     let Some(slice) = slice else { return Ok((watch, None, true)) };
     let looking = move || {
-        let found = watch.look(&slice, std::time::Instant::now() + TURN);
+        let found = watch.search(&slice, std::time::Instant::now() + TURN);
         (watch, found, false)
     };
     apart(looking).await

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::net::tunnel::Outlets;
+use crate::net::tunnel::TunnelPorts;
 use crate::protocol::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
 
 /// Connections of each port at once; more wait to be accepted.
@@ -24,14 +24,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The relays of a container.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyPorts {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PortState>>,
     /// Channels of the host that wait for a connection.
-    pub(crate) outlets: Arc<Outlets>,
+    pub(crate) outlets: Arc<TunnelPorts>,
 }
 
 /// No `Debug` shows the token.
 #[derive(Default)]
-struct State {
+struct PortState {
     token: Option<Arc<[u8]>>,
     leads: Leads,
     listening: bool,
@@ -49,14 +49,14 @@ pub(crate) enum Leads {
     At([SocketAddr; 2]),
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for PortState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("listening", &self.listening).finish_non_exhaustive()
     }
 }
 
 impl ProxyPorts {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PortState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,7 @@ impl ProxyPorts {
 async fn accept(
     listener: TcpListener,
     (port, sock): (u16, &'static Path),
-    (state, outlets): (Arc<Mutex<State>>, Arc<Outlets>),
+    (state, outlets): (Arc<Mutex<PortState>>, Arc<TunnelPorts>),
 ) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {

@@ -19,9 +19,9 @@ use crate::os::openat2;
 use crate::os::reap::{Children, Reaper};
 use crate::os::seccomp::Filter;
 use crate::os::start::program::Program;
-use crate::os::start::{Spawn, Status, env, not_forked, stdio};
-use crate::os::suid_guard::{Attended, Rule};
-use crate::os::tree::{Marks, Tree};
+use crate::os::start::{Spawn, StatusChannel, env, not_forked, stdio};
+use crate::os::suid_guard::{ListenerTask, SuidPolicy};
+use crate::os::tree::{Marks, ProcessTree};
 use crate::os::user::{Account, Users};
 use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 
@@ -38,7 +38,7 @@ pub struct Container {
     /// `NAME=value` of the guest itself.
     environment: Vec<Vec<u8>>,
     users: Users,
-    rule: Rule,
+    rule: SuidPolicy,
     filter: Arc<Filter>,
     children: Arc<Children>,
     marks: Marks,
@@ -54,7 +54,7 @@ pub struct Container {
 struct Leader {
     pid: u32,
     /// Who answers what its filter asks.
-    _attended: Option<Attended>,
+    _attended: Option<ListenerTask>,
 }
 
 impl Container {
@@ -68,7 +68,7 @@ impl Container {
         let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
         let reaper = Reaper::new(Arc::clone(&children), init)?;
         // Another process is in no container that anything could be bound into.
-        let rule = if init { Rule::find() } else { Rule::Needless };
+        let rule = if init { SuidPolicy::find() } else { SuidPolicy::Needless };
         let users = Users::new(opened);
         let container = Self {
             root,
@@ -138,7 +138,7 @@ impl Container {
         let cwd = path(&plan.cwd).map_err(SpawnError::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| SpawnError::Fault(no_mark()))?;
         let cannot = |error: io::Error| SpawnError::Fault(not_forked(&error));
-        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
+        let (ours, theirs) = stdio::create(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
         let launch = Spawn {
             stdio: theirs.each_ref().map(OwnedFd::as_fd),
             terminal: plan.terminal.is_some(),
@@ -155,14 +155,14 @@ impl Container {
         let listener = executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
         let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
-            leader._attended = self.rule.attend(listener);
+            leader._attended = self.rule.start_listener(listener);
         }
         let stdio::ParentStdio { stdin, stdout, stderr, resize } = ours;
         Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
     }
 
     /// Why a program did not begin where nothing is left.
-    fn blame(&self, why: SpawnError) -> SpawnError {
+    fn diagnose(&self, why: SpawnError) -> SpawnError {
         let is_missing = match &why {
             SpawnError::NoProgram => true,
             SpawnError::NoPermission(_) => false,
@@ -177,9 +177,9 @@ impl Container {
         why
     }
 
-    fn tree(&self, mark: TreeId) -> Option<Tree<'_>> {
+    fn tree(&self, mark: TreeId) -> Option<ProcessTree<'_>> {
         let leader = self.leaders().get(&mark).map(|it| it.pid);
-        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
+        Some(ProcessTree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
     /// What a child says of itself. One that does not get to it is killed.
@@ -213,7 +213,7 @@ fn has_shell(users: &Users) -> bool {
 #[async_trait]
 impl ProcessBackend for Container {
     async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError> {
-        self.launch(plan).await.map_err(|why| self.blame(why))
+        self.launch(plan).await.map_err(|why| self.diagnose(why))
     }
 
     async fn end(&self, mark: TreeId, grace: Duration) -> bool {
@@ -239,7 +239,7 @@ impl ProcessBackend for Container {
 
     async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let ids = self.ids(&UserSpec::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
-        let Account { name, home, shell } = self.users.settle(&ask)?;
+        let Account { name, home, shell } = self.users.ensure_user(&ask)?;
         let cwd = path(&ask.workdir)?;
         let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
@@ -252,8 +252,8 @@ impl ProcessBackend for Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (pid, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
-        let seen = self.in_time(pid, Status::seen(status)).await?.map_err(|error| not_forked(&error))?;
+        let (pid, status, _) = self.children.start(|| launch.check_access()).map_err(|error| not_forked(&error))?;
+        let seen = self.in_time(pid, StatusChannel::seen(status)).await?.map_err(|error| not_forked(&error))?;
         let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
         Ok(UserInfo { name, home, shell, uid, gid, readable, writable })
     }

@@ -76,7 +76,7 @@ impl Children {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             family.orphans.remove(&pid);
             if let Some(sender) = family.started.remove(&pid) {
-                tell(sender, status);
+                report_exit(sender, status);
             }
         }
     }
@@ -91,14 +91,14 @@ impl Children {
                 && let Some(sender) = family.started.remove(&id)
                 && let Ok(Some((_, status))) = answer
             {
-                tell(sender, status);
+                report_exit(sender, status);
             }
         }
     }
 }
 
 /// A receiver that is gone does not want to know.
-fn tell(sender: oneshot::Sender<Exit>, status: WaitStatus) {
+fn report_exit(sender: oneshot::Sender<Exit>, status: WaitStatus) {
     let code = status.exit_status().map(|it| Exit::Code(u8::try_from(it).unwrap_or(u8::MAX)));
     if let Some(exit) = code.or(status.terminating_signal().map(Exit::Signal)) {
         let _ = sender.send(exit);

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use libc::{ENOSYS, SECCOMP_FILTER_FLAG_NEW_LISTENER, c_ulong, sock_filter, sock_fprog};
 use rustix::io::Errno;
 
-use self::rules::{OF_OTHERS, RULES, Rule, SET_ID, Then, When};
+use self::rules::{OF_OTHERS, RULES, CallRule, SET_ID, RuleAction, CallCondition};
 use crate::os::raw_syscall;
 
 #[cfg(target_arch = "x86_64")]
@@ -79,7 +79,7 @@ impl Filter {
     }
 }
 
-fn program<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
+fn program<'a>(rules: impl Iterator<Item = &'a CallRule>) -> Vec<sock_filter> {
     let mut program = vec![
         step(LOAD, ARCHITECTURE_AT),
         jump(IF_EQUAL, ARCHITECTURE, 1, 0),
@@ -93,30 +93,30 @@ fn program<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
     program
 }
 
-impl Rule {
+impl CallRule {
     /// Appends its block, which is jumped over for all other calls and returns for its own.
     fn write(&self, program: &mut Vec<sock_filter>) {
         let mut block = Vec::new();
         match self.when {
-            When::Always => {}
-            When::AnyBit { argument, bits } => {
+            CallCondition::Always => {}
+            CallCondition::AnyBit { argument, bits } => {
                 block.extend([lower(argument), jump(IF_ANY_BIT, bits as u32, 1, 0), step(RETURN, ALLOW)]);
             }
-            When::BothAnyBit([(one, bits), (other, others)]) => block.extend([
+            CallCondition::BothAnyBit([(one, bits), (other, others)]) => block.extend([
                 lower(one),
                 jump(IF_ANY_BIT, bits as u32, 0, 2),
                 lower(other),
                 jump(IF_ANY_BIT, others as u32, 1, 0),
                 step(RETURN, ALLOW),
             ]),
-            When::OneOf { argument, values } => {
+            CallCondition::OneOf { argument, values } => {
                 block.push(lower(argument));
                 for (at, value) in values.iter().enumerate() {
                     block.push(jump(IF_EQUAL, *value as u32, (values.len() - at) as u8, 0));
                 }
                 block.push(step(RETURN, ALLOW));
             }
-            When::Sets { argument, value, pointer } => block.extend([
+            CallCondition::Sets { argument, value, pointer } => block.extend([
                 lower(argument),
                 jump(IF_EQUAL, value, 0, 4),
                 lower(pointer),
@@ -125,7 +125,7 @@ impl Rule {
                 jump(IF_ANY_BIT, u32::MAX, 1, 0),
                 step(RETURN, ALLOW),
             ]),
-            When::SetsOrOther { argument, value, pointer, other } => block.extend([
+            CallCondition::SetsOrOther { argument, value, pointer, other } => block.extend([
                 lower(pointer),
                 jump(IF_ANY_BIT, u32::MAX, 2, 0),
                 upper(pointer),
@@ -138,8 +138,8 @@ impl Rule {
             ]),
         }
         block.push(match self.then {
-            Then::Refuse(errno) => refuse(errno),
-            Then::Ask => step(RETURN, ASK),
+            RuleAction::Refuse(errno) => refuse(errno),
+            RuleAction::Ask => step(RETURN, ASK),
         });
         program.push(jump(IF_EQUAL, self.call as u32, 0, block.len() as u8));
         program.append(&mut block);

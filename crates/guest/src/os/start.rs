@@ -24,11 +24,11 @@ use rustix::thread::{Gid, Uid, set_no_new_privs};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use self::child::{ChildArgs, Execution, FIRST_FREE, SCRIPT, Step, Then};
+use self::child::{ChildArgs, Execution, FIRST_FREE, SCRIPT, SpawnStage, ChildAction};
 use self::program::Program;
 use self::spawn::ChildMemory;
 pub(crate) use self::spawn::may_share;
-use self::word::{Said, Word};
+use self::word::{ChildStatus, StatusMessage};
 use crate::os::machine::{Ids, SpawnError};
 use crate::os::seccomp::Filter;
 use crate::protocol::RpcError;
@@ -54,14 +54,14 @@ pub(crate) struct Spawn<'a> {
 
 /// A child that was made, and has not said yet whether it got further.
 #[derive(Debug)]
-pub(crate) struct Status {
+pub(crate) struct StatusChannel {
     said: OwnedFd,
     loan: ChildMemory,
 }
 
 /// What a user may do in a directory, as a process of that user saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct DirectoryAccess {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) readable: bool,
@@ -73,19 +73,19 @@ impl Spawn<'_> {
     ///
     /// # Errors
     /// Those of the kernel; then there is no child.
-    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, Status)> {
-        self.start(Then::Execute(Execution::of(program)))
+    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, StatusChannel)> {
+        self.start(ChildAction::Execute(Execution::new(program)))
     }
 
     /// Makes a child that looks at its directory and is gone.
     ///
     /// # Errors
     /// As for [`execute`](Self::execute).
-    pub(crate) fn look(&self) -> io::Result<(u32, Status)> {
-        self.start(Then::Look)
+    pub(crate) fn check_access(&self) -> io::Result<(u32, StatusChannel)> {
+        self.start(ChildAction::Look)
     }
 
-    fn start(&self, then: Then) -> io::Result<(u32, Status)> {
+    fn start(&self, then: ChildAction) -> io::Result<(u32, StatusChannel)> {
         let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
         let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
         let script = then.script().map(|it| above(it.as_fd())).transpose()?;
@@ -107,7 +107,7 @@ impl Spawn<'_> {
             then,
         };
         let (pid, loan) = spawn::spawn(orders)?;
-        Ok((pid, Status { said, loan }))
+        Ok((pid, StatusChannel { said, loan }))
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
     if let Err(errno) = set_no_new_privs(true).and_then(|()| filter.install()) {
         return errno.into();
     }
-    child::execute(&mut Execution::of(program)).1.into()
+    child::execute(&mut Execution::new(program)).1.into()
 }
 
 /// Whether others may look into this process's memory, as it was before the first child could change that.
@@ -136,7 +136,7 @@ fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
 }
 
 impl Execution {
-    fn of(program: Program) -> Self {
+    fn new(program: Program) -> Self {
         let candidates = pointers(&program.candidates);
         let words = ended(pointers(&program.words));
         let environment = ended(pointers(&program.environment));
@@ -156,15 +156,15 @@ fn ended(mut list: Vec<*const c_char>) -> Vec<*const c_char> {
     list
 }
 
-impl Status {
+impl StatusChannel {
     /// Waits until the child is the program, or has said why not. A filter that asks has its listener here.
     ///
     /// # Errors
     /// Why not.
     pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, SpawnError> {
         match self.read().await {
-            Ok((Heard { last: Some([step, errno, ..]), .. }, Then::Execute(it))) => {
-                let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
+            Ok((ChildReport { last: Some([step, errno, ..]), .. }, ChildAction::Execute(it))) => {
+                let step = SpawnStage::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(SpawnStage::Session);
                 Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
             }
             // Also when it was killed before it got there: then its end says so.
@@ -177,11 +177,11 @@ impl Status {
     ///
     /// # Errors
     /// What failed before it could look.
-    pub(crate) async fn seen(self) -> io::Result<Seen> {
+    pub(crate) async fn seen(self) -> io::Result<DirectoryAccess> {
         match self.read().await?.0.last {
             Some([child::SEEN, allowed, uid, gid]) => {
                 let allows = |bits: i32| allowed.cast_signed() & bits == bits;
-                Ok(Seen {
+                Ok(DirectoryAccess {
                     uid,
                     gid,
                     readable: allows(libc::R_OK | libc::X_OK),
@@ -194,14 +194,14 @@ impl Status {
     }
 
     /// All that the child said, and what it was to do.
-    async fn read(self) -> io::Result<(Heard, Then)> {
+    async fn read(self) -> io::Result<(ChildReport, ChildAction)> {
         // SAFETY: it owns the descriptor, which is the same until it is dropped.
         let socket = unsafe { AsyncFd::register_with_interest(self.said, Interest::READABLE) }?;
-        let mut heard = Heard::default();
+        let mut heard = ChildReport::default();
         loop {
-            match socket.async_io(Interest::READABLE, |it| word::hear(it.as_fd())).await? {
-                Some(Word::Disconnect(listener)) => heard.listener = listener,
-                Some(Word::Last(said)) => heard.last = Some(said),
+            match socket.async_io(Interest::READABLE, |it| word::receive(it.as_fd())).await? {
+                Some(StatusMessage::Disconnect(listener)) => heard.listener = listener,
+                Some(StatusMessage::Last(said)) => heard.last = Some(said),
                 None => break,
             }
         }
@@ -214,9 +214,9 @@ impl Status {
 
 /// What a child said.
 #[derive(Debug, Default)]
-struct Heard {
+struct ChildReport {
     listener: Option<OwnedFd>,
-    last: Option<Said>,
+    last: Option<ChildStatus>,
 }
 
 /// The fault of a process that there is none of.

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use self::change::{Done, Own};
-use self::listener::Pending;
+use self::change::{ChangeOutcome, OwnMount};
+use self::listener::ListenerEvent;
 use crate::os::seccomp::Filter;
 use crate::protocol::{ErrorCode, RpcError};
 
@@ -34,7 +34,7 @@ const REFUSED: Errno = Errno::PERM;
 
 /// Whether commands are kept from leaving set-id files, and how.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum SuidPolicy {
     /// Uid 0 inside is somebody else outside.
     Needless,
     /// Nobody inside is root, PID 1 neither.
@@ -48,22 +48,22 @@ pub(crate) enum Rule {
 /// What answers the calls.
 #[derive(Debug)]
 pub(crate) struct SuidBroker {
-    own: Own,
+    own: OwnMount,
     flags: u64,
     places: Arc<Semaphore>,
 }
 
 /// Calls of one command's processes are answered while this is there. Without it they fail.
 #[derive(Debug)]
-pub(crate) struct Attended(AbortHandle);
+pub(crate) struct ListenerTask(AbortHandle);
 
-impl Drop for Attended {
+impl Drop for ListenerTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Rule {
+impl SuidPolicy {
     /// The one for the container that this process is PID 1 of.
     pub(crate) fn find() -> Self {
         if !rustix::process::geteuid().is_root() {
@@ -74,7 +74,7 @@ impl Rule {
             return Self::Needless;
         }
         // Kernels with flags for a listener can give callers files, too.
-        let keeper = listener::flags().and_then(|flags| Ok((flags, Own::find(flags != 0)?)));
+        let keeper = listener::flags().and_then(|flags| Ok((flags, OwnMount::find(flags != 0)?)));
         keeper.map_or(Self::Impossible, |(flags, own)| {
             Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
         })
@@ -105,11 +105,11 @@ impl Rule {
     }
 
     /// Answers the calls of a command, if it has somebody to ask.
-    pub(crate) fn attend(&self, listener: Option<OwnedFd>) -> Option<Attended> {
+    pub(crate) fn start_listener(&self, listener: Option<OwnedFd>) -> Option<ListenerTask> {
         match (self, listener) {
             (Self::Kept(keeper), Some(listener)) => {
-                let task = tokio::spawn(attend(Arc::clone(keeper), Arc::new(listener)));
-                Some(Attended(task.abort_handle()))
+                let task = tokio::spawn(serve(Arc::clone(keeper), Arc::new(listener)));
+                Some(ListenerTask(task.abort_handle()))
             }
             _ => None,
         }
@@ -117,13 +117,13 @@ impl Rule {
 }
 
 /// One call after the other, until no process is left that could make one.
-async fn attend(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
+async fn serve(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
     let Ok(calls) = listener::watched(Arc::clone(&listener)) else { return };
     while let Ok(mut ready) = calls.readable().await {
         match listener::pending(&*listener) {
-            Pending::Over => return,
-            Pending::Nothing => ready.clear_ready(),
-            Pending::Call => {
+            ListenerEvent::Over => return,
+            ListenerEvent::Nothing => ready.clear_ready(),
+            ListenerEvent::Call => {
                 let Ok(place) = Arc::clone(&keeper.places).acquire_owned().await else { return };
                 let (keeper, listener) = (Arc::clone(&keeper), Arc::clone(&listener));
                 let answered = tokio::task::spawn_blocking(move || {
@@ -142,8 +142,8 @@ impl SuidBroker {
     fn answer(&self, listener: &OwnedFd) {
         let Ok(call) = listener::receive(listener) else { return };
         let done = caller::with(&call, listener, |wanted| self.own.change(wanted)).and_then(|done| match done {
-            Done::Changed => listener::reply(listener, call.id, None),
-            Done::Made { file, closes } => listener::give(listener, call.id, &file, closes),
+            ChangeOutcome::Changed => listener::reply(listener, call.id, None),
+            ChangeOutcome::Made { file, closes } => listener::add_descriptor(listener, call.id, &file, closes),
         });
         if let Err(errno) = done {
             let _ = listener::reply(listener, call.id, Some(errno));
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_runs_nothing_of_root() {
-        assert_eq!(Rule::Impossible.allows(0).unwrap_err().code, ErrorCode::CannotStart);
-        assert!(Rule::Impossible.allows(1000).is_ok() && Rule::Needless.allows(0).is_ok());
+        assert_eq!(SuidPolicy::Impossible.allows(0).unwrap_err().code, ErrorCode::CannotStart);
+        assert!(SuidPolicy::Impossible.allows(1000).is_ok() && SuidPolicy::Needless.allows(0).is_ok());
     }
 }

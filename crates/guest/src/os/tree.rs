@@ -53,7 +53,7 @@ impl Marks {
 
 /// A command and all that descends from it.
 #[derive(Debug)]
-pub(crate) struct Tree<'a> {
+pub(crate) struct ProcessTree<'a> {
     /// The limit that its processes have.
     pub(crate) limit: u64,
     /// The process that was started, and whose group the command is.
@@ -70,7 +70,7 @@ struct Member {
     group: u32,
 }
 
-impl Tree<'_> {
+impl ProcessTree<'_> {
     /// TERM, then KILL: see [`ProcessBackend::end`](crate::os::machine::ProcessBackend::end).
     pub(crate) async fn end(&self, grace: Duration) -> bool {
         self.terminate();

@@ -14,8 +14,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::home::make;
-use self::tables::{Entry, Tables};
+use self::home::create;
+use self::tables::{PasswdEntry, Tables};
 use crate::os::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
 use crate::os::openat2::open;
@@ -68,7 +68,7 @@ impl Users {
         let tables = self.load().unwrap_or_default();
         let ids = ids(&tables, who)?;
         let uid = ids.uid;
-        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| Entry {
+        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| PasswdEntry {
             name: if uid == 0 { "root".into() } else { uid.to_string() },
             uid,
             gid: uid,
@@ -85,7 +85,7 @@ impl Users {
     ///
     /// # Errors
     /// What could not be written or made.
-    pub(crate) fn settle(&self, ask: &EnsureUser) -> Result<Account, RpcError> {
+    pub(crate) fn ensure_user(&self, ask: &EnsureUser) -> Result<Account, RpcError> {
         let _alone = self.writing.lock().expect("nothing panics while it is held");
         let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
         let (users, groups) = (tables.passwd.len(), tables.group.len());
@@ -102,7 +102,7 @@ impl Users {
         let home = (!read_only).then_some((&account.home, 0o700, true));
         let places = || home.into_iter().chain([(&ask.workdir, 0o755, false)]);
         for (path, mode, _) in places() {
-            let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
+            let made = create(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
             made.map_err(|errno| no_directory(path, errno))?;
         }
         let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
@@ -140,7 +140,7 @@ impl Users {
         fstatvfs(self.root()).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    fn of_entry(&self, entry: Entry) -> Account {
+    fn of_entry(&self, entry: PasswdEntry) -> Account {
         let home = if entry.home.starts_with('/') { entry.home } else { "/".into() };
         Account { name: entry.name, home, shell: self.shell(&entry.shell).to_owned() }
     }
@@ -183,7 +183,7 @@ impl Users {
 
     /// Puts a table in the place of one that was `before` bytes long and has only been added to.
     fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), RpcError> {
-        let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
+        let written = create(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
             .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
             .map_err(io::Error::from)
             .and_then(|etc| match self.replace(&etc, name, table) {

@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// A name that leads to another content.
 #[derive(Debug)]
-pub(super) struct Replaced {
+pub(super) struct ReplacedFile {
     /// Where the name stands. Until it is on the disk, a machine that dies leaves the old content or the new one, each whole:
     /// the new one was there before its name.
     pub(super) dir: Option<OwnedFd>,
@@ -33,26 +33,26 @@ pub(super) struct Replaced {
 
 /// What acts left.
 #[derive(Debug, Default)]
-pub(super) struct DeferredSync(Mutex<Waiting>);
+pub(super) struct DeferredSync(Mutex<SyncQueue>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    replaced: Vec<Replaced>,
+struct SyncQueue {
+    replaced: Vec<ReplacedFile>,
     /// Somebody will settle all of them in a moment.
     awaited: bool,
 }
 
 impl DeferredSync {
-    pub(super) fn add(&self, replaced: Replaced) {
+    pub(super) fn add(&self, replaced: ReplacedFile) {
         self.waiting().replaced.push(replaced);
     }
 
     /// Settles what waits, unless somebody else will.
-    pub(super) async fn settle(&self) {
+    pub(super) async fn flush(&self) {
         let Some(pause) = self.pause() else { return };
         sleep(pause).await;
         let all = std::mem::take(&mut *self.waiting()).replaced;
-        let _ = apart(|| settle(all)).await;
+        let _ = apart(|| sync_all(all)).await;
     }
 
     fn pause(&self) -> Option<Duration> {
@@ -69,15 +69,15 @@ impl DeferredSync {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, SyncQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Puts names on the disk, each directory's at once, and frees what gave way; how many directories that were.
-fn settle(all: Vec<Replaced>) -> usize {
+fn sync_all(all: Vec<ReplacedFile>) -> usize {
     let mut synced = Vec::new();
-    for Replaced { dir, old, .. } in all {
+    for ReplacedFile { dir, old, .. } in all {
         let which = dir.as_ref().and_then(|it| fstat(it).ok()).map(|it| (it.st_dev, it.st_ino));
         if let (Some(dir), Some(which)) = (dir, which)
             && !synced.contains(&which)
@@ -95,16 +95,16 @@ fn settle(all: Vec<Replaced>) -> usize {
 mod tests {
     use super::*;
 
-    fn replaced(dir: &std::path::Path, bytes: u64) -> Replaced {
-        Replaced { dir: Some(std::fs::File::open(dir).unwrap().into()), old: None, bytes }
+    fn replaced(dir: &std::path::Path, bytes: u64) -> ReplacedFile {
+        ReplacedFile { dir: Some(std::fs::File::open(dir).unwrap().into()), old: None, bytes }
     }
 
     #[test]
     fn a_directory_is_synced_once_for_all_that_was_written_in_it() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let gone = Replaced { dir: None, old: None, bytes: 0 };
+        let gone = ReplacedFile { dir: None, old: None, bytes: 0 };
         let all = [replaced(one.path(), 0), replaced(other.path(), 0), gone, replaced(one.path(), 0)];
-        assert_eq!(settle(all.into()), 2);
+        assert_eq!(sync_all(all.into()), 2);
     }
 
     #[tokio::test]
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(left.pause(), None, "the first one does it");
         left.add(replaced(dir.path(), MOST_BYTES));
         assert_eq!(left.pause(), Some(Duration::ZERO));
-        left.settle().await;
+        left.flush().await;
         assert_eq!(left.pause(), None);
         (0..MOST).for_each(|_| few());
         assert_eq!(left.pause(), Some(Duration::ZERO));
-        left.settle().await;
+        left.flush().await;
         few();
         assert_eq!(left.pause(), Some(PAUSE));
     }

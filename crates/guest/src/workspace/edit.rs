@@ -6,7 +6,7 @@ use std::io::Write as _;
 use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
@@ -26,7 +26,7 @@ pub(super) struct Edit<'a> {
     pub(super) tool: &'a str,
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// `texts`: the old one, then the new one.
     pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> OperationResult<WriteReport> {
         let Some((old, new)) = texts.split_at_checked(edit.old) else {
@@ -60,13 +60,13 @@ impl Work<'_> {
 
 /// A content after an edit.
 #[derive(Debug)]
-struct Made {
+struct EditedContent {
     content: Vec<u8>,
     count: u64,
     adapted: bool,
 }
 
-fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResult<Made> {
+fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResult<EditedContent> {
     if old.is_empty() {
         return Err(WorkspaceErrorCode::NoMatch.into());
     }
@@ -98,7 +98,7 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResul
         rest = at + old.len();
     }
     made.extend_from_slice(&content[rest..]);
-    Ok(Made { content: made, count: count as u64, adapted })
+    Ok(EditedContent { content: made, count: count as u64, adapted })
 }
 
 /// Whether all its lines end in `\r\n`, and there are some.

@@ -2,16 +2,16 @@
 
 use rustix::fs::{FileType, Stat, fstat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::FinalLink;
 use crate::files::error::OperationResult;
-use crate::files::resolve::{There, target};
+use crate::files::resolve::{OpenEntry, target};
 use crate::protocol::workspace::{EntryKind, WorkspaceEntry, WorkspaceErrorCode};
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// What is at a path.
     pub(super) fn stat(&self, path: &str) -> OperationResult<WorkspaceEntry> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         Ok(self.item(path.to_owned(), &there.stat, &real))
     }
 
@@ -45,7 +45,7 @@ impl Work<'_> {
     }
 
     /// An entry that was met in a directory: its path as it is told and as it is without links, and itself.
-    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &There) -> WorkspaceEntry {
+    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &OpenEntry) -> WorkspaceEntry {
         let (path, odd) = text(told);
         let mut item = match self.behind(real, there) {
             Ok(Some((stat, real))) => self.item(path, &stat, &real),
@@ -59,7 +59,7 @@ impl Work<'_> {
     }
 
     /// What an entry is, or leads to inside, and where that is; `None` for a link that leads nowhere.
-    pub(super) fn behind(&self, real: &[u8], there: &There) -> OperationResult<Option<(Stat, Vec<u8>)>> {
+    pub(super) fn behind(&self, real: &[u8], there: &OpenEntry) -> OperationResult<Option<(Stat, Vec<u8>)>> {
         if !there.is(FileType::Symlink) {
             return Ok(Some((there.stat, real.to_vec())));
         }

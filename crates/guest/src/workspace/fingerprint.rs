@@ -20,17 +20,17 @@ pub(super) struct Print {
     pub(super) size: u64,
     pub(super) sha256: Option<[u8; 32]>,
     /// When it was written, and in what inode.
-    pub(super) stamp: Stamp,
+    pub(super) stamp: FileStamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) changed_ns: i128,
     pub(super) inode: u64,
 }
 
-impl Stamp {
-    pub(super) fn of(stat: &Stat) -> Self {
+impl FileStamp {
+    pub(super) fn from_stat(stat: &Stat) -> Self {
         let changed_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
         Self { changed_ns, inode: stat.st_ino }
     }
@@ -39,11 +39,11 @@ impl Stamp {
 impl Print {
     /// Without reading it.
     pub(super) fn of_stat(stat: &Stat) -> Self {
-        Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: Stamp::of(stat) }
+        Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: FileStamp::from_stat(stat) }
     }
 
     /// Of what a file holds.
-    pub(super) fn of(file: &File) -> OperationResult<Self> {
+    pub(super) fn from_file(file: &File) -> OperationResult<Self> {
         let stat = fstat(file)?;
         let mut print = Self::of_stat(&stat);
         if print.size <= MAX_READ {
@@ -70,7 +70,7 @@ impl Print {
     pub(super) fn of_content(content: &[u8], stat: &Stat) -> Self {
         let size = content.len() as u64;
         let sha256 = (size <= MAX_READ).then(|| Sha256::digest(content).into());
-        Self { size, sha256, stamp: Stamp::of(stat) }
+        Self { size, sha256, stamp: FileStamp::from_stat(stat) }
     }
 
     /// What is remembered as seen.

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use rustix::fs::FileType;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry::text;
 use super::glob::names_git;
-use super::line_search::{Block, Hunt};
+use super::line_search::{Block, LineMatcher};
 use super::reply_limit::weight;
 use crate::files::dir::join;
 use crate::files::error::OperationResult;
-use crate::files::gitignore::Ignored;
+use crate::files::gitignore::IgnoreRules;
 use crate::files::resolve::open_found;
-use crate::files::walk::{Walk, WalkEntry, WalkLimits};
+use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::os::blocking::Stop;
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
@@ -50,23 +50,23 @@ pub(super) struct Grep<'a> {
     pub(super) gitignore: bool,
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
-        let hunt = Hunt::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
+        let hunt = LineMatcher::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
         let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
-        let (there, real) = self.root.look(grep.path)?;
+        let (there, real) = self.root.open_path(grep.path)?;
         let taken = Mutex::new(Taken::new(bounds.most as usize));
         if !there.is(FileType::Directory) {
             let name = grep.path.rsplit('/').next().unwrap_or_default();
             if glob.is_none_or(|it| it.matches(name.as_bytes())) {
                 let until = Instant::now() + std::time::Duration::from_millis(bounds.within_ms);
                 let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until, stop: self.stop };
-                searcher.look(&hunt, 0, there.read()?, (&mut Block::default(), b""));
+                searcher.search_file(&hunt, 0, there.read()?, (&mut Block::default(), b""));
             }
             return Ok(finish(taken, true));
         }
-        let ignored = grep.gitignore.then(|| Ignored::at(self.root.dir(), &real));
-        let mut walk = Walk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
+        let ignored = grep.gitignore.then(|| IgnoreRules::at(self.root.dir(), &real));
+        let mut walk = TreeWalk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = names_git(grep.path) || glob.as_ref().is_some_and(Pattern::names_git);
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
@@ -93,7 +93,7 @@ struct Batch {
     files: Vec<(Arc<OwnedFd>, Vec<u8>, Vec<u8>)>,
 }
 
-fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
+fn feed(walk: &mut TreeWalk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
     let mut batch = Batch { number: 0, files: Vec::new() };
     let takes = |met: &WalkEntry| {
         met.kind == FileType::RegularFile
@@ -117,7 +117,7 @@ fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batc
 }
 
 struct Searcher<'a> {
-    hunt: &'a Hunt,
+    hunt: &'a LineMatcher,
     path: &'a str,
     taken: &'a Mutex<Taken>,
     until: Instant,
@@ -138,12 +138,12 @@ impl Searcher<'_> {
                 }
                 // What went, became something else or is not for this user is passed over.
                 let Ok(Some(file)) = open_found(&dir, &name) else { continue };
-                self.look(&hunt, batch.number, file, (&mut block, &path));
+                self.search_file(&hunt, batch.number, file, (&mut block, &path));
             }
         }
     }
 
-    fn look(&self, hunt: &Hunt, batch: u64, mut file: File, (block, path): (&mut Block, &[u8])) {
+    fn search_file(&self, hunt: &LineMatcher, batch: u64, mut file: File, (block, path): (&mut Block, &[u8])) {
         let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
         let over = || self.is_over();
         let mut hit = |hit: GrepMatch| {
@@ -158,7 +158,7 @@ impl Searcher<'_> {
             hits.push(hit);
             true
         };
-        match hunt.look(&mut file, block, &over, &mut hit) {
+        match hunt.search(&mut file, block, &over, &mut hit) {
             Ok(0) => {}
             Ok(count) => {
                 let omitted = count - hits.len() as u64;

@@ -35,7 +35,7 @@ const SHOWN: usize = 2000;
 
 /// What is looked for.
 #[derive(Clone, Debug)]
-pub(super) struct Hunt {
+pub(super) struct LineMatcher {
     /// Finds every line that matches, and maybe more.
     finds: Regex,
     /// Decides on a line alone.
@@ -43,7 +43,7 @@ pub(super) struct Hunt {
     context: usize,
 }
 
-impl Hunt {
+impl LineMatcher {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> OperationResult<Self> {
         let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
@@ -65,7 +65,7 @@ impl Hunt {
 
     /// Looks through a file; `block` is used again for the next one. `hit` gets what matches until it wants no more, and
     /// then what follows is only counted. Gives the number of lines that match; `None` for what is no text.
-    pub(super) fn look(
+    pub(super) fn search(
         &self,
         source: &mut impl Read,
         block: &mut Block,

@@ -6,10 +6,10 @@ use std::os::fd::AsFd as _;
 use memchr::memchr;
 use rustix::fs::fstat;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::fingerprint::{MAX_READ, Print};
 use super::read_range::READER;
-use super::tracker::By;
+use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
@@ -23,11 +23,11 @@ const MOST_LINES: u64 = 100_000;
 /// What is read at once of a file that is too large to be read whole.
 const BLOCK: usize = 256 << 10;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> OperationResult<TextRange> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         let file = there.read()?;
-        let mut reading = Reading::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
+        let mut reading = LineReader::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
         let small = if there.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
         let print = match small {
             Some(content) => {
@@ -40,12 +40,12 @@ impl Work<'_> {
                 Print::of_stat(&fstat(file.as_fd())?)
             }
         };
-        self.memory.touch(&real, &print, READER, By::Tool);
+        self.memory.touch(&real, &print, READER, ContentSource::Tool);
         Ok(reading.end())
     }
 
     /// A file that grows all the time ends where it ended at first.
-    fn stream(&self, file: &std::fs::File, reading: &mut Reading) -> OperationResult<()> {
+    fn stream(&self, file: &std::fs::File, reading: &mut LineReader) -> OperationResult<()> {
         let mut source = file.take(file.metadata()?.len());
         let (mut block, mut rest) = (vec![0; BLOCK], 0);
         while !self.stop.is_set() {
@@ -73,7 +73,7 @@ impl Work<'_> {
 
 /// A text on its way through.
 #[derive(Debug)]
-struct Reading {
+struct LineReader {
     offset: u64,
     limit: u64,
     most: usize,
@@ -92,7 +92,7 @@ struct Reading {
     size: u64,
 }
 
-impl Reading {
+impl LineReader {
     fn new(offset: u64, limit: u64, most: usize) -> Self {
         Self {
             offset,
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, piece: usize, (offset, limit, most): (u64, u64, usize)) -> TextRange {
-        let mut reading = Reading::new(offset, limit, most);
+        let mut reading = LineReader::new(offset, limit, most);
         for piece in text.as_bytes().chunks(piece) {
             reading.take(piece);
         }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::dir::{READ, all, kind};
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 128;
 /// Permissions of directories, and all that a file may have.
 const MODE: u32 = 0o755;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
             return Err(bad("this is no name of a stage"));

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, Stat, fchmod, fstat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::replace::{expect_changeable, expect_writable};
-use super::tracker::By;
+use super::tracker::ContentSource;
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
@@ -32,7 +32,7 @@ pub(super) struct Write<'a> {
     pub(super) tool: &'a str,
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> OperationResult<WriteReport> {
         if content.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
@@ -121,7 +121,7 @@ impl Work<'_> {
         if seen {
             let known = str::from_utf8(&place.path).ok().and_then(|it| self.memory.seen(it));
             let known = known.ok_or(WorkspaceErrorCode::NotSeen)?;
-            if Print::of(&file)?.seen() != known {
+            if Print::from_file(&file)?.seen() != known {
                 return Err(WorkspaceErrorCode::Stale.into());
             }
         }
@@ -136,7 +136,7 @@ impl Work<'_> {
         (file, stat): (File, Stat),
         tool: &str,
     ) -> OperationResult<WriteReport> {
-        let (print, first) = (Print::of(&file)?, first(&file)?);
+        let (print, first) = (Print::from_file(&file)?, first(&file)?);
         Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
 
@@ -154,7 +154,7 @@ impl Work<'_> {
 
     fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> WriteReport {
         let NewFile { print, stat, first } = file;
-        let version = self.memory.touch(&place.path, print, tool, By::Tool);
+        let version = self.memory.touch(&place.path, print, tool, ContentSource::Tool);
         let (begin, more) = begin(first);
         let file = self.written(path, stat, version);
         WriteReport { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }

@@ -15,12 +15,12 @@ thread_local! {
 }
 
 /// One of the two outputs of a command, until its end.
-pub(super) struct Pipe {
+pub(super) struct OutputPipe {
     source: Option<Box<dyn AsyncRead + Send + Unpin>>,
     buffer: Vec<u8>,
 }
 
-impl Pipe {
+impl OutputPipe {
     /// Its end was not seen yet.
     pub(super) fn is_open(&self) -> bool {
         self.source.is_some()

@@ -12,7 +12,7 @@ const SHOW: usize = 4 << 10;
 
 /// A line, or what there is of it yet.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// Where it begins.
     pub(super) offset: u64,
     /// From 1.
@@ -25,7 +25,7 @@ pub(super) struct Line<'a> {
 
 /// A place in a part, and the line around it as far as it was seen.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineCursor {
     offset: u64,
     /// 0 until a chunk has told.
     number: u64,
@@ -36,7 +36,7 @@ pub(super) struct Lines {
     ended: bool,
 }
 
-impl Lines {
+impl LineCursor {
     /// The first line is what lies behind `offset`, also in the middle of one.
     pub(super) fn from(offset: u64) -> Self {
         Self { offset, number: 0, held: Vec::new(), at: offset, ended: false }
@@ -54,7 +54,7 @@ impl Lines {
     }
 
     /// The next line that ends in the chunk.
-    pub(super) fn next<'a>(&'a mut self, chunk: &'a Chunk<'_>) -> Option<Line<'a>> {
+    pub(super) fn next<'a>(&'a mut self, chunk: &'a Chunk<'_>) -> Option<LogLine<'a>> {
         if self.ended {
             (self.offset, self.number, self.ended) = (self.at, self.number + 1, false);
             self.held.clear();
@@ -75,13 +75,13 @@ impl Lines {
     }
 
     /// The last line, when it has not ended yet.
-    pub(super) fn open(&self) -> Option<Line<'_>> {
+    pub(super) fn open(&self) -> Option<LogLine<'_>> {
         (!self.ended && self.at > self.offset).then(|| self.line(&self.held))
     }
 
-    fn line<'a>(&self, text: &'a [u8]) -> Line<'a> {
+    fn line<'a>(&self, text: &'a [u8]) -> LogLine<'a> {
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        Line { offset: self.offset, number: self.number, text, end: self.at }
+        LogLine { offset: self.offset, number: self.number, text, end: self.at }
     }
 
     fn hold(&mut self, bytes: &[u8]) {

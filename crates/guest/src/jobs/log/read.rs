@@ -3,7 +3,7 @@
 use memchr::memchr_iter;
 
 use super::Log;
-use super::segment::{Chunk, Place};
+use super::segment::{Chunk, LogPosition};
 use crate::protocol::{Position, StreamSelector};
 
 /// A copy of some segments, to be looked at while others use the log.
@@ -103,22 +103,22 @@ impl Log {
     fn chunk(&self, index: usize, part: StreamSelector) -> Option<Chunk<'_>> {
         let begin = self.begin_of(index);
         let bytes = match self.sealed.get(index) {
-            None => self.live.of(part),
+            None => self.live.part_bytes(part),
             Some(_) if begin.offset(part) == self.begin_of(index + 1).offset(part) => Vec::new().into(),
-            Some(it) => it.of(part, self.spill.read(it.slot, it.len())?).into(),
+            Some(it) => it.part_bytes(part, self.spill.read(it.slot, it.len())?).into(),
         };
         Some(Chunk { offset: begin.offset(part), newlines: begin.newlines(part), bytes })
     }
 
     /// The last segment whose beginning is so, where that is so of all before it; the oldest when of none.
-    fn last_segment(&self, is_so: impl Fn(&Place) -> bool) -> usize {
+    fn last_segment(&self, is_so: impl Fn(&LogPosition) -> bool) -> usize {
         match is_so(&self.begin) {
             true => self.sealed.len(),
             false => self.sealed.partition_point(|it| is_so(&it.begin)).saturating_sub(1),
         }
     }
 
-    pub(super) fn begin_of(&self, index: usize) -> &Place {
+    pub(super) fn begin_of(&self, index: usize) -> &LogPosition {
         self.sealed.get(index).map_or(&self.begin, |it| &it.begin)
     }
 }

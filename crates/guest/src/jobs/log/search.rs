@@ -6,7 +6,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 
 use super::Slice;
-use super::lines::{Line, Lines, cut, text};
+use super::lines::{LogLine, LineCursor, cut, text};
 use crate::protocol::LineMatch;
 
 /// Bytes of text in an answer after which nothing is added.
@@ -19,7 +19,7 @@ const ANSWER: usize = 128 << 10;
 /// matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
 #[derive(Debug)]
 pub(crate) struct Hunt {
-    lines: Lines,
+    lines: LineCursor,
     from: u64,
     at: u64,
     haul: MatchCollector,
@@ -29,7 +29,7 @@ pub(crate) struct Hunt {
 impl Hunt {
     pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let haul = MatchCollector::new(pattern, context, most, from);
-        Self { lines: Lines::from(from), from, at: from, haul, over: false }
+        Self { lines: LineCursor::from(from), from, at: from, haul, over: false }
     }
 
     /// Where the next slice begins.
@@ -100,7 +100,7 @@ impl MatchCollector {
         Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }
     }
 
-    fn look(&mut self, line: &Line<'_>, ended: bool) {
+    fn look(&mut self, line: &LogLine<'_>, ended: bool) {
         let full = self.found.len() >= self.most || self.taken >= ANSWER;
         let matches = !self.more && self.pattern.is_match(line.text);
         self.add_after(line);
@@ -115,13 +115,13 @@ impl MatchCollector {
         self.remember(line);
     }
 
-    fn add(&mut self, line: &Line<'_>) {
+    fn add(&mut self, line: &LogLine<'_>) {
         let found = LineMatch { before: self.before.iter().map(|it| text(it)).collect(), ..line.found() };
         self.taken += found.text.len() + found.before.iter().map(String::len).sum::<usize>();
         self.found.push(found);
     }
 
-    fn add_after(&mut self, line: &Line<'_>) {
+    fn add_after(&mut self, line: &LogLine<'_>) {
         if self.taken >= ANSWER {
             return;
         }
@@ -132,7 +132,7 @@ impl MatchCollector {
         }
     }
 
-    fn remember(&mut self, line: &Line<'_>) {
+    fn remember(&mut self, line: &LogLine<'_>) {
         if self.context == 0 {
             return;
         }
@@ -148,7 +148,7 @@ impl MatchCollector {
     }
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// The line as a match without context.
     pub(super) fn found(&self) -> LineMatch {
         let (before, after) = (Vec::new(), Vec::new());

@@ -79,7 +79,7 @@ impl Spill {
     }
 
     /// The slot is nobody's any more.
-    pub(super) fn give(&self, slot: u32) {
+    pub(super) fn release(&self, slot: u32) {
         self.slots().free.push(slot);
     }
 
@@ -150,7 +150,7 @@ mod tests {
         spill.set_total(47);
         let taken = [spill.take(), spill.take(), spill.take()];
         assert_eq!((taken, spill.used()), ([Some(0), Some(1), None], 2));
-        spill.give(0);
+        spill.release(0);
         assert_eq!((spill.take(), spill.take()), (Some(0), None));
     }
 

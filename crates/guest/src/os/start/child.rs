@@ -19,7 +19,7 @@ use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::program::Program;
-use super::word::{Said, say_last, say_listener};
+use super::word::{ChildStatus, say_last, say_listener};
 use crate::os::seccomp::Filter;
 use crate::os::{openat2, raw_syscall};
 
@@ -35,7 +35,7 @@ const OPEN_FILES: u64 = 16_384;
 /// Where a child was when something failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Step {
+pub(super) enum SpawnStage {
     Session,
     Descriptors,
     Terminal,
@@ -51,7 +51,7 @@ pub(super) enum Step {
     Format,
 }
 
-impl Step {
+impl SpawnStage {
     pub(super) const ALL: [Self; 10] = [
         Self::Session,
         Self::Descriptors,
@@ -84,12 +84,12 @@ pub(super) struct ChildArgs {
     pub(super) dumpable: bool,
     pub(super) cwd: CString,
     pub(super) filter: Arc<Filter>,
-    pub(super) then: Then,
+    pub(super) then: ChildAction,
 }
 
 /// The last step.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum ChildAction {
     /// Become a program.
     Execute(Execution),
     /// Say what the user may do in the directory.
@@ -107,7 +107,7 @@ pub(super) struct Execution {
     pub(super) environment: Vec<*const c_char>,
 }
 
-impl Then {
+impl ChildAction {
     /// What is to be open as [`SCRIPT`].
     pub(super) fn script(&self) -> Option<&OwnedFd> {
         match self {
@@ -120,21 +120,21 @@ impl Then {
 // SAFETY: the pointers are to strings that the program beside them owns.
 unsafe impl Send for Execution {}
 
-type Failed = (Step, Errno);
+type SpawnFailure = (SpawnStage, Errno);
 
 /// Never returns: the child becomes the command, or says what failed and is gone.
 pub(super) fn run(orders: &mut ChildArgs) -> ! {
     let (what, number) = match prepare(orders) {
         Err((step, errno)) => (step as u32, errno.raw_os_error()),
         Ok(allowed) => match &mut orders.then {
-            Then::Look => (SEEN, allowed),
-            Then::Execute(it) => {
+            ChildAction::Look => (SEEN, allowed),
+            ChildAction::Execute(it) => {
                 let (step, errno) = execute(it);
                 (step as u32, errno.raw_os_error())
             }
         },
     };
-    let said: Said = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
+    let said: ChildStatus = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
     say_last(STATUS, said);
     loop {
         // SAFETY: the end of this process alone.
@@ -143,21 +143,21 @@ pub(super) fn run(orders: &mut ChildArgs) -> ! {
 }
 
 /// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
-fn prepare(orders: &ChildArgs) -> Result<i32, Failed> {
-    place(orders).map_err(|errno| (Step::Descriptors, errno))?;
-    setsid().map_err(|errno| (Step::Session, errno))?;
+fn prepare(orders: &ChildArgs) -> Result<i32, SpawnFailure> {
+    place(orders).map_err(|errno| (SpawnStage::Descriptors, errno))?;
+    setsid().map_err(|errno| (SpawnStage::Session, errno))?;
     if orders.terminal {
         // SAFETY: `place` has put the terminal there.
-        ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (Step::Terminal, errno))?;
+        ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (SpawnStage::Terminal, errno))?;
     }
     plain_actions();
-    limits(orders).map_err(|errno| (Step::Limits, errno))?;
-    become_user(orders).map_err(|errno| (Step::User, errno))?;
+    limits(orders).map_err(|errno| (SpawnStage::Limits, errno))?;
+    become_user(orders).map_err(|errno| (SpawnStage::User, errno))?;
     umask(Mode::from_raw_mode(0o022));
-    let looking = matches!(orders.then, Then::Look);
+    let looking = matches!(orders.then, ChildAction::Look);
     match enter(&orders.cwd) {
         Err(_) if looking => return Ok(0),
-        Err(errno) => return Err((Step::Directory, errno)),
+        Err(errno) => return Err((SpawnStage::Directory, errno)),
         Ok(()) => {}
     }
     if looking {
@@ -167,7 +167,7 @@ fn prepare(orders: &ChildArgs) -> Result<i32, Failed> {
         Some(listener) => say_listener(STATUS, listener),
         None => Ok(()),
     });
-    installed.map_err(|errno| (Step::Filter, errno))?;
+    installed.map_err(|errno| (SpawnStage::Filter, errno))?;
     Ok(0)
 }
 
@@ -258,24 +258,24 @@ fn allowed() -> i32 {
 }
 
 /// Tries the candidates as `execvp` does, and says why none was it.
-pub(super) fn execute(what: &mut Execution) -> Failed {
+pub(super) fn execute(what: &mut Execution) -> SpawnFailure {
     let Execution { candidates, words, by_shell, environment, .. } = what;
-    let mut why = (Step::Program, Errno::NOENT);
+    let mut why = (SpawnStage::Program, Errno::NOENT);
     unblock_signals();
     for candidate in &*candidates {
         let errno = exec(*candidate, words, environment);
         match errno {
             Errno::NOENT | Errno::NOTDIR if why.1 == Errno::NOENT && is_there(*candidate) => {
-                why = (Step::Interpreter, Errno::NOENT);
+                why = (SpawnStage::Interpreter, Errno::NOENT);
             }
             Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::STALE | Errno::TIMEDOUT | Errno::NAMETOOLONG => {}
-            Errno::ACCESS => why = (Step::Program, errno),
+            Errno::ACCESS => why = (SpawnStage::Program, errno),
             Errno::NOEXEC => {
                 by_shell[1] = *candidate;
                 exec(by_shell[0], by_shell, environment);
-                return (Step::Format, errno);
+                return (SpawnStage::Format, errno);
             }
-            _ => return (Step::Program, errno),
+            _ => return (SpawnStage::Program, errno),
         }
     }
     why

@@ -32,7 +32,7 @@ pub(crate) type ChildStdio = [OwnedFd; 3];
 ///
 /// # Errors
 /// The kernel's: too many descriptors, or no pseudo-terminals.
-pub(crate) fn make(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
+pub(crate) fn create(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     match terminal {
         Some(size) => on_terminal(stdin, size, uid),
         None => on_pipes(stdin, uid),
@@ -44,13 +44,13 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     let (err, their_err) = pipe_with(PipeFlags::CLOEXEC)?;
     let (input, their_in) = if stdin {
         let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-        give(&theirs, uid);
+        set_owner(&theirs, uid);
         (Some(Box::new(pipe::Sender::from_owned_fd(ours)?) as Box<_>), theirs)
     } else {
         (None, nothing()?)
     };
-    give(&their_out, uid);
-    give(&their_err, uid);
+    set_owner(&their_out, uid);
+    set_owner(&their_err, uid);
     let ours = ParentStdio {
         stdin: input,
         stdout: Box::new(pipe::Receiver::from_owned_fd(out)?),
@@ -66,7 +66,7 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentS
     unlockpt(&master)?;
     // Not by its name, which means something else where the container has another `/dev/pts`.
     let theirs = ioctl_tiocgptpeer(&master, flags)?;
-    give(&theirs, uid);
+    set_owner(&theirs, uid);
     tcsetwinsize(&master, window(size))?;
     fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
     let (resized, typed) = (master.try_clone()?, master.try_clone()?);
@@ -88,7 +88,7 @@ fn nothing() -> io::Result<OwnedFd> {
 }
 
 /// Who may not do it is that user already, or runs commands as nobody else.
-fn give(end: &OwnedFd, uid: u32) {
+fn set_owner(end: &OwnedFd, uid: u32) {
     let _ = fchown(end, Some(Uid::from_raw(uid)), None);
 }
 

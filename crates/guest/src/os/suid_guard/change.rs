@@ -8,7 +8,7 @@ use rustix::fs::{chmodat, fchmod, open, openat2, statx};
 use rustix::io::{Errno, Result};
 
 use super::REFUSED;
-use super::caller::{Path, Wanted};
+use super::caller::{Path, ResolvedCall};
 
 const SET_ID: u32 = 0o6000;
 const SET_GROUP: u32 = 0o2000;
@@ -28,7 +28,7 @@ const PASSED_ON: i32 = libc::O_ACCMODE
 
 /// What was done.
 #[derive(Debug)]
-pub(super) enum Done {
+pub(super) enum ChangeOutcome {
     Changed,
     /// The file is the caller's, who wants it closed on exec or not.
     Made {
@@ -39,9 +39,9 @@ pub(super) enum Done {
 
 /// The container's own files: what is on the mount of `/`.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnMount {
     root: OwnedFd,
-    place: Place,
+    place: FileLocation,
     mount: u64,
     /// A caller can be given a file.
     gives: bool,
@@ -49,13 +49,13 @@ pub(super) struct Own {
 
 /// Where and what something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct FileLocation {
     mount: u64,
     device: (u32, u32),
     inode: u64,
 }
 
-impl Own {
+impl OwnMount {
     /// # Errors
     /// This kernel does not tell mounts apart, or cannot keep a path from leading through another process.
     pub(super) fn find(gives: bool) -> Result<Self> {
@@ -69,26 +69,26 @@ impl Own {
     ///
     /// # Errors
     /// What the kernel says to whom this thread acts for.
-    pub(super) fn change(&self, wanted: Wanted) -> Result<Done> {
+    pub(super) fn change(&self, wanted: ResolvedCall) -> Result<ChangeOutcome> {
         let (file, mode) = match wanted {
-            Wanted::Open { file, mode } => (file, mode),
-            Wanted::Named { path, mode } => (self.resolve(&path, OFlags::PATH)?, mode),
-            Wanted::Made { path, flags, mode } => return self.make(&path, flags, mode),
+            ResolvedCall::Open { file, mode } => (file, mode),
+            ResolvedCall::Named { path, mode } => (self.resolve(&path, OFlags::PATH)?, mode),
+            ResolvedCall::Made { path, flags, mode } => return self.create_file(&path, flags, mode),
         };
         // A descriptor without a file to it takes no mode, but its path does, which is this process's own.
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         chmodat(CWD, own, self.fitting(&file, mode)?, AtFlags::empty())?;
-        Ok(Done::Changed)
+        Ok(ChangeOutcome::Changed)
     }
 
     /// One that was not there is this call's own until the caller gets it.
-    fn make(&self, path: &Path, flags: i32, mode: u32) -> Result<Done> {
+    fn create_file(&self, path: &Path, flags: i32, mode: u32) -> Result<ChangeOutcome> {
         if !self.gives || flags & MAKES != libc::O_CREAT | libc::O_EXCL {
             return Err(REFUSED);
         }
         let file = self.resolve(path, OFlags::from_bits_retain((flags & PASSED_ON).cast_unsigned()))?;
         fchmod(&file, self.fitting(&file, mode)?)?;
-        Ok(Done::Made { file, closes: flags & libc::O_CLOEXEC != 0 })
+        Ok(ChangeOutcome::Made { file, closes: flags & libc::O_CLOEXEC != 0 })
     }
 
     fn fitting(&self, file: &OwnedFd, mode: u32) -> Result<Mode> {
@@ -119,14 +119,14 @@ fn harmless(mode: u32, now: u32) -> u32 {
     mode & (!SET_ID | kept)
 }
 
-fn seen(file: BorrowedFd<'_>) -> Result<(Place, u32)> {
+fn seen(file: BorrowedFd<'_>) -> Result<(FileLocation, u32)> {
     let all = StatxFlags::MNT_ID | StatxFlags::INO | StatxFlags::TYPE | StatxFlags::MODE;
     let it = statx(file, c"", AtFlags::EMPTY_PATH, all)?;
     if it.stx_mask & all.bits() != all.bits() {
         return Err(Errno::NOSYS);
     }
     let device = (it.stx_dev_major, it.stx_dev_minor);
-    Ok((Place { mount: it.stx_mnt_id, device, inode: it.stx_ino }, it.stx_mode.into()))
+    Ok((FileLocation { mount: it.stx_mnt_id, device, inode: it.stx_ino }, it.stx_mode.into()))
 }
 
 #[cfg(test)]
@@ -153,9 +153,9 @@ mod tests {
     }
 
     /// Does it on a file of which everything else says that it is the container's own, or is not.
-    fn mode_after(is_own: bool, wanted: impl FnOnce(&std::path::Path) -> Wanted) -> Result<u32> {
+    fn mode_after(is_own: bool, wanted: impl FnOnce(&std::path::Path) -> ResolvedCall) -> Result<u32> {
         let dir = tempfile::tempdir().unwrap();
-        let mut own = Own::find(true).unwrap();
+        let mut own = OwnMount::find(true).unwrap();
         own.mount = seen(open(dir.path(), OFlags::PATH, Mode::empty())?.as_fd())?.0.mount;
         if !is_own {
             own.mount ^= 1;
@@ -164,10 +164,10 @@ mod tests {
         Ok(std::fs::metadata(dir.path().join("f")).unwrap().permissions().mode() & 0o7777)
     }
 
-    fn made(flags: i32) -> impl FnOnce(&std::path::Path) -> Wanted {
+    fn made(flags: i32) -> impl FnOnce(&std::path::Path) -> ResolvedCall {
         move |dir| {
             let path = CString::new(dir.join("f").as_os_str().as_bytes()).unwrap();
-            Wanted::Made {
+            ResolvedCall::Made {
                 path: Path { path, from: None, root: open("/", OFlags::PATH, Mode::empty()).unwrap() },
                 flags,
                 mode: 0o6755,
@@ -175,9 +175,9 @@ mod tests {
         }
     }
 
-    fn opened(dir: &std::path::Path) -> Wanted {
+    fn opened(dir: &std::path::Path) -> ResolvedCall {
         let file = std::fs::File::create(dir.join("f")).unwrap();
-        Wanted::Open { file: file.into(), mode: 0o6755 }
+        ResolvedCall::Open { file: file.into(), mode: 0o6755 }
     }
 
     #[test]

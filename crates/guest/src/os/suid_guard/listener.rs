@@ -24,7 +24,7 @@ const IS_VALID: Opcode = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as Opcode;
 
 /// A call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct PendingCall {
     /// Of the notification.
     pub(super) id: u64,
     /// The thread that made it, by its number here. 0: it is in another namespace.
@@ -35,7 +35,7 @@ pub(super) struct Call {
 
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pending {
+pub(super) enum ListenerEvent {
     Call,
     Nothing,
     /// No process has the filter any more.
@@ -75,14 +75,14 @@ pub(super) fn watched(listener: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>
 }
 
 /// Looks without waiting.
-pub(super) fn pending(listener: impl AsFd) -> Pending {
+pub(super) fn pending(listener: impl AsFd) -> ListenerEvent {
     let mut fds = [PollFd::new(&listener, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut fds, Some(&at_once)) {
-        Err(Errno::INTR) => Pending::Nothing,
-        Ok(1) if fds[0].revents().contains(PollFlags::IN) => Pending::Call,
-        Ok(0) => Pending::Nothing,
-        Ok(_) | Err(_) => Pending::Over,
+        Err(Errno::INTR) => ListenerEvent::Nothing,
+        Ok(1) if fds[0].revents().contains(PollFlags::IN) => ListenerEvent::Call,
+        Ok(0) => ListenerEvent::Nothing,
+        Ok(_) | Err(_) => ListenerEvent::Over,
     }
 }
 
@@ -90,12 +90,12 @@ pub(super) fn pending(listener: impl AsFd) -> Pending {
 ///
 /// # Errors
 /// Its caller was killed meanwhile.
-pub(super) fn receive(listener: &OwnedFd) -> Result<Call> {
+pub(super) fn receive(listener: &OwnedFd) -> Result<PendingCall> {
     let data = seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] };
     let mut said = seccomp_notif { id: 0, pid: 0, flags: 0, data };
     // SAFETY: the type is that of the call, of the size that the kernel said.
     unsafe { ioctl(listener, Updater::<RECEIVE, seccomp_notif>::new(&mut said)) }?;
-    Ok(Call { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
+    Ok(PendingCall { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
 }
 
 /// Whether the thread of a call still waits for its answer, so that its number meant no other one until now.
@@ -122,7 +122,7 @@ pub(super) fn reply(listener: &OwnedFd, id: u64, errno: Option<Errno>) -> Result
 ///
 /// # Errors
 /// Nobody waits for it, or the caller has no room for one more.
-pub(super) fn give(listener: &OwnedFd, id: u64, file: &OwnedFd, closes: bool) -> Result<()> {
+pub(super) fn add_descriptor(listener: &OwnedFd, id: u64, file: &OwnedFd, closes: bool) -> Result<()> {
     let newfd_flags = if closes { libc::O_CLOEXEC.cast_unsigned() } else { 0 };
     let (flags, srcfd) = (libc::SECCOMP_ADDFD_FLAG_SEND as u32, file.as_raw_fd().cast_unsigned());
     let given = seccomp_notif_addfd { id, flags, srcfd, newfd: 0, newfd_flags };

@@ -13,7 +13,7 @@ use crate::os::openat2::open;
 ///
 /// # Errors
 /// The kernel's. `INVAL` for a path that is not absolute.
-pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<()> {
+pub(super) fn create(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<()> {
     let parts: Vec<&str> = path.strip_prefix('/').ok_or(Errno::INVAL)?.split('/').filter(|it| !it.is_empty()).collect();
     let mut so_far = String::new();
     let mut parent = open(root, c"/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;

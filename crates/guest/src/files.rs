@@ -1,23 +1,23 @@
-//! What the host does with files inside.
+//! File requests of the host.
 //!
 //! Everything here blocks, and belongs on a thread that may.
 //!
 //! **Invariant:** the kernel decides what the caller's user may: each call runs with the ids of that user.
-//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; what is checked is that descriptor, and
-//! what is done is done through it. Whoever swaps names meanwhile gets an error or a harmless answer.
-//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
-//! is opened.
+//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; checks and changes use that descriptor.
+//! Swapping names concurrently leads to an error or a harmless answer.
+//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or
+//! socket is opened.
 
 pub(crate) mod dir;
 mod entry;
 pub(crate) mod error;
-mod fault;
 pub(crate) mod gitignore;
 mod link;
 mod list;
-mod place;
+mod parent;
 mod put;
 mod remove;
+mod requested_path;
 pub(crate) mod resolve;
 mod scan;
 mod secret_matcher;
@@ -34,12 +34,13 @@ use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
 use rustix::io::Errno;
 
 use self::entry::{entry, permissions};
-use self::fault::RequestedPath;
-pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
-use self::place::{Root, ParentAndName};
+pub(crate) use self::parent::{FinalLink, MAX_DISTURBED, enter, reopen};
+use self::parent::{ParentAndName, Root};
 pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::TreeRemoval as Removal;
+use self::requested_path::RequestedPath;
 pub(crate) use self::scan::Scan;
+use self::scan::ScanRoot;
 pub(crate) use self::secret_matcher::SecretMatcher;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{Leftovers, rename_new};
@@ -54,7 +55,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Those beneath that directory.
+    /// Opens the files beneath that directory.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -62,7 +63,7 @@ impl Files {
         Ok(Self { root: Root::open(root)?, leftovers: Leftovers::of_earlier_guests() })
     }
 
-    /// What is there.
+    /// Describes the entry at a path.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and what reading can come to.
@@ -84,7 +85,8 @@ impl Files {
             let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
             asked.expect_file(entry.kind)?;
-            // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+            // A lease held by a process inside must not block the guest: hence `NONBLOCK`, which regular files
+            // otherwise ignore.
             let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
             let mut file = File::from(fd);
             let positioned = file.seek(SeekFrom::Start(offset));
@@ -127,7 +129,7 @@ impl Files {
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(asked.wrong("is no directory"));
         }
-        Scan::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
+        Scan::begin(ScanRoot { dir: &there, path: asked.path(), inside }, walk, sought).map_err(|it| asked.fault(it))
     }
 
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
@@ -225,7 +227,7 @@ impl Files {
         })
     }
 
-    /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.
+    /// Removes a file or directory. A link is removed itself, whatever the value of `follow`.
     ///
     /// # Errors
     /// [`ErrorCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].

@@ -1,4 +1,4 @@
-//! PID 1 of a container: listens, reaps, and leaves when it is told to.
+//! PID 1 of a container: listens, reaps, and exits when it is asked to.
 
 mod idle_timeout;
 mod peer_origin;
@@ -36,22 +36,22 @@ enum PeerPolicy {
     Own,
 }
 
-/// Why PID 1 ends.
+/// The reason for the exit of PID 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was told to.
+    /// A signal or the host ended it.
     Told,
-    /// Nobody was there for as long as it waits.
+    /// No connection for the length of the idle timeout.
     Alone,
 }
 
-/// Does the work of PID 1 until it is told to end, or nobody was connected and no command ran for the length of its
-/// lifeline. The environment, `NAME=value` each, is that of the image.
+/// Runs PID 1 until it is asked to end, or until there was no connection and no running command for the idle timeout
+/// `lifeline`. The environment, `NAME=value` each, is that of the image.
 ///
 /// # Errors
 /// When it cannot listen anywhere.
 pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<ExitReason> {
-    // Nobody inside reads our memory, and no debugger gets hold of us.
+    // Keeps processes inside from reading our memory or attaching a debugger.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     peer_origin::watch()?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -85,8 +85,8 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            // Root inside may end it, and nobody else there.
-            if rustix::process::geteuid().is_root() || peer_origin::told() {
+            // Of processes inside, only root may end it.
+            if rustix::process::geteuid().is_root() || peer_origin::is_signalled() {
                 return;
             }
         }
@@ -133,7 +133,7 @@ async fn accept(listener: UnixListener, callers: PeerPolicy, (supervisor, presen
                 });
             }
             Ok(_) => {}
-            // Out of descriptors, for one: others are served meanwhile.
+            // Out of descriptors, for one: other connections are served in the meantime.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

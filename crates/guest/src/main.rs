@@ -59,7 +59,7 @@ fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// How long PID 1 waits for somebody; the outer nothing when its words cannot be read.
+/// The idle timeout of PID 1; the outer `None` for invalid arguments.
 fn lifeline(words: &[&str]) -> Option<Option<Duration>> {
     match words {
         [] => Some(None),
@@ -77,11 +77,11 @@ fn environment() -> Vec<Vec<u8>> {
     std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }
 
-/// One thread does everything but what blocks on files.
+/// Runs everything in one thread, except blocking file operations.
 fn run<T>(work: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
     let done = runtime.block_on(work);
-    // A read of standard input that nobody will answer must not hold us.
+    // A pending read of standard input must not delay the exit.
     runtime.shutdown_background();
     done
 }

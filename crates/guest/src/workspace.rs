@@ -1,13 +1,13 @@
-//! What tools do with the files of a workspace.
+//! Requests of tools on the files of a workspace.
 //!
 //! Everything blocks, and runs on a thread of its own as the caller's user.
 //!
-//! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel is never asked to follow a link: where
-//! one leads is decided here, part by part, each taken in a directory that is open. So whoever swaps names meanwhile gets
-//! an error or something else from inside.
-//! **Invariant:** only regular files and directories are opened for more than looking.
-//! **Invariant:** a file that is written has its old content or its new one, whenever somebody looks.
-//! **Invariant:** memory does not grow with what the workspace holds.
+//! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel never follows a link: its target is
+//! resolved here, part by part, each in an open directory. So swapping names concurrently leads to an error or to
+//! another file of the workspace.
+//! **Invariant:** only regular files and directories are opened for reading or writing.
+//! **Invariant:** at any time a file that is being written has its complete old content or its complete new one.
+//! **Invariant:** memory does not grow with the size of the workspace.
 
 mod change_scan;
 mod deferred_sync;
@@ -51,13 +51,13 @@ const MAX_ROOTS: usize = 64;
 /// Bytes that an act may bring.
 pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
-/// What a guest remembers of workspaces.
+/// The guest's state of its workspaces.
 #[derive(Debug)]
 pub(crate) struct Workspaces {
     roots: Mutex<HashMap<String, Arc<FileTracker>>>,
     locks: Locks,
     afterwards: DeferredSync,
-    /// What is older was not begun by this guest.
+    /// Temporary files that are older belong to another guest.
     since: SystemTime,
 }
 

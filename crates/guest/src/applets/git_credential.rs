@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::protocol::relay::API_PORT;
 
-/// What git says of the repository, at most.
+/// Limit of git's description of the repository, in bytes.
 const MAX_ASKED: u64 = 4 << 10;
 
-/// What the proxy answers, with its head, at most.
+/// Limit of the proxy's answer with its head, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
 const TO_CONNECT: Duration = Duration::from_secs(5);
@@ -33,14 +33,15 @@ pub async fn helper(act: &str) -> io::Result<()> {
     if act != "get" {
         return Ok(());
     }
-    let answer = match timeout(IN_ALL, request_credential(API_PORT, &asked)).await.unwrap_or_else(|_| Err("no answer".into())) {
-        Ok(answer) => answer,
-        Err(why) => {
-            eprintln!("coracle: no credential: {why}");
-            // Without it git would ask the terminal.
-            b"quit=true\n".to_vec()
-        }
-    };
+    let answer =
+        match timeout(IN_ALL, request_credential(API_PORT, &asked)).await.unwrap_or_else(|_| Err("no answer".into())) {
+            Ok(answer) => answer,
+            Err(why) => {
+                eprintln!("coracle: no credential: {why}");
+                // Without it git would ask the terminal.
+                b"quit=true\n".to_vec()
+            }
+        };
     let mut stdout = tokio::io::stdout();
     stdout.write_all(&answer).await?;
     stdout.flush().await

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `own` is what the engine gave, which knows the kind of the terminal.
 ///
 /// # Errors
-/// PID 1 is no guest or tells nothing; there is no such program.
+/// PID 1 is no guest or sends no environment; the program does not exist.
 pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infallible> {
     // Variables pass through this memory. A program that is executed makes it readable to its own user again.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

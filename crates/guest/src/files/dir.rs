@@ -40,7 +40,7 @@ impl Iterator for Entries {
     }
 }
 
-/// What an entry is, itself.
+/// The type of an entry; links are not followed.
 pub(crate) fn kind(dir: impl AsFd, entry: &DirEntry) -> FileType {
     if entry.kind != FileType::Unknown {
         return entry.kind;

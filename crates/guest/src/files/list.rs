@@ -47,7 +47,7 @@ fn first(names: impl Iterator<Item = Result<Vec<u8>>>, limit: usize) -> Result<(
     Ok((least.into_sorted_vec(), more))
 }
 
-/// `None` for what went meanwhile.
+/// `None` for an entry that was removed concurrently.
 fn entry_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileEntry>> {
     let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),

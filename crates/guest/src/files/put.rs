@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::act;
 use super::entry::{entry, kind, permissions};
-use super::fault::RequestedPath;
-use super::place::ParentAndName;
+use super::parent::ParentAndName;
+use super::requested_path::RequestedPath;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
@@ -27,12 +27,12 @@ pub(crate) struct Writing {
     new: Option<AtomicFile<OwnedFd>>,
     /// Bits to set before it gets its name; those that it was made with stay without.
     mode: Option<Mode>,
-    /// Whose it should be: that of the file it replaces.
+    /// The owner: that of the file it replaces.
     owner: Option<(u32, u32)>,
     replace: bool,
 }
 
-/// How a file is written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     /// Permission bits of a new file; what the umask leaves when there are none.
@@ -51,7 +51,7 @@ impl Writing {
         let there = there(&asked, &spot, replace)?;
         let old = there.map(|it| it.st_mode);
         let mode = if exact { mode.or(old) } else { old.or(mode) }.map(permissions);
-        // With a mode it has to wait for that, nobody looks in before. Without, it is born with what the umask leaves.
+        // A file with a given mode stays private until it has that mode. Otherwise the umask decides from the start.
         let born = if mode.is_some() { Mode::RUSR | Mode::WUSR } else { permissions(0o666) };
         let new = AtomicFile::create(spot.dir, born).map_err(|it| asked.fault(it))?;
         let owner = there.map(|it| (it.st_uid, it.st_gid));
@@ -70,7 +70,7 @@ impl Writing {
     /// Puts it in place. When this returns, both content and name are on the disk.
     ///
     /// # Errors
-    /// As for [`Files::put`](super::Files::put): somebody may have been faster.
+    /// As for [`Files::put`](super::Files::put): another process may have created the file first.
     pub(crate) fn commit(mut self) -> Result<FileEntry, RpcError> {
         let new = self.new.take();
         act(&self.ids, || self.place(new).map_err(|it| self.asked.fault(it)))

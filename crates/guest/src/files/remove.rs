@@ -1,7 +1,7 @@
 //! Removing, with all that is in it.
 //!
-//! Names are only ever taken in an open directory, and a directory is opened only when it is one, on the same mount. So
-//! whoever swaps a directory for a link meanwhile loses the link.
+//! Names are resolved in an open directory only, and a directory is opened only if it is one, on the same mount. So a
+//! link that is swapped in for a directory is removed itself.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -9,14 +9,14 @@ use rustix::fs::{AtFlags, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 
 use super::dir::{Entries, all};
-use super::place::enter;
+use super::parent::enter;
 use super::walk::is_gone;
 use crate::os::atomic::temporary_name;
 
 /// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;
 
-/// Directories gone through once more, at most: somebody may fill them as fast as we empty them. One is needed for each
+/// Limit of repeated scans of a directory: a process may fill it as fast as it is emptied. One is needed for each
 /// [`MAX_DEPTH`] of depth.
 const MAX_ROUNDS: usize = 1_000_000;
 
@@ -97,8 +97,8 @@ impl<'a> TreeRemoval<'a> {
         done.or_else(|errno| skippable(errno).map(|()| None))
     }
 
-    /// Removes the last level, or goes through it once more when something is left in it: what was moved there, what
-    /// came meanwhile, and what a file system leaves out of a listing while entries go.
+    /// Removes the last level, or scans it once more if entries remain: those that were moved or created there, and
+    /// those that a file system omits from a listing during removal.
     fn remove_last(&mut self) -> Result<()> {
         let Some(mut last) = self.levels.pop() else { return Ok(()) };
         let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
@@ -118,7 +118,7 @@ impl<'a> TreeRemoval<'a> {
     }
 }
 
-/// What went, or became something else, is met again in the next round if it is there at all.
+/// Skips an entry that was removed or replaced; if it still exists the next round has it.
 fn skippable(errno: Errno) -> Result<()> {
     if is_gone(errno) { Ok(()) } else { Err(errno) }
 }

@@ -1,4 +1,4 @@
-//! What is below a directory, as the host asks for it.
+//! Scans a directory for the host.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,13 +9,13 @@ use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result};
 
 use super::entry::kind;
-use super::place::{is_hidden, open_in, reopen};
+use super::parent::{is_hidden, open_in, reopen};
 use super::secret_matcher::SecretMatcher;
 use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
-/// Entries that are told, at most.
+/// Limit of reported entries.
 const MAX_ENTRIES: u64 = 100_000;
 
 /// Bytes that are read of a file in which values are searched for, at most.
@@ -24,7 +24,7 @@ const MAX_FILE: u64 = 16 << 20;
 /// A scan takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(600);
 
-/// What entries are told, and what is searched for in them.
+/// Selects the reported entries, and the secrets to search for in them.
 #[derive(Debug)]
 struct ScanFilter {
     since_ns: Option<i128>,
@@ -41,14 +41,14 @@ struct ScanFilter {
 pub(crate) struct Scan {
     wanted: ScanFilter,
     walk: TreeWalk,
-    /// Where it began, as the caller names that.
+    /// The start, as the caller's path.
     path: Vec<u8>,
-    /// The same from the root; it differs where the caller's path leads through links.
+    /// The start, as a path from the root; it differs where the caller's path leads through links.
     inside: Vec<u8>,
     told: ScanOutput,
 }
 
-/// What was met, as it will be sent.
+/// Collected entries, in the encoding of the reply.
 #[derive(Debug)]
 struct ScanOutput {
     json: Vec<u8>,
@@ -56,14 +56,22 @@ struct ScanOutput {
     more: bool,
 }
 
+/// The directory that a scan starts at.
+pub(super) struct ScanRoot<'a> {
+    pub(super) dir: &'a OwnedFd,
+    /// Its path as the caller gave it.
+    pub(super) path: &'a str,
+    /// Its path from the root.
+    pub(super) inside: Vec<u8>,
+}
+
 impl Scan {
-    /// `path` is where the directory is to the caller, and where it is from the root.
     pub(super) fn begin(
-        dir: &OwnedFd,
-        (path, inside): (&str, Vec<u8>),
+        root: ScanRoot<'_>,
         walk: &protocol::ScanRequest,
         sought: Option<SecretMatcher>,
     ) -> Result<Self> {
+        let ScanRoot { dir, path, inside } = root;
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
         let wanted = ScanFilter {
             since_ns: walk.since_ms.map(|it| i128::from(it) * 1_000_000),
@@ -110,7 +118,7 @@ impl Scan {
         (json, more)
     }
 
-    /// An entry if it is one of those that are told.
+    /// The entry if the filter selects it.
     fn take(&self, met: &WalkEntry) -> Result<Option<ScanEntry>> {
         let stat = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         let (wanted, kind) = (&self.wanted, kind(&stat));
@@ -165,7 +173,7 @@ impl ScanFilter {
         depth < self.depth && !self.prune.iter().any(|it| it == name)
     }
 
-    /// Whether an entry is one of those that are told, by its name and its times.
+    /// Whether the filter selects an entry by its name and its times.
     fn takes(&self, name: &[u8], stat: &Stat) -> bool {
         let changed = |since| {
             let content = nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64);

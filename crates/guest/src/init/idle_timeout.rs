@@ -1,4 +1,4 @@
-//! A guest that nobody asks for leaves, so that an abandoned container costs no memory.
+//! Ends an idle guest, so that an abandoned container costs no memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use crate::server::services::Supervisor;
 /// Looks in the time that a guest waits.
 const LOOKS: u32 = 8;
 
-/// And no less often.
+/// Limit of the interval between checks.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Who is connected.
+/// Number of connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Present(Arc<AtomicUsize>);
 
-/// Somebody who is.
+/// Counts a connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(Present);
 
@@ -39,7 +39,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Returns when nobody was connected and no command ran for so long.
+/// Returns after that time without a connection or a running command.
 pub(crate) async fn left_alone(supervisor: &Supervisor, present: &Present, lifeline: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < lifeline {

@@ -1,4 +1,4 @@
-//! One command: its process, its output, its limits and its end.
+//! A command: its process, its output, its limits and its end.
 
 mod monitor;
 mod reader;
@@ -16,7 +16,7 @@ use crate::os::machine::{Exit, Process, ProcessBackend, TreeId};
 use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
 use crate::secrets::CommandSecrets;
 
-/// What a job is told.
+/// A message to a job's monitor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// End, with that much time between TERM and KILL.
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     attended: AtomicBool,
     orders: mpsc::UnboundedSender<Order>,
     changed: watch::Sender<()>,
-    /// Who follows everything took some of it.
+    /// Notified when a subscriber takes output.
     taken: Notify,
 }
 
@@ -62,7 +62,7 @@ struct JobState {
     printed: Instant,
     /// Bytes that who follows everything was sent.
     sent: Option<u64>,
-    /// Who waited for it was told all of it.
+    /// The waiting caller received all of it.
     told: bool,
 }
 
@@ -146,7 +146,7 @@ impl Job {
         self.inner().life == Lifetime::Job
     }
 
-    /// It goes on when nobody waits for it.
+    /// Whether it goes on without a waiting caller.
     pub(crate) fn is_to_be_kept(&self) -> bool {
         self.inner().life != Lifetime::Foreground
     }
@@ -167,7 +167,7 @@ impl Job {
         inner.log.total(StreamSelector::Stdout).max(inner.log.total(StreamSelector::Stderr)) > self.cut
     }
 
-    /// Who waited has all of it, and nothing is left of it: nobody will ask again.
+    /// The waiting caller has all output, and nothing is left of the command: there will be no further request.
     pub(crate) fn is_told(&self) {
         let cut = self.is_cut();
         let mut inner = self.inner();
@@ -187,7 +187,7 @@ impl Job {
         self.inner().printed
     }
 
-    /// From now on output waits for who follows it, who was sent that much.
+    /// Lets output wait for this subscriber, which was sent that much.
     pub(crate) fn follow(&self, follower: u64, sent: Option<u64>) {
         if self.is_newest(follower) {
             self.inner().sent = sent;
@@ -199,13 +199,13 @@ impl Job {
         self.follower.load(Ordering::Relaxed) == follower
     }
 
-    /// Nobody is waited for any more.
+    /// Stops waiting for the reader of the output.
     fn release_backpressure(&self) {
         self.inner().sent = None;
         self.taken.notify_one();
     }
 
-    /// The end, when there is one to be told: it ended, or was left to run at a limit.
+    /// The status, once it ended or was left to run at a limit.
     pub(crate) fn end(&self) -> Option<protocol::ExecStatus> {
         let inner = self.inner();
         (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
@@ -217,7 +217,7 @@ impl Job {
         let (code, signal) = match ended.and_then(|it| it.exit) {
             Some(Exit::Code(code)) => (Some(code), None),
             Some(Exit::Signal(signal)) => (Some(u8::try_from(128 + signal).unwrap_or(u8::MAX)), Some(signal)),
-            // It had to be ended and nobody saw how: as if by KILL.
+            // It had to be ended and its status is unknown: reported as ended by KILL.
             None => (ended.map(|_| 128 + 9), None),
         };
         let at = ended.map_or_else(Instant::now, |it| it.at);
@@ -267,7 +267,7 @@ impl Job {
         self.changed.send_replace(());
     }
 
-    /// Who follows everything is at most a window behind.
+    /// Whether the subscriber is at most a window behind.
     fn has_room(&self) -> bool {
         let inner = self.inner();
         inner.sent.is_none_or(|sent| inner.log.total(StreamSelector::All).saturating_sub(sent) < WINDOW)

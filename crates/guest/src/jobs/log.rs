@@ -1,4 +1,4 @@
-//! What commands printed, kept within bounds.
+//! Retained output of commands, within bounds.
 //!
 //! A [`Log`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one lies in memory, the others
 //! in slots of the [`Spill`] that all logs of a guest share; what stays in memory of them is where each begins, in bytes
@@ -31,14 +31,14 @@ pub(crate) const GO: usize = 16;
 /// Bytes of a finished log that may stay in memory.
 const SMALL: usize = 2 << 10;
 
-/// All that a command printed, as far as it is kept.
+/// The retained output of a command.
 #[derive(Debug)]
 pub(crate) struct Log {
     spill: Arc<Spill>,
     keep_bytes: u64,
     sealed: VecDeque<SealedSegment>,
     live: ActiveSegment,
-    /// Where `live` begins.
+    /// The start of `live`.
     begin: LogPosition,
     end: LogPosition,
 }
@@ -74,7 +74,7 @@ impl Log {
         self.sealed.shrink_to_fit();
     }
 
-    /// Forgets all that is kept, and says how many bytes that was. Totals stay.
+    /// Discards all retained output, and returns its size in bytes. Totals stay.
     pub(crate) fn discard(&mut self) -> u64 {
         let kept = self.kept();
         self.release();

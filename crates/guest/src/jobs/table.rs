@@ -18,7 +18,7 @@ use crate::secrets::{CommandSecrets, Secrets};
 /// JobTable that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
 
-/// Foreground commands that ended well and were told, kept in case that the last word did not arrive.
+/// Foreground commands that ended well and were delivered, retained in case the last message was lost.
 const MAX_TOLD: usize = 64;
 
 /// The commands of a container.
@@ -26,7 +26,7 @@ const MAX_TOLD: usize = 64;
 pub(crate) struct JobTable {
     machine: Arc<dyn ProcessBackend>,
     secrets: Arc<Secrets>,
-    /// What every command that begins has in its environment.
+    /// Variables in the environment of every new command.
     session: Arc<SessionEnv>,
     spill: Arc<Spill>,
     marks: AtomicU64,
@@ -41,7 +41,7 @@ struct Table {
     jobs: BTreeMap<u64, Arc<Job>>,
     /// Ids, also of what is being begun.
     begun: BTreeMap<String, u64>,
-    /// When it is worth looking for what can be forgotten.
+    /// The time and the size at which eviction is worth another scan.
     tidy: Option<(Instant, usize)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Started {
     pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
 }
 
-/// What came with a command.
+/// The payload of a command.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) words: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ pub(crate) struct Words {
 }
 
 impl JobTable {
-    /// Of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    /// A table of that backend. Output that exceeds memory goes to an unlinked file in `spill`.
     pub(crate) fn new(
         machine: Arc<dyn ProcessBackend>,
         secrets: Arc<Secrets>,

@@ -16,7 +16,7 @@ use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome
 /// Between two tries of a port that takes no connection.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// One try.
+/// Limit of one attempt to connect.
 const TRY: Duration = Duration::from_secs(1);
 
 /// Waits for the first of what was asked for, or the end of the job.
@@ -96,7 +96,7 @@ async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<Lin
     }
 }
 
-/// One slice, and whether nothing was left to look at.
+/// Searches one slice; returns whether nothing was left to search.
 async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>, bool), RpcError> {
     let at = watch.at();
     let slice =

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use crate::protocol::relay::API_PORT;
 
-/// So long a connection waits for a host that has no channel at all: it opens another one for each that is taken, up to
-/// as many as it wants, and behind those connections wait in order.
+/// Limit of the wait for a host without any channel: it opens a new channel for each that is used, up to its limit, and
+/// further connections wait in order.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection, what goes before its own bytes, and its place among those of its port.
@@ -34,7 +34,7 @@ pub(crate) struct TunnelQueue {
     more: Notify,
     /// Held by the connection whose turn it is.
     turn: tokio::sync::Mutex<()>,
-    /// One more for each channel that is a connection.
+    /// One reference for each channel that is a connection.
     pub(crate) taken: Arc<()>,
 }
 
@@ -44,7 +44,7 @@ impl TunnelPorts {
         if port == API_PORT { &self.api } else { &self.egress }
     }
 
-    /// Gives a connection to a channel. Where nobody takes any it is closed.
+    /// Passes a connection to a channel, or closes it if no channel takes it.
     pub(crate) async fn hand(&self, port: u16, handed: PendingConnection) {
         let line = self.of(port);
         tokio::select! {
@@ -55,7 +55,7 @@ impl TunnelPorts {
 }
 
 impl TunnelQueue {
-    /// One more channel that waits for a connection.
+    /// Adds a channel that waits for a connection.
     pub(crate) fn wait(&self) -> oneshot::Receiver<PendingConnection> {
         let (give, taken) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl TunnelQueue {
     }
 
     async fn hand(&self, mut handed: PendingConnection) {
-        // Whoever came first has the first one.
+        // First come, first served.
         let _turn = self.turn.lock().await;
         loop {
             let Some(channel) = self.next() else {

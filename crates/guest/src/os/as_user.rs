@@ -1,4 +1,4 @@
-//! Acting as somebody else.
+//! Runs a closure with another user's ids.
 
 use std::process::abort;
 

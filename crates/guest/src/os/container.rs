@@ -30,8 +30,8 @@ const TO_RUN: Duration = Duration::from_secs(10);
 
 /// Real processes, on the files beneath a root.
 ///
-/// In a process that is not PID 1, as in tests, it takes leave of nothing but what it started, and looks for what a
-/// command left among all processes there are.
+/// In a process that is not PID 1, as in tests, it reaps only its own children, and searches all processes for what a
+/// command left.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,
@@ -43,17 +43,17 @@ pub struct Container {
     children: Arc<Children>,
     marks: Marks,
     leaders: Mutex<HashMap<TreeId, Leader>>,
-    /// Where the kernel says which children PID 1 has; none in another process.
+    /// The kernel's list of PID 1's children; none in another process.
     kin: Option<File>,
     /// The image has a shell.
     had_shell: bool,
 }
 
-/// What is remembered of a command until all of it is gone.
+/// A command's record until all of its processes are gone.
 #[derive(Debug)]
 struct Leader {
     pid: u32,
-    /// Who answers what its filter asks.
+    /// Answers the notifications of its filter.
     _attended: Option<ListenerTask>,
 }
 
@@ -89,7 +89,7 @@ impl Container {
         self.leaders.lock().expect("nothing panics while it is held")
     }
 
-    /// What a command of that user finds in its environment, but for what only a terminal or the command itself adds.
+    /// The environment of a command of that user, without what a terminal or the command itself adds.
     pub(crate) fn environment_of(&self, who: &UserSpec, session: &Session) -> Result<Vec<Vec<u8>>, RpcError> {
         let (_, account) = self.users.find(who)?;
         Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
@@ -116,7 +116,7 @@ impl Container {
         })
     }
 
-    /// Whom a child has to become. A guest without privileges runs commands as itself only.
+    /// The user that a child has to become. A guest without privileges runs commands as itself only.
     fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, RpcError> {
         let own = (geteuid().as_raw(), getegid().as_raw());
         match own {
@@ -161,7 +161,7 @@ impl Container {
         Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
     }
 
-    /// Why a program did not begin where nothing is left.
+    /// Explains why a program did not start if resources are exhausted.
     fn diagnose(&self, why: SpawnError) -> SpawnError {
         let is_missing = match &why {
             SpawnError::NoProgram => true,
@@ -182,7 +182,7 @@ impl Container {
         Some(ProcessTree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
-    /// What a child says of itself. One that does not get to it is killed.
+    /// Limits the time for a child's report. A child that exceeds it is killed.
     async fn in_time<T: Send + 'static>(
         &self,
         pid: u32,
@@ -193,14 +193,14 @@ impl Container {
             return Ok(said);
         }
         let id = Pid::from_raw(pid.cast_signed());
-        // One that was taken leave of meanwhile needs no signal, and its number may mean another process.
+        // A reaped child needs no signal, and its pid may belong to another process by now.
         self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
         // What was lent to it comes back when it is gone; the kernel may hold it for ever.
         tokio::spawn(says);
         Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
     }
 
-    /// What is gone needs no leader to be remembered.
+    /// A command without processes needs no record.
     fn forget(&self, mark: TreeId) {
         self.leaders().remove(&mark);
     }

@@ -1,10 +1,12 @@
 //! Root inside a container of a rootful engine is root outside: a set-id file that it leaves in a directory of the host
-//! is there for everybody. So no command sets such a bit itself. Its filter refuses the calls that would make a file
-//! with one, and stops those that would change a file's mode to have one, until the guest has answered them.
+//! is available to all users of the host. So no command sets such a bit itself. Its filter refuses the calls that would
+//! create a file with one, and suspends those that would change a file's mode to have one until the guest has answered
+//! them.
 //!
-//! The guest makes the change itself, as whoever asked: it opens the file, looks which mount that is on, and sets the
-//! mode through what it opened. On the container's own files the bits stay, so that packages with set-id files can be
-//! installed; everywhere else they are left out. Nothing that the caller could change meanwhile is looked at twice.
+//! The guest makes the change itself, with the caller's ids: it opens the file, checks which mount that is on, and sets
+//! the mode through the open descriptor. On the container's own files the bits stay, so that packages with set-id files
+//! can be installed; everywhere else they are left out. Nothing that the caller could change concurrently is read
+//! twice.
 //!
 //! What is not the container's own is everything but the mount of `/`. Engines bind files of the host into every
 //! container (`/etc/hosts`), so there is always something that the rule is for.
@@ -26,26 +28,27 @@ use self::listener::ListenerEvent;
 use crate::os::seccomp::Filter;
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Calls that are answered at once, whoever makes them: each takes a thread, and those are for files of hosts too.
+/// Calls that are answered at once, for all callers together: each takes a thread, and file requests of the host need
+/// threads too.
 const AT_ONCE: usize = 2;
 
-/// What a caller is told for whom nothing can be done.
+/// The answer for a caller that the guest cannot act for.
 const REFUSED: Errno = Errno::PERM;
 
 /// Whether commands are kept from leaving set-id files, and how.
 #[derive(Clone, Debug)]
 pub(crate) enum SuidPolicy {
-    /// Uid 0 inside is somebody else outside.
+    /// Uid 0 inside is another user outside.
     Needless,
-    /// Nobody inside is root, PID 1 neither.
+    /// No process inside is root, PID 1 included.
     Rootless,
-    /// By a filter that asks.
+    /// By a filter with notifications.
     Kept(Arc<SuidBroker>),
     /// This kernel cannot.
     Impossible,
 }
 
-/// What answers the calls.
+/// Answers the calls.
 #[derive(Debug)]
 pub(crate) struct SuidBroker {
     own: OwnMount,
@@ -80,7 +83,7 @@ impl SuidPolicy {
         })
     }
 
-    /// What every command gets.
+    /// The filter of every command.
     pub(crate) fn filter(&self) -> Filter {
         match self {
             Self::Kept(keeper) => Filter::asking(keeper.flags),
@@ -104,7 +107,7 @@ impl SuidPolicy {
         }
     }
 
-    /// Answers the calls of a command, if it has somebody to ask.
+    /// Answers the calls of a command that has a listener.
     pub(crate) fn start_listener(&self, listener: Option<OwnedFd>) -> Option<ListenerTask> {
         match (self, listener) {
             (Self::Kept(keeper), Some(listener)) => {
@@ -116,7 +119,7 @@ impl SuidPolicy {
     }
 }
 
-/// One call after the other, until no process is left that could make one.
+/// Answers one call after the other, until no process has the filter any more.
 async fn serve(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
     let Ok(calls) = listener::watched(Arc::clone(&listener)) else { return };
     while let Ok(mut ready) = calls.readable().await {

@@ -27,7 +27,7 @@ const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
 /// Bytes of a table, at most: it is read for every command.
 const LONGEST_TABLE: u64 = 1 << 20;
 
-/// What commands of a user are told about it.
+/// The account data in the environment of a user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ impl Users {
         ids(&self.load().unwrap_or_default(), who)
     }
 
-    /// The same, with what the entry of the uid says, or what is safe to say without one.
+    /// The same, with the entry of the uid, or safe defaults without one.
     ///
     /// # Errors
     /// As for [`ids`](Self::ids).
@@ -79,9 +79,9 @@ impl Users {
     }
 
     /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
-    /// What exists keeps its owner, but for a work directory, or a volume at the home, that is root's: nobody could work
-    /// there. What is bound keeps it in any case. On a root that is read-only the image's own files stay as
-    /// they are, and only the directory is made sure of.
+    /// Existing files keep their owner, except a work directory or a volume at the home that belongs to root: the user
+    /// could not write there. Bind mounts keep it in any case. On a read-only root the image's own files stay as they
+    /// are, and only the directory is made sure of.
     ///
     /// # Errors
     /// What could not be written or made.
@@ -145,7 +145,7 @@ impl Users {
         Account { name: entry.name, home, shell: self.shell(&entry.shell).to_owned() }
     }
 
-    /// That of the entry if it is one to work with, else the best there is; `/bin/sh` when there is none at all.
+    /// The shell of the entry if it exists, else the best available one; `/bin/sh` if there is none at all.
     fn shell<'a>(&self, entry: &'a str) -> &'a str {
         let works = !entry.ends_with("/nologin") && !entry.ends_with("/false") && self.is_executable(entry);
         if works { entry } else { SHELLS.into_iter().find(|it| self.is_executable(it)).unwrap_or(SHELLS[2]) }
@@ -161,8 +161,8 @@ impl Users {
         Ok(Tables { passwd: self.read("/etc/passwd")?, group: self.read("/etc/group")? })
     }
 
-    /// The content of a regular file, and nothing for one that is missing. Whoever is root inside can put anything
-    /// there, and a pipe must not keep anybody waiting.
+    /// The content of a regular file, and nothing for one that is missing. Root inside can put anything there, and a
+    /// pipe must not block the guest.
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let name = CString::new(path)?;

@@ -1,4 +1,4 @@
-//! What changed in a workspace since the last look.
+//! Detects changes in a workspace since the last scan.
 //!
 //! A look goes through the workspace in order, as far as its bounds let it, and remembers what is where. Only that is held
 //! against the next one, so that a file which was out of sight is no news.
@@ -21,16 +21,16 @@ use crate::protocol::workspace::{ChangeReport, SearchLimits};
 /// Files that are remembered between two looks, at most.
 const MOST: usize = 200_000;
 
-/// What the last look met.
+/// The result of the last scan.
 #[derive(Debug)]
 pub(super) struct Index {
     files: HashMap<Vec<u8>, Meta>,
-    /// Where it ended; nothing when it met everything.
+    /// Where it stopped; `None` after a complete scan.
     frontier: Option<Vec<u8>>,
     at_ns: i128,
 }
 
-/// What tells that a file was written, without reading it.
+/// Detects a write without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     size: i64,
@@ -52,7 +52,7 @@ impl Meta {
     }
 }
 
-/// What a look found of a file.
+/// The change of a file between two scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeKind {
     Created,
@@ -175,7 +175,7 @@ impl WorkspaceOperation<'_> {
         news
     }
 
-    /// What was met before, and now is not, though everything was there.
+    /// Finds files of the last scan that this complete one does not have.
     fn gone(&self, look: &ScanSnapshot, index: &mut Index, news: &mut Vec<(Vec<u8>, ChangeKind)>) {
         let met: std::collections::HashSet<&[u8]> = look.files.iter().map(|it| it.0.as_slice()).collect();
         let in_sight = |it: &[u8]| look.frontier.as_ref().is_none_or(|end| by_parts(it, end).is_lt());

@@ -1,4 +1,4 @@
-//! What a new content leaves to be done when it is answered: the disk's part that no caller has to wait for.
+//! Work on the disk that is left after an answer, and that no caller has to wait for.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,36 +9,36 @@ use tokio::time::sleep;
 
 use crate::os::blocking::apart;
 
-/// So long the disk is left to what is written next. To sync a directory takes it about as long as to write a file, and
-/// who writes one file in it writes more.
+/// Pause in favour of the next write. Syncing a directory takes about as long as writing a file, and a caller that
+/// writes one file in it writes more.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Names that wait, at most: each holds two descriptors.
 const MOST: usize = 64;
 
-/// Bytes that wait to be freed, at most: they are missing to whoever writes on a small disk.
+/// Limit of bytes that wait to be freed: until then they are missing on a small disk.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A name that leads to another content.
 #[derive(Debug)]
 pub(super) struct ReplacedFile {
-    /// Where the name stands. Until it is on the disk, a machine that dies leaves the old content or the new one, each whole:
-    /// the new one was there before its name.
+    /// The directory of the name. Until it is on the disk, a crash leaves the old content or the new one, each
+    /// complete: the new content was synced before it got its name.
     pub(super) dir: Option<OwnedFd>,
     /// The file that gave way. Without a name it is freed at its last close.
     pub(super) old: Option<OwnedFd>,
-    /// What that has.
+    /// Bytes of that file.
     pub(super) bytes: u64,
 }
 
-/// What acts left.
+/// Pending syncs of answered requests.
 #[derive(Debug, Default)]
 pub(super) struct DeferredSync(Mutex<SyncQueue>);
 
 #[derive(Debug, Default)]
 struct SyncQueue {
     replaced: Vec<ReplacedFile>,
-    /// Somebody will settle all of them in a moment.
+    /// Another task will flush the queue in a moment.
     awaited: bool,
 }
 
@@ -47,7 +47,7 @@ impl DeferredSync {
         self.waiting().replaced.push(replaced);
     }
 
-    /// Settles what waits, unless somebody else will.
+    /// Syncs the queue, unless another task will.
     pub(super) async fn flush(&self) {
         let Some(pause) = self.pause() else { return };
         sleep(pause).await;
@@ -82,7 +82,7 @@ fn sync_all(all: Vec<ReplacedFile>) -> usize {
         if let (Some(dir), Some(which)) = (dir, which)
             && !synced.contains(&which)
         {
-            // Some file systems sync by themselves, and nobody is there to be told of one that fails: it fails what comes next.
+            // Some file systems sync by themselves, and an error has no recipient here: the next write fails instead.
             let _ = fsync(dir);
             synced.push(which);
         }

@@ -1,4 +1,4 @@
-//! Every file with what tells its content.
+//! Lists all files with a digest of their content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,10 +14,10 @@ use crate::files::resolve::{OpenEntry, look_at, target};
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits, by_parts};
 use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
-/// Files and links that are told at once, at most.
+/// Limit of files and links in one reply.
 const MOST: usize = 20_000;
 
-/// And bytes of their paths and targets, so that what is told is never cut.
+/// Limit of bytes of their paths and targets, so that a reply is never cut.
 const MOST_BYTES: usize = 2 << 20;
 
 impl WorkspaceOperation<'_> {
@@ -44,7 +44,7 @@ impl WorkspaceOperation<'_> {
         Ok(WorkspaceReply::Summed { entries, after: None, complete: walk.is_complete() })
     }
 
-    /// Nothing for what went meanwhile.
+    /// `None` for a file that was removed concurrently.
     fn sum(&self, met: &WalkEntry) -> Option<FileDigest> {
         let there = look_at(&met.dir, &met.name).ok()??;
         let (path, odd) = text(&met.path);

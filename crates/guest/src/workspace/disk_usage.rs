@@ -1,4 +1,4 @@
-//! How much a workspace holds.
+//! The size of a workspace.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::files::resolve::look_at;
 use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
 
-/// What `st_blocks` counts in, whatever the file system has.
+/// The unit of `st_blocks`, whatever the file system uses.
 const BLOCK: u64 = 512;
 
 /// Files with several names that are remembered; of more each name counts.

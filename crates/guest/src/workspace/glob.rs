@@ -12,7 +12,7 @@ use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
-/// Files that are told, at most.
+/// Limit of files in a reply.
 const MOST: usize = 100_000;
 
 impl WorkspaceOperation<'_> {

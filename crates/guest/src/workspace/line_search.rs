@@ -27,13 +27,13 @@ const COMPILED: usize = 4 << 20;
 /// A file that has a NUL so near its beginning is no text.
 const BINARY: usize = 8 << 10;
 
-/// What is held of a file at once. Of a longer line only so much is looked at together.
+/// Bytes of a file in memory. A longer line is searched in parts.
 const BLOCK: usize = 2 << 20;
 
-/// Characters of a line that are told.
+/// Limit of a line in a match, in characters.
 const SHOWN: usize = 2000;
 
-/// What is looked for.
+/// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) struct LineMatcher {
     /// Finds every line that matches, and maybe more.
@@ -73,7 +73,7 @@ impl LineMatcher {
         hit: &mut dyn FnMut(GrepMatch) -> bool,
     ) -> io::Result<u64> {
         block.clear();
-        let mut told = Told { count: 0, last: 0, wants: true, hit };
+        let mut told = MatchSink { count: 0, last: 0, wants: true, hit };
         loop {
             let eof = block.fill(source)?;
             if block.base == 0 && memchr(0, &block.bytes()[..block.len.min(BINARY)]).is_some() {
@@ -88,7 +88,7 @@ impl LineMatcher {
         }
     }
 
-    fn look_at(&self, block: &mut Block, limit: usize, told: &mut Told<'_>) {
+    fn look_at(&self, block: &mut Block, limit: usize, told: &mut MatchSink<'_>) {
         let mut at = block.at;
         while at < limit {
             let Some(found) = self.finds.search_half(&Input::new(&block.bytes()[..limit]).span(at..limit)) else {
@@ -133,9 +133,9 @@ impl LineMatcher {
     }
 }
 
-struct Told<'a> {
+struct MatchSink<'a> {
     count: u64,
-    /// Number of the last line that was told: of an overlong one each block may match.
+    /// Number of the last line that was reported: of an overlong one each block may match.
     last: u64,
     wants: bool,
     hit: &'a mut dyn FnMut(GrepMatch) -> bool,
@@ -146,7 +146,7 @@ struct Told<'a> {
 pub(super) struct Block {
     bytes: Vec<u8>,
     len: usize,
-    /// Where looking goes on.
+    /// Where the search continues.
     at: usize,
     /// Bytes of the file before this block.
     base: u64,

@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! Lists a directory.
 
 use std::collections::BinaryHeap;
 
@@ -12,7 +12,7 @@ use crate::files::error::OperationResult;
 use crate::files::resolve::look_at;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
-/// Entries that are told, at most.
+/// Limit of entries in a reply.
 const MOST: usize = 100_000;
 
 impl WorkspaceOperation<'_> {
@@ -34,7 +34,7 @@ impl WorkspaceOperation<'_> {
         }
         let mut told = Vec::new();
         for name in least.into_sorted_vec() {
-            // What went meanwhile is not told.
+            // Entries that were removed concurrently are omitted.
             if let Some(entry) = look_at(&there.fd, &name)? {
                 told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
             }

@@ -1,4 +1,4 @@
-//! Who changes a file has it to himself.
+//! Locks that serialise changes of one file.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(super) type FileKey = (u64, u64, Vec<u8>);
 pub(super) struct Locks(Mutex<HashMap<FileKey, Arc<Mutex<()>>>>);
 
 impl Locks {
-    /// Runs `act` when nobody else changes what has that name.
+    /// Runs `act` while no other request changes a file of that name.
     pub(super) fn with<T>(&self, key: FileKey, act: impl FnOnce() -> T) -> T {
         let own = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone();
         let _back = LockGuard { locks: self, key };

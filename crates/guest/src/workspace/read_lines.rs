@@ -1,4 +1,4 @@
-//! Lines of a text. Memory is bounded by what is told, however long file and lines are.
+//! Lines of a text. The reply's limit bounds memory, however long file and lines are.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -14,13 +14,13 @@ use crate::files::error::OperationResult;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
 
-/// Bytes of lines that are told, at most: a control character is six in JSON.
+/// Limit of lines in a reply, in bytes: a control character takes six in JSON.
 const MOST: usize = MAX_TOLD / 8;
 
-/// Lines that are told, at most.
+/// Limit of lines in a reply.
 const MOST_LINES: u64 = 100_000;
 
-/// What is read at once of a file that is too large to be read whole.
+/// Bytes of one read of a file that is too large to be read at once.
 const BLOCK: usize = 256 << 10;
 
 impl WorkspaceOperation<'_> {
@@ -78,7 +78,7 @@ struct LineReader {
     limit: u64,
     most: usize,
     lines: Vec<String>,
-    /// Bytes that may still be told.
+    /// Bytes that the reply may still take.
     room: usize,
     full: bool,
     cut: u64,
@@ -130,7 +130,7 @@ impl LineReader {
         self.returns = *last == b'\r';
         self.length += part.len() as u64;
         if self.wants() {
-            // One more than can be told, which may be a `\r`, and nothing of what follows.
+            // One byte more than fits, which may be a `\r`; the rest of the line is skipped.
             let room = (self.room + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&part[..part.len().min(room)]);
         }
@@ -139,7 +139,7 @@ impl LineReader {
     fn end_line(&mut self, newline: bool) {
         let returns = newline && self.returns;
         if self.wants() {
-            self.tell(self.length - u64::from(returns));
+            self.push_line(self.length - u64::from(returns));
         }
         self.ended += 1;
         self.crlf += u64::from(returns);
@@ -147,7 +147,7 @@ impl LineReader {
         (self.length, self.returns) = (0, false);
     }
 
-    fn tell(&mut self, length: u64) {
+    fn push_line(&mut self, length: u64) {
         let first = self.lines.is_empty();
         let needed = length + u64::from(!first);
         if needed <= self.room as u64 {

@@ -11,10 +11,10 @@ use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 
-/// Who reads has no name in an act; this is the tool that does.
+/// A read request has no tool name; this is the tool that sends it.
 pub(super) const READER: &str = "read_file";
 
-/// Bytes that are told at most, in Base64.
+/// Limit of a range in a reply, in bytes before Base64.
 const MOST: usize = MAX_TOLD / 2;
 
 impl WorkspaceOperation<'_> {

@@ -15,7 +15,7 @@ use crate::files::walk::{Temporaries, TreeWalk, WalkLimits};
 use crate::os::atomic::nanoseconds;
 use crate::protocol::workspace::{SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
-/// How far left-over files are looked for.
+/// Limits of the search for leftovers.
 const SWEEP: SearchLimits = SearchLimits { most: 0, entries: 50_000, within_ms: 200 };
 
 /// A removal takes no longer.
@@ -72,7 +72,7 @@ impl WorkspaceOperation<'_> {
         Ok(place)
     }
 
-    /// What is gone is not remembered as a file that is there. `whole`: all below that place is.
+    /// Removes tracked files. `whole`: all below that path.
     fn forget(&self, place: &ResolvedPath, whole: bool, tool: &str) {
         if let Ok(real) = str::from_utf8(&place.path) {
             let gone = |it: &str| whole || self.root.open_path(it).is_err();

@@ -9,7 +9,7 @@ use super::WorkspaceOperation;
 use super::deferred_sync::ReplacedFile;
 use crate::files::error::OperationResult;
 use crate::files::reopen;
-use crate::files::resolve::{ResolvedPath, OpenEntry};
+use crate::files::resolve::{OpenEntry, ResolvedPath};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::protocol::workspace::{WorkspaceEntry, WorkspaceErrorCode};
 
@@ -34,7 +34,7 @@ impl WorkspaceOperation<'_> {
         Ok((file, stat))
     }
 
-    /// A file as it is told after a change.
+    /// The entry of a file after a change.
     pub(super) fn written(&self, path: &str, stat: &Stat, version: u64) -> WorkspaceEntry {
         WorkspaceEntry { version, ..self.item(path.to_owned(), stat, path.as_bytes()) }
     }
@@ -49,7 +49,7 @@ pub(super) fn expect_writable(there: &OpenEntry) -> OperationResult<()> {
     }
 }
 
-/// What is at a place before it is changed: nothing, or a regular file.
+/// Refuses anything but a free name or a regular file.
 pub(super) fn expect_changeable(place: &ResolvedPath) -> OperationResult<()> {
     if place.is_root() {
         return Err(WorkspaceErrorCode::IsDirectory.into());

@@ -1,6 +1,6 @@
-//! Many files at once: written where nobody looks, then moved into place together.
+//! Writes many files at once: into a hidden stage, from which they are moved into place together.
 //!
-//! It fills a workspace that nobody works in yet. All the same no link is followed, neither in the stage nor in the
+//! It fills a workspace that is not in use yet. All the same it follows no link, neither in the stage nor in the
 //! workspace.
 
 use std::fs::File;

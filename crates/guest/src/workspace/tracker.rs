@@ -1,4 +1,4 @@
-//! What is remembered of the files of a workspace: which were touched, and what was where at the last look.
+//! Tracks the files of a workspace: those that tools read or wrote, and the result of the last scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::change_scan::Index;
-use super::fingerprint::{Print, FileStamp};
+use super::fingerprint::{FileStamp, Print};
 use crate::protocol::workspace::TrackedFile;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Files that are remembered. The one that was touched least lately goes first.
 const MAX_TOUCHED: usize = 10_000;
 
-/// Of one workspace.
+/// The tracker of one workspace.
 #[derive(Debug, Default)]
 pub(super) struct FileTracker {
     table: Mutex<Table>,
-    /// What the last look at the whole workspace met.
+    /// The last scan of the whole workspace.
     pub(super) index: Mutex<Option<Index>>,
     swept: AtomicBool,
 }
@@ -46,7 +46,7 @@ struct TrackerRecord {
     used: u64,
 }
 
-/// How a content was come by.
+/// How a content became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContentSource {
     /// A tool read or wrote it.
@@ -70,7 +70,7 @@ impl FileTracker {
         self.table().files.get(path).map_or(1, |it| it.version)
     }
 
-    /// What a tool read or wrote of it last.
+    /// The content that a tool read or wrote last.
     pub(super) fn seen(&self, path: &str) -> Option<[u8; 32]> {
         self.table().files.get(path).and_then(|it| it.seen)
     }
@@ -101,7 +101,7 @@ impl FileTracker {
         version
     }
 
-    /// Takes note that files are gone: all that `gone` says of those at and below a path.
+    /// Records the removal of files: all for which `gone` is true at and below a path.
     pub(super) fn removed(&self, path: &str, tool: &str, mut gone: impl FnMut(&str) -> bool) {
         let now = now_ms();
         let below = |it: &String| is_below(it, path);
@@ -141,7 +141,8 @@ impl FileTracker {
         let mut table = self.table();
         for touch in all {
             let used = table.tick();
-            let known = TrackerRecord::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
+            let known =
+                TrackerRecord::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
             if !table.files.contains_key(&touch.path) {
                 table.remember(touch.path, known);
             }

@@ -1,4 +1,4 @@
-//! Who attends a command from its start to its end: reads its pipes, keeps its limits, obeys.
+//! Monitors a command from start to end: reads its pipes, enforces its limits, handles requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::reader::OutputPipe;
-use super::{JobEnd, Job, Order, now_ms};
+use super::{Job, JobEnd, Order, now_ms};
 use crate::os::machine::{Exit, Process, ProcessBackend};
 use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::CommandSecrets;
@@ -16,7 +16,7 @@ use crate::secrets::CommandSecrets;
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// What a command left behind may go on printing, so no call waits for silence longer than this.
+/// Upper bound for draining output of orphaned children.
 const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
 
 /// A foreground command without a connection is ended after this time.
@@ -33,7 +33,7 @@ pub(super) struct Monitor {
     exit: Option<oneshot::Receiver<Exit>>,
     total: Option<Instant>,
     silence: Option<Duration>,
-    /// Who waited last is gone, and when that ends the command.
+    /// The last waiting caller that disconnected, and the time at which that ends the command.
     orphaned: Option<(u64, Instant)>,
     /// Files that it alone has.
     lent: Option<CommandSecrets>,
@@ -57,13 +57,13 @@ impl DrainState {
         Self { printed: Instant::now(), ..self }
     }
 
-    /// When nothing more is waited for.
+    /// The end of the drain.
     fn until(self) -> Instant {
         (self.printed + LAST_WORDS).min(self.since + LAST_WORDS_AT_MOST)
     }
 }
 
-/// Why attending stopped.
+/// Why monitoring stopped.
 enum StopReason {
     /// Its own process ended, and its pipes are closed or silent.
     Over(Option<Exit>),
@@ -102,7 +102,7 @@ impl Monitor {
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
         let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
-        // Before anybody is told of its end.
+        // Before its end is reported.
         drop(self.lent.take());
         self.job.finish(JobEnd { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
         // What is left behind may go on printing.
@@ -120,7 +120,7 @@ impl Monitor {
             }
             let room = self.job.has_room();
             if room && !had_room {
-                // Nobody read its pipes meanwhile, so it was not the command that was silent.
+                // Its pipes were not read during that time, so the silence was not the command's.
                 self.job.inner().printed = Instant::now();
             }
             had_room = room;
@@ -183,7 +183,7 @@ impl Monitor {
         Some(StopReason::Stop(state, self.job.grace))
     }
 
-    /// Ends the tree, and reads what it still prints meanwhile.
+    /// Ends the tree, and reads its remaining output.
     async fn stop(&mut self, grace: Duration) -> (Option<Exit>, bool) {
         self.job.release_backpressure();
         let (machine, mark) = (self.machine.clone(), self.job.mark);
@@ -218,7 +218,7 @@ impl Monitor {
     }
 }
 
-/// How it ended, once; then never again.
+/// The exit status, once; pending after that.
 async fn exited(exit: &mut Option<oneshot::Receiver<Exit>>) -> Option<Exit> {
     let Some(receiver) = exit else { return std::future::pending().await };
     let known = receiver.await.ok();

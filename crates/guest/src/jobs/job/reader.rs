@@ -1,4 +1,4 @@
-//! What a command prints into.
+//! Reads a command's output.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ impl OutputPipe {
         self.source.is_some()
     }
 
-    /// What was read last.
+    /// The bytes that were read last.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }

@@ -13,13 +13,13 @@ const SHOW: usize = 4 << 10;
 /// A line, or what there is of it yet.
 #[derive(Debug)]
 pub(super) struct LogLine<'a> {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub(super) offset: u64,
-    /// From 1.
+    /// Counted from 1.
     pub(super) number: u64,
     /// Without its end; its first 64 KiB.
     pub(super) text: &'a [u8],
-    /// Where the next one begins.
+    /// Offset of the next line.
     pub(super) end: u64,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct LogLine<'a> {
 #[derive(Debug)]
 pub(super) struct LineCursor {
     offset: u64,
-    /// 0 until a chunk has told.
+    /// 0 until the first chunk.
     number: u64,
-    /// What earlier chunks had of this line.
+    /// The part of this line in earlier chunks.
     held: Vec<u8>,
     at: u64,
     /// The line has ended; the next one begins at `at`.
@@ -89,7 +89,7 @@ impl LineCursor {
     }
 }
 
-/// As much of a line as is shown, cut between characters.
+/// The shown part of a line, cut between characters.
 pub(super) fn cut(line: &[u8]) -> &[u8] {
     if line.len() <= SHOW {
         return line;

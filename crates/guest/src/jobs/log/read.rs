@@ -10,14 +10,15 @@ use crate::protocol::{Position, StreamSelector};
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(super) chunks: Vec<Chunk<'static>>,
-    /// Where the next one begins.
+    /// Offset of the next page.
     pub(super) end: u64,
     /// Nothing came behind it yet.
     pub(super) last: bool,
 }
 
 impl Log {
-    /// At most `limit` bytes from `offset`, or from the oldest byte that is kept. Says where the bytes begin.
+    /// At most `limit` bytes from `offset`, or from the oldest retained byte; the result has the offset of the first
+    /// one.
     pub(crate) fn read(&self, part: StreamSelector, offset: u64, limit: usize) -> (u64, Vec<u8>) {
         let mut begin = offset.clamp(self.first(part), self.total(part));
         let mut bytes = Vec::new();
@@ -36,7 +37,7 @@ impl Log {
         (begin, bytes)
     }
 
-    /// Which byte is meant. A line that is gone is the oldest byte that is kept, one that has not come yet is the end.
+    /// The offset of a position. An evicted line is the oldest retained byte, a future one is the end.
     pub(crate) fn resolve(&self, part: StreamSelector, from: Position) -> u64 {
         let (first, total) = (self.first(part), self.total(part));
         let offset = match from {
@@ -84,7 +85,7 @@ impl Log {
         chunk.offset + memchr_iter(b'\n', &chunk.bytes).nth(within).map_or(0, |it| it as u64 + 1)
     }
 
-    /// What the part has in each segment from the one on that `offset` lies in. Slots that cannot be read are left out.
+    /// The bytes of a stream in each segment, from the segment of `offset` on. Unreadable slots are left out.
     pub(super) fn chunks(&self, part: StreamSelector, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))

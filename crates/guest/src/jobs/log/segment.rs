@@ -1,6 +1,6 @@
 //! Pieces of output in order of arrival: their bytes, and the lengths of the runs that each stream has in them.
 //!
-//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is told by its
+//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is encoded by its
 //! length alone: seven bits a byte, lowest first. Even pieces of one byte in turn cost no more than twice their size.
 
 use std::borrow::Cow;
@@ -55,7 +55,7 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// What one part has in one segment.
+/// The bytes of a stream in one segment.
 #[derive(Debug)]
 pub(super) struct Chunk<'a> {
     /// Bytes of the part before it.
@@ -66,7 +66,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The same on its own.
+    /// A copy that owns its bytes.
     pub(super) fn into_owned(self) -> Chunk<'static> {
         Chunk { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
     }
@@ -101,7 +101,7 @@ impl SealedSegment {
         usize::from(self.bytes) + usize::from(self.runs)
     }
 
-    /// What one part has in what was read from the slot.
+    /// The bytes of a stream in the content of the slot.
     pub(super) fn part_bytes(&self, part: StreamSelector, mut image: Vec<u8>) -> Vec<u8> {
         let runs = image.split_off(usize::from(self.bytes));
         match side_of(part) {
@@ -116,13 +116,13 @@ impl SealedSegment {
 pub(super) struct ActiveSegment {
     bytes: Vec<u8>,
     runs: Vec<u8>,
-    /// Which side the last run is of, and its length; it is not among `runs` yet.
+    /// The stream of the last run, and its length; it is not among `runs` yet.
     side: usize,
     run: usize,
 }
 
 impl ActiveSegment {
-    /// Appends as many of the bytes as there is room for in a segment of `most` bytes, and says how many.
+    /// Appends as many of the bytes as fit into a segment of `most` bytes, and returns their number.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], most: usize) -> usize {
         let turns = side(stream) != self.side;
         let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN } else { RUN };
@@ -202,7 +202,7 @@ impl ActiveSegment {
         self.bytes.capacity() + self.runs.capacity()
     }
 
-    /// What one part has in it.
+    /// The bytes of a stream.
     pub(super) fn part_bytes(&self, part: StreamSelector) -> Cow<'_, [u8]> {
         match side_of(part) {
             None => Cow::Borrowed(&self.bytes),
@@ -275,7 +275,10 @@ mod tests {
     #[test]
     fn runs_that_a_disk_made_up_are_survived() {
         let sealed = SealedSegment { begin: LogPosition::default(), slot: 0, bytes: 3, runs: 5 };
-        assert_eq!(sealed.part_bytes(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]), b"abc");
+        assert_eq!(
+            sealed.part_bytes(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]),
+            b"abc"
+        );
     }
 
     #[test]

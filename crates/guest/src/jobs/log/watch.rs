@@ -27,7 +27,7 @@ impl Watch {
         Self { pattern, lines: LineCursor::from(from), at: from, looked: 0 }
     }
 
-    /// Where the next slice begins.
+    /// Offset of the next slice.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }

@@ -1,8 +1,8 @@
-//! Which calls.
+//! The rules of the filter.
 
 use libc::{ENOSYS, EPERM, c_long};
 
-/// What becomes of some of the calls.
+/// The treatment of some calls.
 pub(super) struct CallRule {
     pub(super) call: c_long,
     pub(super) when: CallCondition,
@@ -16,7 +16,7 @@ pub(super) enum RuleAction {
     Ask,
 }
 
-/// Which of its calls. Arguments count from 0; unless said otherwise their lower halves are what the kernel looks at.
+/// Selects calls by their arguments. Arguments count from 0; unless noted otherwise their lower 32 bits are compared.
 pub(super) enum CallCondition {
     Always,
     AnyBit {
@@ -64,16 +64,21 @@ pub(super) const RULES: &[CallRule] = &[
     never(libc::SYS_bpf, EPERM),
     never(libc::SYS_perf_event_open, EPERM),
     never(libc::SYS_userfaultfd, EPERM),
-    forbidden(libc::SYS_socket, CallCondition::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] }),
+    forbidden(
+        libc::SYS_socket,
+        CallCondition::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] },
+    ),
     never(libc::SYS_io_uring_setup, ENOSYS),
     never(libc::SYS_io_uring_enter, ENOSYS),
     never(libc::SYS_io_uring_register, ENOSYS),
-    // A command is told by this limit (see `tree`). Nobody can raise it again, but everybody could lower it further.
+    // This limit identifies the processes of a command (see `tree`). The kernel prevents raising it again, and this
+    // rule prevents lowering it.
     forbidden(SETRLIMIT, CallCondition::OneOf { argument: 0, values: &[MARK] }),
     forbidden(libc::SYS_prlimit64, CallCondition::Sets { argument: 1, value: MARK as u32, pointer: 2 }),
 ];
 
-/// For where the worker, PID 1 and all commands are one user. A row here stands for one of the same call above.
+/// For containers where the worker, PID 1 and all commands are one user. A row here replaces one of the same call
+/// above.
 pub(super) const OF_OTHERS: &[CallRule] = &[
     never(libc::SYS_ptrace, EPERM),
     never(libc::SYS_process_vm_readv, EPERM),
@@ -81,7 +86,10 @@ pub(super) const OF_OTHERS: &[CallRule] = &[
     never(libc::SYS_pidfd_getfd, EPERM),
     never(libc::SYS_process_madvise, EPERM),
     // Nor sets limits of PID 1 or the worker.
-    forbidden(libc::SYS_prlimit64, CallCondition::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 }),
+    forbidden(
+        libc::SYS_prlimit64,
+        CallCondition::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 },
+    ),
 ];
 
 #[cfg(target_arch = "x86_64")]

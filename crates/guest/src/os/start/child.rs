@@ -1,4 +1,4 @@
-//! What a child does until it is the command.
+//! The child's code between its start and the execution of the command.
 //!
 //! It shares the memory of who started it and runs beside it, on a stack of its own but with the thread pointer of the
 //! thread that made it. So nothing here allocates, locks, panics or touches `errno`, as functions of the C library do:
@@ -19,11 +19,11 @@ use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::program::Program;
-use super::word::{ChildStatus, say_last, say_listener};
+use super::status_channel::{ChildStatus, say_last, say_listener};
 use crate::os::seccomp::Filter;
 use crate::os::{openat2, raw_syscall};
 
-/// Where the child finds what it needs, beside its own 0, 1 and 2. The script stays open in the command.
+/// The number of a descriptor that the child needs, beside its own 0, 1 and 2. The script stays open in the command.
 pub(super) const SCRIPT: RawFd = 3;
 pub(super) const STATUS: RawFd = 4;
 pub(super) const ROOT: RawFd = 5;
@@ -32,7 +32,7 @@ pub(super) const FIRST_FREE: RawFd = 6;
 /// Descriptors of a command, at most.
 const OPEN_FILES: u64 = 16_384;
 
-/// Where a child was when something failed.
+/// The stage at which a child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum SpawnStage {
@@ -43,7 +43,7 @@ pub(super) enum SpawnStage {
     User,
     Directory,
     Filter,
-    /// No candidate could be executed; the errno is the one that says most.
+    /// No candidate could be executed; the errno is the most specific one.
     Program,
     /// There is a file, and what it needs to run is missing.
     Interpreter,
@@ -66,10 +66,10 @@ impl SpawnStage {
     ];
 }
 
-/// In place of a step: nothing failed, and this is what the user may do.
+/// In place of a stage: no failure, and the value has the user's access.
 pub(super) const SEEN: u32 = u32::MAX;
 
-/// All that a child needs. It is lent to the child, which drops nothing of it.
+/// The arguments of a child. They are lent to the child, which drops nothing of them.
 #[derive(Debug)]
 pub(super) struct ChildArgs {
     pub(super) stdio: [RawFd; 3],
@@ -108,7 +108,7 @@ pub(super) struct Execution {
 }
 
 impl ChildAction {
-    /// What is to be open as [`SCRIPT`].
+    /// The file to open as [`SCRIPT`].
     pub(super) fn script(&self) -> Option<&OwnedFd> {
         match self {
             Self::Execute(it) => it.program.script.as_ref(),
@@ -122,7 +122,7 @@ unsafe impl Send for Execution {}
 
 type SpawnFailure = (SpawnStage, Errno);
 
-/// Never returns: the child becomes the command, or says what failed and is gone.
+/// Never returns: the child becomes the command, or reports the failure and exits.
 pub(super) fn run(orders: &mut ChildArgs) -> ! {
     let (what, number) = match prepare(orders) {
         Err((step, errno)) => (step as u32, errno.raw_os_error()),
@@ -257,7 +257,7 @@ fn allowed() -> i32 {
     can(Access::READ_OK | Access::EXEC_OK) | can(Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Tries the candidates as `execvp` does, and says why none was it.
+/// Tries the candidates as `execvp` does, and returns the most specific failure.
 pub(super) fn execute(what: &mut Execution) -> SpawnFailure {
     let Execution { candidates, words, by_shell, environment, .. } = what;
     let mut why = (SpawnStage::Program, Errno::NOENT);

@@ -87,7 +87,8 @@ fn nothing() -> io::Result<OwnedFd> {
     Ok(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Who may not do it is that user already, or runs commands as nobody else.
+/// Errors are ignored: a guest that may not change the owner is that user already, or runs all commands as its own
+/// user.
 fn set_owner(end: &OwnedFd, uid: u32) {
     let _ = fchown(end, Some(Uid::from_raw(uid)), None);
 }
@@ -96,23 +97,23 @@ fn window(size: TerminalSize) -> Winsize {
     Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// What is shown on a terminal.
+/// The output of a terminal.
 struct PtyReader(pipe::Receiver);
 
 impl AsyncRead for PtyReader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.0).poll_read(cx, into)) {
-            // Nobody has the terminal open any more.
+            // No process has the terminal open any more.
             Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Poll::Ready(Ok(())),
             read => Poll::Ready(read),
         }
     }
 }
 
-/// What is typed on a terminal.
+/// The input of a terminal.
 struct PtyWriter {
     to: pipe::Sender,
-    /// What ends the input: after a line that was begun, the first one only hands over that line.
+    /// Ends the input: after an unfinished line, the first one only sends that line.
     ends: &'static [u8],
 }
 

@@ -1,6 +1,6 @@
-//! Who made a call, and what of theirs it is about.
+//! The caller of a suspended call, and the files that it names.
 //!
-//! Everything of the caller's is opened before the kernel says that the caller still waits, and used after.
+//! Everything of the caller is opened before the kernel confirms that the caller still waits, and used after that.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::os::start::may_share;
 /// Bytes of a path, with its NUL, that the kernel takes.
 const LONGEST_PATH: usize = 4096;
 
-/// A thread's identity, as the kernel tells it.
+/// A thread's identity according to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallerThread {
     thread: u32,
@@ -50,7 +50,7 @@ struct PathArgument {
     address: u64,
 }
 
-/// What a caller wants, with all that is theirs opened.
+/// A caller's request, with all of its files opened.
 #[derive(Debug)]
 pub(super) enum ResolvedCall {
     /// Change what is open.
@@ -73,10 +73,15 @@ pub(super) struct Path {
 ///
 /// # Errors
 /// Those of `act`; else why the call cannot be made for that caller.
-pub(super) fn with<T>(call: &PendingCall, listener: &OwnedFd, act: impl FnOnce(ResolvedCall) -> Result<T>) -> Result<T> {
+pub(super) fn with<T>(
+    call: &PendingCall,
+    listener: &OwnedFd,
+    act: impl FnOnce(ResolvedCall) -> Result<T>,
+) -> Result<T> {
     let asked = RawCall::from_notification(call).ok_or(REFUSED)?;
     let caller = CallerThread::from_thread(call.thread)?;
-    // Root is what this thread is. For anybody else it changes, and the kernel decides anew who may read its memory.
+    // This thread is root. For other users it changes its ids, and the kernel then decides anew who may read its
+    // memory.
     if (caller.ids.uid, caller.ids.gid) != (0, 0) && !may_share() {
         return Err(REFUSED);
     }
@@ -121,7 +126,7 @@ impl CallerThread {
         Self::read(thread, &status).ok_or(REFUSED)
     }
 
-    /// One that is several users at once cannot be acted for.
+    /// A thread with several user ids cannot be acted for.
     fn read(thread: u32, status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':'));
         let numbers =
@@ -165,7 +170,7 @@ impl CallerThread {
         Ok(Path { path, from, root: self.open_link("root")? })
     }
 
-    /// What C libraries say for a file that they have open: here that would be a file of the guest's.
+    /// The path by which C libraries name an open file: here it would be a file of the guest.
     fn by_number(&self, path: &CStr) -> Option<(u32, i32)> {
         let (process, number) = path.to_str().ok()?.strip_prefix("/proc/")?.split_once("/fd/")?;
         let process = match process {
@@ -204,7 +209,7 @@ fn open_path(path: &str) -> Result<OwnedFd> {
     })
 }
 
-/// All that the guest may have: for looking at a caller it takes what that one has, and more does no harm.
+/// Takes all capabilities that the guest may have: needed to inspect a caller with any of them.
 fn raise() -> Result<()> {
     let now = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })

@@ -13,10 +13,10 @@ use super::caller::{Path, ResolvedCall};
 const SET_ID: u32 = 0o6000;
 const SET_GROUP: u32 = 0o2000;
 
-/// What makes a file, and how. Another that is there already could be anything, and opening it could take for ever.
+/// Flags that create a file. An existing one could be anything, and opening it could block.
 const MAKES: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_PATH | libc::O_TMPFILE;
 
-/// What else means something for a new file.
+/// Other flags with a meaning for a new file.
 const PASSED_ON: i32 = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_EXCL
@@ -26,7 +26,7 @@ const PASSED_ON: i32 = libc::O_ACCMODE
     | libc::O_DIRECT
     | libc::O_NOATIME;
 
-/// What was done.
+/// The result of a change.
 #[derive(Debug)]
 pub(super) enum ChangeOutcome {
     Changed,
@@ -47,7 +47,7 @@ pub(super) struct OwnMount {
     gives: bool,
 }
 
-/// Where and what something is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileLocation {
     mount: u64,
@@ -57,7 +57,7 @@ struct FileLocation {
 
 impl OwnMount {
     /// # Errors
-    /// This kernel does not tell mounts apart, or cannot keep a path from leading through another process.
+    /// This kernel does not distinguish mounts, or cannot keep a path from leading through another process.
     pub(super) fn find(gives: bool) -> Result<Self> {
         let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         resolve(root.as_fd(), c".", OFlags::PATH)?;
@@ -68,7 +68,7 @@ impl OwnMount {
     /// Does what is wanted, without the bits where the file is not the container's own.
     ///
     /// # Errors
-    /// What the kernel says to whom this thread acts for.
+    /// The kernel's, for the caller's ids.
     pub(super) fn change(&self, wanted: ResolvedCall) -> Result<ChangeOutcome> {
         let (file, mode) = match wanted {
             ResolvedCall::Open { file, mode } => (file, mode),
@@ -81,7 +81,7 @@ impl OwnMount {
         Ok(ChangeOutcome::Changed)
     }
 
-    /// One that was not there is this call's own until the caller gets it.
+    /// A newly created file belongs to this call until the caller gets it.
     fn create_file(&self, path: &Path, flags: i32, mode: u32) -> Result<ChangeOutcome> {
         if !self.gives || flags & MAKES != libc::O_CREAT | libc::O_EXCL {
             return Err(REFUSED);
@@ -98,7 +98,7 @@ impl OwnMount {
     }
 
     fn resolve(&self, Path { path, from, root }: &Path, flags: OFlags) -> Result<OwnedFd> {
-        // Nobody inside may change their root. For one who did, paths would mean other files here.
+        // Processes inside cannot change their root. After such a change, paths would name other files here.
         if seen(root.as_fd())?.0 != self.place {
             return Err(REFUSED);
         }
@@ -108,12 +108,12 @@ impl OwnMount {
 
 /// A link of `/proc` that leads to what a process has open leads nowhere: `self` would be this one.
 fn resolve(from: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd> {
-    // Nobody else looks into what is made before it has its mode.
+    // No other user may open the new file before it has its mode.
     let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
     openat2(from, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
 }
 
-/// What a file may have that is seen outside. A directory's bit gives nobody a right, and it keeps the one it has.
+/// The mode for a file that is visible outside. A set-id bit of a directory grants no rights, and stays as it is.
 fn harmless(mode: u32, now: u32) -> u32 {
     let kept = if FileType::from_raw_mode(now) == FileType::Directory { now & SET_GROUP } else { 0 };
     mode & (!SET_ID | kept)
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Does it on a file of which everything else says that it is the container's own, or is not.
+    /// Applies the mode by path, for a file that is known to be the container's own or not.
     fn mode_after(is_own: bool, wanted: impl FnOnce(&std::path::Path) -> ResolvedCall) -> Result<u32> {
         let dir = tempfile::tempdir().unwrap();
         let mut own = OwnMount::find(true).unwrap();

@@ -74,7 +74,7 @@ impl Tables {
         self.add_group_named(gid, base(gid))
     }
 
-    /// The same under a name, or the next that is free.
+    /// The same under a name, or the next free one.
     pub(crate) fn add_group_named(&mut self, gid: u32, name: &str) -> bool {
         if lines(&self.group).filter_map(group).any(|it| it.gid == gid) {
             return false;
@@ -120,13 +120,13 @@ fn group(line: &[u8]) -> Option<Group<'_>> {
     Some(Group { name, gid, members: fields.next().unwrap_or_default().trim_ascii_end() })
 }
 
-/// What is longer, or has control characters, is nothing that a table should say.
+/// Refuses a longer text, and control characters.
 fn text(field: &[u8]) -> Option<String> {
     let text = str::from_utf8(field).ok().filter(|it| it.len() <= LONGEST_FIELD)?;
     (!text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
-/// The highest number means "no change" to the kernel, so nobody has it.
+/// The highest number means "no change" to the kernel, so no account has it.
 fn number(field: &[u8]) -> Option<u32> {
     let digits = str::from_utf8(field).ok().filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok().filter(|it| *it != u32::MAX)

@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 
-/// Where a link says to lead, by its name.
+/// Targets of links, by name.
 const OUTSIDE: &[(&str, &str)] = &[
     ("relative", "../secret"),
     ("absolute-shadow", "/etc/shadow"),

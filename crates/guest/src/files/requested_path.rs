@@ -1,4 +1,4 @@
-//! What the kernel refused, in words for the host.
+//! A path of a request, and the errors that name it.
 
 use rustix::io::Errno;
 
@@ -16,7 +16,7 @@ const MAX_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub(super) struct RequestedPath {
     path: String,
-    /// What it means that a part of the path is no directory.
+    /// The error if a part of the path is no directory.
     behind_file: ErrorCode,
 }
 

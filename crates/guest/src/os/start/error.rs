@@ -1,4 +1,4 @@
-//! What a child's last word means to the one who asked for the command.
+//! Converts a child's last message to the caller's error.
 
 use rustix::io::Errno;
 
@@ -42,7 +42,7 @@ pub(super) fn explain(step: SpawnStage, errno: Errno, program: &Program, cwd: &s
     }
 }
 
-/// Why there is no child at all.
+/// Why no child was created.
 pub(super) fn no_child(errno: Errno) -> RpcError {
     let why = match errno {
         Errno::AGAIN => "the container has as many processes as it may".to_owned(),

@@ -1,4 +1,4 @@
-//! What a child says before it is another program, and how that is heard.
+//! The messages of a child before it executes the program.
 //!
 //! By a socket, since a listener of the filter's can only be given away by the child, in whose table it is made.
 #![expect(unsafe_code, reason = "a child sends by a bare system call")]
@@ -19,7 +19,7 @@ use crate::os::raw_syscall;
 /// gid.
 pub(super) type ChildStatus = [u32; 4];
 
-/// What was heard.
+/// A received message.
 #[derive(Debug)]
 pub(super) enum StatusMessage {
     /// None when there was no room for it. What it would be asked fails then.
@@ -35,7 +35,7 @@ pub(super) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// One descriptor on its way.
+/// A message with one descriptor.
 #[repr(C)]
 struct Rights {
     head: cmsghdr,
@@ -60,14 +60,14 @@ pub(super) fn say_listener(to: RawFd, listener: RawFd) -> Result<(), Errno> {
 /// Sends the last word. For a child, too.
 pub(super) fn say_last(to: RawFd, said: ChildStatus) {
     let arguments = [to as usize, said.as_ptr() as usize, size_of_val(&said), 0, 0];
-    // SAFETY: an array that is alive. Whether anybody hears it makes no difference to a child that ends now.
+    // SAFETY: an array that is alive. A failed write makes no difference to a child that exits now.
     let _ = unsafe { raw_syscall::call(libc::SYS_write, arguments) };
 }
 
-/// Takes what was said, or nothing at the end.
+/// Receives a message; `None` at the end.
 ///
 /// # Errors
-/// [`WouldBlock`](io::ErrorKind::WouldBlock): nothing was said yet.
+/// [`WouldBlock`](io::ErrorKind::WouldBlock): no message has arrived yet.
 pub(super) fn receive(from: BorrowedFd<'_>) -> io::Result<Option<StatusMessage>> {
     let mut bytes = [0; size_of::<ChildStatus>()];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];

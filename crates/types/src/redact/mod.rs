@@ -1,6 +1,6 @@
 //! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
 
-mod edges;
+mod stream_redactor;
 mod tokens;
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use coracle_protocol::secret_encodings::{self, MIN_BYTES};
 
-pub use self::edges::StreamRedactor;
+pub use self::stream_redactor::StreamRedactor;
 use crate::Secret;
 
 /// Takes live secrets out of a text, in the forms that programs write them in.

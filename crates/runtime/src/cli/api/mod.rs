@@ -43,10 +43,10 @@ static REPORTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// A client of one socket, with connections that stay open.
 #[derive(Clone, Debug)]
-pub(super) struct ApiClient(Arc<SharedState>);
+pub(super) struct ApiClient(Arc<ApiState>);
 
 #[derive(Debug)]
-struct SharedState {
+struct ApiState {
     socket: ApiSocket,
     idle: Mutex<Vec<ApiConnection>>,
     paused_until: Mutex<Option<Instant>>,
@@ -54,7 +54,7 @@ struct SharedState {
 
 impl ApiClient {
     pub(super) fn new(socket: ApiSocket) -> Self {
-        Self(Arc::new(SharedState { socket, idle: Mutex::default(), paused_until: Mutex::default() }))
+        Self(Arc::new(ApiState { socket, idle: Mutex::default(), paused_until: Mutex::default() }))
     }
 
     pub(super) fn socket(&self) -> &ApiSocket {

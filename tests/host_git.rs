@@ -226,7 +226,7 @@ const HOSTILE: &[(&str, &[File])] = &[
 /// Trees that git's own writer refuses: the name of the directory, which holds `config` and a hook.
 const FORGED: &[&str] = &[".git", ".GIT", "git~1", ".g\u{200c}it", "..", "."];
 
-/// Makes a repository of a tree that is not checked by anybody.
+/// Creates a repository from an unchecked tree.
 async fn forged(server: &GitServer, name: &str, dir: &str, content: &str) {
     server.repository(name, &[("README.md", "")]).await;
     let at = server.dir(name);

@@ -17,7 +17,7 @@ use crate::engines::{Case, IMAGE, Lack, Running, Way, on_every_engine, skip, var
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Where Debian's programs are told of the certificates that its base brings.
+/// Where Debian's programs look for the certificates of its base.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const BUNDLE_NAMES: [&str; 5] =
     ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"];

@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use crate::engines::{Case, Running, Way, on_every_engine, ran};
 use crate::servers::model::{ModelServer, says};
 
-/// One container, which somebody else has made.
+/// One existing container.
 #[derive(Debug)]
 struct One {
     link: Link,

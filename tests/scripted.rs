@@ -1,4 +1,4 @@
-//! Apple's `container` as it is played: what it is told, what it answers, and what goes wrong with it.
+//! The simulated `container` of Apple: its arguments, its answers, and its faults.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ async fn r20_a_full_cycle_in_the_old_form_with_stale_answers_and_a_stubborn_remo
         scripted.plays(&json!({ "old_form": true, "faults": [stubborn] }));
         let running = case.runs(Way::Stream).await;
         assert_eq!(running.printed(sh("echo here; id -u")).await, "here\n0\n");
-        // The first look after the stop tells what was before.
+        // The first query after the stop returns the old state.
         let stale = json!({ "verb": "inspect", "nth": 2, "stale_running": true });
         scripted.plays(&json!({ "old_form": true, "faults": [stubborn, stale] }));
         case.runtime.stop(&running.id, GRACE).await.unwrap();
@@ -68,7 +68,7 @@ async fn r21_an_old_engine_and_a_service_that_is_down_are_told_apart() {
         scripted.plays(&json!({ "service_down": true }));
         let it = case.runtime.info().await;
         assert!(matches!(it, Err(Error::Unavailable { .. })), "{it:?}");
-        // A verb that fails asks whether anybody is there.
+        // A verb that fails checks whether the service runs.
         let it = case.runtime.list(&case.mine()).await;
         assert!(matches!(it, Err(Error::Unavailable { .. })), "{it:?}");
         let it = case.runtime.inspect(&Handle::Name(case.name("none"))).await;

@@ -166,7 +166,7 @@ impl Plan {
             labels: self.labels.clone(),
             ..CreateSpec::new(ContainerName::parse("any")?, image)
         };
-        // A volume over a directory of the image is whose that is, and nobody gives it away where nobody is root.
+        // A volume over a directory of the image takes that directory's owner, and without root it cannot be changed.
         let place = if self.capabilities == Capabilities::None { "/bin" } else { "/workspace" };
         Ok(ContainerTemplate {
             spec,

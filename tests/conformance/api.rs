@@ -1,4 +1,4 @@
-//! The engine's API and its program tell the same.
+//! The engine's API and its program give the same answers.
 
 use coracle_runtime::ImageStore as _;
 use coracle_runtime::Networks as _;
@@ -25,7 +25,7 @@ impl Ways {
     }
 }
 
-/// Containers in each state, with what the engines tell of them.
+/// Containers in each state, and their description by the engines.
 async fn containers(case: &Case) -> Vec<ContainerId> {
     let runtime = &case.runtime;
     let volume = VolumeName::parse(case.name("api").as_str()).unwrap();
@@ -146,7 +146,7 @@ async fn the_api_tells_of_docker_what_the_program_tells() {
         let Some(ways) = Ways::of(case) else { return case.left_out() };
         use coracle_runtime::ContainerRuntime as _;
         let (api, program) = (ways.api.info().await.unwrap(), ways.program.info().await.unwrap());
-        // The program that reads nothing has no Compose, and is told where the engine listens.
+        // The program that reads nothing has no Compose, and gets the engine's address.
         let told = coracle_runtime::EngineInfo {
             compose_version: program.compose_version.clone(),
             endpoint: program.endpoint.clone(),

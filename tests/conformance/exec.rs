@@ -15,7 +15,7 @@ async fn exit_codes_are_the_commands_own() {
             assert_eq!((it.exit, it.tree_ended), (Exit::Code(code), None));
         }
         let it = running.ran(sh("kill -9 $$")).await;
-        // An engine tells the number alone, which the command may have exited with.
+        // An engine reports the number alone, which the command may have exited with.
         assert_eq!((it.exit, it.signal), (Exit::Code(137), running.has_guest().then_some(9)));
         assert_eq!(running.ran(argv(&["false"])).await.exit, Exit::Code(1));
     })

@@ -36,7 +36,7 @@ async fn s57_a_total_limit_ends_the_whole_tree_and_keeps_the_output() {
         let script = format!("echo a; sleep {n} & setsid sleep {n} & sleep {n}");
         let begun = Instant::now();
         let it = running.ran(Exec { limits: total(1000), ..sh(&script) }).await;
-        // A guest tells the group to end; who left it is killed after the grace of 2 s.
+        // A guest signals the group; a process that left it is killed after the grace of 2 s.
         assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
         assert_eq!((it.exit, it.tree_ended), (Exit::TimedOut(LimitKind::Total), Some(true)));
         assert_eq!(it.stdout.text(), "a\n");

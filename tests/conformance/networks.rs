@@ -157,8 +157,8 @@ async fn reaches(case: &Case, name: &str, networks: [&Network; 2]) -> bool {
     ran(case, &client, sh(&get)).await.stdout.text().ends_with("\r\npage\n")
 }
 
-/// Docker 20.10 takes its rule out and puts it in again whenever any network is made, as other tests do meanwhile: what
-/// gets through then is the engine's gap. Networks that are not kept apart let every attempt through.
+/// Docker 20.10 removes its rule and adds it again whenever any network is created, as other tests do concurrently: a
+/// connection in that gap is the engine's fault. Without isolation every attempt succeeds.
 async fn is_kept_from(case: &Case, name: &str, networks: [&Network; 2]) -> bool {
     let (client, get) = server_and_client(case, name, networks).await;
     for _ in 0..6 {

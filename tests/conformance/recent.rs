@@ -1,4 +1,4 @@
-//! A list that may be a moment old says what the exact one says.
+//! A list from memory equals the exact one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -40,7 +40,7 @@ fn of_project(case: &Case) -> LabelFilter {
     LabelFilter(vec![("com.docker.compose.project".into(), Some(project(case).to_string()))])
 }
 
-/// Goes on until it is told to end: a mere `sleep` as PID 1 does not listen.
+/// Runs until it is signalled: a mere `sleep` as PID 1 ignores signals.
 fn on(first: &str) -> Value {
     json!(["sh", "-c", format!("{first}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
@@ -126,7 +126,7 @@ async fn what_a_service_says_and_how_it_is_can_be_asked() {
         let (project, dir) = (project(case), tempfile::tempdir().unwrap());
         let patience = Duration::from_secs(3);
         let stack = StackUp { project, model, dir: dir.path().to_owned(), patience, build: false };
-        // One of them is never good. Compose says so, unless it looked before Podman told any health.
+        // One of them is never healthy. Compose reports that, unless it looked before Podman reported any health.
         case.runtime.stack_up(&stack).await.unwrap();
         let there = there(case).await;
         let log = String::from_utf8(case.runtime.logs(&there["well"].id, 1000).await.unwrap()).unwrap();

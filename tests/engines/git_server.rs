@@ -44,7 +44,7 @@ pub(crate) enum Manner {
     Honest,
     /// Sends the client elsewhere.
     Redirects(String),
-    /// Accepts, and never says a word.
+    /// Accepts, and never answers.
     Silent,
 }
 
@@ -120,7 +120,7 @@ impl GitServer {
         self.port
     }
 
-    /// From now on answers nobody without this name and token.
+    /// Requires this name and token from now on.
     pub(crate) fn requires(&self, user: &str, token: &str) {
         let header = format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{token}")));
         self.shared.state.lock().unwrap().authorization = Some(header);
@@ -156,7 +156,7 @@ fn address() -> IpAddr {
     address
 }
 
-/// A git that sees none of the configuration of whoever runs the tests.
+/// A git without the configuration of the user of the tests.
 #[expect(clippy::disallowed_methods, reason = "a test's server is made of git's own programs")]
 fn git_program(dir: &Path) -> Command {
     let mut command = Command::new("git");
@@ -358,7 +358,7 @@ async fn a_long_request_arrives_compressed_and_in_pieces() {
     server.repository("web", &[("README.md", "hello\n")]).await;
     let dir = cloned(&server.local_url("web")).await.unwrap();
     let it = dir.path().join("it");
-    // What the clone has is told to the server: many commits that it does not know make a long body.
+    // The client lists its commits to the server: many unknown ones make a long body.
     let commit = |n: usize| {
         format!(
             "commit refs/heads/own-{n}\ncommitter T <t@example.com> {} +0000\ndata 1\n{}\n",

@@ -65,7 +65,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Its engine by a program that can do nothing, so that whatever it tells came over the socket; `None` without one.
+    /// Its engine with a program that can do nothing, so that every answer came over the socket; `None` without one.
     pub(crate) fn by_api_alone(&self) -> Option<CliRuntime> {
         let (dialect, socket) = match self.engine() {
             EngineKind::Docker => (Dialect::Docker, "/var/run/docker.sock"),

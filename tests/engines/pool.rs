@@ -26,7 +26,7 @@ pub(super) async fn image(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
         return Ok(ImageId::parse(id).unwrap());
     }
     let id = busybox::ensure(runtime).await?;
-    // Whole or not at all, for those that read it meanwhile.
+    // Atomic for concurrent readers.
     let mut file = NamedTempFile::new_in(dir_of(&run)).unwrap();
     file.write_all(id.as_str().as_bytes()).unwrap();
     file.persist(&note).unwrap();

@@ -171,7 +171,7 @@ impl Running<'_> {
         loop {
             let link = self.link_by(self.way).await;
             let opened = link.open().await;
-            // The stream carries as well, and says nothing about the socket.
+            // The stream works as well, and proves nothing about the socket.
             if opened.is_ok() && link.transport() == Some(self.transport()) {
                 self.inside = ExecTarget::Guest(link);
                 return;
@@ -201,7 +201,7 @@ impl Running<'_> {
         self.inside.link().unwrap()
     }
 
-    /// Commands here are told more of: signals, what they leave behind, where their output is kept.
+    /// With a guest, commands have more details: signals, remaining processes, retained output.
     pub(crate) fn has_guest(&self) -> bool {
         self.way != Way::Plain
     }

@@ -51,13 +51,13 @@ impl Scripted {
         std::fs::write(self.kept().join("scenario.json"), scenario.to_string()).unwrap();
     }
 
-    /// All that it was told: `{argv, env, stdin_open}` each.
+    /// All calls: `{argv, env, stdin_open}` each.
     pub(crate) fn calls(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.kept().join("calls.jsonl")).unwrap_or_default();
         text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
     }
 
-    /// How often it was told a verb.
+    /// Number of calls of a verb.
     pub(crate) fn count(&self, verb: &str) -> usize {
         self.calls().iter().filter(|it| it["argv"][0] == verb).count()
     }
@@ -87,7 +87,7 @@ pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
     }
 }
 
-/// What an engine does not do or tell.
+/// Features that an engine lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     /// Images of containers.

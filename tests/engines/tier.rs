@@ -54,7 +54,7 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
     let turn = u64::from(Sha256::digest(test)[0]) + day;
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(in_turn.len())?)).copied();
-    // Somebody who names Podman without root means it; the played `container` has the contract to keep.
+    // Podman without root runs only if it is named; the simulated `container` has to keep the contract.
     named.iter().filter(|it| *it == "fake" || *it == ROOTLESS || Some(*it) == chosen).cloned().collect()
 }
 

@@ -65,7 +65,7 @@ async fn a_container_stops_at_once_when_its_commands_obey_term() {
             begun.elapsed()
         };
         let (ended, took) = tokio::join!(command, stop);
-        // Nobody waits for a grace to pass, neither the guest's of 2 s nor the engine's.
+        // No grace has to pass, neither the guest's of 2 s nor the engine's.
         assert!(took < Duration::from_millis(1500), "{took:?}");
         let Err(Error::NotRunning { output: Some(output), .. }) = ended else { panic!("{ended:?}") };
         assert_eq!(output.stdout.text(), "up\n");
@@ -85,7 +85,7 @@ async fn orphans_are_taken_leave_of() {
             running.ran(sh("(sleep 0.01 & sleep 0.02 &) ; (true &) ; setsid sh -c 'true & true &'")).await;
         }
         until("no zombie is left", async || zombies(running).is_empty()).await;
-        // A zombie that somebody else has to take leave of shows that they are seen at all.
+        // A zombie of another parent shows that zombies are visible at all.
         let (n, script) = (unlike_any_other(), "true & exec sleep");
         let keeper = running.exec(Exec { limits: total(3000), ..argv(&["sh", "-c", &format!("{script} {n}")]) });
         let looks = async { until("there is one", async || zombies(running).len() == 1).await };

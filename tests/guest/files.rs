@@ -78,7 +78,7 @@ async fn permissions_decide_and_nobody_else() {
         assert_eq!(refusal(link.put(put(AGENT, "/etc/mine", b"x")).await), ErrorCode::Denied);
         assert_eq!(refusal(link.put(put(AGENT, "/etc/passwd", b"x")).await), ErrorCode::Denied);
         assert_eq!(refusal(link.make_dir(at(AGENT, "/tmp/kept/new"), 0o755, false).await), ErrorCode::Denied);
-        // The directory is everybody's, and sticky: others keep their names in it.
+        // The directory is world-writable and sticky: users keep their names in it.
         assert_eq!(refusal(link.remove(at(AGENT, "/tmp/his"), false).await), ErrorCode::Denied);
         assert_eq!(refusal(link.put(put(AGENT, "/tmp/his", b"x")).await), ErrorCode::Denied);
         assert_eq!(running.printed(sh("cat /root/mine /tmp/his")).await, "mine\nhis\n");

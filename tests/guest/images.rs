@@ -9,7 +9,7 @@ use coracle_runtime::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
 use super::{AGENT, argv, at, sh, total, until};
 use crate::engines::{Case, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};
 
-/// An image `FROM scratch`: its only file is a static program, which is nobody's shell.
+/// An image `FROM scratch`: its only file is a static program, which is no shell.
 async fn from_scratch(case: &Case) -> Running<'_> {
     let tar = tar_of(|tar| {
         let busybox = std::fs::read("/bin/busybox").unwrap();
@@ -62,7 +62,7 @@ async fn home_is_that_of_the_passwd_file() {
     .await;
 }
 
-/// The user is there, its home is its own, and it starts where it was told to.
+/// The user exists, owns its home, and starts in the given directory.
 async fn check_settled(running: &Running<'_>, settled: &UserInfo) {
     let env = as_user(AGENT, argv(&["/busybox", "env"]));
     let env = running.printed(Exec { workdir: ContainerPath::parse("/work/deep").unwrap(), ..env }).await;

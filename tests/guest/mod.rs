@@ -124,7 +124,7 @@ async fn memory_grows<T>(running: &Running<'_>, work: impl Future<Output = T>) -
     }
 }
 
-/// Processes of the container that ended and were not taken leave of.
+/// Zombies of the container.
 fn zombies(running: &Running<'_>) -> Vec<String> {
     let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let own = space(&running.pid1().to_string());

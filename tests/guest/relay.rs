@@ -93,7 +93,7 @@ impl<'a> Room<'a> {
         self.running.link().relay(By::Sockets, &self.net, "").await.unwrap();
     }
 
-    /// What a program of that user hears on a port of its loopback: the body of the answer, or that there is none.
+    /// The body of the answer that a program of that user gets on a port of its loopback, or that there is none.
     async fn hears(&self, user: Ids, port: u16, request: &str) -> String {
         let request = format!("{request}Connection: close\r\n\r\n");
         self.says(user, port, &request).await

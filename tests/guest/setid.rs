@@ -138,7 +138,7 @@ const CALLS: [(&str, &str, [&str; 2]); 14] = [
     // `openat2` and `fchmodat2`.
     ("syscall(437, -100, $f, $how, 24)", "38", ["644", "644"]),
     ("syscall(452, -100, $f, 04755, 0)", "38", ["644", "644"]),
-    // What the kernel says.
+    // The kernel's own answer.
     ("syscall(FCHMODAT, -100, $g, 06755)", "2", ["644", "644"]),
     ("syscall(FCHMODAT, 99, $f, 06755)", "9", ["644", "644"]),
     ("syscall(FCHMODAT, -100, 1, 06755)", "14", ["644", "644"]),
@@ -197,7 +197,7 @@ async fn a_path_through_proc_is_never_the_guests() {
     .await;
 }
 
-/// Many such calls at once are answered one after the other, and commands run meanwhile.
+/// Many such calls at once are answered one after the other, while commands run.
 #[tokio::test]
 async fn a_flood_of_such_calls_leaves_room_for_others() {
     with_real_engines(async |case| {

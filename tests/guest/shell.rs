@@ -25,7 +25,7 @@ pub(crate) async fn on_a_terminal(command: &str, typed: &str) -> (String, Option
     (String::from_utf8_lossy(&output.stdout).replace('\r', ""), output.status.code())
 }
 
-/// What stands between brackets, which nobody typed so.
+/// The text between brackets, which was not typed in that form.
 pub(crate) fn bracketed(text: &str) -> Vec<&str> {
     text.split("<[").skip(1).filter_map(|it| it.split_once("]>")).map(|it| it.0).collect()
 }
@@ -36,7 +36,7 @@ const SHOW: &str = r#"for it in "$VSECRET" "$FROM_IMAGE" "$HOME" "$USER" "$SHELL
     "$(sh -c 'kill -PIPE $$; echo ignored' 2>/dev/null)"; do printf '<%s%s%s>' '[' "$it" ']'; done; exit 7
 "#;
 
-/// A shell as that user, as `exec_interactive_hint` tells it.
+/// A shell as that user, by the command of `exec_interactive_hint`.
 async fn shell(running: &Running<'_>, user: Ids, typed: &str) -> (String, Option<i32>) {
     let (engine, id) = (running.case.engine(), &running.id);
     let line = format!("{engine} exec -it --user {user} --workdir /tmp {} /.coracle/guest shell /bin/sh", id.as_str());
@@ -61,7 +61,7 @@ async fn a_shell_sees_what_commands_see_and_only_its_user_the_session() {
         let (shown, _) = shell(running, stranger, SHOW).await;
         assert_eq!(bracketed(&shown)[0], "", "{shown}");
         assert_eq!(bracketed(&shown)[8], "4242:4242", "{shown}");
-        // After a restart nobody has said whose the session is, and there is none.
+        // After a restart the session has no user, so there is no session environment.
         running.case.runtime.stop(&running.id, Duration::ZERO).await.unwrap();
         running.case.runtime.start(&running.id).await.unwrap();
         until("the guest is there again", async || running.exec(sh("true")).await.is_ok()).await;
@@ -76,7 +76,7 @@ async fn a_shell_sees_what_commands_see_and_only_its_user_the_session() {
 async fn a_shell_knows_its_terminal_and_a_missing_one_is_told() {
     with_a_real_guest(async |running| {
         let (shown, _) = shell(running, AGENT, "printf '<%s%s%s>' '[' \"$TERM\" ']'; exit\n").await;
-        // The engine's, or that of whoever runs the tests.
+        // The engine's, or that of the user of the tests.
         assert!(matches!(bracketed(&shown)[..], [kind] if !kind.is_empty()), "{shown}");
         let (engine, id) = (running.case.engine(), &running.id);
         let missing = format!("{engine} exec -it --user 1000:1000 {} /.coracle/guest shell /bin/none", id.as_str());

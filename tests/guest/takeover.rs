@@ -1,4 +1,4 @@
-//! A process inside, as root, takes the place of the guest; or somebody kills the guest itself.
+//! A process inside, as root, replaces the guest, or kills it.
 
 use std::os::unix::net::UnixListener;
 
@@ -41,7 +41,7 @@ async fn a_socket_that_leads_to_another_of_the_host_gets_not_a_byte() {
     .await;
 }
 
-/// Listens in the place of the guest, and writes down what it hears from each that comes.
+/// Listens in place of the guest, and records the bytes of each connection.
 const LISTENER: &str = r#"
     $| = 1; my ($at, $unix, $stream) = ("/.coracle/link/sock", 1, 1);
     socket(S, $unix, $stream, 0) or die;

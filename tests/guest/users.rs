@@ -14,7 +14,7 @@ use crate::engines::{Case, Running, Way, busybox_with, engine_program, with_real
 
 const WORK: &str = "/work/deep";
 
-/// A directory or a file that somebody owns.
+/// A directory or a file with an owner.
 fn owned(tar: &mut Builder<&mut File>, kind: EntryType, path: &str, uid: u64) {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -115,7 +115,7 @@ async fn a_home_that_is_a_file_is_told_and_the_file_stays() {
     .await;
 }
 
-/// An image that says of itself what nobody should believe.
+/// An image with configuration that must not be trusted.
 const CHANGES: [&str; 9] = [
     r#"ENTRYPOINT ["/bin/false"]"#,
     r#"CMD ["/bin/none"]"#,

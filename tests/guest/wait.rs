@@ -19,7 +19,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 #[derive(Debug, Default)]
 struct Counting {
     asked: Arc<AtomicUsize>,
-    /// It is too old to tell lines with its answer.
+    /// It is too old to add lines to its answer.
     is_old: bool,
 }
 

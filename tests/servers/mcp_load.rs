@@ -46,7 +46,7 @@ impl Memory {
     }
 }
 
-/// One that has said hello.
+/// An initialised client.
 struct Client<'a> {
     at: &'a At,
     session: String,

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 pub(crate) enum Turn {
     /// Answers.
     Says(String),
-    /// Says something and calls tools.
+    /// Answers with a text and tool calls.
     Calls(String, Vec<(String, Value)>),
     /// Answers, and is cut by its length.
     Cut(String),
@@ -23,7 +23,7 @@ pub(crate) enum Turn {
     Refuses(u16, Vec<(&'static str, String)>, &'static str, &'static str),
     /// Begins an answer and breaks off.
     Breaks,
-    /// Does it once it is told to, and nothing until then.
+    /// Waits for the signal, then takes the turn.
     Held(Arc<Notify>, Box<Turn>),
 }
 
@@ -45,7 +45,7 @@ impl Asked {
     }
 }
 
-/// A server of one test, gone with it. Each reply tells 10 tokens sent and 5 received.
+/// A server of one test, which ends with it. Each reply reports 10 input and 5 output tokens.
 #[derive(Debug)]
 pub(crate) struct ModelServer {
     at: SocketAddr,
@@ -77,7 +77,7 @@ impl ModelServer {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let script = shared.clone();
-                // Whoever asks may go away before it is answered.
+                // The client may disconnect before the answer.
                 tokio::spawn(async move { answer(stream, &script).await.ok() });
             }
         });
@@ -111,7 +111,7 @@ pub(crate) fn call(name: &str, arguments: Value) -> (String, Value) {
     (name.to_owned(), arguments)
 }
 
-/// A turn that waits until it is told to go on.
+/// A turn that waits for a signal.
 pub(crate) fn held(turn: Turn) -> (Turn, Arc<Notify>) {
     let go = Arc::<Notify>::default();
     (Turn::Held(go.clone(), Box::new(turn)), go)

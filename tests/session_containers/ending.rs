@@ -1,4 +1,4 @@
-//! SessionContainers that nobody uses, and the end of their session.
+//! Unused session containers, and the end of their session.
 
 use super::*;
 
@@ -92,7 +92,7 @@ async fn w09_a_command_that_runs_for_15_minutes_or_a_clock_that_jumps_costs_nobo
         let job = coracle_runtime::JobId::parse(&command.job).unwrap();
         link.cancel(&job, Duration::ZERO).await.unwrap();
         drop((running, link));
-        // Nothing runs any more, and only one of the two clocks says that it was for long.
+        // Nothing runs any more, and only one of the two clocks shows a long time.
         for process in [&here, &other] {
             for (wall, up) in [(JUMP, 60), (-JUMP, IDLE + 1), (60, IDLE + 1)] {
                 process.sweep_by(wall, up).await;
@@ -134,7 +134,7 @@ async fn w11_the_next_process_ends_what_a_dead_one_left() {
             let ready = lived.slot().await;
             printed(&ready, "echo work > file").await;
             if gone {
-                // Nobody used it, say: what is in the volume is work all the same.
+                // Even if it was not used, the content of the volume is work.
                 bench.program(&["rm", "--force", id(&ready)]).await;
             }
             let next = bench.process();

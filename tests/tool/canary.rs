@@ -15,7 +15,7 @@ use super::debian::derived;
 use super::person::{Person, Programs, step};
 use crate::engines::{IMAGE, ran};
 
-/// What the program said on both its outputs, besides doing what it was called for.
+/// The program's output on both streams, after doing what it was called for.
 async fn said(tool: &Tool<'_>, all: &mut Vec<u8>, call: Value) -> Value {
     if !tool.case.is_real() {
         let answer = tool.call(call).await;
@@ -226,7 +226,7 @@ async fn s06_a_create_that_fails_says_nothing_of_what_it_would_have_forwarded() 
         .await;
 }
 
-/// Each surface shows what somebody less careful puts there, by the same search.
+/// A careless secret shows up on each surface, by the same search.
 #[tokio::test]
 async fn what_leaks_is_found_on_every_surface() {
     Person::new("")
@@ -244,7 +244,7 @@ async fn what_leaks_is_found_on_every_surface() {
                 ["run", "--detach", "--network=none", "--name", &name, &label, &env, &leaking, &image, "sleep", "100"];
             tool.engine_says(&words).await;
             for (surface, bytes) in shown(tool, &name, &image, since).await {
-                // Podman's history does not tell what `commit` was given; that of an import tells its message.
+                // Podman's history does not contain the arguments of `commit`; that of an import contains its message.
                 if surface != "history of the image" {
                     canaries.present(surface, &bytes);
                 }

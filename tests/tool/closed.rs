@@ -15,7 +15,7 @@ use crate::guest::shell::{bracketed, on_a_terminal};
 /// The person grants what `strict` has no place for; none of it goes in.
 const GRANTED: &str = "policy = \"strict\"\n[security]\nallow_root = true\nallow_gh = true\nallow_ssh = true\n";
 
-/// What a process says of itself, as `/proc/PID/status` has it.
+/// A field of `/proc/PID/status`.
 pub(super) fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|it| it.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {status}"));
     line.trim_start_matches(':').trim()
@@ -409,7 +409,7 @@ async fn s31_whatever_fails_nothing_is_left_of_it_and_of_its_volume() {
         tool.created(named()).await;
         destroy(tool, "closed").await;
         let mut met = Vec::new();
-        for verb in Verb::ALL {
+        for verb in Verb::ALL.iter().copied() {
             fake.fail_next(verb);
             let made = tool.create(named()).await["success"] == true;
             fake.mend();

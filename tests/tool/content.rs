@@ -17,7 +17,7 @@ const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
 async fn sum_inside(tool: &Tool<'_>, container: &str, path: &str) -> String {
     let words = if tool.case.is_real() { json!(["busybox", "sha256sum", path]) } else { json!(["sha256sum", path]) };
     let printed = String::from_utf8(tool.bytes(container, words, json!({})).await).unwrap();
-    // A name with odd characters is told by a backslash before the sum.
+    // For a name with special characters `sha256sum` prints a backslash before the sum.
     printed.trim_start_matches('\\').split(' ').next().unwrap().to_owned()
 }
 

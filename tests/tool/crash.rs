@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
-/// Of one test, so that what is left can be told from what others make, and from what an earlier run that was killed left.
+/// Unique for one test, so that leftovers are distinct from those of other tests and of earlier runs that were killed.
 fn namespace() -> String {
     format!("coracle-crash-{}", coracle_runtime::random_hex::<4>())
 }

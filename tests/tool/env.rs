@@ -9,7 +9,7 @@ use super::person::{Person, step, warnings};
 use super::with_rootful_tool;
 use crate::engines::{FROM_IMAGE, IMAGE, ran};
 
-/// What follows the name in each value: nothing of it may be read by anybody.
+/// The text behind the name in each value: no program may interpret any part of it.
 const HARD: &str = " it's \"hard\": $HOME `x` \\ {} %s\n\tend ";
 
 /// Variables as CI systems set them, and whether they go in by themselves.

@@ -179,7 +179,7 @@ async fn a_command_cut_off_by_the_stop_of_its_container_says_so_with_its_output(
 /// An engine that is reached over TCP sees no file of this host: the guest is uploaded, and spoken to by a stream.
 #[tokio::test]
 async fn an_engine_that_shares_no_files_gets_its_guest_by_upload() {
-    // Docker's program can be told of an engine by TCP.
+    // Docker's program can be given an engine by TCP.
     Person::new("")
         .on_one_engine(EngineKind::Docker, async |tool| {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! `wait_healthy`, and what `status` tells of a container's state (containers.md 13, 14.2).
+//! `wait_healthy`, and a container's state in `status` (containers.md 13, 14.2).
 
 use serde_json::{Value, json};
 

@@ -22,7 +22,7 @@ impl Client {
         Self::greeted(command).await.0
     }
 
-    /// The same, with what the server said of itself.
+    /// The same, with the server's description of itself.
     pub(super) async fn greeted(command: &mut Command) -> (Self, Value) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -108,7 +108,7 @@ fn hello() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello })
 }
 
-/// One that has said hello.
+/// An initialised client.
 pub(super) struct Client<'a> {
     server: &'a Server,
     pub(super) head: String,

@@ -15,14 +15,14 @@ const MOST: usize = 8 << 20;
 /// Far more than an answer takes, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A message that is not taken, and what is said to it.
+/// A message that is refused, and the answer to it.
 struct Odd {
     what: &'static str,
     text: Vec<u8>,
     refusal: Refusal,
 }
 
-/// What is said to a message.
+/// The answer to a message.
 struct Refusal {
     error: i32,
     /// The message's, as far as it can be read.

@@ -1,4 +1,4 @@
-//! What a result over MCP says: whether the call was carried out, and long output.
+//! The result of a call over MCP: whether it was carried out, and long output.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ async fn a_command_that_ran_is_no_error_whichever_tool_ran_it() {
             ("shell_execute", shell("exit 3"), false),
             ("shell_execute", shell("sleep 60"), false),
             ("shell_execute", json!({ "command": "ls" }), true),
-            // The image has no Python, which its exit code says.
+            // The image has no Python, which the exit code shows.
             ("evaluate_python", json!({ "code": "1" }), false),
             ("evaluate_python", json!({ "code": "1", "reads": ["x"] }), true),
         ] {

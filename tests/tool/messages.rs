@@ -1,4 +1,4 @@
-//! What the command line says to a person, and what a call says to an agent.
+//! Messages of the command line for a person, and of a call for an agent.
 
 use std::process::Output;
 
@@ -11,7 +11,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What a command line says on standard error, which has to fail.
+/// The text on standard error of a command line that has to fail.
 async fn refused(tool: &Tool<'_>, words: &[&str]) -> String {
     let output = tool.run(words, b"").await;
     let (stdout, stderr) = texts(&output);

@@ -305,7 +305,8 @@ fn merge(into: &mut Map<String, Value>, more: Value) {
     into.extend(more);
 }
 
-/// Podman without root keeps its images below the home, and this person has one of their own: it is told the other.
+/// Podman without root keeps its images below the home. This user has a home of their own, so Podman is given the other
+/// path.
 fn shares_images(home: &Path) {
     let conf = ".config/containers/storage.conf";
     let real = PathBuf::from(variable("HOME").unwrap());

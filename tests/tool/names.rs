@@ -44,7 +44,7 @@ async fn s07_names_that_are_paths_options_or_too_long_touch_nothing() {
     .await;
 }
 
-/// A container that somebody else made.
+/// A container that another program created.
 async fn stranger(tool: &Tool<'_>, name: &str, labels: &[String]) -> String {
     let (key, value) = tool.case.label();
     let (own, name) = (format!("--label={key}={value}"), format!("--name={name}"));

@@ -26,7 +26,7 @@ async fn s70_containers_on_a_network_find_each_other_and_it_stays_while_they_use
             tool.prints(name, &serve).await;
         }
         for (from, to) in [(&one, &two), (&two, &one)] {
-            // A static busybox has no resolver for wget; ping needs rights that nobody has, but says the address first.
+            // A static busybox has no resolver for wget; ping lacks the rights to send, but prints the address first.
             let found =
                 format!("at=$(ping -c 1 -w 1 {to} 2>/dev/null | sed -n 's/^PING [^(]*(\\([0-9.]*\\)).*/\\1/p')");
             let asked = "printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc \"$at\" 8080 | tail -n 1";

@@ -1,4 +1,4 @@
-//! A person at a shell on this host, who types what the documentation says: with `coracle` on the search path, and a
+//! A person at a shell on this host, who types the lines of the documentation: with `coracle` on the search path, and a
 //! home, a state directory and a working directory of their own.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::Tool;
 use super::debian::{debian, lock};
 use crate::engines::engine_program;
 
-/// An image that does what the documentation says of programs that this machine cannot fetch.
+/// An image with the programs of the documentation that this machine cannot fetch.
 pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:2";
 
 /// Longer than any line takes, on a machine where others are at work.

@@ -22,7 +22,7 @@ pub(crate) struct Person {
     env: BTreeMap<String, String>,
 }
 
-/// Where the person's programs are, if nothing else is said.
+/// The default search path of the person.
 const PATH: &str = "/usr/bin:/bin";
 
 impl Person {
@@ -63,7 +63,8 @@ impl Person {
         .await;
     }
 
-    /// As [`on_every_engine`](Self::on_every_engine), and where a test runs as somebody without root on Podman, there.
+    /// As [`on_every_engine`](Self::on_every_engine), and on Podman without root, where tests run as an unprivileged
+    /// user.
     pub(crate) async fn on_every_engine_and_rootless(&self, check: impl AsyncFn(&Tool<'_>)) {
         on_every_engine_and_rootless(async |case| {
             if case.engine() == EngineKind::Container {
@@ -159,7 +160,7 @@ impl Programs {
     }
 }
 
-/// Whether nobody else can put a program there: a checkout below `/tmp` is none, and what lies there is rightly not run.
+/// Whether other users cannot put a program there: a checkout below `/tmp` is not safe, so programs in it are refused.
 fn is_closed(place: &Path) -> bool {
     place.is_absolute()
         && place.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o002 == 0))

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{with_engine, with_tool};
 use crate::engines::ran;
 
-/// What only looks.
+/// Verbs that only read.
 const READING: &[Verb] = &[Verb::Info, Verb::Inspect, Verb::List, Verb::FindImage, Verb::ListImages];
 
 /// Size, times and mode of each file below a directory but one.

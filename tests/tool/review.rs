@@ -16,7 +16,7 @@ fn repository(work: &Path) {
     std::fs::create_dir(work.join(".vscode")).unwrap();
 }
 
-/// Paths below the working directory, with what is said of them.
+/// Paths below the working directory, with their findings.
 fn review(tool: &Tool<'_>, answer: &Value) -> Vec<(String, String)> {
     let listed = answer["review"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
     let work = tool.work().canonicalize().unwrap();

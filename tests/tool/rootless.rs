@@ -51,7 +51,7 @@ async fn a_person_has_the_same_ids_inside_a_home_and_its_own_files() {
             format!("{uid}:{gid}\nbefore")
         );
         assert_eq!(std::fs::read_to_string(tool.work().join("mine")).unwrap(), "after\n");
-        // Root inside is nobody outside: what it makes is not the person's, but never root's.
+        // Root inside has no rights outside: its files are not the person's, but never root's.
         let by_root = owner(&tool.work().join("by-root"));
         assert!(by_root.0 >= 65_536 && by_root.1 >= 65_536, "{by_root:?}");
         assert_eq!(tool.prints(name, "rm by-root && echo gone").await, "gone");

@@ -44,7 +44,7 @@ struct Bench<'a> {
     model: &'a ModelServer,
 }
 
-/// What a person has said, beside what a test adds.
+/// The person's settings, beside those of a test.
 struct Given<'a> {
     /// What git inside may do; `PORT` is the server's.
     git: &'a str,
@@ -188,7 +188,7 @@ impl Bench<'_> {
     }
 }
 
-/// A model that reads, mends, tries and tells.
+/// A model that reads, repairs, tries and reports.
 pub(super) fn mends() -> [Turn; 4] {
     let edit = json!({ "file_path": "add.sh", "old_string": "$1 - $2", "new_string": "$1 + $2" });
     let commit = "git -c user.name=a -c user.email=a@b commit -qam 'Add and do not subtract'";

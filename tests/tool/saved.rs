@@ -13,7 +13,7 @@ use crate::engines::{GitServer, engine_program, git, is_root, ran, skip};
 /// The server of a test listens on this host, which has a private address and no certificate.
 const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
 
-/// What somebody does who works in a clone.
+/// Typical work in a clone.
 const WORK: &str = "cd app && git config user.email a@example.com && git config user.name A \
     && echo committed > b && git add b && git commit -qm mine \
     && echo changed > a && echo new > 'un tracked' && echo staged > c && git add c \
@@ -208,7 +208,7 @@ async fn nothing_of_a_hostile_repository_runs() {
             && echo '* filter=t diff=t' > .gitattributes \
             && for it in post-index-change reference-transaction pre-commit; do cp /tmp/hook .git/hooks/$it; done";
         tool.prints(&name, trap).await;
-        // The traps are no blanks: whoever runs git in there without care is caught.
+        // The traps are real: running git in there without care triggers them.
         tool.exec(&name, "cd app && echo y > f && git status && git diff && git add f").await;
         let caught: Vec<_> = std::fs::read_dir(&out).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert!(caught.iter().any(|it| it == "fsmonitor") && caught.iter().any(|it| it == "clean"), "{caught:?}");

@@ -1,4 +1,4 @@
-//! A person's terminal in a container, by the command that is told (containers.md 9.12).
+//! A person's terminal in a container, by the published command (containers.md 9.12).
 
 use serde_json::json;
 

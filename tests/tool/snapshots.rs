@@ -85,7 +85,7 @@ async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
         for it in [&restored, &fork] {
             assert_eq!(tool.prints(name(it), "cat by-hand").await, "kept");
             assert_eq!(step(it, "packages")["status"], "skipped", "{it:#}");
-            // What commands had is nobody's but that container's.
+            // Variables of commands belong to that container alone.
             assert_eq!(tool.prints(name(it), "echo \"-$GREETING-\"").await, "--");
             if tool.case.is_real() {
                 assert_eq!(tool.prints(name(it), "/usr/local/bin/by-hand").await, "it works");

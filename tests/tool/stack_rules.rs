@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Tool, with_engine};
 use crate::engines::ran;
 
-/// A file of `fixtures/compose`: its text says at its head which rule it breaks, and which files it needs.
+/// A file of `fixtures/compose`: its header names the rule that it breaks, and the files that it needs.
 struct Fixture {
     name: String,
     text: String,

@@ -12,7 +12,7 @@ use super::person::{step, warnings};
 use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{IMAGE, LABEL, ran};
 
-/// Goes on until it is told to end, after a first command.
+/// Runs until it is signalled, after a first command.
 fn on(first: &str) -> Value {
     json!(["sh", "-c", format!("{first}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
@@ -384,7 +384,7 @@ async fn s31_whatever_the_engine_fails_at_nothing_of_a_create_with_a_stack_is_le
     with_rootful_tool("", async |tool| {
         let Some(fake) = tool.case.fake() else { return };
         let db = json!({ "db": { "command": on("true"), "volumes": ["data:/data"] } });
-        for verb in Verb::ALL {
+        for verb in Verb::ALL.iter().copied() {
             fake.fail_next(verb);
             let answer = with_stack(tool, db.clone(), json!({})).await;
             // A failure that hits the undoing, or an end, is mended by the next call.

@@ -9,7 +9,7 @@ use crate::engines::{IMAGE, ran};
 /// Uid, gid, home, name and directory of a command.
 const WHO: &str = "id -u; id -g; echo $HOME $USER $LOGNAME; pwd";
 
-/// What [`WHO`] says, on one line. The home has to be usable.
+/// The output of [`WHO`], on one line. The home has to be usable.
 async fn who(tool: &Tool<'_>, more: Value) -> String {
     let name = tool.created(more).await;
     let seen = tool.prints(&name, &format!("touch ~/x && {WHO}")).await;

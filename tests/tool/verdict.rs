@@ -18,8 +18,8 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Puts the last one into a new state directory. None for whoever has programs or variables of their own: these may
-    /// lead to another engine.
+    /// Puts the last one into a new state directory. Not for a person with programs or variables of their own: these
+    /// may lead to another engine.
     pub(super) fn hand_over(case: &Case, person: &Person, config: &str, state: &Path) -> Option<Self> {
         if !case.is_real() || case.is_rootless() || case.program().is_some() || !person.is_plain() {
             return None;

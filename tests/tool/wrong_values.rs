@@ -1,4 +1,4 @@
-//! Values that do not fit: what is said is in the words of a call, and not of the program that reads it.
+//! Invalid values: messages use the words of a call, not of the parser.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! What only the person does, at the command line: `start`, `adopt`, `audit verify` (containers.md 1.9, 2.9).
+//! Commands for the person only: `start`, `adopt`, `audit verify` (containers.md 1.9, 2.9).
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn says(tool: &Tool<'_>, words: &[&str]) -> (Value, Option<i32>) {
     (answer, output.status.code())
 }
 
-/// A container that somebody else made.
+/// A container that another program created.
 async fn stranger(tool: &Tool<'_>, name: &str, more: &[&str]) -> String {
     let (key, value) = tool.case.label();
     let (own, name) = (format!("--label={key}={value}"), format!("--name={name}"));

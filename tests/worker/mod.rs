@@ -22,7 +22,7 @@ use coracle_sandbox::provider::{
     TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
 use coracle_sandbox::{Code, Failure, Result, fresh_token};
-use coracle_worker::{Patience, ProxyUrl, Settings, Worker, serve};
+use coracle_worker::{ProxyUrl, RetryPolicy, Worker, WorkerSettings, serve};
 use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_util::sync::CancellationToken;
@@ -131,8 +131,8 @@ fn myself() -> Ids {
 }
 
 /// The waits of a provider that is asked again, short enough for a test.
-fn patience() -> Patience {
-    Patience { first: Duration::from_millis(5), ..Patience::default() }
+fn patience() -> RetryPolicy {
+    RetryPolicy { first: Duration::from_millis(5), ..RetryPolicy::default() }
 }
 
 /// One container that is there already.
@@ -175,7 +175,7 @@ impl SandboxProvider for Provider {
     async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
         self.spawned.fetch_add(1, Ordering::Relaxed);
         if !self.real {
-            let settings = Settings {
+            let settings = WorkerSettings {
                 proxy: Some(ProxyUrl::parse(&self.url)?),
                 token: Some(self.token.clone()),
                 network: "none".into(),

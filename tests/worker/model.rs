@@ -1,4 +1,4 @@
-//! A model that fails, refuses, or says too little or too much.
+//! A model that fails, refuses, or answers too little or too much.
 
 use coracle_sandbox::Code;
 use coracle_sandbox::driver::Event;

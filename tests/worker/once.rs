@@ -11,7 +11,7 @@ use super::{Bench, ask, with_one_shot_workers};
 use crate::engines::ran;
 use crate::servers::model::{Turn, call, calls, says};
 
-/// What a person says, and nobody but the worker reads.
+/// The person's prompt, which only the worker may read.
 const PROMPT: &str = "canary-prompt-5e1b";
 
 /// What an agent sees of the worker while it runs.

@@ -1,4 +1,4 @@
-//! What a run does and tells.
+//! Runs and their messages.
 
 use coracle_sandbox::Code;
 use coracle_sandbox::driver::{AgenticRequest, Event, GenerateRequest};

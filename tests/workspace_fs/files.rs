@@ -1,16 +1,16 @@
 //! Files and directories: what is read, written, made and removed, and how each of these can fail.
 
-use coracle_workspace::fs::{FsKind, MAX_CONTENT, WriteMode, Writing};
+use coracle_workspace::fs::{FsKind, MAX_CONTENT, WriteMode, WriteOptions};
 use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
 
-const CREATE: Writing = Writing { mode: WriteMode::Create, create_parents: true };
-const OVERWRITE: Writing = Writing { mode: WriteMode::Overwrite, create_parents: true };
-const APPEND: Writing = Writing { mode: WriteMode::Append, create_parents: true };
+const CREATE: WriteOptions = WriteOptions { mode: WriteMode::Create, create_parents: true };
+const OVERWRITE: WriteOptions = WriteOptions { mode: WriteMode::Overwrite, create_parents: true };
+const APPEND: WriteOptions = WriteOptions { mode: WriteMode::Append, create_parents: true };
 
 async fn bytes_come_back_as_they_were_written(fs: &GuestFs) {
-    // More than a guest tells in one answer.
+    // More than fits into one answer of a guest.
     let large: Vec<u8> = (0..20_u32 << 20).map(|it| (it % 251) as u8).collect();
     for (name, bytes) in [("empty", &b""[..]), ("crlf", b"a\r\nb"), ("binary", b"\xff\0\n"), ("large", &large)] {
         let written = fs.write_bytes(name, bytes, CREATE).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_mode_says_what_may_be_there(fs: &GuestFs) {
 }
 
 async fn parents_are_made_only_when_that_is_asked_for(fs: &GuestFs) {
-    let alone = Writing { create_parents: false, ..CREATE };
+    let alone = WriteOptions { create_parents: false, ..CREATE };
     fails!(fs.write("no/such/file", "x", alone), FsError::NotFound(_));
     assert!(!fs.exists("no").await.unwrap());
     fs.write("some/such/file", "x", CREATE).await.unwrap();

@@ -1,11 +1,11 @@
 //! Lists and searches.
 
-use coracle_workspace::fs::{Found, FsEntry, FsKind, Lines, WriteMode};
+use coracle_workspace::fs::{FsEntry, FsKind, LineQuery, SearchResults, WriteMode};
 use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
 
-fn paths(found: &Found<FsEntry>) -> Vec<&str> {
+fn paths(found: &SearchResults<FsEntry>) -> Vec<&str> {
     assert!(found.complete && found.omitted == 0);
     found.items.iter().map(|it| it.path.as_str()).collect()
 }
@@ -62,23 +62,23 @@ async fn lines_are_found_by_a_regular_expression(fs: &GuestFs) {
     fs.write("a.txt", "one\nTwo\nthree\n", WriteMode::Create.into()).await.unwrap();
     fs.write("b/c.rs", "two\n", WriteMode::Create.into()).await.unwrap();
     fs.write_bytes("b/binary", b"two\0", WriteMode::Create.into()).await.unwrap();
-    let told = async |path: &str, lines: Lines<'_>| -> Vec<String> {
+    let told = async |path: &str, lines: LineQuery<'_>| -> Vec<String> {
         let found = fs.grep(path, &lines).await.unwrap();
         assert!(found.complete && found.omitted == 0);
         found.items.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
     };
-    let two = Lines { pattern: "^t.o$", ..Lines::default() };
+    let two = LineQuery { pattern: "^t.o$", ..LineQuery::default() };
     assert_eq!(told("", two).await, ["b/c.rs:1:two"]);
-    assert_eq!(told("", Lines { ignore_case: true, ..two }).await, ["a.txt:2:Two", "b/c.rs:1:two"]);
-    assert_eq!(told("a.txt", Lines { ignore_case: true, ..two }).await, ["a.txt:2:Two"]);
-    assert!(told("", Lines { glob: Some("*.txt"), ..two }).await.is_empty());
-    let around = fs.grep("a.txt", &Lines { pattern: "Two", context: 1, ..Lines::default() }).await.unwrap();
+    assert_eq!(told("", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two", "b/c.rs:1:two"]);
+    assert_eq!(told("a.txt", LineQuery { ignore_case: true, ..two }).await, ["a.txt:2:Two"]);
+    assert!(told("", LineQuery { glob: Some("*.txt"), ..two }).await.is_empty());
+    let around = fs.grep("a.txt", &LineQuery { pattern: "Two", context: 1, ..LineQuery::default() }).await.unwrap();
     assert_eq!((&around.items[0].before, &around.items[0].after), (&vec!["one".into()], &vec!["three".into()]));
     fails!(fs.grep("none", &two), FsError::NotFound(_));
     for pattern in ["", "("] {
-        fails!(fs.grep("", &Lines { pattern, ..two }), FsError::Invalid { .. });
+        fails!(fs.grep("", &LineQuery { pattern, ..two }), FsError::Invalid { .. });
     }
-    fails!(fs.grep("", &Lines { glob: Some("../x"), ..two }), FsError::Invalid { .. });
+    fails!(fs.grep("", &LineQuery { glob: Some("../x"), ..two }), FsError::Invalid { .. });
 }
 
 #[tokio::test]

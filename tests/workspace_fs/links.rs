@@ -1,6 +1,6 @@
 //! Links: followed inside, and never out.
 
-use coracle_workspace::fs::{FsKind, Lines, WriteMode};
+use coracle_workspace::fs::{FsKind, LineQuery, WriteMode};
 use coracle_workspace::{FsError, GuestFs};
 
 use super::{Space, with_git_inside};
@@ -43,7 +43,7 @@ async fn links_that_lead_out_are_not(space: &Space<'_>) {
         fails!(fs.read(path), FsError::Escape(_));
         fails!(fs.list(path), FsError::Escape(_));
         fails!(fs.glob(path, "**"), FsError::Escape(_));
-        fails!(fs.grep(path, &Lines { pattern: ".", ..Lines::default() }), FsError::Escape(_));
+        fails!(fs.grep(path, &LineQuery { pattern: ".", ..LineQuery::default() }), FsError::Escape(_));
         for mode in [WriteMode::Overwrite, WriteMode::Append, WriteMode::Create] {
             fails!(fs.write(path, "x", mode.into()), FsError::Escape(_));
         }
@@ -51,7 +51,7 @@ async fn links_that_lead_out_are_not(space: &Space<'_>) {
     }
     fails!(fs.delete("a/out/file", true), FsError::Escape(_));
     assert!(fs.glob("", "**").await.unwrap().items.is_empty());
-    assert!(fs.grep("", &Lines { pattern: "key", ..Lines::default() }).await.unwrap().items.is_empty());
+    assert!(fs.grep("", &LineQuery { pattern: "key", ..LineQuery::default() }).await.unwrap().items.is_empty());
     fs.delete("a", true).await.unwrap();
     for link in ["passwd", "loop", "dangling"] {
         fs.delete(link, true).await.unwrap();

@@ -37,7 +37,7 @@ impl<'a> Space<'a> {
         running.printed(Exec::new(Command::Shell(script), Ids::ROOT, ContainerPath::root())).await;
         let user = if real { AGENT } else { Ids::ROOT };
         let fs = GuestFs::new(running.link().clone(), user, path(&format!("/spaces/{name}/ws")));
-        // No passwd file says where the fake's user has a home.
+        // On the fake, no passwd file has the user's home.
         let fs = if real { fs } else { fs.with_home(path("/home/agent")) };
         Self { running, user, fs }
     }

@@ -1,4 +1,4 @@
-//! Snapshots: what comes back, and what never runs meanwhile.
+//! Snapshots: restored files, and programs that must never run during that.
 
 use coracle_workspace::fs::WriteMode;
 use coracle_workspace::{FsError, GuestFs};
@@ -136,7 +136,7 @@ async fn nothing_of_a_repository_runs(space: &Space<'_>) {
     let canary = "cat ../canary 2>/dev/null || true; rm -f ../canary";
     space.sh("git -C repo status >/dev/null").await;
     assert!(space.sh(canary).await.contains("/run"), "a git that heeds the workspace runs it");
-    // Somebody else's would be this test's own person's on the fake.
+    // On the fake it would be the configuration of the user of the tests.
     let user = if real { "hostile ~/.gitconfig\n" } else { "" };
     space.sh(&format!("rm -r ../hooks; {HOSTILE}\n{user}true")).await;
     let before = space.sh(SEEN).await;

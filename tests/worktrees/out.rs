@@ -193,7 +193,7 @@ async fn x34_no_other_branch_no_deletion_and_no_rewriting_is_pushed() {
         assert_eq!(git(&bench.server.dir("web"), &["for-each-ref"], "").await, before);
         let ask = PushAsk { force_with_lease: true, ..PushAsk::default() };
         bench.manager.push(&bench.inside, &id("a"), &ask).await.unwrap();
-        // Somebody else moved it meanwhile: the lease is over.
+        // The branch was moved concurrently: the lease is over.
         git(&bench.server.dir("web"), &["update-ref", "refs/heads/coracle/a", "main"], "").await;
         bench.commit("a", "more", "3").await;
         bench.sh("cd worktrees/a && git commit -q --amend -m y").await;

@@ -169,7 +169,8 @@ async fn x35_what_was_saved_before_a_removal_was_cut_short_is_not_saved_twice() 
             bench.commit(name, "one", "1").await;
             bench.sh(&format!("cd worktrees/{name} && echo 2 > two")).await;
             let (bundle, id, removal) = (format!("{name}.bundle"), id(name), bench.removal());
-            // Somebody else is at the list of worktrees, so nothing is removed yet, and whoever waits for it is cut short.
+            // Another process locks the list of worktrees, so nothing is removed yet, and the waiting call is
+            // interrupted.
             let lock = bench.state.path().join("sandboxes").join(&bench.inside.key).join("worktrees.lock");
             let lock = std::fs::File::options().write(true).open(lock).unwrap();
             lock.lock().unwrap();

@@ -24,7 +24,7 @@ async fn x20_a_worktree_is_at_the_remotes_commit_on_a_branch_of_its_own() {
             .sh("cd worktrees/issue-1 && git rev-parse HEAD && git branch --show-current && cat README.md .git")
             .await;
         assert_eq!(seen, format!("{tip}\ncoracle/issue-1\nhello\ngitdir: ../../repo.git/worktrees/issue-1"));
-        // Neither pruned nor with an upstream that somebody might push to.
+        // Neither pruned nor with an upstream to push to.
         bench.sh("git --git-dir=repo.git worktree prune --expire=now && git --git-dir=repo.git gc --quiet").await;
         assert_eq!(
             bench.sh("cat repo.git/worktrees/issue-1/locked; cd worktrees/issue-1; git status --porcelain -b").await,
@@ -92,7 +92,7 @@ async fn x23_what_is_left_of_a_worktree_is_taken_up_again() {
     .await;
 }
 
-/// A checkout of the person's with every kind of change, and with what would run if somebody let it.
+/// A checkout of the person's with every kind of change, and with traps that would run.
 async fn checkout(canary: &std::path::Path) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

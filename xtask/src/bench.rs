@@ -1,8 +1,8 @@
-//! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers made and removed,
-//! beside the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a kept image, made
-//! ready for a person and removed, beside the engines' own programs. `bench list [ROUNDS]`: a hundred containers told.
-//! `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows [ROUNDS]`: worktrees, and
-//! twenty sandboxes at once.
+//! `cargo xtask bench exec [ROUNDS]`: commands and files in containers over the link, and containers created and
+//! removed, compared with the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a
+//! cached image, provisioned and removed, compared with the engines' own programs. `bench list [ROUNDS]`: lists of a
+//! hundred containers. `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows
+//! [ROUNDS]`: worktrees, and twenty sandboxes at once.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
@@ -10,7 +10,6 @@
 mod create;
 mod exec;
 mod list;
-mod plot;
 mod report;
 mod workflows;
 mod workspace;
@@ -25,22 +24,21 @@ use crate::guest;
 use crate::sh::{root, sh, target, var};
 use report::Report;
 
-/// What is measured together, and told on a page of its own.
+/// Measurements that share an example and a page.
 struct Bench {
     name: &'static str,
     example: &'static str,
     /// Enough that a median stands still, in a few minutes.
     rounds: u32,
     page: fn(&Report, &str) -> String,
-    plot: Option<fn(&Report) -> String>,
 }
 
 const BENCHES: [Bench; 5] = [
-    Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page, plot: Some(plot::svg) },
-    Bench { name: "create", example: "create_bench", rounds: 12, page: create::page, plot: None },
-    Bench { name: "workspace", example: "workspace_bench", rounds: 30, page: workspace::page, plot: None },
-    Bench { name: "workflows", example: "workflows_bench", rounds: 15, page: workflows::page, plot: None },
-    Bench { name: "list", example: "list_bench", rounds: 15, page: list::page, plot: None },
+    Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page },
+    Bench { name: "create", example: "create_bench", rounds: 12, page: create::page },
+    Bench { name: "workspace", example: "workspace_bench", rounds: 30, page: workspace::page },
+    Bench { name: "workflows", example: "workflows_bench", rounds: 15, page: workflows::page },
+    Bench { name: "list", example: "list_bench", rounds: 15, page: list::page },
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -86,17 +84,13 @@ impl Bench {
         let dir = root().join("docs/bench");
         fs::create_dir_all(&dir)?;
         let page = (self.page)(&report, &machine()?);
-        let file = dir.join(self.name);
-        fs::write(file.with_extension("md"), &page)?;
-        if let Some(plot) = self.plot {
-            fs::write(file.with_extension("svg"), plot(&report))?;
-        }
+        fs::write(dir.join(self.name).with_extension("md"), &page)?;
         println!("\n{page}");
         Ok(())
     }
 }
 
-/// The machine and the day, in one line. The load tells whether others were at work, too.
+/// The machine and the day, in one line. The load shows whether other programs ran, too.
 fn machine() -> Result<String> {
     let kernel = sh("uname", ["-sr"]).read()?;
     let day = sh("date", ["--utc", "+%Y-%m-%d"]).read()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: what either side of a link may receive, from bytes that nobody meant.
+//! `cargo xtask fuzz`: malformed input to both ends of the guest protocol.
 //!
 //! A stable compiler is enough: the coverage that libFuzzer steers by comes from a pass of LLVM, which any rustc runs.
 
@@ -12,7 +12,7 @@ use crate::sh::{root, sh, target, which};
 /// Both directions, as `fuzz/src` calls them.
 const TARGETS: &[&str] = &["request", "response"];
 
-/// How long each is tried when nobody says.
+/// Default duration of each target.
 const SECONDS: u32 = 60;
 
 /// What `cargo fuzz` passes, without its sanitizers: there is no `unsafe` behind a frame that one would watch.

@@ -135,8 +135,8 @@ fn embed(what: &Program, how: Build, machine: &Machine) -> Result<()> {
     let gz = compress(&built, how)?;
     ensure!(program.len() <= bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
     ensure!(gz.len() <= compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
-    // Not beside cargo's own files: the build of `coracle` watches this directory with all that is in it. And not
-    // where `CARGO_TARGET_DIR` says, which a build script is not told.
+    // Not beside cargo's own files: the build of `coracle` watches this directory with all its content. And not below
+    // `CARGO_TARGET_DIR`, which a build script cannot see.
     let dir = root().join("target/guest");
     let changed = keep(&dir, &how.file(what, machine), &gz)?;
     remove(&dir.join(how.other().file(what, machine)))?;

@@ -94,7 +94,7 @@ fn last_run_of(test: &str, engine: &str, passed: bool, scenarios: &mut Scenarios
     }
 }
 
-/// The scenarios that a name begins with; what follows says what the test is.
+/// The scenarios at the beginning of a name; the rest is the name of the test.
 fn ids(name: &str) -> Vec<(char, u32)> {
     let Some((first, _)) = name.rsplit_once('_') else { return Vec::new() };
     first.split('_').map_while(parse).collect()

@@ -29,7 +29,8 @@ pub(crate) fn sh<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, words: impl IntoIt
         command.arg(word);
     }
     command.current_dir(root()).stdin(Stdio::null());
-    // What cargo told us of xtask: build scripts that look at it would run again whenever we ask after a person did.
+    // Variables that cargo set for xtask: build scripts that depend on them would run again after each call from a
+    // shell.
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.to_string_lossy().starts_with(it)) {
             command.env_remove(name);

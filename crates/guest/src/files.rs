@@ -1,23 +1,23 @@
-//! What the host does with files inside.
+//! File requests of the host.
 //!
 //! Everything here blocks, and belongs on a thread that may.
 //!
 //! **Invariant:** the kernel decides what the caller's user may: each call runs with the ids of that user.
-//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; what is checked is that descriptor, and
-//! what is done is done through it. Whoever swaps names meanwhile gets an error or a harmless answer.
-//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or socket
-//! is opened.
+//! **Invariant:** a path is resolved once, beneath the root, to a descriptor; checks and changes use that descriptor.
+//! Swapping names concurrently leads to an error or a harmless answer.
+//! **Invariant:** nothing of `/proc`, `/sys` and `/.coracle` is opened, listed or changed, and no device, pipe or
+//! socket is opened.
 
 pub(crate) mod dir;
 mod entry;
 pub(crate) mod error;
-mod fault;
 pub(crate) mod gitignore;
 mod link;
 mod list;
-mod place;
+mod parent;
 mod put;
 mod remove;
+mod requested_path;
 pub(crate) mod resolve;
 mod scan;
 mod secret_matcher;
@@ -34,12 +34,13 @@ use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
 use rustix::io::Errno;
 
 use self::entry::{entry, permissions};
-use self::fault::Asked;
-pub(crate) use self::place::{FinalLink, MAX_DISTURBED, enter, reopen};
-use self::place::{Root, Spot};
+pub(crate) use self::parent::{FinalLink, MAX_DISTURBED, enter, reopen};
+use self::parent::{ParentAndName, Root};
 pub(crate) use self::put::{How, Writing};
 pub(crate) use self::remove::TreeRemoval as Removal;
+use self::requested_path::RequestedPath;
 pub(crate) use self::scan::Scan;
+use self::scan::ScanRoot;
 pub(crate) use self::secret_matcher::SecretMatcher;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{Leftovers, rename_new};
@@ -54,7 +55,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Those beneath that directory.
+    /// Opens the files beneath that directory.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -62,14 +63,14 @@ impl Files {
         Ok(Self { root: Root::open(root)?, leftovers: Leftovers::of_earlier_guests() })
     }
 
-    /// What is there.
+    /// Describes the entry at a path.
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`], [`ErrorCode::Denied`], and what reading can come to.
     pub(crate) fn stat(&self, ids: &Ids, at: &FileRef) -> Result<FileEntry, RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))
         })
     }
@@ -79,12 +80,13 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::WrongKind`] for anything that is no regular file, and as for [`Files::stat`].
     pub(crate) fn get(&self, ids: &Ids, at: &FileRef, offset: u64) -> Result<(FileEntry, File), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
             asked.expect_file(entry.kind)?;
-            // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+            // A lease held by a process inside must not block the guest: hence `NONBLOCK`, which regular files
+            // otherwise ignore.
             let fd = reopen(&there, OFlags::RDONLY | OFlags::NONBLOCK).map_err(|it| asked.fault(it))?;
             let mut file = File::from(fd);
             let positioned = file.seek(SeekFrom::Start(offset));
@@ -103,12 +105,12 @@ impl Files {
     /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
     pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: How) -> Result<Writing, RpcError> {
-        let asked = Asked::made(at)?;
+        let asked = RequestedPath::made(at)?;
         act(ids, || {
             if asked.path().ends_with('/') {
                 return Err(asked.wrong("names a directory"));
             }
-            let spot = self.root.spot(&asked, FinalLink::of(at), how.parents)?;
+            let spot = self.root.spot(&asked, FinalLink::from_file_ref(at), how.parents)?;
             self.leftovers.clear(&spot.dir);
             Writing::begin(ids.clone(), asked.clone(), spot, how)
         })
@@ -120,14 +122,14 @@ impl Files {
     /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
     pub(crate) fn scan(&self, walk: &ScanRequest, sought: Option<SecretMatcher>) -> Result<Scan, RpcError> {
         let at = FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: walk.root.clone(), follow: false };
-        let asked = Asked::there(&at)?;
+        let asked = RequestedPath::there(&at)?;
         let there = self.root.find(&asked, FinalLink::Itself)?;
         let inside = self.root.inside(&asked, there.as_fd())?;
         let stat = fstat(&there).map_err(|it| asked.fault(it))?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(asked.wrong("is no directory"));
         }
-        Scan::begin(&there, (asked.path(), inside), walk, sought).map_err(|it| asked.fault(it))
+        Scan::begin(ScanRoot { dir: &there, path: asked.path(), inside }, walk, sought).map_err(|it| asked.fault(it))
     }
 
     /// The entries of a directory by name, at most `limit` or 100,000, and whether there are more.
@@ -135,9 +137,9 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::WrongKind`] for what is no directory, and as for [`Files::stat`].
     pub(crate) fn list(&self, ids: &Ids, at: &FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
-            let there = self.root.find(&asked, FinalLink::of(at))?;
+            let there = self.root.find(&asked, FinalLink::from_file_ref(at))?;
             let stat = fstat(&there).map_err(|it| asked.fault(it))?;
             if !FileType::from_raw_mode(stat.st_mode).is_dir() {
                 return Err(asked.wrong("is no directory"));
@@ -152,8 +154,8 @@ impl Files {
     /// [`ErrorCode::Exists`] when it is there and `parents` is not set; [`ErrorCode::WrongKind`] when something else is;
     /// and as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &FileRef, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
-        let asked = Asked::made(at)?;
-        act(ids, || match self.root.find(&asked, FinalLink::of(at)) {
+        let asked = RequestedPath::made(at)?;
+        act(ids, || match self.root.find(&asked, FinalLink::from_file_ref(at)) {
             Ok(_) if !parents => Err(asked.exists()),
             Ok(there) => {
                 let entry = entry(asked.name().as_bytes(), &there).map_err(|it| asked.fault(it))?;
@@ -164,7 +166,7 @@ impl Files {
         })
     }
 
-    fn new_dir(&self, ids: &Ids, asked: &Asked, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
+    fn new_dir(&self, ids: &Ids, asked: &RequestedPath, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
         let spot = self.root.spot(asked, FinalLink::Itself, parents)?;
         let (mode, fault) = (permissions(mode), |it| asked.fault(it));
         mkdirat(&spot.dir, &spot.name, mode | Mode::RWXU).map_err(fault)?;
@@ -190,7 +192,7 @@ impl Files {
         target: &str,
         replace: bool,
     ) -> Result<FileEntry, RpcError> {
-        let asked = Asked::made(at)?;
+        let asked = RequestedPath::made(at)?;
         link::check(target)?;
         act(ids, || {
             if asked.path().ends_with('/') {
@@ -198,7 +200,7 @@ impl Files {
             }
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.leftovers.clear(&spot.dir);
-            link::make(&asked, &spot, target, replace)?;
+            link::create(&asked, &spot, target, replace)?;
             let made = self.root.find_in(&asked, &spot)?;
             entry(asked.name().as_bytes(), &made).map_err(|it| asked.fault(it))
         })
@@ -210,7 +212,7 @@ impl Files {
     /// [`ErrorCode::Exists`] when the name is taken; [`ErrorCode::Invalid`] for what is no name; and as for
     /// [`Files::stat`].
     pub(crate) fn rename(&self, ids: &Ids, at: &FileRef, name: &str) -> Result<FileEntry, RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         let renamed = asked.beside(name)?;
         act(ids, || {
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
@@ -220,17 +222,17 @@ impl Files {
                 Errno::EXIST | Errno::NOTEMPTY => renamed.exists(),
                 errno => asked.fault(errno),
             })?;
-            let there = self.root.find_in(&renamed, &Spot { dir: spot.dir, name: to })?;
+            let there = self.root.find_in(&renamed, &ParentAndName { dir: spot.dir, name: to })?;
             entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
         })
     }
 
-    /// Removes what is at a path. A link there is removed itself, whatever `follow` says: nobody means what it leads to.
+    /// Removes a file or directory. A link is removed itself, whatever the value of `follow`.
     ///
     /// # Errors
     /// [`ErrorCode::Exists`] for a directory that is not empty without `recursive`; and as for [`Files::stat`].
     pub(crate) fn remove(&self, ids: &Ids, at: &FileRef, recursive: bool) -> Result<(), RpcError> {
-        let asked = Asked::there(at)?;
+        let asked = RequestedPath::there(at)?;
         act(ids, || {
             let spot = self.root.spot(&asked, FinalLink::Itself, false)?;
             self.root.find_in(&asked, &spot)?;

@@ -1,4 +1,4 @@
-//! PID 1 of a container: listens, reaps, and leaves when it is told to.
+//! PID 1 of a container: listens, reaps, and exits when it is asked to.
 
 mod idle_timeout;
 mod peer_origin;
@@ -29,29 +29,29 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Who may connect to a socket.
 #[derive(Clone, Copy, Debug)]
-enum Callers {
+enum PeerPolicy {
     /// Processes that cannot be seen from inside.
     Host,
     /// PID 1's own user, which `connect` runs as. Where commands are that user, too, only what the engine started.
     Own,
 }
 
-/// Why PID 1 ends.
+/// The reason for the exit of PID 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// It was told to.
+pub enum ExitReason {
+    /// A signal or the host ended it.
     Told,
-    /// Nobody was there for as long as it waits.
+    /// No connection for the length of the idle timeout.
     Alone,
 }
 
-/// Does the work of PID 1 until it is told to end, or nobody was connected and no command ran for the length of its
-/// lifeline. The environment, `NAME=value` each, is that of the image.
+/// Runs PID 1 until it is asked to end, or until there was no connection and no running command for the idle timeout
+/// `lifeline`. The environment, `NAME=value` each, is that of the image.
 ///
 /// # Errors
 /// When it cannot listen anywhere.
-pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<Left> {
-    // Nobody inside reads our memory, and no debugger gets hold of us.
+pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::Result<ExitReason> {
+    // Keeps processes inside from reading our memory or attaching a debugger.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     peer_origin::watch()?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -60,14 +60,14 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     let container = Arc::new(container);
     // What is too much for memory goes to this directory's file system, which is the container's own.
     let supervisor = Supervisor::new(container.clone(), Path::new(DIR));
-    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, Callers::Host));
-    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, Callers::Own));
+    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Host));
+    let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
     if listeners.is_empty() {
         return Err(io::Error::other("no socket can be made, in /.coracle/link or /.coracle/run"));
     }
     if let Ok(listener) = listen(&Path::new(RUN).join(SHELL_SOCKET), 0o666) {
-        tokio::spawn(shell_socket::attend(listener, container, supervisor.clone()));
+        tokio::spawn(shell_socket::serve(listener, container, supervisor.clone()));
     }
     let present = Present::default();
     for (listener, callers) in listeners {
@@ -85,15 +85,15 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
                 _ = term.recv() => {}
                 _ = int.recv() => {}
             }
-            // Root inside may end it, and nobody else there.
-            if rustix::process::geteuid().is_root() || peer_origin::told() {
+            // Of processes inside, only root may end it.
+            if rustix::process::geteuid().is_root() || peer_origin::is_signalled() {
                 return;
             }
         }
     };
     let left = tokio::select! {
-        () = told => Left::Told,
-        () = alone => Left::Alone,
+        () = told => ExitReason::Told,
+        () = alone => ExitReason::Alone,
     };
     supervisor.end_all(GRACE).await;
     Ok(left)
@@ -115,10 +115,10 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn accept(listener: UnixListener, callers: Callers, (supervisor, present): (Arc<Supervisor>, Present)) {
+async fn accept(listener: UnixListener, callers: PeerPolicy, (supervisor, present): (Arc<Supervisor>, Present)) {
     let places = Arc::new(Semaphore::new(match callers {
-        Callers::Host => Semaphore::MAX_PERMITS,
-        Callers::Own => MOST_INSIDE,
+        PeerPolicy::Host => Semaphore::MAX_PERMITS,
+        PeerPolicy::Own => MOST_INSIDE,
     }));
     loop {
         match listener.accept().await {
@@ -126,25 +126,25 @@ async fn accept(listener: UnixListener, callers: Callers, (supervisor, present):
                 // Closed at once when there are too many.
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
                 let (supervisor, here) = (supervisor.clone(), present.one_more());
-                let caller = if matches!(callers, Callers::Host) { Caller::Host } else { Caller::Root };
+                let caller = if matches!(callers, PeerPolicy::Host) { Caller::Host } else { Caller::Root };
                 tokio::spawn(async move {
                     let (_place, _here) = (place, here);
                     serve_socket(supervisor, stream, caller).await
                 });
             }
             Ok(_) => {}
-            // Out of descriptors, for one: others are served meanwhile.
+            // Out of descriptors, for one: other connections are served in the meantime.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
 /// The kernel gives 0 for a process that is not of this container.
-fn may_call(stream: &UnixStream, callers: Callers) -> bool {
+fn may_call(stream: &UnixStream, callers: PeerPolicy) -> bool {
     let Ok(peer) = stream.peer_cred() else { return false };
     match callers {
-        Callers::Host => peer.pid().is_none_or(|pid| pid == 0),
-        Callers::Own => {
+        PeerPolicy::Host => peer.pid().is_none_or(|pid| pid == 0),
+        PeerPolicy::Own => {
             let own = rustix::process::geteuid();
             peer.uid() == own.as_raw() && (own.is_root() || peer.pid().is_some_and(peer_origin::is_the_engines))
         }

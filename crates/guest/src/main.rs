@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coracle_guest::init::Left;
+use coracle_guest::init::ExitReason;
 use coracle_guest::protocol::LEFT_ALONE;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["init", lifeline @ ..] => match self::lifeline(lifeline) {
             Some(lifeline) => match run(coracle_guest::init::init(environment(), lifeline)) {
-                Ok(Left::Alone) => return ExitCode::from(LEFT_ALONE),
+                Ok(ExitReason::Alone) => return ExitCode::from(LEFT_ALONE),
                 left => left.map(|_| ()),
             },
             None => Err(std::io::Error::other(USAGE)),
@@ -59,7 +59,7 @@ fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// How long PID 1 waits for somebody; the outer nothing when its words cannot be read.
+/// The idle timeout of PID 1; the outer `None` for invalid arguments.
 fn lifeline(words: &[&str]) -> Option<Option<Duration>> {
     match words {
         [] => Some(None),
@@ -77,11 +77,11 @@ fn environment() -> Vec<Vec<u8>> {
     std::env::vars_os().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()).collect()
 }
 
-/// One thread does everything but what blocks on files.
+/// Runs everything in one thread, except blocking file operations.
 fn run<T>(work: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
     let done = runtime.block_on(work);
-    // A read of standard input that nobody will answer must not hold us.
+    // A pending read of standard input must not delay the exit.
     runtime.shutdown_background();
     done
 }

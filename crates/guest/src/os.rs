@@ -1,4 +1,4 @@
-//! What Linux is asked for: processes, users, and files that are replaced.
+//! Services of Linux: processes, users, and the atomic replacement of files.
 
 pub(crate) mod as_user;
 pub(crate) mod atomic;

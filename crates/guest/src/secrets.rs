@@ -1,7 +1,7 @@
 //! Files on the container's own tmpfs, where only the guest writes.
 //!
-//! **Invariant:** every directory on the way is opened in the one above it, and no link is followed: whoever swaps names
-//! in a directory of its own gets its own files, and nobody else's.
+//! **Invariant:** every directory on the way is opened in the one above it, and no link is followed: swapping names in
+//! a user's own directory leads to that user's own files only.
 
 pub(crate) mod session_env;
 
@@ -25,7 +25,7 @@ const TMPFS: u64 = 0x0102_1994;
 /// Names in `/.coracle/run` that are the guest's own, beside those that begin with a dot or end like a socket.
 const OURS: [&str; 3] = ["sock", "shell", GIT_CONFIG];
 
-/// What git inside reads, which is no secret.
+/// Configuration for git inside, which is not secret.
 const GIT_CONFIG: &str = "gitconfig";
 
 /// Bytes of a name, at most.
@@ -44,7 +44,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Those of the container with that root.
+    /// The secrets of a container with that root.
     pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), writing: Mutex::default(), waiting: Mutex::default() }
     }
@@ -63,7 +63,7 @@ impl Secrets {
         put(&self.root, ask, content)
     }
 
-    /// Writes git's configuration, which all may read and nobody may write. Blocks.
+    /// Writes git's configuration, readable by all users and writable by none. Blocks.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -81,7 +81,7 @@ impl Secrets {
 pub(crate) struct CommandSecrets(Arc<Secrets>, Vec<String>);
 
 impl CommandSecrets {
-    /// These files, there or not. They wait no longer.
+    /// Takes these files, existing or not, out of the pending ones.
     pub(crate) fn new(secrets: &Arc<Secrets>, names: &[String]) -> Self {
         let mut waiting = secrets.waiting();
         for name in names {
@@ -91,8 +91,8 @@ impl CommandSecrets {
         Self(secrets.clone(), names.to_vec())
     }
 
-    /// They are somebody else's, and stay.
-    pub(crate) fn leave(mut self) {
+    /// Keeps the files: another command uses them.
+    pub(crate) fn release(mut self) {
         self.1.clear();
     }
 }
@@ -105,12 +105,12 @@ impl Drop for CommandSecrets {
     }
 }
 
-/// A file for a command to come: gone with this, unless the command has it by then, or somebody placed it anew.
+/// A file for a future command: removed with this value, unless the command took it or the file was replaced.
 #[derive(Debug)]
 pub(crate) struct Waiting(Arc<Secrets>, String, u64);
 
 impl Waiting {
-    /// That one, which is not there yet.
+    /// Registers a file that does not exist yet.
     pub(crate) fn new(secrets: &Arc<Secrets>, name: &str) -> Self {
         let mut waiting = secrets.waiting();
         waiting.1 += 1;
@@ -119,7 +119,7 @@ impl Waiting {
         Self(secrets.clone(), name.to_owned(), number)
     }
 
-    /// Whether it is still nobody's.
+    /// Whether no command took it yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.waiting().0.get(&self.1) == Some(&self.2)
     }
@@ -200,7 +200,7 @@ fn entered(above: BorrowedFd<'_>, name: &str, ask: &PutSecret) -> Done<OwnedFd> 
     };
     let dir = openat(above, name, DIR, Mode::empty())?;
     if made {
-        give(dir.as_fd(), ask)?;
+        set_owner(dir.as_fd(), ask)?;
     }
     if fstat(&dir)?.st_uid != ask.uid {
         return Err(Errno::ACCESS);
@@ -209,16 +209,16 @@ fn entered(above: BorrowedFd<'_>, name: &str, ask: &PutSecret) -> Done<OwnedFd> 
     Ok(dir)
 }
 
-/// What a guest leaves that is killed meanwhile goes with the tmpfs.
+/// A file that a killed guest leaves is removed with the tmpfs.
 fn write(dir: BorrowedFd<'_>, name: &str, ask: &PutSecret, content: &[u8]) -> Done<()> {
     let mut new = AtomicFile::create(dir, Mode::RUSR | Mode::WUSR)?;
     new.file().write_all(content).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
     fchmod(new.file(), Mode::from_raw_mode(ask.mode))?;
-    give(new.file().as_fd(), ask)?;
+    set_owner(new.file().as_fd(), ask)?;
     new.commit(name.as_bytes(), true, Durability::Nothing).map(drop)
 }
 
-fn give(file: BorrowedFd<'_>, ask: &PutSecret) -> Done<()> {
+fn set_owner(file: BorrowedFd<'_>, ask: &PutSecret) -> Done<()> {
     fchown(file, Some(Uid::from_raw(ask.uid)), Some(Gid::from_raw(ask.gid)))
 }
 

@@ -1,13 +1,13 @@
-//! What tools do with the files of a workspace.
+//! Requests of tools on the files of a workspace.
 //!
 //! Everything blocks, and runs on a thread of its own as the caller's user.
 //!
-//! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel is never asked to follow a link: where
-//! one leads is decided here, part by part, each taken in a directory that is open. So whoever swaps names meanwhile gets
-//! an error or something else from inside.
-//! **Invariant:** only regular files and directories are opened for more than looking.
-//! **Invariant:** a file that is written has its old content or its new one, whenever somebody looks.
-//! **Invariant:** memory does not grow with what the workspace holds.
+//! **Invariant:** a path is resolved from a descriptor of the workspace. The kernel never follows a link: its target is
+//! resolved here, part by part, each in an open directory. So swapping names concurrently leads to an error or to
+//! another file of the workspace.
+//! **Invariant:** only regular files and directories are opened for reading or writing.
+//! **Invariant:** at any time a file that is being written has its complete old content or its complete new one.
+//! **Invariant:** memory does not grow with the size of the workspace.
 
 mod change_scan;
 mod deferred_sync;
@@ -51,13 +51,13 @@ const MAX_ROOTS: usize = 64;
 /// Bytes that an act may bring.
 pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
-/// What a guest remembers of workspaces.
+/// The guest's state of its workspaces.
 #[derive(Debug)]
 pub(crate) struct Workspaces {
     roots: Mutex<HashMap<String, Arc<FileTracker>>>,
     locks: Locks,
     afterwards: DeferredSync,
-    /// What is older was not begun by this guest.
+    /// Temporary files that are older belong to another guest.
     since: SystemTime,
 }
 
@@ -73,7 +73,7 @@ impl Workspaces {
 
     /// Waits until what was left for afterwards is done.
     pub(crate) async fn settle(&self) {
-        self.afterwards.settle().await;
+        self.afterwards.flush().await;
     }
 
     fn memory(&self, root: &str) -> Result<Arc<FileTracker>, RpcError> {
@@ -90,7 +90,7 @@ impl Workspaces {
 
 /// A workspace, for the length of one act.
 #[derive(Debug)]
-struct Work<'a> {
+struct WorkspaceOperation<'a> {
     root: Root,
     memory: &'a FileTracker,
     locks: &'a Locks,
@@ -128,7 +128,7 @@ impl Workspaces {
                 Err(FsError(trouble)) => return Ok(WorkspaceReply::Not(trouble)),
             };
             let Workspaces { locks, afterwards, since, .. } = self;
-            let work = Work { root, memory: &memory, locks, stop, afterwards };
+            let work = WorkspaceOperation { root, memory: &memory, locks, stop, afterwards };
             work.sweep(*since);
             Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
         })
@@ -138,7 +138,7 @@ impl Workspaces {
     }
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     fn act(&self, act: WorkspaceOp, content: &[u8]) -> OperationResult<WorkspaceReply> {
         match act {
             WorkspaceOp::List { path, most } => self.list(&path, most as usize),

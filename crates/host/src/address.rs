@@ -1,9 +1,9 @@
-//! Addresses that anybody may be sent to, and those that lead into somebody's own network.
+//! Public addresses, and those that lead into a private network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public internet, and to no network of somebody's own, no machine's inside, no
-/// cloud's metadata, and nothing that is reserved.
+/// Whether an address belongs to the public internet: not to a private network, a machine's loopback, a cloud's
+/// metadata service, or a reserved range.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address {

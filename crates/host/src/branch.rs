@@ -37,7 +37,7 @@ impl BranchName {
         if fits { Ok(Self(text)) } else { Err(InvalidBranch(text.chars().take(Self::MAX_BYTES).collect())) }
     }
 
-    /// As it is given to git.
+    /// The form for git's arguments.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,22 +1,22 @@
-//! What a container uses, read from the kernel: the engines' own `stats` take a second or two.
+//! Resource usage of a container, read from the kernel: the engines' own `stats` take a second or two.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where control groups are mounted.
+/// The mount point of control groups.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// The share of a core is taken over this long at least.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// And this long at most: what was used longer ago is not used at the moment.
+/// Limit of an interval: an older sample does not describe the current usage.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What the processes of a container use together.
+/// Usage of all processes of a container together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Used {
+pub struct CgroupUsage {
     /// Without what the kernel can take back at once.
     pub memory_bytes: u64,
     /// Processes and threads.
@@ -67,12 +67,12 @@ impl CpuSamples {
     }
 }
 
-/// What the control groups of a process on this host say; of the processor since the last reading, or over a tenth of a
-/// second where there is none of the last minute. `None` where that process is not in a group of this container's own:
-/// its engine may be on another machine, or give it none.
-pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Used> {
+/// Usage of the control groups of a process on this host; processor time since the last sample, or over a tenth of a
+/// second without a sample of the last minute. `None` if that process is not in a group of this container's own: its
+/// engine may be on another machine, or create none.
+pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<CgroupUsage> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let groups = Groups::of(&told, container, Path::new(MOUNT))?;
+    let groups = Groups::locate(&told, container, Path::new(MOUNT))?;
     let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
     let mut now = read()?;
     let base = match samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns) {
@@ -88,7 +88,7 @@ pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Use
     samples.add(pid, now);
     let took = now.at.duration_since(base.at);
     let cpu_percent = 100.0 * now.cpu_ns.saturating_sub(base.cpu_ns) as f64 / took.as_nanos() as f64;
-    Some(Used {
+    Some(CgroupUsage {
         memory_bytes: groups.memory()?,
         pids: groups.pids()?,
         cpu_percent: (cpu_percent * 10.0).round() / 10.0,
@@ -104,9 +104,9 @@ struct Groups {
 }
 
 impl Groups {
-    /// Of what `/proc/PID/cgroup` tells. Every engine names the group of a container by its full id; a group without it
-    /// is shared with others, or is that of a process which has nothing to do with it.
-    fn of(told: &str, container: &str, mount: &Path) -> Option<Self> {
+    /// The groups in the text of `/proc/PID/cgroup`. Every engine names the group of a container by its full id; a
+    /// group without it is shared with others, or belongs to an unrelated process.
+    fn locate(told: &str, container: &str, mount: &Path) -> Option<Self> {
         let lines: Vec<_> = told.lines().filter_map(|it| it.split_once(':')?.1.split_once(':')).collect();
         let find = |controller: &str| {
             let own = lines.iter().find(|it| it.0.split(',').any(|it| it == controller));
@@ -121,7 +121,7 @@ impl Groups {
         Some(Self { memory: find("memory")?, pids: find("pids")?, cpu: find("cpuacct").or_else(|| find("cpu"))? })
     }
 
-    /// Without the part of the cache that the kernel may drop at once, as the engines tell it.
+    /// Without the part of the cache that the kernel may drop at once, as engines report it.
     fn memory(&self) -> Option<u64> {
         let used = number(&self.memory, "memory.current").or_else(|| number(&self.memory, "memory.usage_in_bytes"))?;
         let stat = std::fs::read_to_string(self.memory.join("memory.stat")).unwrap_or_default();
@@ -168,7 +168,7 @@ mod tests {
 
     fn read(told: &str, files: &[(&str, &str)]) -> Option<(u64, u64, u64)> {
         let dir = mounted(files);
-        let groups = Groups::of(told, ID, dir.path())?;
+        let groups = Groups::locate(told, ID, dir.path())?;
         Some((groups.memory()?, groups.pids()?, groups.cpu_ns()?))
     }
 

@@ -13,7 +13,7 @@ use super::process::exit_of;
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum DrainOutcome {
     /// The program ended, with its exit status.
     Exited(i32),
     /// It still runs and one of its limits is reached.
@@ -31,22 +31,22 @@ const GIVE_UP: Duration = Duration::from_secs(1);
 /// Both outputs of a program, on their way into two bounded captures.
 #[derive(Debug)]
 pub struct Drain {
-    stdout: Pipe<ChildStdout>,
-    stderr: Pipe<ChildStderr>,
+    stdout: PipeReader<ChildStdout>,
+    stderr: PipeReader<ChildStderr>,
     live: Option<mpsc::Sender<Chunk>>,
     /// Read, kept, and not yet taken by the receiver.
     pending: Option<Chunk>,
 }
 
 #[derive(Debug)]
-struct Pipe<R> {
+struct PipeReader<R> {
     stream: Stream,
     source: Option<R>,
     buffer: Vec<u8>,
     kept: Capture,
 }
 
-impl<R: AsyncRead + Unpin> Pipe<R> {
+impl<R: AsyncRead + Unpin> PipeReader<R> {
     fn new(stream: Stream, source: Option<R>, keep_bytes: usize) -> Self {
         Self { stream, source, buffer: vec![0; 64 << 10], kept: Capture::new(keep_bytes) }
     }
@@ -70,8 +70,8 @@ impl Drain {
     #[must_use]
     pub fn new(child: &mut Child, keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
         Self {
-            stdout: Pipe::new(Stream::Stdout, child.stdout.take(), keep_bytes),
-            stderr: Pipe::new(Stream::Stderr, child.stderr.take(), keep_bytes),
+            stdout: PipeReader::new(Stream::Stdout, child.stdout.take(), keep_bytes),
+            stderr: PipeReader::new(Stream::Stderr, child.stderr.take(), keep_bytes),
             live,
             pending: None,
         }
@@ -79,7 +79,12 @@ impl Drain {
 
     /// Reads until the first of the ends. On all but [`End::Exited`] the program still runs: the caller ends its tree
     /// and then calls [`finish`](Self::finish).
-    pub async fn until_end(&mut self, child: &mut Child, limits: &ExecLimits, cancel: &CancellationToken) -> End {
+    pub async fn until_end(
+        &mut self,
+        child: &mut Child,
+        limits: &ExecLimits,
+        cancel: &CancellationToken,
+    ) -> DrainOutcome {
         let far = Instant::now() + Duration::from_secs(86_400 * 365);
         let total = limits.total.map_or(far, |it| Instant::now() + it);
         let silence_from = |now: Instant| limits.silence.map_or(far, |it| now + it);
@@ -87,30 +92,35 @@ impl Drain {
         loop {
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => return End::Cancelled,
-                () = sleep_until(total) => return End::Limit(LimitKind::Total),
+                () = cancel.cancelled() => return DrainOutcome::Cancelled,
+                () = sleep_until(total) => return DrainOutcome::Limit(LimitKind::Total),
                 status = child.wait() => {
                     let exit = status.map_or(-1, exit_of);
                     let _ = timeout(10 * LAST_WORDS, self.read_until_silent(LAST_WORDS)).await;
-                    return End::Exited(exit);
+                    return DrainOutcome::Exited(exit);
                 }
                 read = self.read_and_tell() => match read {
                     true => silence = silence_from(Instant::now()),
                     false => return self.wait(child, (total, silence), cancel).await,
                 },
-                () = sleep_until(silence) => return End::Limit(LimitKind::Silence),
+                () = sleep_until(silence) => return DrainOutcome::Limit(LimitKind::Silence),
             }
         }
     }
 
     /// Both pipes are closed; the program may run on without them.
-    async fn wait(&self, child: &mut Child, (total, silence): (Instant, Instant), cancel: &CancellationToken) -> End {
+    async fn wait(
+        &self,
+        child: &mut Child,
+        (total, silence): (Instant, Instant),
+        cancel: &CancellationToken,
+    ) -> DrainOutcome {
         tokio::select! {
             biased;
-            status = child.wait() => End::Exited(status.map_or(-1, exit_of)),
-            () = cancel.cancelled() => End::Cancelled,
-            () = sleep_until(total) => End::Limit(LimitKind::Total),
-            () = sleep_until(silence) => End::Limit(LimitKind::Silence),
+            status = child.wait() => DrainOutcome::Exited(status.map_or(-1, exit_of)),
+            () = cancel.cancelled() => DrainOutcome::Cancelled,
+            () = sleep_until(total) => DrainOutcome::Limit(LimitKind::Total),
+            () = sleep_until(silence) => DrainOutcome::Limit(LimitKind::Silence),
         }
     }
 
@@ -122,7 +132,7 @@ impl Drain {
         (self.stdout.kept, self.stderr.kept)
     }
 
-    /// Keeps reading while something else is done. Nobody is told any more: who withdrew may not take it.
+    /// Keeps reading during `work`. Output is no longer forwarded: a caller that withdrew may not receive it.
     pub async fn while_reading<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.live = None;
         tokio::pin!(work);
@@ -176,11 +186,11 @@ mod tests {
     use super::*;
     use crate::process::{Invocation, Stdin, spawn};
 
-    async fn ends(script: &str, limits: ExecLimits) -> (End, String, String) {
+    async fn ends(script: &str, limits: ExecLimits) -> (DrainOutcome, String, String) {
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", script]), Stdin::Empty).unwrap();
         let mut drain = Drain::new(&mut child, 1000, None);
         let end = drain.until_end(&mut child, &limits, &CancellationToken::new()).await;
-        if end != End::Exited(0) {
+        if end != DrainOutcome::Exited(0) {
             let _ = child.start_kill();
         }
         let (stdout, stderr) = drain.finish(&mut child).await;
@@ -194,29 +204,29 @@ mod tests {
     #[tokio::test]
     async fn output_and_exit_come_back() {
         let (end, stdout, stderr) = ends("echo a; echo b >&2; exit 3", ExecLimits::default()).await;
-        assert_eq!((end, stdout.as_str(), stderr.as_str()), (End::Exited(3), "a\n", "b\n"));
+        assert_eq!((end, stdout.as_str(), stderr.as_str()), (DrainOutcome::Exited(3), "a\n", "b\n"));
     }
 
     #[tokio::test]
     async fn a_pipe_held_by_what_is_left_behind_does_not_hold_us() {
         let begun = Instant::now();
         let (end, stdout, _) = ends("sleep 20 & echo up", ExecLimits::default()).await;
-        assert_eq!((end, stdout.as_str()), (End::Exited(0), "up\n"));
+        assert_eq!((end, stdout.as_str()), (DrainOutcome::Exited(0), "up\n"));
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 
     #[tokio::test]
     async fn only_a_silent_program_is_silent() {
         let talks = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done";
-        assert_eq!(ends(talks, silence(2000)).await.0, End::Exited(0));
+        assert_eq!(ends(talks, silence(2000)).await.0, DrainOutcome::Exited(0));
         let (end, stdout, _) = ends("echo once; sleep 20", silence(300)).await;
-        assert_eq!((end, stdout.as_str()), (End::Limit(LimitKind::Silence), "once\n"));
+        assert_eq!((end, stdout.as_str()), (DrainOutcome::Limit(LimitKind::Silence), "once\n"));
     }
 
     #[tokio::test]
     async fn limits_hold_for_a_program_that_closed_its_outputs() {
         let limits = ExecLimits { total: Some(Duration::from_millis(100)), ..ExecLimits::default() };
-        assert_eq!(ends("exec >&- 2>&-; sleep 20", limits).await.0, End::Limit(LimitKind::Total));
+        assert_eq!(ends("exec >&- 2>&-; sleep 20", limits).await.0, DrainOutcome::Limit(LimitKind::Total));
     }
 
     #[tokio::test]
@@ -226,7 +236,7 @@ mod tests {
         let mut drain = Drain::new(&mut child, 1000, Some(sender));
         let limits = ExecLimits { total: Some(Duration::from_millis(200)), ..ExecLimits::default() };
         let end = drain.until_end(&mut child, &limits, &CancellationToken::new()).await;
-        assert_eq!(end, End::Limit(LimitKind::Total));
+        assert_eq!(end, DrainOutcome::Limit(LimitKind::Total));
         child.start_kill().unwrap();
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use coracle_types::{Error, Result};
 
-/// Where engines and other programs are installed. The person's `PATH` is not asked: it may hold a directory that others can write.
+/// Directories of engines and other programs. The person's `PATH` is ignored: it may hold a directory that others can
+/// write.
 const DIRECTORIES: &[&str] = &[
     "/usr/bin",
     "/usr/local/bin",
@@ -25,7 +26,7 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
     find_program_in(name, &[])
 }
 
-/// The same, with the person's own directories first; those that another user can write are passed over.
+/// The same, with the person's own directories first; directories that another user can write are skipped.
 ///
 /// # Errors
 /// [`Error::NotInstalled`].

@@ -31,9 +31,9 @@ pub enum HostPathError {
     /// The system refused.
     #[error("cannot open `{}`", path.display())]
     Io {
-        /// Which path.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -107,8 +107,8 @@ impl HostPath {
     }
 }
 
-/// Puts a file of ours in the place of another: written beside it, synced, renamed, and its directory synced. Whoever reads
-/// sees the old content or the new one, and a machine that dies keeps one of the two. Only its owner may read it.
+/// Replaces a file atomically: the new content is written beside it, synced and renamed, and the directory is synced. A
+/// reader sees the old content or the new one, and a crash leaves one of the two. Only its owner may read it.
 ///
 /// # Errors
 /// When it cannot be written; then the old file stays, and nothing is left of the new one.

@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 
 use super::process::{Invocation, Stdin, exit_of, spawn};
 
-/// What that program needs of the person's environment: where its sign-in lies, and tokens that stand for one.
+/// Variables of the person's environment that the program needs: the location of its sign-in, and tokens in place of
+/// one.
 pub const VARIABLES: &[&str] = &[
     "HOME",
     "XDG_CONFIG_HOME",
@@ -29,7 +30,7 @@ pub const VARIABLES: &[&str] = &[
 const DEADLINE: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 4096;
 
-/// Why there is no token. What the program printed may be one, and is not repeated.
+/// Why there is no token. The program's output may be one, and is not repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum NoToken {
     /// The host's name is none.
@@ -38,7 +39,7 @@ pub enum NoToken {
     /// The person is not signed in to that host.
     #[error("`gh` is not signed in to `{0}`")]
     NotSignedIn(String),
-    /// What it printed is no token.
+    /// Its output is no token.
     #[error("what `gh` gave for `{0}` is no token")]
     Odd(String),
     /// It did not end in time.

@@ -1,4 +1,4 @@
-//! Where a repository is cloned from.
+//! URLs of repositories to clone.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use crate::address::is_public;
 
 const MAX_BYTES: usize = 2048;
 
-/// What a URL may be.
+/// Rules for a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GitRules {
     /// `http://`, and hosts whose address is private (`images.git_allow_private`).
@@ -16,7 +16,7 @@ pub struct GitRules {
     pub ssh: bool,
 }
 
-/// Where a repository is cloned from: a URL that git takes for one, never for an option, a program or a path
+/// The location of a repository to clone: a URL that git takes for one, never for an option, a program or a path
 /// (containers.md 5.10).
 ///
 /// Its grammar is narrower than that of URLs, so that git, curl, ssh and this type cannot read one text differently.
@@ -35,7 +35,7 @@ enum Scheme {
     Ssh,
 }
 
-/// Why a text is no URL that is cloned from. The text itself may hold a secret and is not repeated.
+/// Why a text is no URL to clone from. The text itself may hold a secret and is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGitUrl {
     /// It is empty or longer than 2048 bytes.
@@ -62,7 +62,7 @@ pub enum InvalidGitUrl {
     /// No repository, or a way with `.` and `..` in it.
     #[error("the URL to clone from names no repository")]
     Path,
-    /// What follows `?` or `#`.
+    /// Text after `?` or `#`.
     #[error("a URL to clone from has no query and no fragment")]
     Query,
     /// `http://`: refused by policy.
@@ -91,7 +91,7 @@ impl GitUrl {
         if text.is_empty() || text.len() > MAX_BYTES {
             return Err(E::Length);
         }
-        // An option is none even where its characters are fine, and its text is told as what it is.
+        // An option is refused even if its characters are valid, with a message that calls it an option.
         if text.starts_with('-') {
             return Err(E::Scheme);
         }
@@ -150,7 +150,7 @@ impl GitUrl {
         Ok(Self { text: text.to_owned(), scheme: Scheme::Ssh, host, port: None })
     }
 
-    /// As it is given to git.
+    /// The form for git's arguments.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -191,13 +191,13 @@ impl GitUrl {
         self.scheme == Scheme::Ssh
     }
 
-    /// Whoever is on the way can read and change what is cloned.
+    /// Whether an attacker on the network can read and change what is cloned.
     #[must_use]
     pub fn insecure(&self) -> bool {
         self.scheme == Scheme::Http
     }
 
-    /// What can be told of its host without asking anybody.
+    /// Whether the host is private by its name or address alone, without a lookup.
     fn is_known_private(&self) -> bool {
         let host = self.host.to_ascii_lowercase();
         let local = host == "localhost" || host.ends_with(".localhost");
@@ -211,7 +211,7 @@ impl fmt::Display for GitUrl {
     }
 }
 
-/// What a URL is written with, without what begins a query or a fragment.
+/// Whether a URL may have the character; those that begin a query or a fragment are excluded.
 fn is_allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/.-_~:@%+,;=&!$'()*[]".contains(&byte)
 }
@@ -265,7 +265,7 @@ pub(crate) fn is_host(host: &str) -> bool {
     host.len() <= 253 && host.split('.').all(label)
 }
 
-/// A path below the host that ends in a repository's name, and that nobody shortens on the way.
+/// A path below the host that ends in a repository's name and has no parts to normalise.
 fn check_path(path: &str) -> Result<(), InvalidGitUrl> {
     let path = path.trim_end_matches('/');
     let name = path.rsplit(['/', ':']).next().unwrap_or_default();

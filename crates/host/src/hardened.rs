@@ -1,5 +1,5 @@
-//! How git is started, on the host and inside: nobody's configuration but ours, and nothing that a repository could have
-//! run (security.md 6). Pure.
+//! How git is started, on the host and inside: without foreign configuration, and without any program of the repository
+//! (security.md 6). Pure.
 //!
 //! A repository's own configuration is read all the same, where there is one: what of it would start programs is overruled
 //! here, but for filters, whose names are not known before ([`without_filters`]). That is why git on the host opens no
@@ -7,16 +7,16 @@
 
 use std::collections::BTreeMap;
 
-/// Where a git runs.
+/// The side that runs a git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// On this host, where nothing is taken from anybody's environment.
+    /// On this host, without the environment of this process.
     Host,
-    /// In a container, beside what the guest gives every command.
+    /// In a container, beside the guest's variables of every command.
     Inside,
 }
 
-/// Of every git. No protocol is allowed: who talks to somebody says with whom.
+/// The environment of every git. No protocol is allowed by default: a command that uses the network names its protocol.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("HOME", "/nonexistent"),
     ("XDG_CONFIG_HOME", "/nonexistent"),
@@ -41,7 +41,7 @@ const ENVIRONMENT_OF_HOST: &[(&str, &str)] = &[("PATH", "/usr/bin:/bin")];
 /// Names come from a tree that may have any.
 const ENVIRONMENT_INSIDE: &[(&str, &str)] = &[("GIT_LITERAL_PATHSPECS", "1")];
 
-/// Who makes commits of ours.
+/// The author of our own commits.
 const OURSELVES: &[(&str, &str)] = &[
     ("GIT_AUTHOR_NAME", "coracle"),
     ("GIT_AUTHOR_EMAIL", "coracle@invalid"),
@@ -66,11 +66,11 @@ const SETTINGS: &[&str] = &[
     "maintenance.auto=false",
 ];
 
-/// What comes from servers and bundles is checked, and no link of a stranger's is made.
+/// Objects of servers and bundles are checked, and symbolic links of a stranger are not created.
 const SETTINGS_OF_HOST: &[&str] =
     &["core.symlinks=false", "http.followRedirects=false", "fetch.fsckObjects=true", "transfer.fsckObjects=true"];
 
-/// A work tree is looked at as it is, in a repository whose configuration is somebody else's.
+/// A work tree is read as it is, in a repository whose configuration is not trusted.
 const SETTINGS_INSIDE: &[&str] =
     &["core.untrackedCache=false", "core.alternateRefsCommand=", "diff.external=", "status.renames=false"];
 
@@ -91,7 +91,7 @@ pub fn as_ourselves() -> impl Iterator<Item = (&'static str, &'static str)> {
     OURSELVES.iter().copied()
 }
 
-/// What follows `-c`, each. More may follow: git takes the last of a key.
+/// Arguments of `-c`. More may follow: git takes the last of a key.
 pub fn settings(side: Side) -> impl Iterator<Item = &'static str> {
     let own = match side {
         Side::Host => SETTINGS_OF_HOST,
@@ -100,10 +100,10 @@ pub fn settings(side: Side) -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().chain(own).copied()
 }
 
-/// What was put aside last, for a list of revisions. As a pattern, since a plain name in it means what lies below.
+/// The last stash, in a list of revisions. A pattern, since a plain name would mean the refs below it.
 pub const STASH: &str = "--glob=refs/stas[h]";
 
-/// What to ask a repository for, before a work tree is looked at: the keys of its filters.
+/// Lists the keys of a repository's filters, before its work tree is read.
 pub const ASK_FILTERS: &[&str] = &["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
 
 /// The environment that gives each of these filters nothing to run. By variables, since a filter's name may hold what no

@@ -19,7 +19,7 @@ const FIXED: usize = 62;
 const MODE: usize = 24;
 const FLAGS: usize = 60;
 
-/// Of an entry that has two bytes of flags more.
+/// The flag of an entry with two more bytes of flags.
 const EXTENDED: u16 = 0x4000;
 
 const GITLINK: u32 = 0o160_000;
@@ -44,7 +44,7 @@ fn parse(bytes: &[u8], most: usize) -> Option<(Vec<PathBuf>, bool)> {
         let flags = u16::from_be_bytes(bytes.get(at + FLAGS..at + FIXED)?.try_into().ok()?);
         let begins = at + FIXED + if flags & EXTENDED == 0 { 0 } else { 2 };
         let begins = if version == 4 {
-            // It says how much of the name before goes.
+            // The number of bytes to drop from the end of the previous name.
             let (drop, after) = varint(bytes, begins)?;
             name.truncate(name.len().checked_sub(drop)?);
             after

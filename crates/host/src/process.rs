@@ -69,7 +69,7 @@ impl Invocation {
     }
 }
 
-/// What a program reads.
+/// The standard input of a program.
 #[derive(Debug)]
 pub enum Stdin {
     /// Nothing: end of file at once.

@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::drain::{Drain, End};
-use super::marked::{MARK, end_marked, marked, marked_at_rest, signal};
+use super::drain::{Drain, DrainOutcome};
 use super::process::{Invocation, Stdin, spawn};
+use super::process_marker::{MARK, end_marked, marked, marked_at_rest, signal};
 
 /// A program and how it is run.
 #[derive(Debug)]
 pub struct HostProgram {
-    /// What is started.
+    /// The program.
     pub invocation: Invocation,
     /// Data for it; none is an end of file at once.
     pub stdin: Option<Input>,
-    /// When to end it.
+    /// Limits of time and output.
     pub limits: ExecLimits,
     /// Bytes kept of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
@@ -33,7 +33,7 @@ pub struct HostProgram {
     pub live: Option<mpsc::Sender<Chunk>>,
 }
 
-/// What a program left behind gets so long after TERM.
+/// Time between TERM and KILL for leftovers of a program.
 const LEFT_GRACE: Duration = Duration::from_millis(100);
 
 impl HostProgram {
@@ -42,14 +42,14 @@ impl HostProgram {
     /// # Errors
     /// [`Error::Spawn`](coracle_types::Error::Spawn) when it cannot be started.
     pub async fn run(mut self) -> Result<ExecOutput> {
-        let (begun, tree) = (Instant::now(), Tree(random_hex::<16>()));
+        let (begun, tree) = (Instant::now(), MarkedTree(random_hex::<16>()));
         self.invocation.env.insert(MARK.into(), tree.0.clone().into());
         let mut child = spawn(&self.invocation, self.stdin.take().map_or(Stdin::Empty, Stdin::from))?;
         let mut drain = Drain::new(&mut child, self.keep_bytes, self.live.take());
         let (exit, grace) = match drain.until_end(&mut child, &self.limits, &self.cancel).await {
-            End::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), LEFT_GRACE),
-            End::Limit(kind) => (Exit::TimedOut(kind), self.limits.grace),
-            End::Cancelled => (Exit::Cancelled, self.limits.grace),
+            DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), LEFT_GRACE),
+            DrainOutcome::Limit(kind) => (Exit::TimedOut(kind), self.limits.grace),
+            DrainOutcome::Cancelled => (Exit::Cancelled, self.limits.grace),
         };
         let left = u32::try_from(marked_at_rest(&tree.0).await.len()).unwrap_or(u32::MAX);
         tell_group(&child, Signal::TERM);
@@ -66,17 +66,17 @@ impl HostProgram {
     }
 }
 
-/// The group is known by its leader only as long as that has not been taken leave of.
+/// The group has the leader's id, which is valid only until the leader is reaped.
 fn tell_group(child: &Child, signal: Signal) {
     if let Some(pid) = child.id().and_then(|it| Pid::from_raw(it.cast_signed())) {
         let _ = kill_process_group(pid, signal);
     }
 }
 
-/// All that carries a mark, which does not outlive this.
-struct Tree(String);
+/// All processes with a mark; killed when this is dropped.
+struct MarkedTree(String);
 
-impl Drop for Tree {
+impl Drop for MarkedTree {
     fn drop(&mut self) {
         signal(&marked(&self.0), Signal::KILL);
     }
@@ -104,7 +104,7 @@ mod tests {
         HostProgram { limits: ExecLimits { total: Some(Duration::from_millis(ms)), silence: None, grace }, ..program }
     }
 
-    /// Whether a process that a script told of is there.
+    /// Whether a process whose pid a script printed still runs.
     fn is_there(pid: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with('Z'))

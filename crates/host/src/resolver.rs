@@ -10,10 +10,10 @@ use crate::git_url::GitUrl;
 /// A name server is given this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why nobody is sent to a host.
+/// Why a host may not be connected to.
 #[derive(Debug, thiserror::Error)]
 pub enum Unresolved {
-    /// One of its addresses is no public one: the rule `repo.private` (containers.md 15.2).
+    /// One of its addresses is not public: the rule `repo.private` (containers.md 15.2).
     #[error("`{host}` has the address {address}, which is not public")]
     Private {
         /// The host.
@@ -26,7 +26,7 @@ pub enum Unresolved {
     Unknown {
         /// The host.
         host: String,
-        /// What the resolver says.
+        /// The resolver's error.
         #[source]
         source: io::Error,
     },
@@ -40,7 +40,7 @@ pub enum Unresolved {
 
 /// Asks for the addresses of a URL's host, all of which have to be public.
 ///
-/// Whoever connects later must use these addresses: a second question may be answered differently.
+/// A later connection must use these addresses: a second lookup may have another answer.
 ///
 /// # Errors
 /// [`Unresolved`].

@@ -1,4 +1,4 @@
-//! Directories of the host, gone through by descriptors: no link on the way is followed, whatever somebody swaps.
+//! Directories of the host, traversed by descriptors: no link on the way is followed, whatever is swapped concurrently.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ use super::fs::HostPath;
 #[derive(Clone, Debug)]
 pub struct Tree(Arc<OwnedFd>);
 
-/// What a name stands for, itself.
+/// The kind of an entry; links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A regular file.
@@ -35,18 +35,18 @@ pub enum Node {
 
 /// A regular file that is open for reading.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenFile {
     /// Its content.
     pub file: File,
     /// Bytes.
     pub size: u64,
     /// Permission bits, with those for set-id.
     pub mode: u32,
-    /// Which file this is, and since when.
+    /// The identity of the file, and its last change.
     pub stamp: Stamp,
 }
 
-/// What is another one when a file was written or exchanged.
+/// Differs after a file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -74,7 +74,7 @@ impl Tree {
         Ok(Self::from(path.dir()?.into_std_file()))
     }
 
-    /// What is in it, sorted by name.
+    /// Its entries, sorted by name.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -97,10 +97,10 @@ impl Tree {
         Ok(found)
     }
 
-    /// What a name stands for; nothing when it is free.
+    /// The entry of a name; `None` for a free name.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// When that cannot be determined.
     pub fn look(&self, name: &OsStr) -> io::Result<Option<Node>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(node(FileType::from_raw_mode(stat.st_mode)))),
@@ -147,15 +147,15 @@ impl Tree {
         mkdirat(&*self.0, name, Mode::from_raw_mode(0o777))?;
         let made = self.enter(name)?;
         let is_mine = fstat(made.0.as_fd())?.st_uid == rustix::process::geteuid().as_raw();
-        // What is given away next must not be what somebody moved there.
+        // The directory that is given away next must not be one that another process moved there.
         if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was exchanged")) }
     }
 
-    /// A regular file in it, for reading. Nobody is waited for: a pipe is refused at once.
+    /// A regular file in it, for reading. Never blocks: a pipe is refused at once.
     ///
     /// # Errors
     /// When there is no regular file of that name.
-    pub fn open(&self, name: &OsStr) -> io::Result<Opened> {
+    pub fn open(&self, name: &OsStr) -> io::Result<OpenFile> {
         plain(name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
@@ -164,7 +164,7 @@ impl Tree {
             return Err(io::Error::other("it is no regular file"));
         }
         let size = u64::try_from(stat.st_size).unwrap_or_default();
-        Ok(Opened { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: Stamp::of(&stat) })
+        Ok(OpenFile { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: Stamp::of(&stat) })
     }
 
     /// Bytes of a regular file in it.
@@ -179,10 +179,10 @@ impl Tree {
         Ok(u64::try_from(stat.st_size).unwrap_or_default())
     }
 
-    /// Which file has a name; nothing when it is free.
+    /// The identity of a name's file; `None` for a free name.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// When that cannot be determined.
     pub fn stamp(&self, name: &OsStr) -> io::Result<Option<Stamp>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Stamp::of(&stat))),
@@ -191,7 +191,7 @@ impl Tree {
         }
     }
 
-    /// What a link says.
+    /// The target of a link, as it is written.
     ///
     /// # Errors
     /// When there is none of that name.
@@ -207,7 +207,7 @@ impl Tree {
         self.replace_as(name, (mode, None), content)
     }
 
-    /// The same with a file that is somebody's before it has its name: no other can be taken for it then.
+    /// The same with a file that belongs to `owner` before it has its name, so that no other file can be taken for it.
     ///
     /// # Errors
     /// As for [`replace`](Self::replace); when it may not be given away.
@@ -249,8 +249,8 @@ impl Tree {
         })
     }
 
-    /// Writes a file in the place where it lies, for those who hold that very file, if it still says what it `was`. Small
-    /// ones, since somebody may read half. Whether it did.
+    /// Overwrites a file in place, for processes that hold it open, if its content is still `was`. For small files,
+    /// because a reader may see half of it. Returns whether it was overwritten.
     ///
     /// # Errors
     /// When there is no regular file of that name, or it cannot be written.
@@ -273,7 +273,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Gives the directory to somebody, if it is another's.
+    /// Gives the directory to a user, if it belongs to another.
     ///
     /// # Errors
     /// When that may not be.
@@ -281,8 +281,8 @@ impl Tree {
         give(&*self.0, to)
     }
 
-    /// What tells what has a name, itself, from whatever had it before or has it later: its inode, and when that was made,
-    /// since numbers of inodes come again.
+    /// Identifies the file of a name beyond earlier and later files of that name: its inode, and when that was created,
+    /// since inode numbers are reused.
     ///
     /// # Errors
     /// When nothing has it.
@@ -308,7 +308,8 @@ impl Tree {
         Ok(unlinkat(&*self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Removes a directory with all that is in it: the one that has the name now, whatever has it meanwhile.
+    /// Removes a directory with its content: the one that has the name now, even if the name is reused during the
+    /// removal.
     ///
     /// # Errors
     /// When there is none of that name, or something of it cannot be removed.
@@ -354,7 +355,7 @@ impl Tree {
         plain(name)?;
         plain(to)?;
         match renameat_with(&*self.0, name, &*self.0, to, RenameFlags::NOREPLACE) {
-            // Not every file system can tell by itself.
+            // Not every file system can check that by itself.
             Err(Errno::INVAL | Errno::NOSYS) if self.look(to)?.is_none() => Ok(renameat(&*self.0, name, &*self.0, to)?),
             Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::AlreadyExists.into()),
             done => Ok(done?),
@@ -403,7 +404,7 @@ fn birth(dir: &OwnedFd, name: &OsStr) -> io::Result<(u64, i64, u32)> {
     Ok((it.st_ino, it.st_birthtime, u32::try_from(it.st_birthtime_nsec).unwrap_or(0)))
 }
 
-/// Gives what is open to somebody, if it is another's.
+/// Gives an open file to a user, if it belongs to another.
 fn give(open: impl AsFd, to: Ids) -> io::Result<()> {
     let stat = fstat(&open)?;
     if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
@@ -421,7 +422,7 @@ fn node(kind: FileType) -> Node {
     }
 }
 
-/// One name, so that no call leads anywhere else.
+/// A single name, so that no call leads outside.
 fn plain(name: &OsStr) -> io::Result<()> {
     let bytes = name.as_bytes();
     let odd = bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|it| matches!(it, b'/' | 0));

@@ -6,12 +6,12 @@ use coracle_runtime::{JobId, Link};
 
 use crate::{Job, Result};
 
-/// What came of it.
+/// The result of a cancellation.
 #[derive(Clone, Debug)]
 pub struct Cancelled {
     /// It ran, or had left something running, and this request ended it.
     pub cancelled: bool,
-    /// As it is now.
+    /// Its state now.
     pub job: Job,
 }
 
@@ -21,5 +21,5 @@ pub struct Cancelled {
 /// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
 pub async fn cancel(link: &Link, id: &JobId, grace: Duration) -> Result<Cancelled> {
     let (cancelled, told) = link.cancel(id, grace).await?;
-    Ok(Cancelled { cancelled, job: Job::of(id.clone(), told) })
+    Ok(Cancelled { cancelled, job: Job::from_info(id.clone(), told) })
 }

@@ -13,15 +13,15 @@ pub enum Error {
     /// The guest knows no such job: there was none, or it ended long ago.
     #[error("no job `{0}`")]
     NoSuchJob(JobId),
-    /// As many jobs run as may.
+    /// The limit of running jobs is reached.
     #[error("{current} jobs run in the container, and the limit is {limit}")]
     TooMany {
-        /// As many as may.
+        /// The limit.
         limit: u32,
-        /// As many as do.
+        /// Jobs that run now.
         current: u32,
     },
-    /// What was asked for cannot be read, such as a pattern.
+    /// An argument is invalid, such as a pattern.
     #[error("{0}")]
     Invalid(String),
     /// The link failed, or the guest refused.

@@ -9,10 +9,10 @@ use crate::Result;
 /// Characters of a command that are shown.
 const MAX_COMMAND: usize = 200;
 
-/// What `timeout` of coreutils exits with; the state tells it from a command's own 124.
+/// The exit code of `timeout` of coreutils; the state distinguishes it from a command's own 124.
 const TIMED_OUT: u8 = 124;
 
-/// How far a job is.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -24,7 +24,7 @@ pub enum State {
     TimedOut,
     /// It was cancelled.
     Cancelled,
-    /// The container was started anew since: it ended, nobody knows how, and its output is gone.
+    /// The container was restarted since: the job ended with an unknown status, and its output is gone.
     Lost,
 }
 
@@ -37,7 +37,7 @@ pub struct Job {
     pub pid: u32,
     /// The first 200 characters of its words, joined by blanks.
     pub command: String,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// 128 + n when signal n ended it, 124 after a limit; none while it runs.
     pub exit_code: Option<u8>,
@@ -59,7 +59,7 @@ pub struct Job {
 
 impl Job {
     /// Reads the guest's description of the requested job.
-    pub(crate) fn of(id: JobId, told: protocol::JobInfo) -> Self {
+    pub(crate) fn from_info(id: JobId, told: protocol::JobInfo) -> Self {
         let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
         let state = state(&end);
         let (exit_code, signal) = match state {
@@ -127,7 +127,7 @@ fn state(end: &protocol::ExecStatus) -> State {
 pub async fn list(link: &Link) -> Result<Vec<Job>> {
     let told = link.jobs().await?;
     // An invalid id cannot be requested later.
-    Ok(told.into_iter().filter_map(|it| Some(Job::of(JobId::parse(&it.job).ok()?, it))).collect())
+    Ok(told.into_iter().filter_map(|it| Some(Job::from_info(JobId::parse(&it.job).ok()?, it))).collect())
 }
 
 /// `KILL`, `SEGV`, …; a number where there is no name.
@@ -165,7 +165,7 @@ pub(crate) mod tests {
     }
 
     fn check(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> (State, Option<u8>, Option<i32>) {
-        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
         (job.state, job.exit_code, job.signal)
     }
 
@@ -173,7 +173,7 @@ pub(crate) mod tests {
     fn a_job_without_an_exit_code_runs_also_when_it_was_kept_at_a_limit() {
         assert_eq!(check(protocol::ExecState::Running, None, None), (State::Running, None, None));
         assert_eq!(check(protocol::ExecState::TotalTime, None, None), (State::Running, None, None));
-        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Running, None, None));
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Running, None, None));
         assert_eq!(job.ended_ms, None);
     }
 
@@ -186,7 +186,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_id_is_the_one_that_was_asked_for_and_a_command_is_short() {
-        let job = Job::of(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Exited, Some(0), None));
+        let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Exited, Some(0), None));
         assert_eq!((job.id.as_str(), job.command.len(), job.total_bytes), ("0123abcd", 200, 7));
     }
 

@@ -12,26 +12,26 @@ pub const MAX_PAGE: u64 = 1 << 20;
 /// A request for a page.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// Of which job.
+    /// The job.
     pub job: JobId,
-    /// Which output.
+    /// The stream.
     pub part: StreamSelector,
-    /// From where.
+    /// The position of the first byte.
     pub from: Position,
     /// At most so many bytes, from 1 to [`MAX_PAGE`]; one character is given in any case.
     pub limit: u64,
-    /// How it is shown: a text ends at a character's end.
+    /// The format: a text ends at a character's end.
     pub format: Format,
 }
 
 /// A page. Offsets count bytes of the part from its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// What was printed.
+    /// The output.
     pub bytes: Vec<u8>,
-    /// Where it begins: later than asked for, when older bytes are gone.
+    /// Offset of the first byte: later than requested, if older bytes were evicted.
     pub offset: u64,
-    /// Where the next page begins.
+    /// Offset of the next page.
     pub next: u64,
     /// The oldest byte that is kept.
     pub first: u64,
@@ -48,8 +48,8 @@ impl Page {
         !self.running && self.next >= self.total
     }
 
-    /// What of a piece makes a page.
-    pub(crate) fn of(told: protocol::OutputPage, bytes: Vec<u8>, limit: u64, format: Format) -> Self {
+    /// Cuts a piece of output to a page.
+    pub(crate) fn new(told: protocol::OutputPage, bytes: Vec<u8>, limit: u64, format: Format) -> Self {
         let protocol::OutputPage { offset, first, total, running, .. } = told;
         let end = offset.saturating_add(bytes.len() as u64);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -68,7 +68,7 @@ impl Page {
     }
 }
 
-/// Reads a page of kept output. Bytes that are no longer kept are left out: [`Page::offset`] says where it begins.
+/// Reads a page of retained output. Evicted bytes are left out: [`Page::offset`] has the offset of the first byte.
 ///
 /// # Errors
 /// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
@@ -77,7 +77,7 @@ pub async fn read(link: &Link, ask: Read) -> Result<Page> {
     let limit = limit.clamp(1, MAX_PAGE);
     let piece = if format == Format::Text { limit.max(LONGEST as u64) } else { limit };
     let (told, bytes) = link.read(protocol::ReadRequest { job: job.to_string(), part, from, limit: piece }).await?;
-    let page = Page::of(told, bytes, limit, format);
+    let page = Page::new(told, bytes, limit, format);
     // A named byte is returned even within a character.
     let named = matches!(from, Position::Offset(it) if u64::try_from(it) == Ok(page.offset));
     Ok(if format == Format::Text && !named { page.without_rest() } else { page })
@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn check(told: protocol::OutputPage, bytes: &[u8], limit: u64) -> (u64, bool) {
-        let page = Page::of(told, bytes.to_vec(), limit, Format::Text);
+        let page = Page::new(told, bytes.to_vec(), limit, Format::Text);
         (page.next, page.eof())
     }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_page_begins_at_a_characters_start_where_no_byte_was_named() {
-        let page = Page::of(told(5, 9, false), "ßx".as_bytes()[1..].to_vec(), 9, Format::Text).without_rest();
+        let page = Page::new(told(5, 9, false), "ßx".as_bytes()[1..].to_vec(), 9, Format::Text).without_rest();
         assert_eq!((page.offset, page.next, page.bytes.as_slice()), (6, 7, &b"x"[..]));
     }
 

@@ -1,18 +1,18 @@
-//! Where a piece of output may be cut.
+//! Positions at which output may be cut.
 
-/// How bytes are going to be shown.
+/// The format of shown output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As text: no character is cut.
+    /// Text: no character is cut.
     Text,
-    /// As they are.
+    /// Raw bytes.
     Bytes,
 }
 
 /// Bytes of the longest character.
 pub(crate) const LONGEST: usize = 4;
 
-/// How many bytes of a piece are shown, when at most `limit` shall be.
+/// Number of bytes of a piece that are shown, within `limit`.
 ///
 /// In a text the last character is whole, and there is at least one, so that a reader gets on whatever its limit is. With
 /// `more`, other bytes may follow the piece; without, an unfinished character at its end is all that there will be.
@@ -30,7 +30,7 @@ pub(crate) fn shown(bytes: &[u8], limit: usize, format: Format, more: bool) -> u
     }
 }
 
-/// Where the character begins that is unfinished at the end; the whole length when there is none.
+/// Start of an unfinished character at the end; the whole length without one.
 fn unfinished(bytes: &[u8]) -> usize {
     let Some(last) = bytes.utf8_chunks().last() else { return 0 };
     let cut = last.invalid();

@@ -18,7 +18,7 @@ pub enum WaitFor {
     Line {
         /// The expression, of at most 1 KiB.
         pattern: String,
-        /// Where lines are looked at from; none is what comes from now on.
+        /// The offset to search from; without one only new output counts.
         from: Option<i64>,
     },
     /// A port takes connections from inside.
@@ -30,13 +30,13 @@ pub enum WaitFor {
 /// A request to wait.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// For which job.
+    /// The job.
     pub job: JobId,
     /// The first of these ends the wait, and so does the end of the job. One of a kind: of several the last counts.
     pub events: Vec<WaitFor>,
     /// The longest wait.
     pub limit: Duration,
-    /// Lines of output that are told with the answer.
+    /// Lines of output in the answer.
     pub lines: u32,
 }
 
@@ -67,7 +67,7 @@ pub struct WaitResult {
     pub job: Job,
     /// Its last lines.
     pub tail: Tail,
-    /// How long it took.
+    /// The duration.
     pub waited: Duration,
 }
 
@@ -80,7 +80,7 @@ pub async fn wait(link: &Link, ask: Wait) -> Result<WaitResult> {
     let (told, bytes) = link.wait(question(&ask)).await?;
     let protocol::WaitResult { reason, found, job, ms, tail: page } = told;
     let tail = match page {
-        Some(page) => Tail::of(page, bytes),
+        Some(page) => Tail::new(page, bytes),
         // An older guest needs a request of its own for the lines.
         None => tail(link, &ask.job, ask.lines).await?,
     };
@@ -93,7 +93,7 @@ pub async fn wait(link: &Link, ask: Wait) -> Result<WaitResult> {
             protocol::WaitOutcome::Limit => WaitOutcome::Timeout,
         },
         found,
-        job: Job::of(ask.job, job),
+        job: Job::from_info(ask.job, job),
         tail,
         waited: Duration::from_millis(ms),
     })
@@ -159,7 +159,7 @@ impl Port {
 }
 
 impl Port {
-    /// Where that is.
+    /// The address.
     #[must_use]
     pub fn at(&self) -> std::net::SocketAddr {
         std::net::SocketAddr::new(self.address, self.port)

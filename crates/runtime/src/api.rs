@@ -19,13 +19,13 @@ use crate::{
 /// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be asked for.
 #[async_trait]
 pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debug + Send + Sync {
-    /// Which engine this is. Known without asking it.
+    /// The kind of the engine. Known without a request.
     fn kind(&self) -> EngineKind;
 
-    /// Where it listens, and whether it runs without root. Known without asking it.
+    /// The address of the engine, and whether it runs without root. Known without a request.
     fn endpoint(&self) -> Endpoint;
 
-    /// What the engine says of itself. Asks the daemon where there is one.
+    /// Name, version and features of the engine. Asks the daemon where there is one.
     ///
     /// # Errors
     /// [`Error::Unavailable`](crate::Error::Unavailable) when it does not answer.
@@ -43,7 +43,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Ends its processes: TERM, `grace`, KILL. One that is stopped already is no error.
     async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()>;
 
-    /// What the engine knows of one container.
+    /// The engine's description of one container.
     ///
     /// # Errors
     /// [`Error::NoSuchContainer`](crate::Error::NoSuchContainer) only when the engine answered and does not have it.
@@ -52,13 +52,13 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Containers that carry all of these labels, running or not.
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>>;
 
-    /// The same, as they were at most 0.3 s ago: for people and agents who look around. Changes that were made through this
-    /// value are seen at once. An act is decided on what [`list`](Self::list) or [`inspect`](Self::inspect) answers.
+    /// The same, at most 0.3 s old: for people and agents who look around. Changes that were made through this value
+    /// are visible at once. Decisions need [`list`](Self::list) or [`inspect`](Self::inspect).
     async fn list_recent(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
         Ok(self.list(filter).await?.into_iter().map(Arc::new).collect())
     }
 
-    /// What it uses at the moment; `None` where that cannot be seen from here, or it does not run.
+    /// Its current usage; `None` where it cannot be measured from here, or the container is not running.
     async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>>;
 
     /// Kills and removes it with its anonymous volumes. One that is gone is no error, so undo need not ask first.
@@ -90,11 +90,11 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`; [`Error::Engine`](crate::Error::Engine) also for
-    /// a path that is missing, since the engines do not tell the two apart.
+    /// a missing path, since the engines do not distinguish the two.
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()>;
 }
 
-/// Where an engine listens.
+/// The address of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// A URL, or `local` for an engine without a daemon.

@@ -1,4 +1,4 @@
-//! What a workspace was filled with: the state that everything later is a change of.
+//! The initial content of a workspace, which later changes are compared with.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ pub struct Baseline {
 /// A directory of the host that was copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineMount {
-    /// As the person calls it.
+    /// The person's name for it.
     pub name: String,
-    /// Where it really is.
+    /// Its real path.
     pub host: PathBuf,
     /// Its path in the workspace; empty for the workspace itself.
     pub at: String,
@@ -30,17 +30,17 @@ pub struct BaselineMount {
     pub include: Vec<String>,
     /// Patterns of what was not.
     pub exclude: Vec<String>,
-    /// How many files came.
+    /// Number of copied files.
     pub files: u64,
-    /// And their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// What did not.
-    pub left_out: LeftOut,
+    /// Entries that were not copied.
+    pub left_out: SkippedCounts,
 }
 
-/// How much of a directory was not copied, though its patterns let it.
+/// Entries of a directory that were not copied, though its patterns include them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
+pub struct SkippedCounts {
     /// Links that were not followed, or lead nowhere or in a circle.
     pub links: u64,
     /// Sockets, pipes and devices.
@@ -52,7 +52,7 @@ pub struct LeftOut {
 /// A file as it was copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineFile {
-    /// Of its content, as hex.
+    /// SHA-256 of its content, as hex.
     pub sha256: String,
     /// Permission bits.
     pub mode: u32,
@@ -86,7 +86,7 @@ mod tests {
             exclude: vec![],
             files: 0,
             bytes: 0,
-            left_out: LeftOut::default(),
+            left_out: SkippedCounts::default(),
         }
     }
 

@@ -31,23 +31,23 @@ pub fn connect(kind: EngineKind, settings: &EngineSettings) -> Result<(Arc<dyn C
 
 /// The engine that was chosen, and those that were passed over.
 #[derive(Debug)]
-pub struct Detected {
-    /// The first that answers, with what it says of itself.
+pub struct Detection {
+    /// The first that answers, with its information.
     pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
     /// Installed or not, these were not taken.
     pub skipped: Vec<(EngineKind, Error)>,
 }
 
 /// Asks engines in this order and takes the first that is installed and answers.
-pub async fn detect(order: &[EngineKind], settings: &EngineSettings) -> Detected {
+pub async fn detect(order: &[EngineKind], settings: &EngineSettings) -> Detection {
     let mut skipped = Vec::new();
     for kind in order {
         match answers(*kind, settings).await {
-            Ok(chosen) => return Detected { chosen: Some(chosen), skipped },
+            Ok(chosen) => return Detection { chosen: Some(chosen), skipped },
             Err(err) => skipped.push((*kind, err)),
         }
     }
-    Detected { chosen: None, skipped }
+    Detection { chosen: None, skipped }
 }
 
 async fn answers(kind: EngineKind, settings: &EngineSettings) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo)> {

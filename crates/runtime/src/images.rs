@@ -11,8 +11,8 @@ use crate::{ByteSize, ContainerId, Error, Image, ImageConfig, ImageId, ImageRef,
 /// The image store of an engine.
 #[async_trait]
 pub trait ImageStore: Send + Sync {
-    /// The local images of these names, in their order and by one call. A missing one is left out:
-    /// [`Image::is_named`] tells which is which.
+    /// The local images of these names, in their order and by one call. A missing one is left out; [`Image::is_named`]
+    /// matches them to names.
     async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>>;
 
     /// Local images that carry all of these labels.
@@ -27,8 +27,8 @@ pub trait ImageStore: Send + Sync {
     /// Creates an image of one layer from an uncompressed tar of a root file system.
     async fn import_image(&self, import: ImageImport) -> Result<Image>;
 
-    /// Creates an image of a container's files: what it added to its image becomes one more layer. Mounts are left out.
-    /// The container is paused meanwhile where its engine can.
+    /// Creates an image of a container's files: its changes to its image become one more layer. Mounts are left out.
+    /// The container is paused during the commit where its engine can.
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image>;
 
     /// Builds an image by a Dockerfile.
@@ -66,7 +66,7 @@ pub struct ImageCommit {
     pub tag: Option<ImageRef>,
     /// Labels of the image. They replace those of the container and cannot take any away. Without line breaks.
     pub labels: Vec<(String, String)>,
-    /// How the image starts, in place of how the container was started.
+    /// The start configuration of the image, in place of the container's.
     pub config: ImageConfig,
 }
 
@@ -85,7 +85,7 @@ pub struct ImageBuild {
     pub target: Option<String>,
     /// Its commands have no network.
     pub offline: bool,
-    /// For each of its commands.
+    /// Memory of each of its commands.
     pub memory: Option<ByteSize>,
     /// Labels of the image.
     pub labels: Vec<(String, String)>,

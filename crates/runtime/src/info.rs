@@ -1,4 +1,4 @@
-//! What engines tell of themselves and of what they hold.
+//! Information that engines report about themselves and their resources.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ContainerId, EngineKind, Health, ImageId, ImageRef, Limits, Protocol, Status};
 
-/// What an engine says of itself.
+/// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EngineInfo {
-    /// Which one.
+    /// Its kind.
     pub kind: EngineKind,
     /// Version of the engine, not of its client.
     pub version: String,
-    /// Where it listens, or `local` for an engine without a daemon.
+    /// Its address, or `local` for an engine without a daemon.
     pub endpoint: String,
     /// It runs without root.
     pub rootless: bool,
@@ -25,7 +25,7 @@ pub struct EngineInfo {
     pub arch: String,
     /// Version of the control groups, 1 or 2.
     pub cgroup: u8,
-    /// Where it keeps its data.
+    /// The directory of its data.
     pub data_root: PathBuf,
     /// Version of `compose` on this engine, if there is one.
     pub compose_version: Option<String>,
@@ -54,15 +54,15 @@ pub struct Container {
     pub exit_code: Option<i64>,
     /// The kernel ended it for memory.
     pub oom_killed: bool,
-    /// When it was made (RFC 3339).
+    /// The time of its creation (RFC 3339).
     pub created: String,
-    /// When it was last started.
+    /// The time of its last start.
     pub started_at: Option<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Who its PID 1 runs as, in the words of its configuration; empty for root.
+    /// The user of its PID 1, in the notation of its configuration; empty for root.
     pub user: String,
-    /// Where its PID 1 was started; empty for the root.
+    /// The working directory of its PID 1; empty for the root.
     pub workdir: String,
     /// Environment of its configuration.
     pub env: Vec<String>,
@@ -76,7 +76,7 @@ pub struct Container {
     pub limits: Limits,
     /// Commands that the engine runs in it: not those of its guest.
     pub execs: usize,
-    /// What its image's health check said last, if it has one.
+    /// The last result of its image's health check, if it has one.
     pub health: Option<Health>,
 }
 
@@ -131,15 +131,15 @@ pub struct Image {
     pub labels: BTreeMap<String, String>,
     /// Its environment.
     pub env: Vec<String>,
-    /// How it starts.
+    /// Its start configuration.
     pub config: ImageConfig,
-    /// Where each of its containers gets a volume by itself.
+    /// Paths at which each of its containers gets a volume by default.
     pub volumes: Vec<String>,
     /// Architecture in OCI's words.
     pub arch: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// When it was made.
+    /// The time of its creation.
     pub created: String,
 }
 
@@ -161,14 +161,14 @@ impl Image {
     }
 }
 
-/// How an image starts and as whom, when nothing else is said.
+/// How an image starts and as which user, by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageConfig {
     /// Words before the command.
     pub entrypoint: Vec<String>,
     /// The command.
     pub cmd: Vec<String>,
-    /// The user, as the image says it; empty for root.
+    /// The user, in the image's notation; empty for root.
     pub user: String,
     /// The directory that commands start in; empty for the root.
     pub workdir: String,
@@ -185,9 +185,9 @@ pub struct Network {
     pub labels: BTreeMap<String, String>,
     /// No way out.
     pub internal: bool,
-    /// Addresses by which its members see the host, where the engine tells them.
+    /// Addresses of the host for its members, where the engine reports them.
     pub gateways: Vec<IpAddr>,
-    /// Where its members' addresses are from, where the engine tells that.
+    /// Ranges of its members' addresses, where the engine reports them.
     pub subnets: Vec<IpNet>,
 }
 

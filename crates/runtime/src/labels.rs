@@ -7,10 +7,10 @@ use sha2::Sha256;
 
 use crate::{EngineKind, LabelNamespace, Secret};
 
-/// What the label `<ns>.kind` says of the image of a snapshot.
+/// The value of the label `<ns>.kind` for the image of a snapshot.
 pub const SNAPSHOT: &str = "snapshot";
 
-/// The label that says which one, behind the namespace.
+/// The label with the snapshot's name, behind the namespace.
 pub const SNAPSHOT_NAME: &str = "snapshot.name";
 
 /// Labels that must all be there. A `None` value asks for the key alone.
@@ -53,7 +53,7 @@ impl Signer {
         format!("{}.{name}", self.namespace)
     }
 
-    /// Eight digits that tell this key from another without telling the key.
+    /// Eight digits that identify this key without revealing it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.key.reveal()).expect("HMAC takes keys of any length");
@@ -61,7 +61,7 @@ impl Signer {
         hex::encode(&mac.finalize().into_bytes()[..4])
     }
 
-    /// A digest of bytes, in hex, that nobody without the key can try guesses against.
+    /// A digest of bytes, in hex; without the key it cannot be compared with guesses.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.key.reveal()).expect("HMAC takes keys of any length");

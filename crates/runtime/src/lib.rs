@@ -19,9 +19,9 @@ mod api;
 mod apple;
 mod baseline;
 pub mod cli;
-mod ended;
 pub mod engines;
 mod exec_target;
+mod exit;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub mod fake;
 mod images;
@@ -40,7 +40,7 @@ mod volumes;
 pub use api::{ContainerRuntime, Endpoint, Removed};
 #[cfg(any(test, feature = "apple"))]
 pub use apple::AppleRuntime;
-pub use baseline::{Baseline, BaselineFile, BaselineMount, LeftOut};
+pub use baseline::{Baseline, BaselineFile, BaselineMount, SkippedCounts};
 pub use cli::CliRuntime;
 pub use coracle_client as link;
 pub use coracle_client::{Link, LinkSettings, SocketAt, Transport};
@@ -60,8 +60,8 @@ pub use coracle_types::{
     InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
     Redactor, Result, Secret, SlotRole, SnapshotName, Status, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
 };
-pub use ended::ended;
 pub use exec_target::ExecTarget;
+pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
 pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore};

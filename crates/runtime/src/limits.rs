@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// What Apple's engine gives: at least one; a part of a processor counts as a whole one.
+/// The number of cores that Apple's engine gives: at least one; a part of a core counts as a whole one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
 pub(crate) fn whole_cpus(cpus: f64) -> u32 {
     cpus.ceil().clamp(1.0, f64::from(u16::MAX)) as u32

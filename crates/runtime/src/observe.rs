@@ -19,13 +19,13 @@ use crate::{
 /// A finished call of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineCall<'a> {
-    /// Which verb of [`ContainerRuntime`].
+    /// The verb of [`ContainerRuntime`].
     pub verb: &'static str,
     /// The id of the object, or its name where there is no id yet.
     pub object: Option<&'a str>,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
-    /// Why it failed.
+    /// The error, if it failed.
     pub failed: Option<&'a Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What may be made: one pure function, and types that only it can build.
+//! Admission of containers: one pure function, and types that only it can build.
 
 mod admit;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use self::admit::admit;
 use crate::{Access, ByteSize, CreateSpec, GuestDelivery, ImageId, Mount, NetworkAttachment};
 
-/// What the person allows. The agent's arguments can narrow it and never widen it.
+/// The limits that the person sets. The agent's arguments can narrow them and never widen them.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Real paths beneath which host files may be used.
@@ -45,7 +45,7 @@ pub struct Policy {
     pub allow_root: bool,
     /// A network with a way out may be used.
     pub open_network: bool,
-    /// Nobody is root inside, PID 1 neither, nothing but volumes and memory is written, and there is no network.
+    /// No process inside is root, PID 1 included, only volumes and memory are writable, and there is no network.
     pub strict: bool,
     /// Images that may be named.
     pub images: PatternSet,
@@ -57,7 +57,7 @@ const SYSTEM: &[&str] = &[
     "/Library",
 ];
 
-/// What is never used below the person's home.
+/// Paths below the person's home that are never used.
 const BELOW_HOME: &[&str] = &[
     ".ssh",
     ".gnupg",
@@ -99,16 +99,16 @@ impl PatternSet {
     }
 }
 
-/// One broken rule.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The rule's name (containers.md 15.2).
     pub rule: &'static str,
     /// The setting that the person could change.
     pub setting: Option<&'static str>,
-    /// What was asked for.
+    /// The requested value.
     pub value: String,
-    /// Why that is refused.
+    /// Why it is refused.
     pub message: String,
 }
 
@@ -151,7 +151,7 @@ pub struct Placed {
 }
 
 impl Admitted {
-    /// What was asked for.
+    /// The request.
     #[must_use]
     pub fn spec(&self) -> &CreateSpec {
         &self.spec
@@ -193,7 +193,7 @@ impl Admitted {
         self
     }
 
-    /// Says which local image and which network it gets.
+    /// Sets the local image and the network.
     #[must_use]
     pub fn with_image(self, image: ImageId, network: NetworkAttachment) -> Placed {
         Placed { admitted: self, image, network }
@@ -201,7 +201,7 @@ impl Admitted {
 }
 
 impl Placed {
-    /// What was asked for.
+    /// The request.
     #[must_use]
     pub fn spec(&self) -> &CreateSpec {
         &self.admitted.spec
@@ -219,7 +219,7 @@ impl Placed {
         &self.network
     }
 
-    /// How its guest comes in; without one its PID 1 only waits.
+    /// The delivery of its guest; without one its PID 1 only waits.
     #[must_use]
     pub fn guest(&self) -> Option<&GuestDelivery> {
         self.admitted.guest.as_ref()

@@ -13,7 +13,7 @@ use crate::{Access, ContainerPath, Mount};
 /// Submodules, and worktrees, whose `.git` is looked for. Each is a mount or more.
 const MOST_GIT_FILES: usize = 50;
 
-/// What says where a worktree is, is a path.
+/// The file with the location of a worktree contains a path.
 const MAX_PATH: u64 = 4096;
 
 /// Mounts over a writable bind: each protected path and each file `.git` read-only, and every directory above one over
@@ -60,15 +60,15 @@ fn cover(bind: &Mount, path: &str, over: &mut Vec<Mount>) {
     over.push(Mount { host: target, at, access: Access::ReadOnly });
 }
 
-/// What lies there, if no link leads to it: a link is not followed out, and what it leads to is not protected by it.
+/// The file at a path, unless a link leads to it: a link is not followed out, and its target is not protected by it.
 fn plain(root: &Path, path: &str) -> Option<HostPath> {
     let wanted = root.join(path);
     HostPath::open(&wanted).ok().filter(|it| it.real() == wanted)
 }
 
-/// Files named `.git` in a tree, which tell git where a repository is: the tree's own, those of the submodules in its
-/// index, and those of its worktrees that lie in it. Whoever can write one decides which programs the person's git runs.
-/// None where nothing of git's is protected.
+/// Files named `.git` in a tree, which point git to a repository: the tree's own, those of the submodules in its index,
+/// and those of its worktrees that lie in it. Write access to one decides which programs the person's git runs. None
+/// where nothing of git's is protected.
 #[must_use]
 pub fn git_files(root: &HostPath, protected: &[String]) -> Vec<String> {
     if !protected.iter().any(|it| it == ".git" || it.starts_with(".git/")) {

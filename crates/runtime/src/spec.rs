@@ -1,4 +1,4 @@
-//! What a container shall be, as plain data.
+//! The description of a requested container, as plain data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::host::fs::HostPath;
 use crate::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, Limits, NetworkName, VolumeName};
 
-/// A container that somebody asks for. [`admit`](crate::admit) decides whether it may be.
+/// A requested container. [`admit`](crate::admit) decides whether it may be created.
 #[derive(Clone, Debug)]
 pub struct CreateSpec {
     /// Its name.
     pub name: ContainerName,
     /// The image as asked for.
     pub image: ImageRef,
-    /// Who will run commands in it. PID 1 is root inside, but with [`Capabilities::None`] that user, too.
+    /// The user of its commands. PID 1 is root inside, but with [`Capabilities::None`] that user, too.
     pub exec_user: Ids,
     /// Binds, in the order they are mounted.
     pub mounts: Vec<Mount>,
@@ -36,13 +36,13 @@ pub struct CreateSpec {
     pub limits: Limits,
     /// Ceilings of each of its processes.
     pub ulimits: Ulimits,
-    /// What root inside may do.
+    /// The capabilities of root inside.
     pub capabilities: Capabilities,
     /// All GPUs of the host.
     pub gpu: bool,
     /// Lines of its hosts file.
     pub add_hosts: Vec<HostEntry>,
-    /// Its guest ends it when nobody was connected and no command ran for so long.
+    /// Its guest exits after that time without a connection or a running command.
     pub lifeline: Option<Duration>,
     /// The health check of its image runs: by the engine, and as root.
     pub image_health: bool,
@@ -75,7 +75,7 @@ impl CreateSpec {
         }
     }
 
-    /// Nobody inside is root: PID 1 is who runs commands.
+    /// No process inside is root: PID 1 runs as the user of commands.
     #[must_use]
     pub fn is_rootless_inside(&self) -> bool {
         self.capabilities == Capabilities::None
@@ -91,31 +91,31 @@ impl CreateSpec {
 /// A host directory or file visible inside.
 #[derive(Clone, Debug)]
 pub struct Mount {
-    /// Where it lies on the host, resolved once.
+    /// Its path on the host, resolved once.
     pub host: HostPath,
-    /// Where it appears.
+    /// Its path inside.
     pub at: ContainerPath,
-    /// What may be done with it.
+    /// Access to it.
     pub access: Access,
 }
 
 /// A volume of the engine's visible inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeMount {
-    /// Which one. It has to be there: what an engine makes by itself carries no label of ours.
+    /// Its name. The volume must exist: one that an engine creates by itself has no label of ours.
     pub name: VolumeName,
-    /// Where it appears.
+    /// Its path inside.
     pub at: ContainerPath,
-    /// What may be done with it.
+    /// Access to it.
     pub access: Access,
 }
 
 /// A directory in memory, PID 1's, empty at each start. Programs in it can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tmpfs {
-    /// Where it appears.
+    /// Its path inside.
     pub at: ContainerPath,
-    /// How much it holds.
+    /// Its size.
     pub size: ByteSize,
     /// Its permission bits; where the image has a directory, that one's stay.
     pub mode: u32,
@@ -130,19 +130,19 @@ pub struct Ulimits {
     pub core: Option<u64>,
 }
 
-/// What root inside may do. Commands of another user have no capability in any case.
+/// Capabilities of root inside. Commands of another user have none in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capabilities {
     /// Enough for package managers, nothing that reaches the host.
     #[default]
     Packages,
-    /// What the guest needs to start, end and serve commands of other users.
+    /// Those that the guest needs to start, end and serve commands of other users.
     Guest,
-    /// Nothing: whoever runs commands is PID 1's own user.
+    /// Nothing: commands run as PID 1's own user.
     None,
 }
 
-/// What may be done with a mount.
+/// Access to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read and write.
@@ -202,7 +202,7 @@ pub enum NetworkRequest {
 pub enum NetworkAttachment {
     /// Whatever the engine gives a container that asks for nothing.
     EngineDefault,
-    /// A network stack of its own, in user mode: a way out, published ports, and nobody else on it. Podman's.
+    /// A network stack of its own, in user mode: egress and published ports, without other members. Podman's.
     Alone,
     /// Loopback only.
     None,

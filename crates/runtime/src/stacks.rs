@@ -1,4 +1,4 @@
-//! What engines do for containers that are not ours alone: services of a stack, their volumes, logs and health checks.
+//! Operations on containers that are not only ours: services of a stack, their volumes, logs and health checks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::{ContainerId, Excerpt, ProjectName, Result};
 /// Compose reads the person's files and starts programs while it reads: what it gets to see is decided before.
 #[async_trait]
 pub trait Stacks: Send + Sync {
-    /// What Compose makes of a file: every short form written out, every variable filled in. Nothing is made.
+    /// Compose's model of a file: every short form written out, every variable filled in. Creates nothing.
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) without Compose 2.20; [`Error::Engine`](crate::Error::Engine)
@@ -37,7 +37,7 @@ pub trait Stacks: Send + Sync {
     /// The last bytes of what a container's PID 1 printed, both streams in one.
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>>;
 
-    /// What the image's own health check says, or `None` without one. Podman runs it for the asking, where nothing else
+    /// The result of the image's own health check, or `None` without one. Podman runs it on request, where nothing else
     /// does; Docker runs it by itself.
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>>;
 }
@@ -51,7 +51,7 @@ pub struct StackSource {
     pub content: String,
     /// The directory that relative paths in it start from.
     pub dir: PathBuf,
-    /// What `${NAME}` in it is filled from; nothing else is.
+    /// Values of `${NAME}` in it; other variables are unset.
     pub env: BTreeMap<String, String>,
 }
 
@@ -64,13 +64,13 @@ pub struct StackUp {
     pub model: Value,
     /// The directory that its relative paths start from.
     pub dir: PathBuf,
-    /// How long it may take to be up.
+    /// Limit of the time until it is up.
     pub patience: Duration,
     /// Images may be built.
     pub build: bool,
 }
 
-/// What the health check of an image says.
+/// The result of an image's health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -82,7 +82,7 @@ pub enum Health {
     Unhealthy,
 }
 
-/// What a container uses at a moment.
+/// Current usage of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Usage {
     /// Bytes of memory, without what the kernel may drop at once.
@@ -92,6 +92,6 @@ pub struct Usage {
     /// Share of one core, in percent: since the reading before, if that was within the last minute, else over a tenth of a
     /// second.
     pub cpu_percent: f64,
-    /// Bytes of its own layer: what it wrote outside mounts. Missing where it is not told.
+    /// Bytes of its own layer: data written outside mounts. Missing where it is not reported.
     pub disk_bytes: Option<u64>,
 }

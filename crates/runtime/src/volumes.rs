@@ -37,6 +37,6 @@ pub struct Volume {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// When it was created.
+    /// The time of its creation.
     pub created: String,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a tar.
+//! Errors of reading and writing tars.
 
 use std::io;
 
@@ -14,9 +14,9 @@ pub enum ArchiveError {
     /// A file could not be read or written, or the archive is cut.
     #[error("cannot copy `{}`", path.escape_debug())]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! What can go wrong, by what a caller can do about it.
+//! Errors, by what a caller can do about them.
 
 use std::fmt;
 use std::io;
@@ -18,15 +18,15 @@ pub enum Error {
     /// No program of an engine was found.
     #[error("no `{program}` program was found")]
     NotInstalled {
-        /// What was looked for.
+        /// The program's name.
         program: String,
     },
     /// The program is there and its engine does not answer.
     #[error("{engine} does not answer: {excerpt}")]
     Unavailable {
-        /// Which engine.
+        /// The engine.
         engine: EngineKind,
-        /// It answered "permission denied", as far as the endpoint's mode tells.
+        /// The connection was refused with "permission denied", judged by the endpoint's mode.
         denied: bool,
         /// Its own words.
         excerpt: Excerpt,
@@ -34,9 +34,9 @@ pub enum Error {
     /// The engine is there, and older than what we can drive.
     #[error("{engine} {found} is too old: {needed} or later is needed")]
     TooOld {
-        /// Which engine.
+        /// The engine.
         engine: EngineKind,
-        /// What is there: a version of the engine, or of the system that it runs on.
+        /// The version found: of the engine, or of the system that it runs on.
         found: String,
         /// The oldest that is taken.
         needed: &'static str,
@@ -44,19 +44,19 @@ pub enum Error {
     /// The engine's command line cannot carry this text: part of it would be read as something else.
     #[error("{engine} cannot be given {what} `{}`: it {why}", value.escape_debug())]
     NotEncodable {
-        /// Which engine.
+        /// The engine.
         engine: EngineKind,
-        /// What the text is.
+        /// The kind of text.
         what: &'static str,
         /// The text.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The engine was told to remove something, and has it still.
+    /// The removal was reported as done, but the object is still there.
     #[error("`{name}` could not be removed: {excerpt}")]
     CleanupFailed {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// The engine's last words.
         excerpt: Excerpt,
@@ -73,22 +73,22 @@ pub enum Error {
         exit_code: Option<i64>,
         /// Whether the kernel ended it for memory.
         oom_killed: bool,
-        /// What a command had printed when the container ended.
+        /// Output of a command until the container ended.
         output: Option<Box<ExecOutput>>,
     },
-    /// Somebody has that name.
+    /// The name is taken.
     #[error("a container named `{0}` already exists")]
     NameTaken(ContainerName),
-    /// Somebody has that network name.
+    /// The network name is taken.
     #[error("a network named `{0}` already exists")]
     NetworkTaken(NetworkName),
     /// A host port cannot be bound.
     #[error("host port {0} is taken")]
     PortTaken(u16),
-    /// Nobody has that image, or the registry refused it.
+    /// No registry has that image, or the registry refused it.
     #[error("image `{image}` could not be pulled: {excerpt}")]
     PullFailed {
-        /// Which image.
+        /// The image.
         image: ImageRef,
         /// The engine's words.
         excerpt: Excerpt,
@@ -108,29 +108,29 @@ pub enum Error {
     /// The guest does not answer in a new container, or not as it should.
     #[error("the guest in the container does not answer: {reason}")]
     GuestFailed {
-        /// What was seen.
+        /// The observation that led to it.
         reason: String,
     },
     /// The guest speaks another version of the protocol.
     #[error("the guest in the container speaks version {guest} of the protocol, this program version {host}")]
     GuestVersion {
-        /// What the guest speaks.
+        /// The guest's version.
         guest: u32,
-        /// What we speak.
+        /// The host's version.
         host: u32,
     },
     /// The guest runs, and what makes up the container's file system is gone: something inside removed it.
     #[error("the container's own files were removed from inside, as `rm -rf /` does: {missing}")]
     FilesRemoved {
-        /// What was seen to be missing.
+        /// The missing part.
         missing: String,
     },
     /// The link to the guest broke for good; whether the command began, or how it ended, is not known.
     #[error("the link to the guest is lost: {reason}")]
     GuestLost {
-        /// What was seen.
+        /// The observation that led to it.
         reason: String,
-        /// What a command had printed until then.
+        /// Output of a command until then.
         output: Option<Box<ExecOutput>>,
     },
     /// More bytes than allowed.
@@ -142,15 +142,15 @@ pub enum Error {
     /// This engine cannot do it.
     #[error("{engine} cannot do that: {capability}")]
     Unsupported {
-        /// Which engine.
+        /// The engine.
         engine: EngineKind,
-        /// What is missing.
+        /// The missing capability.
         capability: Capability,
     },
     /// The engine did not answer in time; the effect is unknown.
     #[error("`{verb}` was not answered within {} s", after.as_secs())]
     TimedOut {
-        /// Which verb.
+        /// The verb.
         verb: &'static str,
         /// The deadline.
         after: Duration,
@@ -158,7 +158,7 @@ pub enum Error {
     /// The engine refused or failed.
     #[error("`{verb}` failed (exit {exit}): {excerpt}")]
     Engine {
-        /// Which verb.
+        /// The verb.
         verb: &'static str,
         /// Exit status of the engine's program.
         exit: i32,
@@ -168,26 +168,26 @@ pub enum Error {
     /// The engine's answer is not what it should be.
     #[error("the answer to `{verb}` cannot be read: {detail}")]
     Unreadable {
-        /// Which verb.
+        /// The verb.
         verb: &'static str,
-        /// Where reading stopped.
+        /// The position and cause of the parse error.
         detail: String,
     },
     /// The engine's program could not be started.
     #[error("cannot start `{program}`")]
     Spawn {
-        /// Which program.
+        /// The program.
         program: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A file on the host could not be read or written.
     #[error("{what}")]
     Host {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -224,7 +224,7 @@ pub enum Capability {
     HostEntries,
     /// Freeze a container.
     Pause,
-    /// Tell what happens to containers.
+    /// Report events of containers.
     Events,
     /// Limit the processes of a container.
     PidsLimit,
@@ -250,33 +250,38 @@ impl Capability {
     /// Its word in answers and in the list of what an engine lacks.
     #[must_use]
     pub fn word(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Its word, and the phrase for messages.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Gpu => "gpu",
-            Self::Guest => "guest",
-            Self::HostNetwork => "host_network",
-            Self::PartedNetwork => "parted_network",
-            Self::Compose => "compose",
-            Self::HealthCheck => "health_check",
-            Self::ReadOnlyRoot => "read_only_root",
-            Self::Commit => "commit",
-            Self::Build => "build",
-            Self::Publish => "publish",
-            Self::HostEntries => "host_entries",
-            Self::Pause => "pause",
-            Self::Events => "events",
-            Self::PidsLimit => "limits_pids",
-            Self::FractionalCpus => "fractional_cpus",
-            Self::SwapLimit => "swap_limit",
-            Self::NoNewPrivileges => "no_new_privileges",
-            Self::Seccomp => "seccomp",
-            Self::RestartPolicy => "restart_policy",
-            Self::CopyTar => "copy_tar",
-            Self::KeepId => "keep_id",
-            Self::UserNamespace => "user_namespace",
+            Self::Gpu => ("gpu", "gpu"),
+            Self::Guest => ("guest", "guest"),
+            Self::HostNetwork => ("host_network", "host network"),
+            Self::PartedNetwork => ("parted_network", "keeping the members of one network apart"),
+            Self::Compose => ("compose", "compose"),
+            Self::HealthCheck => ("health_check", "health check of the image"),
+            Self::ReadOnlyRoot => ("read_only_root", "a read-only root beside a guest that is copied in"),
+            Self::Commit => ("commit", "an image of a container"),
+            Self::Build => ("build", "an image by a Dockerfile"),
+            Self::Publish => ("publish", "ports on the host"),
+            Self::HostEntries => ("host_entries", "lines of the hosts file"),
+            Self::Pause => ("pause", "pausing a container"),
+            Self::Events => ("events", "events"),
+            Self::PidsLimit => ("limits_pids", "a limit of processes"),
+            Self::FractionalCpus => ("fractional_cpus", "parts of a core"),
+            Self::SwapLimit => ("swap_limit", "a limit of swap"),
+            Self::NoNewPrivileges => ("no_new_privileges", "no new privileges"),
+            Self::Seccomp => ("seccomp", "a filter of system calls"),
+            Self::RestartPolicy => ("restart_policy", "starting again by itself"),
+            Self::CopyTar => ("copy_tar", "copying with owners"),
+            Self::KeepId => ("keep_id", "mapping the person to a user inside"),
+            Self::UserNamespace => ("user_namespace", "users of its own"),
         }
     }
 
-    /// What an engine cannot do whatever its version and configuration: workspace.md 6.5 for Apple's.
+    /// Capabilities that an engine lacks whatever its version and configuration: workspace.md 6.5 for Apple's.
     #[must_use]
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {
@@ -309,30 +314,7 @@ impl Capability {
 
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gpu => "gpu",
-            Self::Guest => "guest",
-            Self::HostNetwork => "host network",
-            Self::PartedNetwork => "keeping the members of one network apart",
-            Self::Compose => "compose",
-            Self::HealthCheck => "health check of the image",
-            Self::ReadOnlyRoot => "a read-only root beside a guest that is copied in",
-            Self::Commit => "an image of a container",
-            Self::Build => "an image by a Dockerfile",
-            Self::Publish => "ports on the host",
-            Self::HostEntries => "lines of the hosts file",
-            Self::Pause => "pausing a container",
-            Self::Events => "events",
-            Self::PidsLimit => "a limit of processes",
-            Self::FractionalCpus => "parts of a core",
-            Self::SwapLimit => "a limit of swap",
-            Self::NoNewPrivileges => "no new privileges",
-            Self::Seccomp => "a filter of system calls",
-            Self::RestartPolicy => "starting again by itself",
-            Self::CopyTar => "copying with owners",
-            Self::KeepId => "mapping the person to a user inside",
-            Self::UserNamespace => "users of its own",
-        })
+        f.write_str(self.texts().1)
     }
 }
 

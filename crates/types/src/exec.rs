@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Capture, ContainerPath, Ids, JobId, Secret};
 
-/// What to run.
+/// The program of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// A program and its arguments, executed as they stand.
@@ -31,7 +31,7 @@ impl Command {
     }
 }
 
-/// When a command is ended before its end.
+/// Limits at which a command is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecLimits {
     /// Total time.
@@ -48,7 +48,7 @@ impl Default for ExecLimits {
     }
 }
 
-/// What a command reads.
+/// The standard input of a command.
 pub enum Input {
     /// These bytes.
     Bytes(Vec<u8>),
@@ -65,7 +65,7 @@ impl fmt::Debug for Input {
     }
 }
 
-/// What becomes of a command at a limit.
+/// The action at a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtLimit {
     /// Its tree is ended.
@@ -80,11 +80,11 @@ pub enum AtLimit {
 pub struct Exec {
     /// Its id, where it has to have a certain one: one that the guest knows already is refused. Only with a guest.
     pub job: Option<JobId>,
-    /// What to run.
+    /// The program and its arguments.
     pub command: Command,
-    /// As whom.
+    /// The user.
     pub user: Ids,
-    /// Where.
+    /// The working directory.
     pub workdir: ContainerPath,
     /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
     pub env: BTreeMap<String, String>,
@@ -98,9 +98,9 @@ pub struct Exec {
     pub files: Vec<String>,
     /// Data for the command; none is an end of file at once.
     pub stdin: Option<Input>,
-    /// When to end it.
+    /// Limits of time and output.
     pub limits: ExecLimits,
-    /// What happens then.
+    /// The action at a limit.
     pub at_limit: AtLimit,
     /// Bytes kept of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
@@ -140,9 +140,9 @@ impl Exec {
 /// A piece of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it was printed.
+    /// The stream.
     pub stream: Stream,
-    /// What.
+    /// The output.
     pub bytes: Vec<u8>,
     /// Bytes of that stream before this piece.
     pub offset: u64,
@@ -158,7 +158,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// Which limit ended a command.
+/// The limit that ended a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitKind {
@@ -171,43 +171,43 @@ pub enum LimitKind {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself. 128 + n when signal n ended it.
+    /// It exited. 128 + n when signal n ended it.
     Code(u8),
     /// At one of our limits.
     TimedOut(LimitKind),
-    /// By the caller.
+    /// The caller cancelled it.
     Cancelled,
     /// Not yet: at a limit it was left to run as a job ([`AtLimit::Keep`]).
     Running(LimitKind),
 }
 
-/// What a command left.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct ExecOutput {
     /// How it ended.
     pub exit: Exit,
-    /// What it printed.
+    /// Standard output.
     pub stdout: Capture,
-    /// What it printed to standard error.
+    /// Standard error.
     pub stderr: Capture,
-    /// The signal that ended it, where that is told.
+    /// The signal that ended it, where it is reported.
     pub signal: Option<i32>,
     /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
     pub tree_ended: Option<bool>,
     /// Processes that it left behind, where they are counted.
     pub left_running: u32,
-    /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
+    /// It failed, and the kernel killed a process of the container for lack of memory during its run.
     pub oom: bool,
-    /// What of its output was cut can be asked for under this id.
+    /// The job's id, under which cut output can be requested.
     pub job: Option<JobId>,
-    /// The link broke meanwhile, and was made anew.
+    /// The link broke during the run, and was restored.
     pub retried: bool,
-    /// From start to end.
+    /// Time from start to end.
     pub duration: Duration,
 }
 
 impl ExecOutput {
-    /// What an engine's own exec tells: no signal, no count, nothing kept.
+    /// The result of an engine's own exec: no signal, no count, no retained output.
     #[must_use]
     pub fn plain(
         exit: Exit,

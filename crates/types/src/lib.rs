@@ -1,8 +1,8 @@
 //! The words that all crates of the host share: names, paths, sizes, secrets, commands and how they end, errors.
 //!
-//! A value here is parsed once, where it comes in, and nobody checks it again. [`Error`] is the one family of errors of
-//! engines, guests and programs: a variant is something that a caller can react to. [`Failure`](failure::Failure) is what
-//! a call answers in place of a result: a code, a message, what to do next.
+//! A value is parsed once, where it enters the program, and not checked again. [`Error`] is the one family of errors of
+//! engines, guests and programs: a variant is something that a caller can react to. [`Failure`](failure::Failure) is
+//! the answer to a failed call: a code, a message, and what to do next.
 //!
 //! **Invariant:** values only. Nothing here starts, opens or sends anything; [`ProcessId`] alone reads `/proc`.
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not {kind}: {grammar}", value.escape_debug())]
 pub struct InvalidName {
-    /// What it should have been.
+    /// The expected kind of name.
     pub kind: &'static str,
-    /// What was given, at most 200 characters.
+    /// The given text, at most 200 characters.
     pub value: String,
-    /// What would have been right.
+    /// The grammar of valid names.
     pub grammar: &'static str,
 }
 
@@ -34,7 +34,7 @@ macro_rules! checked {
             /// Checks a text.
             ///
             /// # Errors
-            /// [`InvalidName`], which says the grammar.
+            /// [`InvalidName`], with the grammar.
             pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
                 let text = text.as_ref();
                 let check: fn(&str) -> bool = $check;
@@ -189,7 +189,7 @@ impl JobId {
         Self(random_hex::<4>())
     }
 
-    /// That of the program that a container was made to run.
+    /// The id of the program that a container was created to run.
     #[must_use]
     pub fn main() -> Self {
         Self(MAIN.to_owned())
@@ -226,13 +226,13 @@ impl ImageRef {
     }
 }
 
-/// What a caller names a container by: a name, or an id of at least 12 digits (containers.md 2.7).
+/// A caller's reference to a container: a name, or an id of at least 12 digits (containers.md 2.7).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Handle {
-    /// By name.
+    /// A name.
     Name(ContainerName),
-    /// By id, or the first digits of it.
+    /// An id, or its first digits.
     IdPrefix(String),
 }
 
@@ -302,7 +302,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// As engines write ids: a SHA-256.
+/// Whether it is an engine's id: a SHA-256.
 fn is_digest(text: &str) -> bool {
     text.len() == 64 && is_hex(text)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An absolute path inside a container: no `..`, no control character, no doubled or trailing slash.
 ///
-/// It says where to look, not what is there: links inside are resolved inside.
+/// A location, which need not exist: links inside are resolved inside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ContainerPath(String);
@@ -15,9 +15,9 @@ pub struct ContainerPath(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a path inside a container: {why}", value.escape_debug())]
 pub struct InvalidPath {
-    /// What was given.
+    /// The given text.
     pub value: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! A process that can be told from a later one with the same number.
+//! Identifies a process beyond the reuse of its pid.
 
 use std::sync::OnceLock;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessId {
     /// Process id.
     pub pid: u32,
-    /// Start time in the kernel's ticks since boot; 0 where it is not told.
+    /// Start time in the kernel's ticks since boot; 0 where it is unknown.
     pub start: u64,
-    /// Id of the boot; empty where it is not told.
+    /// Id of the boot; empty where it is unknown.
     pub boot: String,
 }
 
@@ -58,7 +58,7 @@ fn signals(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
-/// Names this run of the machine; empty where it is not told. It is asked often and never changes.
+/// The id of this boot; empty where it is unknown. Cached, because it is read often and never changes.
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();

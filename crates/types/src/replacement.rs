@@ -1,8 +1,8 @@
-//! Why a session's container was replaced.
+//! Replacements of a session's container.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a container of a slot was replaced.
+/// The reason for the replacement of a slot's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -12,7 +12,7 @@ pub enum Reason {
     Oom,
     /// The engine does not have it any more.
     Vanished,
-    /// Nobody used it for long.
+    /// It was not used for long.
     Idle,
     /// It would be made otherwise now.
     SpecChanged,
@@ -50,14 +50,14 @@ impl Reason {
     }
 }
 
-/// A replacement, to be told once.
+/// A replacement, reported once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recreated {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// What PID 1 ended with, where that is known.
+    /// Exit code of PID 1, where it is known.
     pub exit_code: Option<i64>,
-    /// The generation that was last told of.
+    /// The generation that was reported last.
     pub from: u32,
     /// The one that is there now.
     pub to: u32,

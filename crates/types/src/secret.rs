@@ -21,7 +21,7 @@ impl Secret {
         &self.0
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

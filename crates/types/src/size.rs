@@ -34,7 +34,7 @@ impl ByteSize {
         number.checked_mul(1 << shift).map(Self).ok_or_else(invalid)
     }
 
-    /// That many mebibytes.
+    /// A size in mebibytes.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)

@@ -1,4 +1,4 @@
-//! Who runs a command inside.
+//! The user of a command inside.
 
 use std::fmt;
 

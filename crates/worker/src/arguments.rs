@@ -4,41 +4,41 @@ use std::path::PathBuf;
 
 use coracle_sandbox::protocol::RunLimits;
 
-/// What is to be done.
+/// The mode of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum WorkerMode {
     /// Requests are taken one after the other.
     Serve,
-    /// One run.
-    Once(Box<Once>),
+    /// Runs one request.
+    Once(Box<RunArguments>),
 }
 
-/// One run, as its words say it.
+/// The arguments of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Once {
-    /// With tools.
+pub struct RunArguments {
+    /// Runs with tools.
     pub agentic: bool,
-    /// Where the prompt is.
+    /// The file with the prompt.
     pub prompt_file: PathBuf,
-    /// Which model.
+    /// The model.
     pub model: String,
-    /// Where.
+    /// The working directory.
     pub cwd: Option<String>,
     /// More for the system text.
     pub instructions: Option<String>,
-    /// The same from a file.
+    /// A file with more system text.
     pub instructions_file: Option<PathBuf>,
     /// A file with the shape of the result.
     pub schema: Option<String>,
     /// Names of the tools that are given.
     pub tools: Option<Vec<String>>,
-    /// When it is ended.
+    /// Limits of the run.
     pub limits: RunLimits,
     /// Echoed in every message.
     pub session_id: Option<String>,
 }
 
-/// How it is used.
+/// The usage message.
 pub const USAGE: &str = "usage: worker agentic --prompt-file F --model M --cwd D \
      [--instructions T | --instructions-file F] [--schema F] [--tools a,b]\n       \
      worker generate --prompt-file F --model M [--instructions T | --instructions-file F] [--schema F]\n       \
@@ -49,15 +49,15 @@ pub const USAGE: &str = "usage: worker agentic --prompt-file F --model M --cwd D
 ///
 /// # Errors
 /// What is wrong, in a sentence.
-pub fn parse(words: &[String]) -> Result<Asked, String> {
+pub fn parse(words: &[String]) -> Result<WorkerMode, String> {
     let (mode, options) = words.split_first().ok_or("no mode")?;
     let agentic = match mode.as_str() {
-        "serve" if options.is_empty() => return Ok(Asked::Serve),
+        "serve" if options.is_empty() => return Ok(WorkerMode::Serve),
         "agentic" => true,
         "generate" => false,
         other => return Err(format!("no mode `{}`", other.escape_debug())),
     };
-    let mut once = Once { agentic, ..Once::default() };
+    let mut once = RunArguments { agentic, ..RunArguments::default() };
     let (mut prompt, mut model) = (None, None);
     let mut options = options.iter();
     while let Some(name) = options.next() {
@@ -91,7 +91,7 @@ pub fn parse(words: &[String]) -> Result<Asked, String> {
     }
     once.prompt_file = prompt.ok_or("`--prompt-file` is required")?;
     once.model = model.filter(|it| !it.is_empty()).ok_or("`--model` is required")?;
-    Ok(Asked::Once(Box::new(once)))
+    Ok(WorkerMode::Once(Box::new(once)))
 }
 
 fn number(name: &str, value: &str) -> Result<u64, String> {
@@ -102,14 +102,15 @@ fn number(name: &str, value: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, String> {
+    fn parsed(line: &str) -> Result<WorkerMode, String> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_words_say_what_is_to_be_done() {
-        assert_eq!(parsed("serve"), Ok(Asked::Serve));
-        let Ok(Asked::Once(once)) = parsed("agentic --prompt-file p --model m --cwd /workspace --tools ls,rm") else {
+        assert_eq!(parsed("serve"), Ok(WorkerMode::Serve));
+        let Ok(WorkerMode::Once(once)) = parsed("agentic --prompt-file p --model m --cwd /workspace --tools ls,rm")
+        else {
             panic!()
         };
         assert_eq!((once.agentic, once.tools.unwrap().len()), (true, 2));

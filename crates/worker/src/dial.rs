@@ -7,7 +7,7 @@ use coracle_runtime::link::{Dial, GuestStream, Link, Transport};
 use coracle_runtime::{Error, LinkSettings, Result};
 use tokio::net::UnixStream;
 
-/// Where a guest serves its worker.
+/// The guest's socket for its worker.
 const USUAL: &str = "/.coracle/run/worker.sock";
 
 /// The guest's socket for a worker.
@@ -27,7 +27,7 @@ impl Dial for GuestSocket {
     async fn dial(&self) -> Result<GuestStream> {
         let failed = |reason: String| Error::GuestFailed { reason };
         let stream = UnixStream::connect(&self.0).await.map_err(|err| failed(format!("nobody answers: {err}")))?;
-        // Where everybody has the same uid the agent could put a socket of its own there.
+        // Where all processes have the same uid, the agent could put a socket of its own there.
         let is_guest = stream.peer_cred().is_ok_and(|it| it.pid() == Some(1));
         if self.0 == Path::new(USUAL) && !is_guest {
             return Err(failed("who listens is not the guest".into()));

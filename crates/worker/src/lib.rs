@@ -1,34 +1,34 @@
 //! The agent loop that runs inside a sandbox.
 //!
-//! A [`Worker`] takes requests and does one after the other: it asks a model by the sandbox's proxy, runs the tools that the
-//! model calls, and tells what happens as messages. Files and commands are those of another user, reached by the guest.
+//! A [`Worker`] runs requests one after the other: it asks a model through the sandbox's proxy, runs the tools that the
+//! model calls, and reports progress as messages. Files and commands belong to another user, reached through the guest.
 //!
-//! **Invariant:** nothing but the address it was given is ever connected to, and no key but the token is ever sent.
-//! **Invariant:** what a run tells is numbered without a gap, and ends with one result and then what it took.
-//! **Invariant:** every call of a tool is told, and answered once.
-//! **Invariant:** what has run is never run again: only a call of a model is repeated, and before any tool of it began.
+//! **Invariant:** the worker connects only to the address that it was given, and sends no key but the token.
+//! **Invariant:** the messages of a run are numbered without a gap, and end with one result and then its usage.
+//! **Invariant:** every tool call is reported, and answered once.
+//! **Invariant:** a run is never repeated: only a request to a model is, and only before a tool of its reply began.
 
 #![warn(missing_docs)]
 
 mod agent;
 pub mod arguments;
 mod dial;
+mod events;
+mod inherited_io;
 mod llm;
-mod once;
-mod private;
+mod one_shot;
 mod proxy_url;
 mod run;
 mod schema_file;
 mod serve;
 mod settings;
 mod stop;
-mod teller;
 mod tools;
 
 pub use dial::GuestSocket;
-pub use llm::Patience;
-pub use once::once;
-pub use private::{Private, take};
+pub use inherited_io::{Private, take};
+pub use llm::RetryPolicy;
+pub use one_shot::once;
 pub use proxy_url::ProxyUrl;
 pub use serve::serve;
-pub use settings::{Settings, Worker};
+pub use settings::{Worker, WorkerSettings};

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use coracle_runtime::{ContainerPath, Ids};
 use coracle_sandbox::protocol::{Mode, WorkerRequest};
 use coracle_sandbox::{Code, Failure, Result};
-use coracle_worker::arguments::{Asked, Once, USAGE, parse};
-use coracle_worker::{GuestSocket, Patience, Private, ProxyUrl, Settings, Worker, once, serve};
+use coracle_worker::arguments::{RunArguments, USAGE, WorkerMode, parse};
+use coracle_worker::{GuestSocket, Private, ProxyUrl, RetryPolicy, Worker, WorkerSettings, once, serve};
 use tokio_util::sync::CancellationToken;
 
 /// Beneath which all work lies.
@@ -18,7 +18,7 @@ const ROOT: &str = "/workspace";
 const MAX_TEXT: u64 = 16 << 20;
 
 fn main() -> ExitCode {
-    // Before a word is read: from here on nobody looks into this process.
+    // Before the arguments are read: from here on no other process can inspect this one.
     let private = match coracle_worker::take() {
         Ok(private) => private,
         Err(err) => return told(&format!("the channel cannot be taken: {err}"), 1),
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Err(err) => return told(&err.to_string(), 1),
     };
     let done = runtime.block_on(work(asked, private));
-    // A read of the channel that nobody will answer must not hold us.
+    // A pending read of the channel must not delay the exit.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,18 +57,18 @@ fn exit(code: &Code) -> u8 {
     }
 }
 
-async fn work(asked: Asked, private: Private) -> Result<()> {
+async fn work(asked: WorkerMode, private: Private) -> Result<()> {
     let proxy = match variable("LLM_PROXY_URL") {
         Some(url) => Some(ProxyUrl::parse(&url)?),
         None => None,
     };
-    let settings = Settings {
+    let settings = WorkerSettings {
         proxy,
         token: private.token,
         network: variable("CORACLE_NETWORK").unwrap_or_else(|| "none".into()),
         root: ContainerPath::parse(ROOT).map_err(Failure::internal)?,
         agent: Ids { uid: 10_002, gid: 10_002 },
-        patience: Patience::default(),
+        patience: RetryPolicy::default(),
     };
     let socket = variable("CORACLE_GUEST_SOCKET").unwrap_or_else(|| "/.coracle/run/worker.sock".into());
     let worker = Worker::new(settings, GuestSocket::link(socket));
@@ -82,12 +82,12 @@ async fn work(asked: Asked, private: Private) -> Result<()> {
     });
     let (input, output) = (tokio::fs::File::from_std(private.input), tokio::fs::File::from_std(private.output));
     match asked {
-        Asked::Serve => serve(&worker, input, output, quit).await,
-        Asked::Once(asked) => once(&worker, &request(*asked)?, output, quit).await,
+        WorkerMode::Serve => serve(&worker, input, output, quit).await,
+        WorkerMode::Once(asked) => once(&worker, &request(*asked)?, output, quit).await,
     }
 }
 
-fn request(asked: Once) -> Result<WorkerRequest> {
+fn request(asked: RunArguments) -> Result<WorkerRequest> {
     let instructions = match asked.instructions_file {
         Some(path) => Some(text(&path)?),
         None => asked.instructions,
@@ -117,7 +117,7 @@ fn text(path: &std::path::Path) -> Result<String> {
     Ok(text)
 }
 
-/// One that is empty says nothing.
+/// An empty value counts as unset.
 #[expect(clippy::disallowed_methods, reason = "what the guest says enters here, and nowhere else")]
 fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(OsString::into_string)?.ok().filter(|it| !it.is_empty())

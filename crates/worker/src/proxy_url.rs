@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use coracle_sandbox::{Code, Failure, Result};
 
-/// Where the routes to a model begin: plain HTTP on this machine, since nothing else is in a sandbox.
+/// The base URL of the routes to a model: plain HTTP on this machine, since a sandbox has no other connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyUrl {
     pub(crate) at: SocketAddr,

@@ -1,4 +1,4 @@
-//! One run, from its request to its last message.
+//! A run, from its request to its last message.
 
 use std::time::{Duration, Instant};
 
@@ -7,28 +7,28 @@ use coracle_sandbox::{Code, Failure, Result};
 use tokio::sync::mpsc;
 
 use crate::Worker;
-use crate::agent::{Cx, agentic, generate};
+use crate::agent::{RunContext, agentic, generate};
+use crate::events::EventSink;
 use crate::llm::{Llm, Meter};
 use crate::schema_file::schema;
-use crate::stop::Stop;
-use crate::teller::Teller;
+use crate::stop::StopSignal;
 
-/// Seconds that a run may take, unless its request says otherwise.
+/// Limit of a run in seconds, unless its request sets another.
 const WALL: u64 = 1800;
 
-/// Does what a request asks and tells of it. The messages end with `result` and `usage` in any case.
+/// Runs a request and reports progress. The messages end with `result` and `usage` in any case.
 ///
 /// # Errors
-/// Why the run failed, which its `result` tells as well.
+/// Why the run failed, as in its `result`.
 pub(crate) async fn run(
     worker: &Worker,
     request: &WorkerRequest,
     to: mpsc::Sender<WorkerMessage>,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<()> {
     let (begun, mut meter) = (Instant::now(), Meter::default());
     let model = request.model.clone().unwrap_or_default();
-    let mut teller = Teller::new(to, request.session_id.clone(), model.clone());
+    let mut teller = EventSink::new(to, request.session_id.clone(), model.clone());
     let seconds = request.limits.and_then(|it| it.wall_seconds).unwrap_or(WALL);
     let result = {
         let doing = go(worker, request, &mut teller, &mut meter, stop);
@@ -42,23 +42,23 @@ pub(crate) async fn run(
         }
     };
     let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    teller.end(&result, meter.told(&model, took)).await;
+    teller.end(&result, meter.usage(&model, took)).await;
     result.map(drop)
 }
 
 async fn go(
     worker: &Worker,
     request: &WorkerRequest,
-    teller: &mut Teller,
+    teller: &mut EventSink,
     meter: &mut Meter,
-    stop: &Stop,
+    stop: &StopSignal,
 ) -> Result<String> {
     let no_proxy =
         || Failure::new(Code::ProxyRequired, "LLM_PROXY_URL is not set: a worker reaches a model by the proxy only.");
     let url = worker.settings.proxy.as_ref().ok_or_else(no_proxy)?;
     let schema = stop.unless(schema(worker, request)).await??;
     let llm = Llm::new(url, worker.settings.token.as_ref(), worker.settings.patience);
-    let cx = Cx { worker, request, llm, schema, stop, teller, meter };
+    let cx = RunContext { worker, request, llm, schema, stop, teller, meter };
     match request.mode {
         Mode::Agentic => agentic(cx).await,
         Mode::Generate => generate(cx).await,

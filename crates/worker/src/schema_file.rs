@@ -16,7 +16,7 @@ use crate::Worker;
 /// Bytes of a schema, at most.
 const MAX_SCHEMA: u64 = 1 << 20;
 
-/// Where the host places what came inline, for a worker that is started for one run.
+/// Prefix of the files in which the host places inline schemas, for a worker that is started for one run.
 const PLACED: &str = "/.coracle/run/schema-";
 
 /// The schema that a request asks for.
@@ -77,7 +77,7 @@ async fn of_workspace(worker: &Worker, root: &ContainerPath, path: &str) -> Resu
     fs.read_bytes(path).await.map_err(told)
 }
 
-/// A regular file, and nothing that a link leads to or that waits for somebody.
+/// Reads a regular file; links, pipes and devices are refused.
 fn of_file(path: &str) -> std::io::Result<Vec<u8>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::Worker;
 use crate::run::run;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
@@ -21,10 +21,11 @@ const WAITING: usize = 8;
 /// Messages on their way out.
 const MESSAGES: usize = 16;
 
-/// Serves whoever sends requests, until it stops sending. `quit` ends the run that is under way, and then this.
+/// Serves requests until the sender closes the channel. `quit` cancels the current run, and then returns.
 ///
 /// # Errors
-/// `invalid_request_length`, `truncated_request`: nothing can be read any more. `cancelled`: by `quit`. `worker_died`: nobody listens.
+/// `invalid_request_length`, `truncated_request`: the rest of the input cannot be parsed. `cancelled`: by `quit`.
+/// `worker_died`: the reader of the messages is gone.
 pub async fn serve(
     worker: &Worker,
     from: impl AsyncRead + Send + Unpin + 'static,
@@ -33,25 +34,25 @@ pub async fn serve(
 ) -> Result<()> {
     let (tell, heard) = mpsc::channel(WAITING);
     let reading = tokio::spawn(read(from, tell));
-    let served = Serving { worker, heard, waiting: VecDeque::new(), to, quit }.serve().await;
-    // A read that nobody will answer must not hold us.
+    let served = WorkerServer { worker, heard, waiting: VecDeque::new(), to, quit }.serve().await;
+    // A pending read must not delay the exit.
     reading.abort();
     served
 }
 
-/// What the host sent.
-enum Heard {
+/// A message of the host.
+enum HostMessage {
     Request(Vec<u8>),
     /// Nothing more comes, or nothing more can be read.
     End(Result<()>),
 }
 
-async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<Heard>) {
+async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<HostMessage>) {
     let (mut requests, mut piece) = (Requests::default(), vec![0; PIECE]);
     loop {
         match from.read(&mut piece).await {
             Ok(0) | Err(_) => {
-                let _ = tell.send(Heard::End(requests.end())).await;
+                let _ = tell.send(HostMessage::End(requests.end())).await;
                 return;
             }
             Ok(count) => requests.push(&piece[..count]),
@@ -59,13 +60,13 @@ async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<Heard>) {
         loop {
             match requests.next_request() {
                 Ok(Some(request)) => {
-                    if tell.send(Heard::Request(request)).await.is_err() {
+                    if tell.send(HostMessage::Request(request)).await.is_err() {
                         return;
                     }
                 }
                 Ok(None) => break,
                 Err(failure) => {
-                    let _ = tell.send(Heard::End(Err(failure))).await;
+                    let _ = tell.send(HostMessage::End(Err(failure))).await;
                     return;
                 }
             }
@@ -73,22 +74,22 @@ async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<Heard>) {
     }
 }
 
-struct Serving<'a, W> {
+struct WorkerServer<'a, W> {
     worker: &'a Worker,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<HostMessage>,
     waiting: VecDeque<Vec<u8>>,
     to: W,
     quit: tokio_util::sync::CancellationToken,
 }
 
-impl<W: AsyncWrite + Unpin> Serving<'_, W> {
+impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
     async fn serve(mut self) -> Result<()> {
         loop {
             let request = match self.waiting.pop_front() {
                 Some(request) => request,
                 None => match self.next().await {
-                    Heard::Request(request) => request,
-                    Heard::End(end) => return end,
+                    HostMessage::Request(request) => request,
+                    HostMessage::End(end) => return end,
                 },
             };
             if let Some(end) = self.answer(&request).await? {
@@ -97,16 +98,16 @@ impl<W: AsyncWrite + Unpin> Serving<'_, W> {
         }
     }
 
-    async fn next(&mut self) -> Heard {
-        let quitted = || Heard::End(Err(Failure::new(Code::Cancelled, "The worker was ended.")));
+    async fn next(&mut self) -> HostMessage {
+        let quitted = || HostMessage::End(Err(Failure::new(Code::Cancelled, "The worker was ended.")));
         tokio::select! {
             biased;
             () = self.quit.cancelled() => quitted(),
-            heard = self.heard.recv() => heard.unwrap_or(Heard::End(Ok(()))),
+            heard = self.heard.recv() => heard.unwrap_or(HostMessage::End(Ok(()))),
         }
     }
 
-    /// Does what one request asks. How everything ended, when it did meanwhile.
+    /// Handles one request. Returns the end of all, if it was reached during the run.
     async fn answer(&mut self, bytes: &[u8]) -> Result<Option<Result<()>>> {
         let request = match WorkerRequest::parse(bytes) {
             Ok(request) => request,
@@ -114,11 +115,11 @@ impl<W: AsyncWrite + Unpin> Serving<'_, W> {
         };
         let id = request.id.clone().unwrap_or_else(|| id_of(bytes));
         if request.mode == Mode::Cancel {
-            // What it was to end is over already, and its last word said.
+            // The run to cancel is over already, and its last message was sent.
             return Ok(None);
         }
         tracing::info!(mode = ?request.mode, "a run begins");
-        let (worker, stop) = (self.worker, Stop::default());
+        let (worker, stop) = (self.worker, StopSignal::default());
         let (to, mut told) = mpsc::channel(MESSAGES);
         let running = run(worker, &request, to, &stop);
         tokio::pin!(running);
@@ -128,15 +129,15 @@ impl<W: AsyncWrite + Unpin> Serving<'_, W> {
                 message = told.recv() => match message {
                     Some(message) => {
                         count += 1;
-                        self.say(&message, &id).await?;
+                        self.send(&message, &id).await?;
                     }
                     // Its sender is gone with the run.
                     None => break,
                 },
                 result = &mut running, if done.is_none() => done = Some(result),
                 heard = self.next(), if end.is_none() => match heard {
-                    Heard::Request(bytes) => self.while_running(bytes, &id, &stop),
-                    Heard::End(ended) => {
+                    HostMessage::Request(bytes) => self.while_running(bytes, &id, &stop),
+                    HostMessage::End(ended) => {
                         stop.fire(Code::Cancelled, "Cancelled.");
                         end = Some(ended);
                     }
@@ -152,7 +153,7 @@ impl<W: AsyncWrite + Unpin> Serving<'_, W> {
         Ok(end)
     }
 
-    fn while_running(&mut self, bytes: Vec<u8>, id: &str, stop: &Stop) {
+    fn while_running(&mut self, bytes: Vec<u8>, id: &str, stop: &StopSignal) {
         let is_cancel =
             WorkerRequest::parse(&bytes).is_ok_and(|it| it.mode == Mode::Cancel && it.id.as_deref() == Some(id));
         if is_cancel {
@@ -162,7 +163,7 @@ impl<W: AsyncWrite + Unpin> Serving<'_, W> {
         }
     }
 
-    async fn say(&mut self, message: &WorkerMessage, id: &str) -> Result<()> {
+    async fn send(&mut self, message: &WorkerMessage, id: &str) -> Result<()> {
         let text = serde_json::to_string(message).map_err(Failure::internal)?;
         self.write(&ResponseFrame::Msg { text, id: id.to_owned() }).await
     }

@@ -1,38 +1,38 @@
-//! What a worker is started with.
+//! The settings of a worker.
 
 use coracle_runtime::{ContainerPath, Ids, Link, Secret};
 
 use crate::ProxyUrl;
-use crate::llm::Patience;
+use crate::llm::RetryPolicy;
 
-/// What a worker is started with.
+/// The settings of a worker.
 #[derive(Debug)]
-pub struct Settings {
+pub struct WorkerSettings {
     /// The way to a model; without it every run is `proxy_required`.
     pub proxy: Option<ProxyUrl>,
     /// Sent to the proxy with each request.
     pub token: Option<Secret>,
-    /// What the model is told of the network: `none`, or which hosts are reached.
+    /// The description of the network for the model: `none`, or the allowed hosts.
     pub network: String,
     /// The directory beneath which all work lies.
     pub root: ContainerPath,
-    /// The agent, as which the guest acts whoever is named to it.
+    /// The agent, as which the guest acts whatever user a request names.
     pub agent: Ids,
-    /// How long the model is waited for.
-    pub patience: Patience,
+    /// Retries of model calls.
+    pub patience: RetryPolicy,
 }
 
-/// What takes requests.
+/// Runs requests.
 #[derive(Debug)]
 pub struct Worker {
-    pub(crate) settings: Settings,
+    pub(crate) settings: WorkerSettings,
     pub(crate) link: Link,
 }
 
 impl Worker {
     /// A worker whose files and commands are those at the other end of a link.
     #[must_use]
-    pub fn new(settings: Settings, link: Link) -> Self {
+    pub fn new(settings: WorkerSettings, link: Link) -> Self {
         Self { settings, link }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a run is to end before its end.
+//! Cancellation of a run, with its reason.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,19 +7,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Ends a run when it fires. A clone is the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     fired: CancellationToken,
     why: Arc<OnceLock<Failure>>,
 }
 
-impl Stop {
+impl StopSignal {
     /// The first reason counts.
     pub(crate) fn fire(&self, code: Code, message: impl Into<String>) {
         let _ = self.why.set(Failure::new(code, message));
         self.fired.cancel();
     }
 
-    /// For what takes a token.
+    /// The token, for functions that take one.
     pub(crate) fn token(&self) -> CancellationToken {
         self.fired.clone()
     }

@@ -25,7 +25,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Whether a value says no more than leaving the field out.
+    /// Whether a value means the same as leaving the field out.
     #[must_use]
     pub fn is_default(&self, name: &str, value: &Value) -> bool {
         let declared = self.properties.get(name).and_then(|it| it.get("default"));

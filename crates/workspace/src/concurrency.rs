@@ -1,4 +1,4 @@
-//! How many calls of a session run at once (workspace.md 1.8).
+//! Limits how many calls of a session run at once (workspace.md 1.8).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl ConcurrencyLimit {
         if let Ok(place) = self.places.try_acquire() {
             return Ok(place);
         }
-        let waiting = Waiting::one_more(&self.waiting);
+        let waiting = WaitingCall::one_more(&self.waiting);
         if waiting.others >= self.most {
             return busy(&format!("{} calls wait already", self.most));
         }
@@ -48,18 +48,18 @@ fn busy<T>(why: &str) -> Result<T> {
 }
 
 /// Counts waiting calls, and those that give up.
-struct Waiting<'a> {
+struct WaitingCall<'a> {
     all: &'a AtomicUsize,
     others: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCall<'a> {
     fn one_more(all: &'a AtomicUsize) -> Self {
         Self { others: all.fetch_add(1, Ordering::SeqCst), all }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(1, Ordering::SeqCst);
     }
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(gate.acquire().await.unwrap_err().code, Code::Busy, "nobody waits for ever");
     }
 
-    /// What a future gives when it is looked at once.
+    /// Polls a future once.
     async fn futures_poll<F: Future>(mut it: std::pin::Pin<&mut F>) -> Option<F::Output> {
         std::future::poll_fn(|cx| match it.as_mut().poll(cx) {
             std::task::Poll::Ready(it) => std::task::Poll::Ready(Some(it)),

@@ -1,4 +1,4 @@
-//! How much a workspace holds, against what it may (`workspace.max_bytes`).
+//! Compares the size of a workspace with its limit (`workspace.max_bytes`).
 //!
 //! Few engines keep a volume small, so it is looked at after what may have written, by the guest and beside the calls.
 

@@ -4,7 +4,7 @@ use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorC
 
 use crate::{Code, Failure};
 
-/// What the path of a missing file was expected to be.
+/// The expected kind of a missing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotFoundContext {
     /// A file was meant.

@@ -4,9 +4,10 @@
 //! [`Workspace`] and gives a [`Response`]. A workspace gets its container from a [`SessionSource`]: `lifecycle` creates and
 //! replaces a session's containers (feature `containers`), or the caller has one of its own.
 //!
-//! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched by
-//! the guest, as the session's user.
-//! **Invariant:** a request that may have had an effect is never repeated; if its container is lost, the response says so.
+//! **Invariant:** the host never opens a path that code inside can write: files are listed, read, written and searched
+//! by the guest, as the session's user.
+//! **Invariant:** a request that may have had an effect is never repeated; if its container is lost, the response
+//! reports it.
 //! **Invariant:** every response has one message, and a failed one a code; output of a program is data in it.
 //! **Invariant:** nothing here knows MCP, configuration or the command line.
 
@@ -49,22 +50,22 @@ pub use export::{
     Applied, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, Exported, FileDiff, SkippedFile, apply,
     changes, diff, digests, export,
 };
-pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, Written};
+pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, WrittenFile};
 pub use fs::{FsError, GuestFs};
 pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, import};
 pub use language::Language;
 #[cfg(feature = "containers")]
 pub use managed::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, engine_unavailable};
 pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
-pub use python::{EvaluatePython, Evaluated};
+pub use python::{EvaluatePython, EvaluationResult};
 pub use response::{ContainerRef, Cut, Response, Warning};
 pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use session::Session;
 pub use session_source::SessionSource;
 pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings};
-pub use shell::{Changed, Shell, ShellResult};
-pub use snapshot::{Snapshot, Touched};
+pub use shell::{ChangedFiles, Shell, ShellResult};
+pub use snapshot::{Snapshot, TouchedFile};
 pub use tool::{Alias, Effect, Tool, with_notes};
 pub use workspace::Workspace;
 

@@ -1,4 +1,4 @@
-//! What a command printed, as much of it as an answer has room for (workspace.md 3).
+//! Output of a command, cut to the size of an answer (workspace.md 3).
 
 use coracle_runtime::Capture;
 
@@ -11,7 +11,7 @@ const TAIL: usize = 4 << 10;
 /// Stands where a stream was cut. A program can print it, too: `truncated` is the truth.
 const SENTINEL: &str = "[truncated]";
 
-/// What is kept here of each stream while a command runs: both ends, each as long as an answer.
+/// Bytes of each end of a stream that are kept while a command runs: as many as an answer has.
 pub(crate) const KEEP: usize = 2 * INLINE;
 
 /// A stream in an answer.
@@ -24,7 +24,7 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    pub(crate) fn of(capture: &Capture) -> Self {
+    pub(crate) fn from_capture(capture: &Capture) -> Self {
         let bytes = capture.total_bytes();
         if bytes <= INLINE as u64 {
             return Self { text: capture.text(), bytes, truncated: false, tail: None };
@@ -78,7 +78,7 @@ mod tests {
     fn inline(bytes: &[u8]) -> Inline {
         let mut capture = Capture::new(KEEP);
         capture.push(bytes);
-        Inline::of(&capture)
+        Inline::from_capture(&capture)
     }
 
     #[test]

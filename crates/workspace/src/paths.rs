@@ -1,4 +1,4 @@
-//! From what a model writes to a path in the workspace, and back (workspace.md 2.1). Pure.
+//! Converts a model's text to a path in the workspace, and back (workspace.md 2.1). Pure.
 
 use crate::Code;
 use serde::Deserialize;
@@ -11,11 +11,11 @@ pub(crate) const MAX_DEPTH: usize = 16;
 /// Characters of a part, at most.
 pub(crate) const MAX_SEGMENT: usize = 80;
 
-/// Which characters a path may have.
+/// The characters that a path may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PathCharset {
-    /// Those of ASCII.
+    /// ASCII only.
     #[default]
     Ascii,
     /// All but NUL.
@@ -93,7 +93,7 @@ fn check(segment: &str, charset: PathCharset) -> Result<()> {
     Ok(())
 }
 
-/// A path as it is told: one that can be passed back as it is.
+/// A path in an answer, in the form that can be passed back.
 pub(crate) fn shown(path: &str) -> String {
     match path.split('/').next() {
         Some("") | None => "/".to_owned(),
@@ -102,7 +102,7 @@ pub(crate) fn shown(path: &str) -> String {
     }
 }
 
-/// Whether a path that was told can be passed back.
+/// Whether a reported path can be passed back.
 pub(crate) fn is_addressable(path: &str, charset: PathCharset) -> bool {
     parse(&shown(path), charset).is_ok_and(|it| it.0 == path)
 }

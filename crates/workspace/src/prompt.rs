@@ -1,4 +1,4 @@
-//! What a model is told of its workspace, for a system prompt (workspace.md 5.3). Pure.
+//! The description of the workspace for a model's system prompt (workspace.md 5.3). Pure.
 
 use std::fmt::Write as _;
 
@@ -6,18 +6,18 @@ use coracle_runtime::ByteSize;
 
 use crate::ImportEstimate;
 
-/// What there is to tell.
+/// Facts for the prompt.
 #[derive(Clone, Debug)]
 pub struct PromptContext<'a> {
-    /// Who works in it.
+    /// The uid of its commands.
     pub uid: u32,
-    /// Where.
+    /// The working directory.
     pub workdir: &'a str,
     /// Name of the shell tool.
     pub shell: &'a str,
-    /// What it is made of.
+    /// Its image.
     pub image: &'a str,
-    /// What it may use.
+    /// Its limits of memory and cores.
     pub memory: ByteSize,
     /// Cores.
     pub cpus: f64,
@@ -30,11 +30,11 @@ pub struct PromptContext<'a> {
 /// A directory of the host in a workspace.
 #[derive(Clone, Debug)]
 pub struct PromptMount {
-    /// What it is called: never where it lies on the host.
+    /// Its name: never its path on the host.
     pub name: String,
     /// Its path in the workspace; empty for the workspace itself.
     pub at: String,
-    /// What was copied, or will be. None of one that is there itself: what is in it is the container's to say.
+    /// Size of the copied files, before or after the copy. `None` for a bind mount, which changes.
     pub estimate: Option<ImportEstimate>,
     /// Patterns of what is copied; all without one.
     pub include: Vec<String>,
@@ -97,7 +97,8 @@ fn filter(include: &[String], exclude: &[String]) -> String {
     if parts.is_empty() { "all".to_owned() } else { parts.join(", ") }
 }
 
-/// As code within a table. A name may hold anything, and must not end the code, the cell or the line.
+/// Formats text as code within a table. A name may contain any character, and must not end the code, the cell or the
+/// line.
 fn quoted(name: &str) -> String {
     let mut text = String::from("`");
     for c in name.chars() {
@@ -108,7 +109,7 @@ fn quoted(name: &str) -> String {
     text + "`"
 }
 
-/// With commas between thousands.
+/// Adds commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -121,7 +122,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// The same where no container can be had.
+/// The prompt without a container.
 #[must_use]
 pub fn unavailable(reason: &str, what_to_do: &str) -> String {
     format!("Workspace tools are unavailable: {reason}. {what_to_do}\n")

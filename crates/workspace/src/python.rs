@@ -31,7 +31,7 @@ pub struct EvaluatePython {
 
 /// What came of a script.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Evaluated {
+pub struct EvaluationResult {
     /// Always null.
     pub value_repr: Option<String>,
     /// What it printed, at most 4096 characters.
@@ -76,9 +76,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 impl Tool for EvaluatePython {
     const NAME: &'static str = "evaluate_python";
     const EFFECT: Effect = Effect::Mutating;
-    type Value = Evaluated;
+    type Value = EvaluationResult;
 
-    async fn call(self, workspace: &Workspace) -> Result<Response<Evaluated>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<EvaluationResult>> {
         let code = self.checked()?;
         let _permit = workspace.calls().acquire().await?;
         let session = workspace.ensure_session(SlotRole::Workspace).await?;
@@ -94,7 +94,7 @@ impl Tool for EvaluatePython {
         Ok(answer.at(&session))
     }
 
-    fn render(answer: &Response<Evaluated>) -> String {
+    fn render(answer: &Response<EvaluationResult>) -> String {
         let Some(it) = &answer.value else { return String::new() };
         let mut parts = Vec::new();
         for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
@@ -127,7 +127,7 @@ impl EvaluatePython {
     }
 }
 
-fn response(ended: shell::CommandResult) -> Response<Evaluated> {
+fn response(ended: shell::CommandResult) -> Response<EvaluationResult> {
     use crate::shell::Termination::{Cancelled, Exited, Oom, Signaled, TimedOut};
 
     let mut stderr = ended.stderr.clone();
@@ -144,7 +144,7 @@ fn response(ended: shell::CommandResult) -> Response<Evaluated> {
     };
     let (stdout_tail, stderr_tail) = (end(&ended.stdout), end(&ended.stderr));
     let cut = stdout_tail.is_some() || stderr_tail.is_some();
-    let value = Evaluated {
+    let value = EvaluationResult {
         value_repr: None,
         stdout: characters(&ended.stdout.text, MAX_SHOWN),
         stderr: ending(&stderr.text, timed_out),
@@ -176,7 +176,7 @@ fn end(stream: &Inline) -> Option<String> {
     is_cut.then(|| after_start[after_start.len().saturating_sub(TAIL)..].iter().collect())
 }
 
-/// Errors as they are told: of many the first, and at a timeout the last line in any case.
+/// The reported part of the errors: the beginning of long ones, and at a timeout the last line in any case.
 fn ending(stderr: &str, timed_out: bool) -> String {
     const LAST: &str = "Execution timed out.\n";
     if !timed_out || stderr.chars().count() <= MAX_SHOWN {
@@ -197,7 +197,7 @@ mod tests {
     fn end_of(text: &str) -> Option<String> {
         let mut capture = Capture::new(KEEP);
         capture.push(text.as_bytes());
-        end(&Inline::of(&capture))
+        end(&Inline::from_capture(&capture))
     }
 
     #[test]

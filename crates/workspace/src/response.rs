@@ -25,7 +25,7 @@ pub struct Response<T> {
 /// Results that a limit left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// How many items.
+    /// Number of items.
     pub omitted: u64,
     /// Whether the number is exact, or a lower bound.
     pub exact: bool,

@@ -16,11 +16,11 @@ pub fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// The same without what says nothing to a model.
+/// The same without details that have no meaning for a model.
 #[must_use]
 pub fn tidied<T: JsonSchema>() -> Value {
     let mut schema = of::<T>();
-    tidy(&mut schema);
+    simplify(&mut schema);
     schema
 }
 
@@ -39,10 +39,10 @@ fn without_formats(schema: &mut Value) {
 }
 
 /// `null` means absent everywhere, so no type has to name it; widths of integers are noise.
-fn tidy(schema: &mut Value) {
+fn simplify(schema: &mut Value) {
     let Value::Object(fields) = schema else {
         if let Value::Array(items) = schema {
-            items.iter_mut().for_each(tidy);
+            items.iter_mut().for_each(simplify);
         }
         return;
     };
@@ -68,7 +68,7 @@ fn tidy(schema: &mut Value) {
     if let Some(description) = fields.get_mut("description").filter(|it| it.is_string()) {
         *description = description.as_str().unwrap_or_default().replace('\n', " ").into();
     }
-    fields.values_mut().for_each(tidy);
+    fields.values_mut().for_each(simplify);
 }
 
 /// `anyOf: [X, null]` is an optional X.

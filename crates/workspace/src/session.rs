@@ -17,7 +17,7 @@ pub struct Session {
     pub link: Link,
     /// The session's name.
     pub session_id: String,
-    /// From 1, one more for each replacement.
+    /// Counts from 1; each replacement adds one.
     pub generation: u64,
     /// The user of its commands.
     pub user: Ids,

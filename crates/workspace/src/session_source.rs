@@ -1,4 +1,4 @@
-//! Where the containers of a session come from.
+//! The source of a session's containers.
 
 use coracle_runtime::SlotRole;
 use coracle_runtime::link::Link;
@@ -8,7 +8,7 @@ use crate::ManagedSessions;
 use crate::response::Result;
 use crate::{Reason, Session};
 
-/// Where the containers of a session come from.
+/// The source of a session's containers.
 #[derive(Clone, Debug)]
 pub enum SessionSource {
     /// `lifecycle` creates them on first use, reuses them, and replaces those that are gone.

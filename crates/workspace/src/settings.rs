@@ -1,4 +1,4 @@
-//! What the person decided about the tools.
+//! The person's settings for the tools.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use serde::Deserialize;
 use crate::language::Language;
 pub use crate::paths::PathCharset;
 
-/// What the person decided about the tools.
+/// The person's settings for the tools.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which characters paths and patterns may have.
+    /// The characters that paths and patterns may have.
     pub path_charset: PathCharset,
-    /// How the keys of a command's environment are taken.
+    /// How the keys of a command's environment are converted.
     pub env_keys: EnvKeys,
     /// A file that is there must have been read before it is changed.
     pub read_before_write: bool,
@@ -25,29 +25,29 @@ pub struct Settings {
     pub max_bytes: Option<ByteSize>,
     /// There is a tool for what has to go on after a command.
     pub has_jobs: bool,
-    /// How snippets run.
+    /// Settings of snippets.
     pub run: RunSettings,
 }
 
-/// How the keys of a command's environment are taken.
+/// How the keys of a command's environment are converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EnvKeys {
-    /// In upper case.
+    /// To upper case.
     #[default]
     Upper,
-    /// As they are.
+    /// Unchanged.
     Preserve,
 }
 
-/// How snippets run.
+/// Settings of snippets.
 #[derive(Clone, Debug)]
 pub struct RunSettings {
-    /// Where.
+    /// Where snippets run.
     pub mode: Mode,
     /// The longest time limit of a snippet.
     pub max_timeout: Duration,
-    /// What a snippet's container may use.
+    /// Limits of a snippet's container.
     pub memory: ByteSize,
     /// A container whose snippet took too long is taken away.
     pub discard_at_timeout: bool,
@@ -60,7 +60,7 @@ pub struct RunSettings {
 pub enum Mode {
     /// In a container of the session.
     Container,
-    /// In a program that the person gave.
+    /// In a program that the person configured.
     Preload(Preload),
     /// The configured mode is unknown; this is its text.
     Invalid(String),
@@ -75,10 +75,10 @@ pub struct Preload {
     pub program: PathBuf,
     /// Its arguments. The snippet's file comes last.
     pub words: Vec<String>,
-    /// What it runs.
+    /// Its languages.
     pub languages: Vec<Language>,
-    /// What it finds as `PATH`.
+    /// The value of `PATH`.
     pub path: OsString,
-    /// Where a directory for each snippet is made.
+    /// The parent of a directory for each snippet.
     pub temp_dir: PathBuf,
 }

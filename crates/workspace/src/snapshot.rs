@@ -13,7 +13,7 @@ use crate::{Effect, Response, Tool, Workspace};
 
 /// A file that a tool or a command touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Touched {
+pub struct TouchedFile {
     /// The file.
     pub path: String,
     /// Bytes.
@@ -32,7 +32,7 @@ pub struct Touched {
     pub deleted: bool,
 }
 
-impl From<&TrackedFile> for Touched {
+impl From<&TrackedFile> for TouchedFile {
     fn from(it: &TrackedFile) -> Self {
         Self {
             path: shown(&it.path),
@@ -55,27 +55,27 @@ pub struct Snapshot {}
 impl Tool for Snapshot {
     const NAME: &'static str = "snapshot";
     const EFFECT: Effect = Effect::ReadOnly;
-    type Value = Vec<Touched>;
+    type Value = Vec<TouchedFile>;
 
-    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<Touched>>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<Vec<TouchedFile>>> {
         let outcome = workspace.space(WorkspaceOp::Touched, &[]).await?;
         Ok(outcome.respond(&Path::root(), NotFoundContext::Path, |reply| match reply {
             WorkspaceReply::Touched(all) => {
                 workspace.remember(&all);
-                let value: Vec<_> = all.iter().map(Touched::from).collect();
+                let value: Vec<_> = all.iter().map(TouchedFile::from).collect();
                 Response::done(format!("{} touched.", plural(value.len() as u64, "file")), value)
             }
             other => Response::failed(unexpected(&other)),
         }))
     }
 
-    fn render(answer: &Response<Vec<Touched>>) -> String {
-        let lines: Vec<String> = answer.value.iter().flatten().map(Touched::line).collect();
+    fn render(answer: &Response<Vec<TouchedFile>>) -> String {
+        let lines: Vec<String> = answer.value.iter().flatten().map(TouchedFile::line).collect();
         lines.join("\n")
     }
 }
 
-impl Touched {
+impl TouchedFile {
     fn line(&self) -> String {
         let gone = if self.deleted { ", deleted" } else { "" };
         let told = versioned(self.size_bytes, self.version, &self.updated_at);

@@ -29,10 +29,10 @@ pub struct Workspace {
     /// Receives the output of a running command.
     pub(crate) live: Option<mpsc::Sender<Chunk>>,
     sessions: SessionSource,
-    shared: Arc<Shared>,
+    shared: Arc<WorkspaceState>,
 }
 
-struct Shared {
+struct WorkspaceState {
     calls: ConcurrencyLimit,
     runs: ConcurrencyLimit,
     /// Tracked files of the last guest, to restore in the next one.
@@ -100,7 +100,7 @@ impl Workspace {
     /// A workspace on the containers of `sessions`.
     #[must_use]
     pub fn new(sessions: SessionSource, settings: Settings) -> Self {
-        let shared = Shared {
+        let shared = WorkspaceState {
             calls: ConcurrencyLimit::new(16, 64),
             // One at a time: a snippet's file has a fixed path.
             runs: ConcurrencyLimit::new(1, 32),
@@ -122,7 +122,7 @@ impl Workspace {
         Self { cancel, live, ..self.clone() }
     }
 
-    /// The same workspace on other handles to its containers.
+    /// The same workspace with other handles to its containers.
     #[must_use]
     pub fn on(self, sessions: SessionSource) -> Self {
         Self { sessions, ..self }

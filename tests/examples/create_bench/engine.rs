@@ -128,7 +128,7 @@ impl Engine {
         (id, took)
     }
 
-    /// How long each step says that it took, and all together that put something in.
+    /// Reported durations of the steps, and the sum of those that put something in.
     fn steps(&self, answer: &Value, measured: &mut Measured) {
         let done = |it: &&Value| it["status"] != "skipped";
         for must in ["env_passthrough", "forward_git"] {
@@ -181,7 +181,7 @@ impl Drop for Engine {
         for container in self.own.take() {
             let _ = self.removal(&container).stdin(Stdio::null()).output();
         }
-        // One that was made while this process was interrupted has told nobody its id.
+        // The id of a container that was created during an interruption is unknown.
         leftovers::remove_labelled(self.name, &format!("{}={}", LABEL, std::process::id()));
         let _ = Command::new(self.name).args(["network", "rm", &self.network]).stdin(Stdio::null()).output();
     }

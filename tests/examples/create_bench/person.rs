@@ -1,5 +1,4 @@
-//! Somebody who has containers made by `coracle`, with a home, a state directory and a name space of their own: to
-//! others on this machine the images are a stranger's, and theirs to this person.
+//! A user of `coracle`, with a home, a state directory and a namespace of their own: images belong to this user alone.
 #![expect(clippy::disallowed_methods, reason = "the program is what is measured")]
 
 use std::path::{Path, PathBuf};
@@ -97,7 +96,7 @@ impl Drop for Person {
     fn drop(&mut self) {
         let all = json!({ "operation": "destroy_all", "confirm": true });
         for call in [all, json!({ "operation": "cache_clear" })] {
-            // What was measured stands, but whoever measured wants to know what is left.
+            // The measurement is valid, but leftovers should be known.
             let output = self.command(&call).output();
             if !output.as_ref().is_ok_and(|it| it.status.success()) {
                 eprintln!("{call}: {output:?}");

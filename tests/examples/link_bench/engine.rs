@@ -131,7 +131,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // One that was made while this process was interrupted has told nobody its id.
+        // The id of a container that was created during an interruption is unknown.
         leftovers::remove_labelled(self.name(), &format!("{}={}", LABEL, std::process::id()));
     }
 }

@@ -18,7 +18,7 @@ use crate::link::Transport;
 
 const NAMESPACE: &str = "coracle-bench-exec";
 
-/// How a call is said.
+/// The form of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Frontend {
     /// `coracle exec`.

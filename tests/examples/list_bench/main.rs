@@ -1,4 +1,4 @@
-//! Measures how a hundred containers are told, by the engines' own programs and by `coracle`, for `cargo xtask bench list`.
+//! Measures lists of a hundred containers, by the engines' own programs and by `coracle`, for `cargo xtask bench list`.
 //!
 //! `list_bench OUT CORACLE ROUNDS ENGINE…` writes JSON to the file `OUT`. The image is the busybox of the host, which has
 //! to be there (`busybox-static`). Both ways take turns, so that what else happens on the machine meets both alike.
@@ -22,14 +22,14 @@ use tempfile::TempDir;
 
 use mcp::McpSession;
 
-/// How many containers are told.
+/// Number of listed containers.
 const CONTAINERS: usize = 100;
 
 const NAMESPACE: &str = "coracle-bench-list";
 const IMAGE: &str = "coracle-bench-list:busybox";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Somebody with a home and a state directory of their own, and their containers on one engine.
+/// A user with a home and a state directory, and containers on one engine.
 struct Person {
     coracle: PathBuf,
     engine: String,

@@ -249,7 +249,7 @@ impl Drop for Agent {
     }
 }
 
-/// What nobody can do without who replaces a file's content at once.
+/// The minimum for an atomic replacement of a file's content.
 fn write_plainly(dir: &Path, content: &str) -> Duration {
     let (beside, place) = (dir.join("plain.new"), dir.join("plain"));
     let begun = Instant::now();

@@ -32,7 +32,7 @@ async fn x59_each_container_reaches_its_own_proxy_and_no_other() {
     .await;
 }
 
-/// Everybody inside reaches the proxy, and by it a model that is told much, and large pages.
+/// All processes inside reach the proxy, and through it a model with a large request, and large pages.
 async fn gets_what_its_proxy_gives(room: &Room<'_>) {
     for user in [Ids::ROOT, WORKER, AGENT] {
         assert_eq!(room.health(user).await, HEALTHY, "{user:?}");
@@ -63,7 +63,7 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
         rooms[1].running.link().relay(By::Link, &rooms[1].net, "").await.unwrap();
         assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
 
-        // With whoever keeps it the way goes, and comes back.
+        // The way is gone and comes back with its holder.
         outlets.remove(0);
         assert_eq!(room.health(AGENT).await, "none");
         outlets.push(Outlets::open(&room.proxy, room.running.link()));
@@ -112,7 +112,7 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
         assert_eq!(rooms[1].health(AGENT).await, HEALTHY);
         room.running.link().relay(told[0], &room.net, "").await.unwrap();
 
-        // Nothing outside is reached, and of this host more than the proxy is: what nobody listens on answers, too.
+        // Nothing outside is reachable, and of this host only the proxy: ports without a listener answer, too.
         self_test(room.running.link(), Some(&[])).await.unwrap();
         let failure = self_test(room.running.link(), Some(&[nets[0].1.gateway])).await.unwrap_err();
         assert_eq!(failure.code, Code::EgressNotEnforced, "{failure:?}");
@@ -128,7 +128,7 @@ async fn x59_by_the_link_more_connections_than_it_has_places_wait_their_turn() {
         let _outlets = Outlets::open(&room.proxy, room.running.link());
         room.listening = None;
         room.running.link().relay(By::Link, &room.net, "").await.unwrap();
-        // Each is held for longer than a connection waits where nobody is.
+        // Each is held for longer than a connection waits for a missing listener.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let page = listener.local_addr().unwrap().port();
         tokio::spawn(async move {

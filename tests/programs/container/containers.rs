@@ -184,7 +184,7 @@ pub(crate) fn stop(state: &State, words: Words) -> Result<Done> {
     let grace = Duration::from_secs(said.one("--time").unwrap_or("5").parse()?);
     let kept: Kept = state.read("containers", said.name()?)?;
     let Some(pid) = kept.pid() else { bail!("container {} is not running", kept.id) };
-    // The machine of a container has a first process of its own, so that a mere `sleep` hears of the end.
+    // A container's machine has a first process of its own, so that even a mere `sleep` is signalled.
     let hears = kept.command[0].ends_with("/guest");
     signal(pid, if hears { Signal::TERM } else { Signal::KILL });
     let begun = Instant::now();

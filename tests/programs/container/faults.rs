@@ -1,4 +1,4 @@
-//! What goes wrong, as the scenario says.
+//! Faults of the scenario.
 
 use std::io::Write;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Faults {
         [&vec![b'x'; flood], &text[..most.min(text.len())]].concat()
     }
 
-    /// The state that is told in place of "stopped".
+    /// The state that is reported in place of "stopped".
     pub(crate) fn told(&self) -> Option<&str> {
         let stale = |it: &Fault| it.stale_running.then_some("running");
         self.now.iter().find_map(|it| it.state.as_deref().or(stale(it)))

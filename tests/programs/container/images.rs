@@ -164,7 +164,7 @@ fn unpack(archives: &[std::path::PathBuf], root: &Path) -> Result<()> {
         tar.set_preserve_permissions(true);
         for entry in tar.entries().context("the archive cannot be unpacked")? {
             let mut entry = entry.context("the archive cannot be unpacked")?;
-            // Owners that are not said are root.
+            // The default owner is root.
             let owner = (entry.header().uid().unwrap_or(0), entry.header().gid().unwrap_or(0));
             entry.unpack_in(&unfinished)?;
             let (uid, gid) = (u32::try_from(owner.0)?, u32::try_from(owner.1)?);

@@ -125,7 +125,7 @@ fn enter(entry: &Entry) -> Result<u8> {
     Ok(if failed.kind() == std::io::ErrorKind::PermissionDenied { 126 } else { 127 })
 }
 
-/// What is not given cannot be had by any program, whoever runs it.
+/// A program cannot gain a capability that was not given, as whatever user it runs.
 fn drop_capabilities(given: &[String]) -> Result<()> {
     for (name, capability) in CapabilitySet::all().iter_names() {
         let named = |it: &String| it.strip_prefix("CAP_").unwrap_or(it) == name;

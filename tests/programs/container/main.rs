@@ -1,9 +1,9 @@
 //! Apple's `container`, played, for tests: containers, images, volumes and networks are files of a directory, and what
 //! runs in a container runs in namespaces of Linux, with the real guest as its first process. It needs root.
 //!
-//! `CORACLE_SCRIPTED_CONTAINER` names the directory; without it that is `.scripted-container` of the home. A file
-//! `scenario.json` in it says which form is printed, which version this is, and what goes wrong at the n-th call of a
-//! verb. Each call is a line of `calls.jsonl`.
+//! `CORACLE_SCRIPTED_CONTAINER` names the directory; the default is `.scripted-container` in the home. A file
+//! `scenario.json` in it sets the output format, the version, and the fault of the n-th call of a verb. Each call is a
+//! line of `calls.jsonl`.
 
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which knows nothing of the product's layers")]
 
@@ -41,7 +41,7 @@ fn ended(done: Result<u8>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(err) => {
             let _ = writeln!(std::io::stderr(), "Error: {err:#}");
-            // Wrong usage is told apart.
+            // Wrong usage has its own exit code.
             ExitCode::from(if err.is::<words::Usage>() { 64 } else { 1 })
         }
     }

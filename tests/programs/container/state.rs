@@ -45,9 +45,9 @@ pub(crate) struct Fault {
     pub(crate) truncate_json: Option<usize>,
     /// So many bytes come before the answer.
     pub(crate) flood_bytes: usize,
-    /// The answer says of all that is stopped that it runs.
+    /// Stopped containers are reported as running.
     pub(crate) stale_running: bool,
-    /// The answer says of all that is stopped that it is in this state.
+    /// Stopped containers are reported in this state.
     pub(crate) state: Option<String>,
     /// This call and those after it fail, so many in all.
     pub(crate) delete_fails_times: u64,
@@ -155,7 +155,7 @@ impl State {
         let mut paths: Vec<_> = fs::read_dir(self.at(kind))?.filter_map(|it| Some(it.ok()?.path())).collect();
         paths.retain(|it| it.extension().is_some_and(|it| it == "json"));
         paths.sort();
-        // One that goes away meanwhile is left out.
+        // One that is removed concurrently is left out.
         let texts = paths.iter().filter_map(|it| fs::read(it).ok());
         texts.map(|it| Ok(serde_json::from_slice(&it)?)).collect()
     }

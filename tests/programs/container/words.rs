@@ -24,7 +24,7 @@ pub(crate) struct Words {
     rest: VecDeque<String>,
 }
 
-/// What was said to a verb.
+/// Arguments of a verb.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     options: Vec<(String, String)>,

@@ -82,7 +82,7 @@ async fn what_lies_elsewhere_is_not_cloned_by_whatever_way_it_is_named() {
         repository(&private, None).await;
         let refused = tool.create(json!({ "image": image, "repos": [{ "url": private.display().to_string() }] })).await;
         assert_eq!(refused["details"]["rule"], "copy.root", "{refused:#}");
-        // A file of the directory that leads out of it, and objects that are somebody else's.
+        // A file of the directory that leads out of it, and another user's objects.
         let work = tool.work();
         std::fs::create_dir(work.join("leads")).unwrap();
         std::fs::write(work.join("leads/.git"), format!("gitdir: {}/.git\n", private.display())).unwrap();

@@ -1,8 +1,8 @@
-//! The first hour of somebody who installed Coracle: some 120 lines from the README and the pages, and mistakes that
-//! people make, typed on each engine into a pipe or at a terminal.
+//! The first hour of a new user: some 120 lines from the README and the pages, and common mistakes, typed on each
+//! engine into a pipe or at a terminal.
 //!
-//! A line has to end with its code, say what a person needs to read, not panic, and leave no file in the working directory
-//! that nobody asked for. `target/first-hour.md` has the table of what came out.
+//! A line has to end with its code, print what a person needs to read, not panic, and leave no unexpected file in the
+//! working directory. `target/first-hour.md` has the table of the results.
 
 mod containers;
 mod sessions;

@@ -11,7 +11,7 @@ use super::{Recording, recorded};
 fn commands(fake: &FakeRuntime) {
     let lines: String = (1..=200).map(|it| format!("line {it}\n")).collect();
     let serves = Reply::new(Exit::Code(0), "listening on 8080\n", "").after(Duration::from_secs(3600));
-    // One stream each: which of two comes first in the whole is anybody's guess.
+    // One stream each: the order of two in the combined output is not defined.
     fake.reply("make", Exit::Code(2), &lines, "");
     fake.reply("complain", Exit::Code(1), "", "it failed\n");
     fake.replies("serve", [serves]);

@@ -35,7 +35,7 @@ async fn health(it: &Recording<'_>) {
     it.call("nothing to check", wait(json!({}))).await;
 }
 
-/// One that ended, and one that somebody else removed.
+/// One that ended, and one that was removed from outside.
 async fn gone(it: &Recording<'_>) {
     for (name, act) in [("web", FakeRuntime::crash as fn(&FakeRuntime, &_)), ("kept", FakeRuntime::disappear)] {
         let status = json!({ "operation": "status", "container": name });

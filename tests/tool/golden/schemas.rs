@@ -1,4 +1,4 @@
-//! What a client is told before its first call.
+//! The description that a client gets before its first call.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::normal::normalised;
 use crate::tool::mcp::Client;
 use crate::tool::{Tool, without_engine};
 
-/// Everything that the server tells of itself and its tools.
+/// The server's complete description of itself and its tools.
 async fn told(tool: &Tool<'_>) -> (Value, Value) {
     let mut command = tool.command(["mcp", "--toolsets", "containers,workspace,code,worktrees"]);
     let (mut client, hello) = Client::greeted(&mut command).await;

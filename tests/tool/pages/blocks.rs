@@ -9,7 +9,7 @@ pub(super) struct Block {
     pub(super) line: usize,
     pub(super) language: String,
     pub(super) text: String,
-    /// Why it is not run, as the page says in a comment above it.
+    /// Why it is not run, by the comment above it.
     pub(super) not_run: Option<String>,
 }
 

@@ -79,7 +79,7 @@ async fn serves(tool: &Tool<'_>, block: &Block, settings: &Value) {
     assert!(printed.contains("serverInfo"), "{}: {printed}", block.at());
 }
 
-/// Each field is one of the operation's, with a value that it takes; what a policy says of it is another matter.
+/// Each field belongs to the operation, with a valid value; a policy may still refuse it.
 async fn is_a_call(tool: &Tool<'_>, block: &Block, call: Value) {
     let wrong =
         ["unknown_operation", "unknown_field", "missing_field", "invalid_input", "invalid_name", "conflicting_fields"];

@@ -1,4 +1,4 @@
-//! The pages hold no example that was not run: each block is typed, read, or says above it why not.
+//! Every example of the pages is run: each block is typed, read, or has a comment with the reason why not.
 
 mod blocks;
 mod data;

@@ -1,4 +1,4 @@
-//! A sandbox on the engine's bridge, which the person alone may want: it works, and nobody says that anything is kept in.
+//! A sandbox on the engine's bridge, which only the person may choose: it works, and does not claim isolation.
 
 use serde_json::json;
 

@@ -1,7 +1,8 @@
-//! Whoever takes part in a workflow is killed while it stands at a point: the host's process, which holds the proxy, the
-//! container, and the worker. What was begun is done or not done, the next call goes on, and no work is lost.
+//! A participant of a workflow is killed at a certain point: the host's process, which holds the proxy, the container,
+//! or the worker. A started step is done or not done, the next call continues, and no work is lost.
 //!
-//! Nothing is left to time: what is killed stands where git inside, the server, the model or the engine was told to wait.
+//! Nothing depends on time: the killed process waits at a point where git inside, the server, the model or the engine
+//! was made to wait.
 
 mod host;
 mod inside;
@@ -21,10 +22,10 @@ use crate::tool::eventually;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What nobody committed, and must be there after everything.
+/// Uncommitted work, which must still exist at the end.
 const WORK: &str = "what nobody else has";
 
-/// Git inside, which waits where it is told to. It is exchanged for the real one, which it becomes.
+/// A git inside that waits on demand. It replaces the real one, which it executes.
 const WAITS: &str = "#!/bin/sh\n\
     if [ -e /tmp/stop ]; then case \" $* \" in *\" $(cat /tmp/stop) \"*) \
     : > /tmp/stopped; while [ -e /tmp/stop ]; do sleep 0.05; done;; esac; fi\n\
@@ -47,8 +48,7 @@ impl Begun {
         self.0.start_kill().unwrap();
     }
 
-    /// All that it printed, when it is over. The last line of a run, and the whole answer of anything else, tells how it
-    /// ended.
+    /// Its output, once it ended. The last line of a run, and the whole answer of any other call, has the result.
     async fn told(self) -> String {
         let output = tokio::time::timeout(SOON, self.0.wait_with_output()).await.expect("it ends").unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -83,7 +83,7 @@ impl Bench<'_> {
         self.starts(&["worker", "run", "--worktree", id, "--prompt", "go on"])
     }
 
-    /// A workflow with work that nobody else has.
+    /// A workflow with unsaved work.
     async fn at_work(&self, id: &str) {
         self.created(id).await;
         self.inside("10002:10002", &format!("echo '{WORK}' > /workspace/worktrees/{id}/dirty")).await;
@@ -96,7 +96,7 @@ impl Bench<'_> {
         assert!(told.starts_with(WORK) && told.contains("passed"), "{id}: {told}");
     }
 
-    /// The workflow is over, and what only it had is saved.
+    /// The workflow is over, and its unsaved work was saved.
     async fn is_removed_with_its_work(&self, id: &str) {
         let removed = self.worktree(&["remove", id]).await;
         assert_eq!(removed["removed"], true, "{removed:#}");
@@ -131,7 +131,7 @@ impl Bench<'_> {
         self.inside("0:0", &exchange).await;
     }
 
-    /// An engine that is busy may not tell in time how it is, and then nothing is begun.
+    /// A busy engine may not report its state in time, and then nothing is started.
     async fn begins_until_git_stands(&self, words: &[&str]) -> Begun {
         let mut begun = self.begins_worktree(words);
         let end = tokio::time::Instant::now() + SOON;

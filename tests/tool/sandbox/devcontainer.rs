@@ -1,4 +1,4 @@
-//! Sandboxes made as a repository's `devcontainer.json` says (sandbox.md 6.2).
+//! Sandboxes of a repository's `devcontainer.json` (sandbox.md 6.2).
 
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ fn printing(key: &str) -> String {
 
 #[tokio::test]
 async fn a_key_that_a_program_prints_is_sent_to_the_model_and_asked_for_once_a_minute() {
-    // What a variable says is no key where a program is named.
+    // The value of a variable is no key if a program is configured.
     let programs = Programs::new().with("key", &printing("sk-printed-7c20e1"));
     let at = programs.path("key");
     let key = format!("key_command = [{at:?}, \"show\", \"model\"]");
@@ -41,7 +41,7 @@ async fn a_key_that_a_program_prints_is_sent_to_the_model_and_asked_for_once_a_m
         assert!(logs.iter().any(|it| it.contains("chat/completions")), "{logs:?}");
         assert!(logs.iter().all(|it| !it.contains("printed-7c20e1")), "{logs:?}");
 
-        // The next process asks anew. What a program prints that fails may be anything, and is sent to nobody.
+        // The next process asks anew. The output of a failed program is not sent anywhere.
         program(&at, &format!("{}; exit 3", printing("sk-half-a-key")));
         let (ended_well, events) = bench.works(&id, "Look again.").await;
         program(&at, &printing("sk-printed-7c20e1"));

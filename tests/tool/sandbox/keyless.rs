@@ -26,7 +26,7 @@ const OVERLAP: usize = 512;
 /// Characters of a token: 32 bytes in base64url.
 const TOKEN: usize = 43;
 
-/// The only text of this length in a test that is worth finding: the worker is told it, and nobody else.
+/// A text long enough to search for: only the worker receives it.
 const PROMPT: &str = "Push it, and say that the heron has landed on the seventh roof.";
 
 /// A process of a container, as the host sees it.
@@ -59,7 +59,7 @@ impl Process {
 }
 
 fn memory(pid: u32, mut look: impl FnMut(&[u8])) {
-    // One that ended meanwhile holds nothing.
+    // A process that exited holds nothing.
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return };
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
     let mut piece = vec![0; PIECE];
@@ -71,7 +71,7 @@ fn memory(pid: u32, mut look: impl FnMut(&[u8])) {
         let (mut at, to) = (hex(from), hex(to));
         while rights.starts_with('r') && at < to {
             let wanted = PIECE.min(usize::try_from(to - at).unwrap());
-            // Some that the kernel puts there cannot be read by anybody.
+            // Some of the kernel's own mappings are unreadable.
             let Ok(read @ 1..) = memory.read_at(&mut piece[..wanted], at) else { break };
             look(&piece[..read]);
             let step = if at + read as u64 >= to || read <= OVERLAP { read } else { read - OVERLAP };
@@ -96,7 +96,8 @@ fn of(pid: u32) -> Process {
     Process { pid, words: String::from_utf8_lossy(&words).replace('\0', " ") }
 }
 
-/// Every file that the container sees, in memory or not, with its name. What the kernel makes up is told of each process.
+/// Every file that the container sees, in memory or not, with its name. The kernel's virtual files are read for each
+/// process.
 fn files(pid1: u32) -> Vec<u8> {
     let root = PathBuf::from(format!("/proc/{pid1}/root"));
     let mut all = vec![];
@@ -153,7 +154,7 @@ impl Bench<'_> {
         let pid1 = self.pid1().await;
         let all = processes(pid1);
         let (guest, worker) = (&all[0], all.iter().find(|it| it.is_worker()).expect("a worker runs"));
-        // Positive control: what a process is told is found in it.
+        // Positive control: the search finds what a process received.
         assert!(worker.holds(PROMPT.as_bytes()), "{when}: the worker knows what it is to do");
         for process in &all {
             for name in ["environ", "cmdline", "maps"] {
@@ -209,7 +210,7 @@ impl Bench<'_> {
     }
 }
 
-/// The server lets nobody finish a push until a file is there. Where it is, and where it is said that somebody waits.
+/// The server blocks every push until a file exists. Returns that file, and the file that shows a waiting push.
 pub(super) fn holds_pushes(repository: &Path) -> (PathBuf, PathBuf) {
     let (waits, go) = (repository.join("waits"), repository.join("go"));
     for left in [&waits, &go] {
@@ -242,7 +243,7 @@ async fn x56_no_key_is_inside_not_even_in_memory_while_a_model_is_asked_and_git_
         let agent = bench.begins(&id);
         let soon = Duration::from_secs(30);
         eventually("a model is asked", soon, async || bench.model.asked().len() > asked).await;
-        // Positive control: whoever holds the key is seen to.
+        // Positive control: the search finds a process with the key.
         let host = agent.id().unwrap();
         let mut hits = BTreeSet::new();
         memory(host, |piece| hits.extend(canaries.hits(piece)));

@@ -34,7 +34,7 @@ impl Bench<'_> {
         serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
     }
 
-    /// A container that nobody of ours made, which goes with the test.
+    /// A foreign container, which is removed with the test.
     async fn foreign(&self, name: &str, labels: &[String]) -> String {
         let (label, run) = self.tool.case.label();
         let own = format!("--label={label}={run}");
@@ -71,7 +71,7 @@ async fn x07_a_container_with_the_labels_of_a_sandbox_is_unchanged_by_every_call
         assert_eq!(bench.container().await, first);
         let rows = bench.rows().await;
         let room = bench.tool.state().join(format!("sessions/sbx-{}/sandbox.json", key_of(&rows, "mine")));
-        // The container's own record tells it from the other; without that, its name.
+        // The container's own record distinguishes it from the other; without that, its name.
         for containers in [false, true] {
             std::fs::write(&room, "").unwrap();
             if containers {

@@ -66,7 +66,7 @@ impl Bench<'_> {
         self.inside(&format!("{}:{}", person.uid, person.gid), &script).await
     }
 
-    /// What is told of files that are not as they were written.
+    /// Reported files with changed content.
     async fn reviewed(&self) -> Vec<String> {
         let listed = self.worktree(&["list"]).await;
         let warnings = listed["warnings"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Where a workflow's repository may be said to be (sandbox.md 2.2).
+//! Locations of a workflow's repository (sandbox.md 2.2).
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A sandbox in which nobody is root (sandbox.md 1.2, X11).
+//! A sandbox without root (sandbox.md 1.2, X11).
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const SEES: &str = "for it in /proc/[0-9]*; do \
     grep -E '^(Uid|Cap...|NoNewPrivs|Seccomp):' /proc/self/status; ls /sys/class/net; \
     touch /usr/x 2>/dev/null && echo written; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'";
 
-/// Says hello to PID 1 as a host does, as the very process that the shell was, and shows what comes back.
+/// Sends the host's hello to PID 1, from the shell's own process, and prints the answer.
 const SAYS_HELLO: &str = "said='{\"hello\":{\"version\":1,\"nonce\":\"00000000000000000000000000000000\"}}'; \
     octal=$(printf %o ${#said}); rm -f /tmp/in; mkfifo /tmp/in; \
     (printf \"\\000\\000\\000\\\\$octal\\000\\000\\000\\\\$octal\\000\\000\\000\\000\"; printf %s \"$said\"; sleep 1) >/tmp/in & \
@@ -52,7 +52,7 @@ async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
         // Work that only it has is saved by a guest that is not root.
         let restarted = bench.container().await;
         bench.tool.engine(&["restart", "--time", "0", &restarted]).await;
-        // It is met by the engine's stream now, and takes nobody for the host who was started inside.
+        // The engine's stream serves it now, and a process that was started inside is not accepted as the host.
         let heard = bench.inside("1000:1000", SAYS_HELLO).await;
         assert!(heard.contains("nonce"), "what the engine starts is heard: {heard}");
         let poses = json!({ "command": ["sh", "-c", SAYS_HELLO] });

@@ -89,7 +89,7 @@ async fn x59_x08_by_a_network_there_is_no_sandbox_where_that_leads_to_more_than_
         for expected in ["fetched 0", "pushed 0", "refused 1"] {
             assert!(output.contains(expected), "{expected}: {output}");
         }
-        // The process that comes next listens where the container was told.
+        // The next process listens where the container expects it.
         let before = bench.container().await;
         let again = bench.created(&id).await;
         assert_eq!((&again["created"], bench.container().await), (&json!(false), before), "{again:#}");

@@ -18,10 +18,10 @@ async fn run(agent: &Agent<'_>, code: &str, more: Value) -> Value {
     agent.call("run_code", call).await
 }
 
-/// An image with all languages and no labels of anybody's, made once on each engine.
+/// An image with all languages and no labels of other tests, created once on each engine.
 pub(in crate::tool) const SNIPPETS: &str = "coracle-test-snippets:1";
 
-/// Held by whoever makes an image of snippets: those of two persons take each other's names.
+/// Held during the creation of a snippet image: two persons would take each other's names.
 async fn alone(agent: &Agent<'_>) -> std::fs::File {
     let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("snippets-{}", agent.engine()));
     let lock = std::fs::File::create(lock).unwrap();

@@ -96,7 +96,7 @@ async fn w13_what_the_patterns_mean_is_copied_byte_for_byte() {
     .await;
 }
 
-/// On the fake files belong to whoever runs the tests.
+/// On the fake, files belong to the user of the tests.
 fn owner(told: &str) -> String {
     told.lines().find_map(|it| it.split_once(" 644")).map(|it| it.0.to_owned()).unwrap_or_default()
 }

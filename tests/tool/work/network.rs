@@ -19,14 +19,14 @@ const PROJECT: &str = "[project]\nname = \"small\"\nversion = \"0.1.0\"\nrequire
 
 const TEST: &str = "import iniconfig\n\ndef test_it():\n    assert iniconfig.IniConfig\n";
 
-/// Where the person's resolver says that a name is: behind a company's mirror that is no address of the internet.
+/// The addresses of a name by the person's resolver: behind a company's mirror they are private.
 fn addresses(names: &[&str]) -> String {
     let all = names.iter().flat_map(|it| (*it, 443).to_socket_addrs().unwrap());
     let all: BTreeSet<IpAddr> = all.map(|it| it.ip()).filter(IpAddr::is_ipv4).collect();
     all.iter().map(|it| format!(", \"ip:{it}\"")).collect()
 }
 
-/// W03: the default image that no registry gives is made here, which the first answer says and no later one.
+/// W03: without a registry the default image is built here, which only the first answer reports.
 async fn tells_of_a_stand_in(agent: &Agent<'_>, first: &Value) {
     assert_eq!(first["success"], true, "{first:#}");
     let python = agent.sh("python -c 'import platform; print(platform.python_version(), end=str())'").await;
@@ -78,7 +78,7 @@ async fn w43_dependencies_of_a_project_install_by_the_proxy_and_its_tests_pass()
 /// Answers requests on an address of this host that is not its loopback.
 fn served() -> Option<(IpAddr, u16)> {
     let probe = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: the kernel says by which address it would be.
+    // No packet is sent: the kernel selects the local address.
     probe.connect("192.0.2.1:9").ok()?;
     let listener = TcpListener::bind((probe.local_addr().ok()?.ip(), 0)).ok()?;
     let at = listener.local_addr().ok()?;

@@ -137,7 +137,7 @@ async fn sign_snippets(agent: &Agent<'_>, name: &str) {
     agent.tool.engine(&["rm", "-f", &made]).await;
 }
 
-/// Beside what the standard preset refuses, nobody inside could be root, and nobody looks into another's memory.
+/// Beyond the standard preset, no process inside could be root, and none reads another's memory.
 #[tokio::test]
 async fn r09_snippets_read_their_code_and_change_nothing_of_it() {
     make_snippets().await;

@@ -48,7 +48,7 @@ fn first(report: &Report, page: &mut String) {
     );
 }
 
-/// What the report of the full one says of its steps.
+/// Durations of the steps in the report of the full container.
 fn steps(report: &Report, page: &mut String) {
     let mut names: Vec<&str> = Vec::new();
     for it in report.series.iter().filter(|it| it.case == "step") {

@@ -10,8 +10,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
          Written by `cargo xtask bench exec`. {machine}; {}.\n\n\
          Milliseconds, median and 99th percentile (of fewer than 100 calls: the slowest). All ways take turns in \
          each round. \"×\": how many times faster than the engine's own program in the same run. A program that is \
-         to be run 1,000 times is run 50 times, and its mean counts. –: not measured.\n\n\
-         ![The same as a plot](exec.svg)\n",
+         to be run 1,000 times is run 50 times, and its mean counts. –: not measured.\n",
         report.versions()
     );
     if let Some(spawn) = report.spawn() {

@@ -1,4 +1,4 @@
-//! What was measured, and what all pages tell alike.
+//! Measurements, and the parts that all pages share.
 
 use std::fmt::Write as _;
 
@@ -142,7 +142,7 @@ impl Report {
         versions.join(", ")
     }
 
-    /// Of which cases a table of those ways tells.
+    /// The cases that have a measurement of one of those ways.
     pub(super) fn cases_of(&self, ways: &[&str]) -> impl Iterator<Item = &Case> {
         self.cases
             .iter()
@@ -199,7 +199,7 @@ pub(super) fn number(it: f64) -> String {
     format!("{it:.digits$}")
 }
 
-/// Median and quartiles, as pages tell them.
+/// Median and quartiles, in the format of the pages.
 pub(super) fn cell(series: Option<&Series>) -> String {
     series.map_or("–".to_owned(), |it| {
         let (lower, upper) = it.quartiles();

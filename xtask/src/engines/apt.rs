@@ -79,7 +79,7 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let format = "--showformat=${Package} ${db:Status-Status}\n";
     let names = packages.iter().map(|it| name(it));
     let output = sh("dpkg-query", ["--show", format].into_iter().chain(names)).output()?;
-    let known = String::from_utf8_lossy(&output.stdout).into_owned(); // exit 1 only says that some are unknown
+    let known = String::from_utf8_lossy(&output.stdout).into_owned(); // exit code 1 means that some packages are unknown
     let there = |package: &str| known.lines().any(|it| it.strip_prefix(name(package)) == Some(" installed"));
     Ok(packages.iter().copied().filter(|it| !there(it)).collect())
 }

@@ -116,7 +116,7 @@ struct Setting {
     value: String,
 }
 
-/// The limit that Podman gives every container unless told otherwise.
+/// Podman's default limit for a container.
 const PODMAN_LIMIT: u64 = 1_048_576;
 
 /// Settings without which Podman fails on such a machine, and no others.

@@ -27,7 +27,7 @@ pub(crate) struct Person {
     home: PathBuf,
 }
 
-/// Makes the account and what Podman needs of it; whoever is not root is that person already.
+/// Creates the account with its subordinate ids; without root the caller is that account.
 pub(super) fn up() -> Result<()> {
     podman::install()?;
     if !apt::is_root() {
@@ -52,7 +52,7 @@ pub(super) fn up() -> Result<()> {
         }
     }
     person.directories()?;
-    // The first call maps the ids, and says best what is missing for it.
+    // The first call maps the ids, and has the best message if something is missing for it.
     person.runs("podman", &["unshare", "true"]).read().map(|_| ())
 }
 

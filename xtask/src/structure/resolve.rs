@@ -46,7 +46,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// `wants_module` tells which of a module and another item with the same name the caller goes on with.
+    /// `wants_module` selects between a module and another item with the same name.
     fn walk(&self, module: usize, path: &[String], wants_module: bool, visited: &mut Visited) -> Option<Target> {
         let (mut current, rest) = self.start(module, path)?;
         let mut is_relative = rest.len() == path.len();

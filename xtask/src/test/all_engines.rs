@@ -1,7 +1,6 @@
-//! The last run of everything on every engine, which `cargo xtask scenarios` tells.
+//! The last run of everything on every engine, for `cargo xtask scenarios`.
 //!
-//! It is a file of the target directory: a run says something about the machine that it was on, and a commit cannot name
-//! itself.
+//! It is a file of the target directory: a run belongs to one machine, and a commit cannot name itself.
 
 use std::fs;
 use std::path::PathBuf;

@@ -23,9 +23,9 @@ pub(super) struct Matrix {
     pub(super) all: bool,
     /// A name for this run, so that its tests share what they find.
     pub(super) run: String,
-    /// Engines that were named from outside have to be there, and whoever named them knows what they left out.
+    /// Engines that were named from outside must be available, and the omission of the others is intended.
     is_narrowed: bool,
-    /// Those that cannot be had here, each with its reason: said at the end too.
+    /// Unavailable engines, each with its reason, which is repeated at the end.
     skipped: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ impl Matrix {
         Ok(Self { engines, day: asked_day()?, is_narrowed: true, ..Self::default() })
     }
 
-    /// Without root Podman takes several times as long, and what is tried on it is nearly all tried with root, too: it is
-    /// for whoever asks for all.
+    /// Without root Podman takes several times as long, and nearly all tests on it run with root, too: it is run only
+    /// with `--all-engines`.
     fn usual(all: bool) -> Result<Self> {
         let day = if all { None } else { Some(asked_day()?.map_or_else(today, Ok)?) };
         let mut it = Self { engines: ["docker", "podman"].map(str::to_owned).into(), day, all, ..Self::default() };

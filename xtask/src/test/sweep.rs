@@ -67,7 +67,7 @@ fn id_of(it: &Value) -> Option<String> {
     ["Id", "ID", "id", "Name"].into_iter().find_map(|key| it[key].as_str()).map(str::to_owned)
 }
 
-/// Whether somebody else still uses what has that value.
+/// Whether a running process still uses that value.
 fn is_running(run: &str) -> bool {
     let process = run.split('-').next().unwrap_or_default();
     process != std::process::id().to_string() && Path::new("/proc").join(process).exists()

@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "mcp"]),
 ];
 
-/// Packages at the end of every arrow: they may know all or none, and nobody knows them.
+/// Packages at the end of every arrow: they may depend on all or none, and no other package depends on them.
 const TESTS: &str = "coracle-tests";
 const XTASK: &str = "xtask";
 

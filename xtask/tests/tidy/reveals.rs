@@ -25,7 +25,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
     ("crates/host/src/gh.rs", 1),
-    // What no variable can hold, what a profile says, and what may stand in a record.
+    // Values that no variable can hold, values of a profile, and values for a record.
     ("crates/provision/src/env/select.rs", 1),
     ("crates/provision/src/env/session.rs", 3),
     // The lines of a key, to look for them in files.
@@ -40,7 +40,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/container/startup/steps.rs", 1),
 ];
 
-/// Files outside tests that call `reveal` otherwise than [`REVEALING`] says.
+/// Files outside tests that call `reveal` differently from [`REVEALING`].
 fn revealing(files: &[Source]) -> Vec<String> {
     let shipped = files.iter().filter(|it| it.path.starts_with("crates/") && !it.path.contains("/tests/"));
     let counted = shipped.map(|it| (&it.path, without_unit_tests(&code(&it.text)).matches(".reveal()").count()));

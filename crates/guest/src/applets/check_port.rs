@@ -1,4 +1,4 @@
-//! One try whether a port takes connections, by a command of its own: so it has a command's time and user.
+//! Tries a port once, as a command of its own, so that the attempt has a command's time limit and user.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::net::address::address;
 /// Connects to a port, given as `8080` or `address:port`, and hangs up. Waits as long as the network does.
 ///
 /// # Errors
-/// When the text is no port; when nobody takes the connection.
+/// When the text is no port; when the connection is refused.
 pub async fn port(text: &str) -> io::Result<()> {
     let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
     let connected = TcpStream::connect((host.as_str(), port)).await;

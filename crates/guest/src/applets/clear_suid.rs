@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
 
 use crate::files::dir::READ;
-use crate::files::walk::{Walk, WalkLimits};
+use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::os::blocking::Stop;
 
-/// What it ends with when there was more than it had time for.
+/// Exit code of an unfinished scan.
 pub const CUT: u8 = 75;
 
 const SET_ID: u32 = 0o6000;
@@ -20,7 +20,7 @@ const SET_ID: u32 = 0o6000;
 /// of each that had a bit, ended by a NUL. Whether there was time for all.
 ///
 /// # Errors
-/// When the words are no times; when nobody reads.
+/// When the arguments are no times; when the output is closed.
 pub fn sweep(since_ms: &str, within_ms: &str, roots: &[&str]) -> io::Result<bool> {
     let number = |it: &str| it.parse::<u64>().map_err(|_| io::Error::other("no time"));
     let until = Instant::now() + Duration::from_millis(number(within_ms)?);
@@ -46,7 +46,7 @@ impl Sweep {
     fn root(&mut self, root: &str) {
         let Ok(dir) = openat(CWD, root, READ, Mode::empty()) else { return };
         let limits = WalkLimits { mounts: true, ..WalkLimits::everything(self.until) };
-        let Ok(mut walk) = Walk::begin(&dir, limits, None, &Stop::default()) else { return };
+        let Ok(mut walk) = TreeWalk::begin(&dir, limits, None, &Stop::default()) else { return };
         while let Some(met) = walk.next(&|_, _| true) {
             let Ok(seen) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_file = FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile;
@@ -62,7 +62,7 @@ impl Sweep {
         seen.st_uid == 0 && seen.st_mode & SET_ID != 0 && changed_ms >= i128::from(self.since_ms)
     }
 
-    /// By what was opened: the name may be another file's by then.
+    /// Changes the open file: the name may be another file's by then.
     fn take_off(&self, dir: impl AsFd, name: &[u8]) -> bool {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = openat(dir, name, flags, Mode::empty()) else { return false };
@@ -97,7 +97,7 @@ mod tests {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let (inside, outside) = (dir.path().join("a/b/tool"), other.path().join("tool"));
-        // Anybody can give a file such a name.
+        // Users can give a file such a name.
         let temporary = dir.path().join("a/b/.coracle-0123456789abcdef.tmp");
         for path in [&inside, &outside, &temporary] {
             fs::write(path, "x").unwrap();

@@ -13,7 +13,7 @@ use crate::protocol::paths::{RUN, SOCKET};
 /// # Errors
 /// When who listens is not PID 1, or the connection fails.
 pub async fn connect() -> io::Result<()> {
-    // What the host says passes through this memory.
+    // All frames of the host pass through this memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let mut stream = match UnixStream::connect(Path::new(RUN).join(SOCKET)).await {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Err(io::Error::other(SOCKET_GONE)),

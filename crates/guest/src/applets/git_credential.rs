@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::protocol::relay::API_PORT;
 
-/// What git says of the repository, at most.
+/// Limit of git's description of the repository, in bytes.
 const MAX_ASKED: u64 = 4 << 10;
 
-/// What the proxy answers, with its head, at most.
+/// Limit of the proxy's answer with its head, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
 const TO_CONNECT: Duration = Duration::from_secs(5);
@@ -33,21 +33,22 @@ pub async fn helper(act: &str) -> io::Result<()> {
     if act != "get" {
         return Ok(());
     }
-    let answer = match timeout(IN_ALL, ask(API_PORT, &asked)).await.unwrap_or_else(|_| Err("no answer".into())) {
-        Ok(answer) => answer,
-        Err(why) => {
-            eprintln!("coracle: no credential: {why}");
-            // Without it git would ask the terminal.
-            b"quit=true\n".to_vec()
-        }
-    };
+    let answer =
+        match timeout(IN_ALL, request_credential(API_PORT, &asked)).await.unwrap_or_else(|_| Err("no answer".into())) {
+            Ok(answer) => answer,
+            Err(why) => {
+                eprintln!("coracle: no credential: {why}");
+                // Without it git would ask the terminal.
+                b"quit=true\n".to_vec()
+            }
+        };
     let mut stdout = tokio::io::stdout();
     stdout.write_all(&answer).await?;
     stdout.flush().await
 }
 
 /// The body of the proxy's answer, or why there is none.
-async fn ask(port: u16, asked: &[u8]) -> Result<Vec<u8>, String> {
+async fn request_credential(port: u16, asked: &[u8]) -> Result<Vec<u8>, String> {
     if asked.len() as u64 > MAX_ASKED {
         return Err("what git says of the repository is too long".into());
     }
@@ -92,7 +93,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).await.unwrap();
             String::from_utf8_lossy(&heard[..count]).into_owned()
         };
-        tokio::join!(ask(port, b"protocol=https\nhost=example.com\n"), answers)
+        tokio::join!(request_credential(port, b"protocol=https\nhost=example.com\n"), answers)
     }
 
     #[tokio::test]
@@ -103,6 +104,6 @@ mod tests {
         let refusal = "HTTP/1.1 403 Forbidden\r\n\r\n{\"error\":{\"code\":\"git_host_not_allowed\\n\"}}";
         assert_eq!(told(refusal).await.0.unwrap_err(), "git_host_not_allowed");
         assert_eq!(told("nonsense").await.0.unwrap_err(), "the proxy gave no answer");
-        assert!(ask(1, &vec![b'x'; 5000]).await.unwrap_err().contains("too long"));
+        assert!(request_credential(1, &vec![b'x'; 5000]).await.unwrap_err().contains("too long"));
     }
 }

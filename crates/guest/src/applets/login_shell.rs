@@ -22,11 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `own` is what the engine gave, which knows the kind of the terminal.
 ///
 /// # Errors
-/// PID 1 is no guest or tells nothing; there is no such program.
+/// PID 1 is no guest or sends no environment; the program does not exist.
 pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infallible> {
     // Variables pass through this memory. A program that is executed makes it readable to its own user again.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let mut environment = ask()?;
+    let mut environment = request_environment()?;
     if value(&environment, b"TERM").is_none() {
         let kind = value(own, b"TERM").unwrap_or(b"xterm-256color");
         environment.push([b"TERM=", kind].concat());
@@ -38,7 +38,7 @@ pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infall
     Err(io::Error::new(error.kind(), format!("cannot run `{}`: {error}", name.to_string_lossy())))
 }
 
-fn ask() -> io::Result<Vec<Vec<u8>>> {
+fn request_environment() -> io::Result<Vec<Vec<u8>>> {
     let mut stream = std::os::unix::net::UnixStream::connect(Path::new(RUN).join(SHELL_SOCKET))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     if !rustix::net::sockopt::socket_peercred(&stream)?.pid.is_init() {

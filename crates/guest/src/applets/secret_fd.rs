@@ -1,4 +1,4 @@
-//! What a program of the guest's was given when it was started.
+//! The secret that a program of the guest inherited.
 #![expect(unsafe_code, reason = "a descriptor by its number has no safe wrapper")]
 
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_domain;
 
 use crate::protocol::MAX_SECRET;
 
-/// Where it is, as in [`Exec::secret`](crate::protocol::Exec::secret).
+/// Its descriptor, as in [`Exec::secret`](crate::protocol::Exec::secret).
 const DESCRIPTOR: i32 = 3;
 
 /// A guest has written it before the program began.
@@ -29,8 +29,8 @@ pub fn secret() -> io::Result<Option<Vec<u8>>> {
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(None);
     }
-    // SAFETY: nothing in this process was given the number but by whoever started it, and this takes it once. One that
-    // is not open is no descriptor of anybody's, and is found out by the first call.
+    // SAFETY: only the parent of this process knows the number, and it is taken here once. A number that is not open
+    // belongs to no descriptor, which the first call detects.
     let is_open = unsafe { libc::fcntl(DESCRIPTOR, libc::F_GETFD) } != -1;
     if !is_open {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn secret() -> io::Result<Option<Vec<u8>>> {
     // SAFETY: as above, and it is open.
     let given = unsafe { OwnedFd::from_raw_fd(DESCRIPTOR) };
     if !socket_domain(&given).is_ok_and(|it| it == AddressFamily::UNIX) {
-        // Somebody else's file, left open by accident.
+        // An unrelated file that was left open by accident.
         return Ok(None);
     }
     let stream = UnixStream::from(given);

@@ -1,4 +1,4 @@
-//! One connection to a port inside, by standard input and output: so that a program of the host can have it.
+//! Connects a port inside to standard input and output, for a program of the host.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use tokio::net::TcpStream;
 use crate::net::address::address;
 
 /// Connects to a port, given as `8080` or `address:port`, and copies both ways until that end is closed. The end of the
-/// input is told to it.
+/// input closes the connection for writing.
 ///
 /// # Errors
-/// When the text is no port; when nobody takes the connection, or it breaks.
+/// When the text is no port; when the connection is refused, or breaks.
 pub async fn pipe(text: &str) -> io::Result<()> {
     let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
     let connected = TcpStream::connect((host.as_str(), port)).await;
@@ -24,7 +24,7 @@ pub async fn pipe(text: &str) -> io::Result<()> {
     let sending = tokio::spawn(sending);
     let mut out = stdout();
     let received = copy(&mut from, &mut out).await;
-    // Who closed its end may still be sent to by a program that does not care; nobody waits for that.
+    // A program may go on sending to a peer that closed its end; the copy does not wait for it.
     sending.abort();
     out.flush().await?;
     received.map(drop)

@@ -11,14 +11,14 @@ pub(crate) const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OF
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct DirEntry {
     pub(crate) name: Vec<u8>,
     /// Unknown where the file system does not say.
     pub(crate) kind: FileType,
 }
 
 /// The entries of a directory that is open for looking or for reading, in no order.
-pub(crate) fn entries(dir: impl AsFd) -> Result<impl Iterator<Item = Result<Entry>>> {
+pub(crate) fn entries(dir: impl AsFd) -> Result<impl Iterator<Item = Result<DirEntry>>> {
     Ok(all(dir)?.filter(|it| it.as_ref().map_or(true, |it| !is_temporary(&it.name))))
 }
 
@@ -32,16 +32,16 @@ pub(crate) fn all(dir: impl AsFd) -> Result<Entries> {
 pub(crate) struct Entries(Dir);
 
 impl Iterator for Entries {
-    type Item = Result<Entry>;
+    type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.0.find(|it| it.as_ref().map_or(true, |it| !matches!(it.file_name().to_bytes(), b"." | b"..")));
-        entry.map(|it| it.map(|it| Entry { name: it.file_name().to_bytes().to_vec(), kind: it.file_type() }))
+        entry.map(|it| it.map(|it| DirEntry { name: it.file_name().to_bytes().to_vec(), kind: it.file_type() }))
     }
 }
 
-/// What an entry is, itself.
-pub(crate) fn kind(dir: impl AsFd, entry: &Entry) -> FileType {
+/// The type of an entry; links are not followed.
+pub(crate) fn kind(dir: impl AsFd, entry: &DirEntry) -> FileType {
     if entry.kind != FileType::Unknown {
         return entry.kind;
     }

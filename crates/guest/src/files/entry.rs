@@ -1,4 +1,4 @@
-//! What is said of a file.
+//! Converts the result of `stat` to an entry of the protocol.
 
 use std::os::fd::AsFd;
 
@@ -11,11 +11,10 @@ use crate::protocol::{FileEntry, FileKind};
 pub(super) fn entry(name: &[u8], fd: impl AsFd) -> Result<FileEntry> {
     let stat = fstat(&fd)?;
     let link = if kind(&stat) == FileKind::Link { Some(readlinkat(&fd, "", Vec::new())?.into_bytes()) } else { None };
-    Ok(told(name, &stat, link.as_deref()))
+    Ok(file_entry(name, &stat, link.as_deref()))
 }
 
-/// What `stat` says, in the words of the wire.
-pub(super) fn told(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> FileEntry {
+pub(super) fn file_entry(name: &[u8], stat: &Stat, link: Option<&[u8]>) -> FileEntry {
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
     FileEntry {
         name: text(name),

@@ -1,13 +1,13 @@
-//! What the kernel refused, in the words of the wire.
+//! Converts the kernel's errors to those of the protocol.
 
 use rustix::io::Errno;
 
 use crate::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
-/// What came of trying something.
+/// The result of a file operation.
 pub(crate) type OperationResult<T> = Result<T, FsError>;
 
-/// Why an act was not done, until it is answered. Errors of the kernel become one by `?`.
+/// An error before it is sent. Errors of the kernel become one by `?`.
 #[derive(Debug)]
 pub(crate) struct FsError(pub(crate) WorkspaceError);
 
@@ -44,13 +44,13 @@ impl From<std::io::Error> for FsError {
     }
 }
 
-/// What the kernel means.
+/// The code of a kernel's error.
 pub(super) fn code(errno: Errno) -> WorkspaceErrorCode {
     match errno {
         Errno::NOENT => WorkspaceErrorCode::NotFound,
         Errno::NOTDIR => WorkspaceErrorCode::NotDirectory,
         Errno::ISDIR => WorkspaceErrorCode::IsDirectory,
-        // A link too many, or one that was put there meanwhile.
+        // Too many links, or one that was created concurrently.
         Errno::LOOP => WorkspaceErrorCode::Escape,
         Errno::EXIST => WorkspaceErrorCode::Exists,
         Errno::NOTEMPTY => WorkspaceErrorCode::NotEmpty,

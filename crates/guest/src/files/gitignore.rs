@@ -1,4 +1,4 @@
-//! What git would leave out, by files that are read by descriptor.
+//! Git's ignore rules, read by descriptor.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,7 +11,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::FileType;
 
 use super::dir::join;
-use super::place::enter;
+use super::parent::enter;
 use super::resolve::{content, look_at};
 
 /// Bytes of a file of rules; a longer one is not read.
@@ -19,24 +19,24 @@ const MAX_RULES: u64 = 256 << 10;
 
 /// Rules of the directories from the workspace to where a walk is.
 #[derive(Debug, Default)]
-pub(crate) struct Ignored {
-    /// Where the walk began, from the workspace.
+pub(crate) struct IgnoreRules {
+    /// Path of the walk's start from the workspace.
     base: Vec<u8>,
-    levels: Vec<Level>,
+    levels: Vec<DirectoryRules>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct DirectoryRules {
     /// Bytes of the path of its directory, from the workspace.
     before: usize,
-    /// Those of `.git/info/exclude`, then those of `.gitignore`.
+    /// Rules of `.git/info/exclude`, then those of `.gitignore`.
     rules: Vec<Gitignore>,
-    /// A repository begins here: what is said above is none of its business.
+    /// A repository begins here: rules of directories above it do not apply.
     repository: bool,
 }
 
-impl Ignored {
-    /// For a walk that begins at that path.
+impl IgnoreRules {
+    /// The rules for a walk that begins at that path.
     pub(crate) fn at(root: &Arc<OwnedFd>, base: &[u8]) -> Self {
         let mut ignored = Self { base: Vec::new(), levels: Vec::new() };
         let (mut dir, mut path) = (root.clone(), Vec::new());
@@ -59,10 +59,10 @@ impl Ignored {
         let info = git.and_then(|it| enter(it.as_fd(), b"info"));
         rules.extend(info.ok().and_then(|it| read(&it, b"exclude")));
         rules.extend(read(dir, b".gitignore"));
-        self.levels.push(Level { before: path.len(), rules, repository });
+        self.levels.push(DirectoryRules { before: path.len(), rules, repository });
     }
 
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn leave_directory(&mut self) {
         self.levels.pop();
     }
 

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, renameat, symlinkat, unlinkat};
 use rustix::io::Result;
 
-use super::fault::Asked;
-use super::place::Spot;
+use super::parent::ParentAndName;
 use super::put::there;
+use super::requested_path::RequestedPath;
 use crate::os::atomic::temporary_name;
 use crate::protocol::{ErrorCode, RpcError};
 
@@ -23,9 +23,14 @@ pub(super) fn check(target: &str) -> std::result::Result<(), RpcError> {
 }
 
 /// Makes a link. With `replace` what is there stays until it is replaced.
-pub(super) fn make(asked: &Asked, spot: &Spot, target: &str, replace: bool) -> std::result::Result<(), RpcError> {
+pub(super) fn create(
+    asked: &RequestedPath,
+    spot: &ParentAndName,
+    target: &str,
+    replace: bool,
+) -> std::result::Result<(), RpcError> {
     there(asked, spot, replace)?;
-    let Spot { dir, name } = spot;
+    let ParentAndName { dir, name } = spot;
     let made = match replace {
         false => symlinkat(target, dir, name.as_slice()),
         true => replaced(dir, name, target),

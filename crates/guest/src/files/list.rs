@@ -22,7 +22,7 @@ pub(super) fn list(dir: &OwnedFd, limit: usize) -> Result<(Vec<FileEntry>, bool)
     let (names, mut more) = first(names, limit.min(MAX_ENTRIES))?;
     let (mut told, mut room) = (Vec::new(), MAX_TEXT);
     for name in names {
-        let Some(entry) = look(dir.as_fd(), &name)? else { continue };
+        let Some(entry) = entry_at(dir.as_fd(), &name)? else { continue };
         let text = entry.name.len() + entry.link.as_ref().map_or(0, String::len);
         let Some(rest) = room.checked_sub(text) else {
             more = true;
@@ -47,17 +47,17 @@ fn first(names: impl Iterator<Item = Result<Vec<u8>>>, limit: usize) -> Result<(
     Ok((least.into_sorted_vec(), more))
 }
 
-/// `None` for what went meanwhile.
-fn look(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileEntry>> {
+/// `None` for an entry that was removed concurrently.
+fn entry_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<FileEntry>> {
     let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat?,
     };
     if kind(&stat) != FileKind::Link {
-        return Ok(Some(entry::told(name, &stat, None)));
+        return Ok(Some(entry::file_entry(name, &stat, None)));
     }
     match readlinkat(dir, name, Vec::new()) {
-        Ok(link) => Ok(Some(entry::told(name, &stat, Some(link.as_bytes())))),
+        Ok(link) => Ok(Some(entry::file_entry(name, &stat, Some(link.as_bytes())))),
         Err(Errno::NOENT | Errno::INVAL) => Ok(None),
         Err(errno) => Err(errno),
     }

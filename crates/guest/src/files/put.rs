@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::act;
 use super::entry::{entry, kind, permissions};
-use super::fault::Asked;
-use super::place::Spot;
+use super::parent::ParentAndName;
+use super::requested_path::RequestedPath;
 use crate::os::as_user::as_user;
 use crate::os::atomic::{AtomicFile, Durability};
 use crate::os::machine::Ids;
@@ -21,18 +21,18 @@ use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 #[derive(Debug)]
 pub(crate) struct Writing {
     ids: Ids,
-    asked: Asked,
+    asked: RequestedPath,
     name: Vec<u8>,
     /// Nothing when it is committed.
     new: Option<AtomicFile<OwnedFd>>,
     /// Bits to set before it gets its name; those that it was made with stay without.
     mode: Option<Mode>,
-    /// Whose it should be: that of the file it replaces.
+    /// The owner: that of the file it replaces.
     owner: Option<(u32, u32)>,
     replace: bool,
 }
 
-/// How a file is written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     /// Permission bits of a new file; what the umask leaves when there are none.
@@ -46,12 +46,12 @@ pub(crate) struct How {
 }
 
 impl Writing {
-    pub(super) fn begin(ids: Ids, asked: Asked, spot: Spot, how: How) -> Result<Self, RpcError> {
+    pub(super) fn begin(ids: Ids, asked: RequestedPath, spot: ParentAndName, how: How) -> Result<Self, RpcError> {
         let How { mode, exact, replace, .. } = how;
         let there = there(&asked, &spot, replace)?;
         let old = there.map(|it| it.st_mode);
         let mode = if exact { mode.or(old) } else { old.or(mode) }.map(permissions);
-        // With a mode it has to wait for that, nobody looks in before. Without, it is born with what the umask leaves.
+        // A file with a given mode stays private until it has that mode. Otherwise the umask decides from the start.
         let born = if mode.is_some() { Mode::RUSR | Mode::WUSR } else { permissions(0o666) };
         let new = AtomicFile::create(spot.dir, born).map_err(|it| asked.fault(it))?;
         let owner = there.map(|it| (it.st_uid, it.st_gid));
@@ -70,7 +70,7 @@ impl Writing {
     /// Puts it in place. When this returns, both content and name are on the disk.
     ///
     /// # Errors
-    /// As for [`Files::put`](super::Files::put): somebody may have been faster.
+    /// As for [`Files::put`](super::Files::put): another process may have created the file first.
     pub(crate) fn commit(mut self) -> Result<FileEntry, RpcError> {
         let new = self.new.take();
         act(&self.ids, || self.place(new).map_err(|it| self.asked.fault(it)))
@@ -79,7 +79,7 @@ impl Writing {
     fn place(&self, new: Option<AtomicFile<OwnedFd>>) -> rustix::io::Result<FileEntry> {
         let mut new = new.ok_or(Errno::NOENT)?;
         if let Some(owner) = self.owner {
-            give(new.file(), owner)?;
+            set_owner(new.file(), owner)?;
         }
         if let Some(mode) = self.mode {
             fchmod(new.file(), mode)?;
@@ -103,7 +103,7 @@ impl Drop for Writing {
 }
 
 /// The file that will be replaced; nothing when there is none, or a link.
-pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<Stat>, RpcError> {
+pub(super) fn there(asked: &RequestedPath, spot: &ParentAndName, replace: bool) -> Result<Option<Stat>, RpcError> {
     let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(|it| asked.fault(it))?,
@@ -117,7 +117,7 @@ pub(super) fn there(asked: &Asked, spot: &Spot, replace: bool) -> Result<Option<
 }
 
 /// Gives a file away as far as the caller may.
-fn give(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
+fn set_owner(file: &File, (uid, gid): (u32, u32)) -> rustix::io::Result<()> {
     let now = fstat(file)?;
     let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
     if (now.st_uid, now.st_gid) == (uid, gid) || fchown(file, user, group).is_ok() {

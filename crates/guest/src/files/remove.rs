@@ -1,7 +1,7 @@
 //! Removing, with all that is in it.
 //!
-//! Names are only ever taken in an open directory, and a directory is opened only when it is one, on the same mount. So
-//! whoever swaps a directory for a link meanwhile loses the link.
+//! Names are resolved in an open directory only, and a directory is opened only if it is one, on the same mount. So a
+//! link that is swapped in for a directory is removed itself.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -9,14 +9,14 @@ use rustix::fs::{AtFlags, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 
 use super::dir::{Entries, all};
-use super::place::enter;
+use super::parent::enter;
 use super::walk::is_gone;
 use crate::os::atomic::temporary_name;
 
 /// Directories open at once. A deeper one is moved up and removed there: depth costs neither stack nor descriptors.
 const MAX_DEPTH: usize = 32;
 
-/// Directories gone through once more, at most: somebody may fill them as fast as we empty them. One is needed for each
+/// Limit of repeated scans of a directory: a process may fill it as fast as it is emptied. One is needed for each
 /// [`MAX_DEPTH`] of depth.
 const MAX_ROUNDS: usize = 1_000_000;
 
@@ -31,13 +31,13 @@ pub(super) fn remove(dir: &OwnedFd, name: &[u8], recursive: bool) -> Result<()> 
 
 /// A directory on the way down.
 #[derive(Debug)]
-struct Level {
+struct RemovalLevel {
     name: Vec<u8>,
     fd: OwnedFd,
     entries: Entries,
 }
 
-impl Level {
+impl RemovalLevel {
     fn open(above: BorrowedFd<'_>, name: &[u8]) -> Result<Self> {
         let fd = enter(above, name)?;
         Ok(Self { name: name.to_vec(), entries: all(&fd)?, fd })
@@ -48,7 +48,7 @@ impl Level {
 #[derive(Debug)]
 pub(crate) struct TreeRemoval<'a> {
     above: BorrowedFd<'a>,
-    levels: Vec<Level>,
+    levels: Vec<RemovalLevel>,
     rounds: usize,
     /// Files and links that are gone, and directories.
     gone: (u64, u64),
@@ -56,7 +56,7 @@ pub(crate) struct TreeRemoval<'a> {
 
 impl<'a> TreeRemoval<'a> {
     pub(crate) fn begin(above: BorrowedFd<'a>, name: &[u8]) -> Result<Self> {
-        Ok(Self { above, levels: vec![Level::open(above, name)?], rounds: 0, gone: (0, 0) })
+        Ok(Self { above, levels: vec![RemovalLevel::open(above, name)?], rounds: 0, gone: (0, 0) })
     }
 
     fn go(mut self) -> Result<()> {
@@ -77,16 +77,16 @@ impl<'a> TreeRemoval<'a> {
                 let below = self.step(&entry?.name)?;
                 self.levels.extend(below);
             }
-            None => self.leave()?,
+            None => self.remove_last()?,
         }
         Ok(true)
     }
 
     /// Removes an entry of the last level, or gives the level that it is.
-    fn step(&mut self, name: &[u8]) -> Result<Option<Level>> {
+    fn step(&mut self, name: &[u8]) -> Result<Option<RemovalLevel>> {
         let fd = self.levels[self.levels.len() - 1].fd.as_fd();
         let done = match unlinkat(fd, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => Level::open(fd, name).map(Some),
+            Err(Errno::ISDIR) if self.levels.len() < MAX_DEPTH => RemovalLevel::open(fd, name).map(Some),
             Err(Errno::ISDIR) => renameat(fd, name, &self.levels[0].fd, temporary_name()?).map(|()| None),
             Ok(()) => {
                 self.gone.0 += 1;
@@ -97,9 +97,9 @@ impl<'a> TreeRemoval<'a> {
         done.or_else(|errno| skippable(errno).map(|()| None))
     }
 
-    /// Removes the last level, or goes through it once more when something is left in it: what was moved there, what
-    /// came meanwhile, and what a file system leaves out of a listing while entries go.
-    fn leave(&mut self) -> Result<()> {
+    /// Removes the last level, or scans it once more if entries remain: those that were moved or created there, and
+    /// those that a file system omits from a listing during removal.
+    fn remove_last(&mut self) -> Result<()> {
         let Some(mut last) = self.levels.pop() else { return Ok(()) };
         let above = self.levels.last().map_or(self.above, |it| it.fd.as_fd());
         match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {
@@ -118,7 +118,7 @@ impl<'a> TreeRemoval<'a> {
     }
 }
 
-/// What went, or became something else, is met again in the next round if it is there at all.
+/// Skips an entry that was removed or replaced; if it still exists the next round has it.
 fn skippable(errno: Errno) -> Result<()> {
     if is_gone(errno) { Ok(()) } else { Err(errno) }
 }

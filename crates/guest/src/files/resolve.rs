@@ -1,4 +1,4 @@
-//! From a path to a descriptor, beneath the workspace.
+//! Resolves a path to a descriptor, beneath the workspace.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use rustix::fs::{fstat, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use super::error::{FsError, OperationResult};
-use super::place::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
+use super::parent::{FinalLink, MAX_DISTURBED, MAX_LINKS, beneath, is_hidden, is_kernels_own, real, reopen};
 use crate::os::atomic::is_temporary;
 use crate::protocol::workspace::WorkspaceErrorCode;
 use crate::protocol::{ErrorCode, RpcError};
@@ -29,9 +29,9 @@ pub(crate) struct Root {
     said: Vec<Vec<u8>>,
 }
 
-/// What is at a path, open for looking only.
+/// An entry, opened without read or write access.
 #[derive(Debug)]
-pub(crate) struct There {
+pub(crate) struct OpenEntry {
     pub(crate) fd: OwnedFd,
     pub(crate) stat: Stat,
 }
@@ -42,8 +42,8 @@ pub(crate) struct ResolvedPath {
     pub(crate) dir: Arc<OwnedFd>,
     /// `.` for the workspace itself.
     pub(crate) name: Vec<u8>,
-    pub(crate) there: Option<There>,
-    /// From the workspace, without links.
+    pub(crate) there: Option<OpenEntry>,
+    /// Path from the workspace, without links.
     pub(crate) path: Vec<u8>,
     /// The path that was asked for ends in a link.
     pub(crate) linked: bool,
@@ -69,8 +69,8 @@ impl Root {
         &self.dir
     }
 
-    /// What a path leads to, and where that is without links.
-    pub(crate) fn look(&self, path: &str) -> OperationResult<(There, Vec<u8>)> {
+    /// Opens a path, and returns its location without links.
+    pub(crate) fn open_path(&self, path: &str) -> OperationResult<(OpenEntry, Vec<u8>)> {
         check(path)?;
         if path.split('/').any(|it| is_temporary(it.as_bytes())) {
             return Err(WorkspaceErrorCode::NotFound.into());
@@ -79,7 +79,7 @@ impl Root {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let said = if path.is_empty() { "." } else { path };
         if let Ok(fd) = openat2(&self.dir, said, LOOK, Mode::empty(), how) {
-            let there = There::of(fd)?;
+            let there = OpenEntry::new(fd)?;
             if !there.is(FileType::Symlink) {
                 self.allow(there.fd.as_fd(), path.as_bytes())?;
                 return Ok((there, path.as_bytes().to_vec()));
@@ -95,7 +95,7 @@ impl Root {
         self.place_of(path.as_bytes(), end, parents)
     }
 
-    /// The same for a path that was met, not said.
+    /// The same for a path from a directory listing, without the checks of input.
     pub(crate) fn place_of(&self, path: &[u8], end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         let place = Steps::new(self, path).go(end, parents)?;
         self.allow(place.dir.as_fd(), &place.path)?;
@@ -105,7 +105,7 @@ impl Root {
         Ok(place)
     }
 
-    /// The kernel's own files and the guest's are nobody's workspace, also below one that holds all files.
+    /// Refuses the kernel's own files and the guest's, also beneath a root that contains them.
     fn allow(&self, fd: impl AsFd, path: &[u8]) -> OperationResult<()> {
         if self.said.is_empty() && is_hidden(path) || is_kernels_own(fd)? {
             return Err(WorkspaceErrorCode::Escape.into());
@@ -114,8 +114,8 @@ impl Root {
     }
 }
 
-impl There {
-    fn of(fd: OwnedFd) -> OperationResult<Self> {
+impl OpenEntry {
+    fn new(fd: OwnedFd) -> OperationResult<Self> {
         Ok(Self { stat: fstat(&fd)?, fd })
     }
 
@@ -138,7 +138,8 @@ impl There {
     /// A regular file, opened for reading.
     pub(crate) fn read(&self) -> OperationResult<File> {
         self.expect_file()?;
-        // A lease of somebody inside may not hold us up: hence `NONBLOCK`, which regular files otherwise ignore.
+        // A lease held by a process inside must not block the guest: hence `NONBLOCK`, which regular files otherwise
+        // ignore.
         Ok(File::from(reopen(&self.fd, OFlags::RDONLY | OFlags::NONBLOCK)?))
     }
 
@@ -164,7 +165,7 @@ struct Steps<'a> {
     root: &'a Root,
     /// Directories below the root that were entered, by name.
     above: Vec<(Arc<OwnedFd>, Vec<u8>)>,
-    /// What is still to be gone, the next one last.
+    /// Remaining path components, in reverse.
     rest: Vec<Vec<u8>>,
     links: usize,
     linked: bool,
@@ -197,7 +198,7 @@ impl<'a> Steps<'a> {
                 there if last => return Ok(self.ends(name, there)),
                 Some(dir) if dir.is(FileType::Directory) => self.enter(dir, name)?,
                 Some(_) => return Err(WorkspaceErrorCode::NotDirectory.into()),
-                // A link says where it leads, not that there be directories.
+                // Directories are created for the caller's path, not for the target of a link.
                 None if parents && !self.linked && made < MAX_DISTURBED => {
                     made += 1;
                     match mkdirat(self.here(), name.as_slice(), Mode::RWXU | Mode::RWXG | Mode::RWXO) {
@@ -218,7 +219,7 @@ impl<'a> Steps<'a> {
         self.above.last().map_or(&self.root.dir, |it| &it.0)
     }
 
-    fn enter(&mut self, dir: There, name: Vec<u8>) -> OperationResult<()> {
+    fn enter(&mut self, dir: OpenEntry, name: Vec<u8>) -> OperationResult<()> {
         if self.above.len() >= MAX_DEPTH {
             return Err(FsError::saying(WorkspaceErrorCode::Io, "the path is too deep"));
         }
@@ -226,9 +227,9 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, link: &There) -> OperationResult<()> {
+    fn follow(&mut self, link: &OpenEntry) -> OperationResult<()> {
         self.links += 1;
-        // What the kernel shows as a link leads elsewhere than it says.
+        // Magic links of the kernel lead elsewhere than their text.
         if self.links > MAX_LINKS || is_kernels_own(&link.fd)? {
             return Err(WorkspaceErrorCode::Escape.into());
         }
@@ -251,7 +252,7 @@ impl<'a> Steps<'a> {
         Ok(())
     }
 
-    fn ends(self, name: Vec<u8>, there: Option<There>) -> ResolvedPath {
+    fn ends(self, name: Vec<u8>, there: Option<OpenEntry>) -> ResolvedPath {
         let names = self.above.iter().map(|it| it.1.as_slice());
         let own = (name != b".").then_some(name.as_slice());
         let path = names.chain(own).collect::<Vec<_>>().join(&b'/');
@@ -260,10 +261,10 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// What has that name, itself.
-pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<There>> {
+/// Opens that entry; links are not followed.
+pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<OpenEntry>> {
     match openat(dir, name, LOOK, Mode::empty()) {
-        Ok(fd) => There::of(fd).map(Some),
+        Ok(fd) => OpenEntry::new(fd).map(Some),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
@@ -286,8 +287,8 @@ pub(crate) fn content(file: &File, most: u64) -> OperationResult<Option<Vec<u8>>
     Ok((content.len() as u64 <= most).then_some(content))
 }
 
-/// Where a link leads, as it says.
-pub(crate) fn target(there: &There) -> Option<String> {
+/// The target of a link, as it is written.
+pub(crate) fn target(there: &OpenEntry) -> Option<String> {
     let target = readlinkat(&there.fd, "", Vec::new()).ok()?;
     Some(String::from_utf8_lossy(target.as_bytes()).into_owned())
 }
@@ -297,7 +298,8 @@ fn open_root(machine: &Path, root: &str) -> OperationResult<OwnedFd> {
     let above = open(machine, flags, Mode::empty())?;
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let dir = match openat2(&above, root, flags, Mode::empty(), how) {
-        // Where nobody answers that call, the workspace is where its path says: above it nothing is the session's.
+        // Where that system call is not available, the root is opened by its path: directories above it are not the
+        // session's to change.
         Err(Errno::NOSYS | Errno::PERM) => open(machine.join(&root[1..]), flags | OFlags::NOFOLLOW, Mode::empty())?,
         opened => opened?,
     };
@@ -308,7 +310,7 @@ fn open_root(machine: &Path, root: &str) -> OperationResult<OwnedFd> {
     Ok(dir)
 }
 
-/// What a caller may say: parts without tricks.
+/// Checks the parts of a caller's path.
 fn check(path: &str) -> OperationResult<()> {
     let odd = |it: &str| it.is_empty() || it == "." || it == ".." || it.contains('\0');
     if path.is_empty() || (path.len() < 4096 && !path.split('/').any(odd)) {

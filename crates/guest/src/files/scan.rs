@@ -1,4 +1,4 @@
-//! What is below a directory, as the host asks for it.
+//! Scans a directory for the host.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,13 +9,13 @@ use rustix::fs::{AtFlags, FileType, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result};
 
 use super::entry::kind;
-use super::place::{is_hidden, open_in, reopen};
+use super::parent::{is_hidden, open_in, reopen};
 use super::secret_matcher::SecretMatcher;
-use super::walk::{Walk, WalkEntry, WalkLimits, is_foreign, is_gone};
+use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
-/// Entries that are told, at most.
+/// Limit of reported entries.
 const MAX_ENTRIES: u64 = 100_000;
 
 /// Bytes that are read of a file in which values are searched for, at most.
@@ -24,9 +24,9 @@ const MAX_FILE: u64 = 16 << 20;
 /// A scan takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(600);
 
-/// What entries are told, and what is searched for in them.
+/// Selects the reported entries, and the secrets to search for in them.
 #[derive(Debug)]
-struct Wanted {
+struct ScanFilter {
     since_ns: Option<i128>,
     prune: Vec<Vec<u8>>,
     depth: usize,
@@ -39,16 +39,16 @@ struct Wanted {
 /// A scan under way.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    wanted: Wanted,
-    walk: Walk,
-    /// Where it began, as the caller names that.
+    wanted: ScanFilter,
+    walk: TreeWalk,
+    /// The start, as the caller's path.
     path: Vec<u8>,
-    /// The same from the root; it differs where the caller's path leads through links.
+    /// The start, as a path from the root; it differs where the caller's path leads through links.
     inside: Vec<u8>,
     told: ScanOutput,
 }
 
-/// What was met, as it will be sent.
+/// Collected entries, in the encoding of the reply.
 #[derive(Debug)]
 struct ScanOutput {
     json: Vec<u8>,
@@ -56,16 +56,24 @@ struct ScanOutput {
     more: bool,
 }
 
+/// The directory that a scan starts at.
+pub(super) struct ScanRoot<'a> {
+    pub(super) dir: &'a OwnedFd,
+    /// Its path as the caller gave it.
+    pub(super) path: &'a str,
+    /// Its path from the root.
+    pub(super) inside: Vec<u8>,
+}
+
 impl Scan {
-    /// `path` is where the directory is to the caller, and where it is from the root.
     pub(super) fn begin(
-        dir: &OwnedFd,
-        (path, inside): (&str, Vec<u8>),
+        root: ScanRoot<'_>,
         walk: &protocol::ScanRequest,
         sought: Option<SecretMatcher>,
     ) -> Result<Self> {
+        let ScanRoot { dir, path, inside } = root;
         let bytes = |all: &[String]| all.iter().map(|it| it.clone().into_bytes()).collect();
-        let wanted = Wanted {
+        let wanted = ScanFilter {
             since_ns: walk.since_ms.map(|it| i128::from(it) * 1_000_000),
             prune: bytes(&walk.prune),
             depth: walk.depth.map_or(usize::MAX, |it| it as usize),
@@ -76,7 +84,7 @@ impl Scan {
         };
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
-        let walk = Walk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
+        let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
         let told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
         Ok(Self { wanted, walk, path, inside, told })
     }
@@ -110,7 +118,7 @@ impl Scan {
         (json, more)
     }
 
-    /// An entry if it is one of those that are told.
+    /// The entry if the filter selects it.
     fn take(&self, met: &WalkEntry) -> Result<Option<ScanEntry>> {
         let stat = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         let (wanted, kind) = (&self.wanted, kind(&stat));
@@ -128,7 +136,7 @@ impl Scan {
         // A single file may be a mount, too.
         let there = open_in(met.dir.as_fd(), &met.name, OFlags::PATH)?;
         let holds = wanted.sought.as_ref().map_or(Ok(true), |it| self.holds(&there, it))?;
-        Ok(holds.then(|| self.told(&met.path, &stat)))
+        Ok(holds.then(|| self.scan_entry(&met.path, &stat)))
     }
 
     /// Whether a file holds a value. It is opened for reading only when it is still a file: a pipe that came in its place
@@ -144,7 +152,7 @@ impl Scan {
         Ok(sought.is_in(&content))
     }
 
-    fn told(&self, path: &[u8], stat: &Stat) -> ScanEntry {
+    fn scan_entry(&self, path: &[u8], stat: &Stat) -> ScanEntry {
         let text = String::from_utf8(below(&self.path, path));
         let odd = text.is_err();
         let path = text.unwrap_or_else(|err| String::from_utf8_lossy(err.as_bytes()).into_owned());
@@ -159,13 +167,13 @@ fn below(dir: &[u8], path: &[u8]) -> Vec<u8> {
     [dir, b"/", path].concat()
 }
 
-impl Wanted {
+impl ScanFilter {
     fn enters(&self, name: &[u8], path: &[u8]) -> bool {
         let depth = path.split(|it| *it == b'/').count();
         depth < self.depth && !self.prune.iter().any(|it| it == name)
     }
 
-    /// Whether an entry is one of those that are told, by its name and its times.
+    /// Whether the filter selects an entry by its name and its times.
     fn takes(&self, name: &[u8], stat: &Stat) -> bool {
         let changed = |since| {
             let content = nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64);

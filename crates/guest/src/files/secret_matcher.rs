@@ -12,10 +12,10 @@ const MAX_FORMS: usize = 512 << 10;
 /// All forms of a value have about so many times its bytes.
 const FORMS: usize = 32;
 
-/// Of a longer value its beginning is searched for: what holds all of it holds that.
+/// Only the beginning of a longer value is searched for: a copy of all of it contains that.
 const MAX_VALUE: usize = 1 << 10;
 
-/// Of values for which no room is left as much as this is searched for, and only as it is.
+/// Length of the beginning that is searched for, unencoded, once the memory for values is full.
 const STUB: usize = 32;
 
 /// Values in all the forms in which programs write them. Its `Debug` is blank: they are secrets.

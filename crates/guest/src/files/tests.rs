@@ -181,7 +181,7 @@ fn the_kernels_own_files_are_out_of_reach_whatever_they_are_called() {
     for path in [dir.path().join("magic/passwd").to_str().unwrap(), "/dev/stdin"] {
         assert_eq!(files.stat(&me(), &at(path)).unwrap_err().code, ErrorCode::WrongKind, "{path}");
     }
-    // The kernel's number tells also where no path does: here its own tree is the root.
+    // The kernel's magic number is checked where no path gives it away: here its own tree is the root.
     let proc = Files::open(Path::new("/proc")).unwrap();
     assert_eq!(proc.get(&me(), &at("/version"), 0).unwrap_err().code, ErrorCode::Denied);
     assert_eq!(files.get(&me(), &at("/dev/null"), 0).unwrap_err().code, ErrorCode::WrongKind);

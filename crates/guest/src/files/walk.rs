@@ -12,63 +12,63 @@ use std::vec::IntoIter;
 use rustix::fs::{FileType, Mode, openat};
 use rustix::io::{Errno, Result};
 
-use super::dir::{Entries, Entry, READ, all, join, kind};
-use super::gitignore::Ignored;
-use super::place::enter;
+use super::dir::{DirEntry, Entries, READ, all, join, kind};
+use super::gitignore::IgnoreRules;
+use super::parent::enter;
 use crate::os::atomic::{is_temporary, remove_leftover};
 use crate::os::blocking::Stop;
 use crate::protocol::workspace::SearchLimits;
 
-/// Directories open at once, and so how deep a walk goes. What is deeper is not met, and that is said.
+/// Limit of directories open at once, and of depth. A walk that reaches it is reported as incomplete.
 pub(super) const MAX_DEPTH: usize = 128;
 
 /// A walk of a workspace meets no more, whatever was asked for.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// And takes no longer.
+/// Limit of a walk's duration.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
-/// How far a walk goes.
+/// Limits of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalkLimits {
     pub(crate) order: WalkOrder,
     pub(crate) temporaries: Temporaries,
-    /// What is mounted is met too, and of nothing that cannot be opened it is assumed that it is not ours.
+    /// Whether mounts are entered. A directory that cannot be opened is not assumed to be foreign.
     pub(crate) mounts: bool,
     /// Entries that are met, at most.
     pub(crate) entries: usize,
     pub(crate) until: Instant,
 }
 
-/// In what order entries are met.
+/// The order of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkOrder {
     /// Sorted by the parts of paths. The names of a directory are in memory together, as many as are still met.
     Sorted,
-    /// As the file system gives them.
+    /// The file system's order.
     Any,
 }
 
-/// What becomes of files that have no name of their own yet.
+/// The treatment of files with a temporary name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temporaries {
     /// They are not met.
     SecretBytes,
-    /// They are entries like others: anybody can give a file such a name.
+    /// Reported like other entries: users can give a file such a name.
     Shown,
     /// They are not met, and those of before that time, in nanoseconds since 1970, are removed.
     Removed(i128),
 }
 
 impl WalkLimits {
-    /// Those of a workspace.
+    /// Limits for a workspace.
     pub(crate) fn sorted(bounds: SearchLimits) -> Self {
         let until = Instant::now() + Duration::from_millis(bounds.within_ms).min(MAX_TIME);
         let entries = (bounds.entries as usize).min(MAX_ENTRIES);
         Self { order: WalkOrder::Sorted, temporaries: Temporaries::SecretBytes, mounts: false, entries, until }
     }
 
-    /// All that is there, on one file system.
+    /// The whole of one file system.
     pub(crate) fn everything(until: Instant) -> Self {
         let (order, temporaries) = (WalkOrder::Any, Temporaries::Shown);
         Self { order, temporaries, mounts: false, entries: usize::MAX, until }
@@ -77,12 +77,12 @@ impl WalkLimits {
 
 /// A walk under way.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    pub(super) levels: Vec<Level>,
-    /// From where the walk began to the directory that the last level is.
+pub(crate) struct TreeWalk {
+    pub(super) levels: Vec<WalkLevel>,
+    /// Path from the start to the directory of the last level.
     path: Vec<u8>,
-    /// What git would leave out, if that is asked for.
-    ignored: Option<Ignored>,
+    /// Git's ignore rules, if they apply.
+    ignored: Option<IgnoreRules>,
     limits: WalkLimits,
     stop: Stop,
     complete: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Walk {
 
 /// A directory on the way down.
 #[derive(Debug)]
-pub(super) struct Level {
+pub(super) struct WalkLevel {
     dir: Arc<OwnedFd>,
     entries: LevelEntries,
     /// Bytes of the path before its own name was added.
@@ -101,29 +101,29 @@ pub(super) struct Level {
 
 #[derive(Debug)]
 enum LevelEntries {
-    Sorted(IntoIter<Entry>),
+    Sorted(IntoIter<DirEntry>),
     Any(Entries),
 }
 
-/// An entry that was met; directories are gone into after they were told.
+/// An entry of a walk; a directory is entered after it was reported.
 #[derive(Debug)]
 pub(crate) struct WalkEntry {
     pub(crate) dir: Arc<OwnedFd>,
     pub(crate) name: Vec<u8>,
     pub(crate) kind: FileType,
-    /// From where the walk began.
+    /// Path from the start of the walk.
     pub(crate) path: Vec<u8>,
 }
 
-/// Which directories are gone into, by name and by path from where the walk began.
-pub(crate) type Enters<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
+/// Selects the directories to enter, by name and by path from the start.
+pub(crate) type DirectoryFilter<'a> = &'a dyn Fn(&[u8], &[u8]) -> bool;
 
-impl Walk {
+impl TreeWalk {
     /// Opens a directory to go through it.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<Ignored>, stop: &Stop) -> Result<Self> {
+    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<IgnoreRules>, stop: &Stop) -> Result<Self> {
         let (levels, path, stop) = (Vec::new(), Vec::new(), stop.clone());
         let mut walk = Self { levels, path, ignored, limits, stop, complete: true, frontier: None };
         walk.open(openat(dir, ".", READ, Mode::empty())?, 0)?;
@@ -131,7 +131,7 @@ impl Walk {
     }
 
     /// The next entry.
-    pub(crate) fn next(&mut self, enters: Enters<'_>) -> Option<WalkEntry> {
+    pub(crate) fn next(&mut self, enters: DirectoryFilter<'_>) -> Option<WalkEntry> {
         loop {
             let entry = self.next_entry()?;
             let dir = self.levels.last()?.dir.clone();
@@ -177,8 +177,8 @@ impl Walk {
         self.frontier
     }
 
-    /// Of the last directory that has one left.
-    fn next_entry(&mut self) -> Option<Entry> {
+    /// The next entry of the last directory that has one.
+    fn next_entry(&mut self) -> Option<DirEntry> {
         loop {
             let level = self.levels.last_mut()?;
             let next = match &mut level.entries {
@@ -190,9 +190,9 @@ impl Walk {
                 Some(Ok(_)) => {}
                 Some(Err(_)) => {
                     self.breaks(None);
-                    self.leave();
+                    self.leave_directory();
                 }
-                None => self.leave(),
+                None => self.leave_directory(),
             }
         }
     }
@@ -228,11 +228,11 @@ impl Walk {
         if let Some(ignored) = &mut self.ignored {
             ignored.enter(&dir, &self.path);
         }
-        self.levels.push(Level { dir: Arc::new(dir), entries, before });
+        self.levels.push(WalkLevel { dir: Arc::new(dir), entries, before });
         Ok(())
     }
 
-    fn sorted(&mut self, dir: &OwnedFd) -> Result<Vec<Entry>> {
+    fn sorted(&mut self, dir: &OwnedFd) -> Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for entry in all(dir)? {
             match entry {
@@ -242,7 +242,7 @@ impl Walk {
                     }
                 }
                 Ok(entry) if entries.len() < self.limits.entries => entries.push(entry),
-                // The directory was removed meanwhile, or the disk fails: the rest of it is not listed.
+                // The directory was removed concurrently, or the disk fails: the rest of it is not listed.
                 _ => {
                     self.breaks(None);
                     break;
@@ -253,16 +253,16 @@ impl Walk {
         Ok(entries)
     }
 
-    fn shows(&self, entry: &Entry) -> bool {
+    fn shows(&self, entry: &DirEntry) -> bool {
         self.limits.temporaries == Temporaries::Shown || !is_temporary(&entry.name)
     }
 
-    fn leave(&mut self) {
+    fn leave_directory(&mut self) {
         if let Some(level) = self.levels.pop() {
             self.path.truncate(level.before);
         }
         if let Some(ignored) = &mut self.ignored {
-            ignored.leave();
+            ignored.leave_directory();
         }
     }
 }

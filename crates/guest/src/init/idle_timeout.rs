@@ -1,4 +1,4 @@
-//! A guest that nobody asks for leaves, so that an abandoned container costs no memory.
+//! Ends an idle guest, so that an abandoned container costs no memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,21 +11,21 @@ use crate::server::services::Supervisor;
 /// Looks in the time that a guest waits.
 const LOOKS: u32 = 8;
 
-/// And no less often.
+/// Limit of the interval between checks.
 const EVERY: Duration = Duration::from_secs(15);
 
-/// Who is connected.
+/// Number of connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Present(Arc<AtomicUsize>);
 
-/// Somebody who is.
+/// Counts a connection until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Here(Present);
+pub(crate) struct ConnectionGuard(Present);
 
 impl Present {
-    pub(crate) fn one_more(&self) -> Here {
+    pub(crate) fn one_more(&self) -> ConnectionGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Here(self.clone())
+        ConnectionGuard(self.clone())
     }
 
     fn is_nobody(&self) -> bool {
@@ -33,13 +33,13 @@ impl Present {
     }
 }
 
-impl Drop for Here {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Returns when nobody was connected and no command ran for so long.
+/// Returns after that time without a connection or a running command.
 pub(crate) async fn left_alone(supervisor: &Supervisor, present: &Present, lifeline: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < lifeline {

@@ -1,4 +1,5 @@
-//! What comes from outside of the container, where PID 1 has no privilege over those inside: all of them are its own user.
+//! Tells signals and processes from outside the container from those inside, for a PID 1 without privileges: all are
+//! its own user.
 #![expect(unsafe_code, reason = "who sent a signal is told to its handler alone")]
 
 use std::io;
@@ -6,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Notes from now on whether TERM and INT came from outside. To be called before anybody else listens to them: handlers run
-/// in the order in which they were registered.
+/// Records from now on whether TERM and INT came from outside. Must be called before other handlers are installed:
+/// handlers run in the order in which they were registered.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn watch() -> io::Result<()> {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let note = |info: &libc::siginfo_t| {
-            // SAFETY: every signal that `kill` sends, which is asked first, says who sent it.
+            // SAFETY: for signals sent by `kill`, which is checked first, the field has the sender.
             if info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0 {
                 TOLD.store(true, Ordering::SeqCst);
             }
@@ -25,9 +26,9 @@ pub(crate) fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether one did. The kernel gives 0 for whoever is not of this container, and lets nobody say so for himself by a signal
-/// of `kill`'s kind.
-pub(crate) fn told() -> bool {
+/// Whether one did. The kernel reports pid 0 for a sender outside of the container, and processes inside cannot forge
+/// it with a signal of `kill`'s kind.
+pub(crate) fn is_signalled() -> bool {
     TOLD.load(Ordering::SeqCst)
 }
 
@@ -59,7 +60,7 @@ mod tests {
             let mut heard = signal(kind).unwrap();
             kill_process(getpid(), sent).unwrap();
             heard.recv().await.unwrap();
-            assert!(!told());
+            assert!(!is_signalled());
         }
         // One that lies about who sent it.
         let mut heard = signal(SignalKind::terminate()).unwrap();
@@ -71,7 +72,7 @@ mod tests {
             assert_eq!(sent, 0);
         }
         heard.recv().await.unwrap();
-        assert!(!told());
+        assert!(!is_signalled());
     }
 
     #[test]

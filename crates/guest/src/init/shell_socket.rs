@@ -1,8 +1,8 @@
-//! Tells a person's shell the environment that a command of its user would have.
+//! Serves a login shell the environment that a command of its user would have.
 //!
-//! **Invariant:** PID 1 hears nothing on this socket. It says an environment once, and closes.
-//! **Invariant:** the session's variables go to root and to the user that was settled, and the kernel says who asks.
-//! Others get what the image and the passwd file say, which is no secret of anybody's.
+//! **Invariant:** PID 1 reads nothing from this socket. It sends an environment once, and closes.
+//! **Invariant:** the session's variables go to root and to the session's user only, by the peer credentials of the
+//! kernel. Other users get the values of image and passwd file, which are not secret.
 
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::os::container::Container;
 use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
 
-/// Who asks at once. More are told nothing, and say so.
+/// Concurrent clients; others are rejected.
 const MOST: usize = 16;
 
-/// What is said fits into no buffer: who does not read it gives up its place after this time.
+/// The environment may exceed the socket's buffer: a client that does not read is dropped after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Says to each that connects which environment a command of its user would have.
-pub(crate) async fn attend(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
+/// Sends each client the environment that a command of its user would have.
+pub(crate) async fn serve(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
     let places = Arc::new(Semaphore::new(MOST));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -33,21 +33,21 @@ pub(crate) async fn attend(listener: UnixListener, container: Arc<Container>, su
             continue;
         };
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let Some(said) = said(&stream, &container, &supervisor) else { continue };
+        let Some(said) = encoded_environment(&stream, &container, &supervisor) else { continue };
         tokio::spawn(async move {
             let _place = place;
-            let _ = timeout(PATIENCE, say(stream, &said)).await;
+            let _ = timeout(PATIENCE, send(stream, &said)).await;
         });
     }
 }
 
-async fn say(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
+async fn send(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
     stream.write_all(said).await?;
     stream.shutdown().await
 }
 
 /// Bytes that follow, as four bytes, then `NAME=value`, each ended by a NUL.
-fn said(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
+fn encoded_environment(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
     let peer = stream.peer_cred().ok()?;
     let session = supervisor.session.seen_by(peer.uid());
     let who = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };

@@ -1,4 +1,4 @@
-//! One command: its process, its output, its limits and its end.
+//! A command: its process, its output, its limits and its end.
 
 mod monitor;
 mod reader;
@@ -16,7 +16,7 @@ use crate::os::machine::{Exit, Process, ProcessBackend, TreeId};
 use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
 use crate::secrets::CommandSecrets;
 
-/// What a job is told.
+/// A message to a job's monitor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// End, with that much time between TERM and KILL.
@@ -41,33 +41,33 @@ pub(crate) struct Job {
     began_ms: u64,
     /// Bytes of a stream that who waits for it passes on.
     cut: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<JobState>,
     /// The newest of those who waited for it. Only what that one does counts: an earlier connection may end late.
     follower: AtomicU64,
     /// Its pipes are read.
     attended: AtomicBool,
     orders: mpsc::UnboundedSender<Order>,
     changed: watch::Sender<()>,
-    /// Who follows everything took some of it.
+    /// Notified when a subscriber takes output.
     taken: Notify,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct JobState {
     log: Log,
     life: Lifetime,
     /// The limit at which it was left to run.
     kept_at: Option<ExecState>,
-    ended: Option<Ended>,
+    ended: Option<JobEnd>,
     printed: Instant,
     /// Bytes that who follows everything was sent.
     sent: Option<u64>,
-    /// Who waited for it was told all of it.
+    /// The waiting caller received all of it.
     told: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Ended {
+struct JobEnd {
     state: ExecState,
     exit: Option<Exit>,
     left: u32,
@@ -88,7 +88,7 @@ impl Job {
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let inner = Inner { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
+        let inner = JobState { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
         let job = Arc::new(Self {
             id: ask.job.clone(),
             pid: process.pid,
@@ -109,10 +109,10 @@ impl Job {
             taken: Notify::new(),
         });
         let attendant = Monitor::new(job.clone(), (process, lent), machine, &ask.limits);
-        (job, attendant.attend(inbox))
+        (job, attendant.run(inbox))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, JobState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,8 +130,8 @@ impl Job {
         look(&self.inner().log)
     }
 
-    pub(crate) fn shed(&self) {
-        self.inner().log.shed();
+    pub(crate) fn discard_output(&self) {
+        self.inner().log.discard();
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -146,17 +146,17 @@ impl Job {
         self.inner().life == Lifetime::Job
     }
 
-    /// It goes on when nobody waits for it.
+    /// Whether it goes on without a waiting caller.
     pub(crate) fn is_to_be_kept(&self) -> bool {
         self.inner().life != Lifetime::Foreground
     }
 
-    pub(crate) fn told(&self) -> bool {
+    pub(crate) fn is_delivered(&self) -> bool {
         self.inner().told
     }
 
     /// Something of it may still run, or print.
-    pub(crate) fn lingers(&self) -> bool {
+    pub(crate) fn has_leftovers(&self) -> bool {
         let left = self.inner().ended.as_ref().is_none_or(|it| it.left > 0);
         left || self.attended.load(Ordering::Relaxed)
     }
@@ -167,7 +167,7 @@ impl Job {
         inner.log.total(StreamSelector::Stdout).max(inner.log.total(StreamSelector::Stderr)) > self.cut
     }
 
-    /// Who waited has all of it, and nothing is left of it: nobody will ask again.
+    /// The waiting caller has all output, and nothing is left of the command: there will be no further request.
     pub(crate) fn is_told(&self) {
         let cut = self.is_cut();
         let mut inner = self.inner();
@@ -187,7 +187,7 @@ impl Job {
         self.inner().printed
     }
 
-    /// From now on output waits for who follows it, who was sent that much.
+    /// Lets output wait for this subscriber, which was sent that much.
     pub(crate) fn follow(&self, follower: u64, sent: Option<u64>) {
         if self.is_newest(follower) {
             self.inner().sent = sent;
@@ -199,25 +199,25 @@ impl Job {
         self.follower.load(Ordering::Relaxed) == follower
     }
 
-    /// Nobody is waited for any more.
-    fn run_free(&self) {
+    /// Stops waiting for the reader of the output.
+    fn release_backpressure(&self) {
         self.inner().sent = None;
         self.taken.notify_one();
     }
 
-    /// The end, when there is one to be told: it ended, or was left to run at a limit.
+    /// The status, once it ended or was left to run at a limit.
     pub(crate) fn end(&self) -> Option<protocol::ExecStatus> {
         let inner = self.inner();
         (inner.ended.is_some() || inner.kept_at.is_some()).then(|| self.end_of(&inner))
     }
 
-    fn end_of(&self, inner: &Inner) -> protocol::ExecStatus {
+    fn end_of(&self, inner: &JobState) -> protocol::ExecStatus {
         let log = &inner.log;
         let ended = inner.ended.as_ref();
         let (code, signal) = match ended.and_then(|it| it.exit) {
             Some(Exit::Code(code)) => (Some(code), None),
             Some(Exit::Signal(signal)) => (Some(u8::try_from(128 + signal).unwrap_or(u8::MAX)), Some(signal)),
-            // It had to be ended and nobody saw how: as if by KILL.
+            // It had to be ended and its status is unknown: reported as ended by KILL.
             None => (ended.map(|_| 128 + 9), None),
         };
         let at = ended.map_or_else(Instant::now, |it| it.at);
@@ -267,13 +267,13 @@ impl Job {
         self.changed.send_replace(());
     }
 
-    /// Who follows everything is at most a window behind.
+    /// Whether the subscriber is at most a window behind.
     fn has_room(&self) -> bool {
         let inner = self.inner();
         inner.sent.is_none_or(|sent| inner.log.total(StreamSelector::All).saturating_sub(sent) < WINDOW)
     }
 
-    fn finish(&self, ended: Ended) {
+    fn finish(&self, ended: JobEnd) {
         let mut inner = self.inner();
         inner.log.finish();
         inner.ended = Some(ended);

@@ -1,4 +1,4 @@
-//! What commands printed, kept within bounds.
+//! Retained output of commands, within bounds.
 //!
 //! A [`Log`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one lies in memory, the others
 //! in slots of the [`Spill`] that all logs of a guest share; what stays in memory of them is where each begins, in bytes
@@ -17,7 +17,7 @@ mod watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use self::segment::{Live, Place, Sealed};
+use self::segment::{ActiveSegment, LogPosition, SealedSegment};
 use crate::protocol::{Stream, StreamSelector};
 
 pub(crate) use self::read::Slice;
@@ -31,23 +31,23 @@ pub(crate) const GO: usize = 16;
 /// Bytes of a finished log that may stay in memory.
 const SMALL: usize = 2 << 10;
 
-/// All that a command printed, as far as it is kept.
+/// The retained output of a command.
 #[derive(Debug)]
 pub(crate) struct Log {
     spill: Arc<Spill>,
     keep_bytes: u64,
-    sealed: VecDeque<Sealed>,
-    live: Live,
-    /// Where `live` begins.
-    begin: Place,
-    end: Place,
+    sealed: VecDeque<SealedSegment>,
+    live: ActiveSegment,
+    /// The start of `live`.
+    begin: LogPosition,
+    end: LogPosition,
 }
 
 impl Log {
     /// Keeps at most that many bytes.
     pub(crate) fn new(spill: Arc<Spill>, keep_bytes: u64) -> Self {
-        let (begin, end) = (Place::default(), Place::default());
-        Self { spill, keep_bytes, sealed: VecDeque::new(), live: Live::default(), begin, end }
+        let (begin, end) = (LogPosition::default(), LogPosition::default());
+        Self { spill, keep_bytes, sealed: VecDeque::new(), live: ActiveSegment::default(), begin, end }
     }
 
     /// Takes what was printed next.
@@ -74,11 +74,11 @@ impl Log {
         self.sealed.shrink_to_fit();
     }
 
-    /// Forgets all that is kept, and says how many bytes that was. Totals stay.
-    pub(crate) fn shed(&mut self) -> u64 {
+    /// Discards all retained output, and returns its size in bytes. Totals stay.
+    pub(crate) fn discard(&mut self) -> u64 {
         let kept = self.kept();
         self.release();
-        self.live = Live::default();
+        self.live = ActiveSegment::default();
         self.begin = self.end;
         kept
     }
@@ -106,10 +106,10 @@ impl Log {
     /// Bytes of memory that it holds.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.live.memory() + self.sealed.capacity() * size_of::<Sealed>()
+        size_of::<Self>() + self.live.memory() + self.sealed.capacity() * size_of::<SealedSegment>()
     }
 
-    fn oldest(&self) -> &Place {
+    fn oldest(&self) -> &LogPosition {
         self.sealed.front().map_or(&self.begin, |it| &it.begin)
     }
 
@@ -138,7 +138,7 @@ impl Log {
             // Doubling would leave half of it unused when the log is full.
             self.sealed.reserve_exact(self.sealed.len().clamp(4, 256));
         }
-        self.sealed.push_back(Sealed { begin, slot, bytes, runs });
+        self.sealed.push_back(SealedSegment { begin, slot, bytes, runs });
         self.live.clear();
         self.begin = self.end;
     }
@@ -151,7 +151,7 @@ impl Log {
                 if self.spill.write(slot, image) {
                     return Some(slot);
                 }
-                self.spill.give(slot);
+                self.spill.release(slot);
                 attempts -= 1;
             }
             // A disk that is full still has the room of what lies on it.
@@ -164,7 +164,7 @@ impl Log {
 
     fn forget_oldest(&mut self) -> bool {
         let Some(oldest) = self.sealed.pop_front() else { return false };
-        self.spill.give(oldest.slot);
+        self.spill.release(oldest.slot);
         true
     }
 
@@ -177,7 +177,7 @@ impl Log {
     fn release(&mut self) {
         for sealed in std::mem::take(&mut self.sealed) {
             self.spill.punch(sealed.slot);
-            self.spill.give(sealed.slot);
+            self.spill.release(sealed.slot);
         }
     }
 }

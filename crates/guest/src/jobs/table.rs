@@ -18,7 +18,7 @@ use crate::secrets::{CommandSecrets, Secrets};
 /// JobTable that ended and are remembered, at most.
 const MAX_ENDED: usize = 1000;
 
-/// Foreground commands that ended well and were told, kept in case that the last word did not arrive.
+/// Foreground commands that ended well and were delivered, retained in case the last message was lost.
 const MAX_TOLD: usize = 64;
 
 /// The commands of a container.
@@ -26,7 +26,7 @@ const MAX_TOLD: usize = 64;
 pub(crate) struct JobTable {
     machine: Arc<dyn ProcessBackend>,
     secrets: Arc<Secrets>,
-    /// What every command that begins has in its environment.
+    /// Variables in the environment of every new command.
     session: Arc<SessionEnv>,
     spill: Arc<Spill>,
     marks: AtomicU64,
@@ -41,7 +41,7 @@ struct Table {
     jobs: BTreeMap<u64, Arc<Job>>,
     /// Ids, also of what is being begun.
     begun: BTreeMap<String, u64>,
-    /// When it is worth looking for what can be forgotten.
+    /// The time and the size at which eviction is worth another scan.
     tidy: Option<(Instant, usize)>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Started {
     pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
 }
 
-/// What came with a command.
+/// The payload of a command.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) words: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ pub(crate) struct Words {
 }
 
 impl JobTable {
-    /// Of that machine. What is too much for memory goes to an unlinked file in `spill`.
+    /// A table of that backend. Output that exceeds memory goes to an unlinked file in `spill`.
     pub(crate) fn new(
         machine: Arc<dyn ProcessBackend>,
         secrets: Arc<Secrets>,
@@ -100,7 +100,7 @@ impl JobTable {
             Err(fault) => {
                 if fault.code == ErrorCode::JobTaken {
                     // They are those of the one that was begun already.
-                    lent.leave();
+                    lent.release();
                 }
                 return Err(fault);
             }
@@ -161,8 +161,8 @@ impl JobTable {
 
     /// JobTable that a caller may ask for, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
-        self.tidy();
-        self.table().jobs.values().filter(|it| !it.told()).cloned().collect()
+        self.evict();
+        self.table().jobs.values().filter(|it| !it.is_delivered()).cloned().collect()
     }
 
     /// Whether a command runs.
@@ -176,19 +176,19 @@ impl JobTable {
             return;
         }
         drop(table);
-        self.tidy();
+        self.evict();
         table = self.table();
         table.tidy = Some((now + TIDY.1, table.jobs.len() + TIDY.0));
     }
 
     /// Forgets what ended long ago, and the oldest of what is too much.
-    pub(crate) fn tidy(&self) {
+    pub(crate) fn evict(&self) {
         let mut table = self.table();
         let age = Duration::from_secs(table.keep.for_s);
         // What a command left behind can be ended by its id, as long as that is known.
-        let old = |job: &Arc<Job>| !job.lingers() && job.ended_at().is_some_and(|it| it.elapsed() > age);
+        let old = |job: &Arc<Job>| !job.has_leftovers() && job.ended_at().is_some_and(|it| it.elapsed() > age);
         let ended = |told: bool| -> Vec<u64> {
-            table.jobs.iter().filter(|it| it.1.ended() && it.1.told() == told).map(|it| *it.0).collect()
+            table.jobs.iter().filter(|it| it.1.ended() && it.1.is_delivered() == told).map(|it| *it.0).collect()
         };
         let mut gone: Vec<u64> = table.jobs.iter().filter(|it| old(it.1)).map(|it| *it.0).collect();
         for (ended, most) in [(ended(true), MAX_TOLD), (ended(false), MAX_ENDED)] {
@@ -199,18 +199,18 @@ impl JobTable {
                 table.begun.remove(&job.id);
             }
         }
-        Self::make_room(&table);
+        Self::enforce_quota(&table);
     }
 
     /// Output of all jobs together stays within its total: the oldest that ended gives up its own first.
-    fn make_room(table: &Table) {
+    fn enforce_quota(table: &Table) {
         let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
         for job in table.jobs.values().filter(|it| it.ended()) {
             if kept <= table.keep.total {
                 return;
             }
             kept -= job.log(Log::kept);
-            job.shed();
+            job.discard_output();
         }
     }
 

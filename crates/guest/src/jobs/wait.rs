@@ -16,7 +16,7 @@ use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome
 /// Between two tries of a port that takes no connection.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// One try.
+/// Limit of one attempt to connect.
 const TRY: Duration = Duration::from_secs(1);
 
 /// Waits for the first of what was asked for, or the end of the job.
@@ -73,7 +73,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
         changes.mark_unchanged();
         let ended = job.ended();
         if let Some(before) = watch.take() {
-            let (after, found) = look(job, before).await?;
+            let (after, found) = search_output(job, before).await?;
             watch = Some(after);
             if found.is_some() {
                 return Ok(found);
@@ -86,7 +86,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
 }
 
 /// Looks at all that came, a slice at a time, while the job goes on.
-async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
+async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = look_once(job, watch).await?;
         if found.is_some() || all {
@@ -96,14 +96,14 @@ async fn look(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>),
     }
 }
 
-/// One slice, and whether nothing was left to look at.
+/// Searches one slice; returns whether nothing was left to search.
 async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>, bool), RpcError> {
     let at = watch.at();
     let slice =
         job.log(|log| (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::GO)));
     let Some(slice) = slice else { return Ok((watch, None, true)) };
     let looking = move || {
-        let found = watch.look(&slice, std::time::Instant::now() + TURN);
+        let found = watch.search(&slice, std::time::Instant::now() + TURN);
         (watch, found, false)
     };
     apart(looking).await

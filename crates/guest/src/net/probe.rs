@@ -1,4 +1,4 @@
-//! What can be reached from inside: nothing directly, and of names only those that the proxy allows.
+//! Probes the network from inside: no address is reachable directly, and only names that the proxy allows.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub(crate) async fn probe(has_token: bool, ask: ProbeEgress) -> Result<EgressRep
     if ask.name.is_empty() || ask.name.len() > 255 || !ask.name.bytes().all(plain) {
         return invalid("that is no name to ask the proxy for");
     }
-    // A guest that is played is in no container: what it reaches says nothing.
+    // A guest in a test process is in no container: a probe of its network would be meaningless.
     if std::process::id() != 1 {
         return Ok(EgressReport { reached: vec![], egress: has_token.then_some(403), api: has_token.then_some(200) });
     }
@@ -60,7 +60,7 @@ async fn reached(tcp: Vec<String>, udp: Vec<String>, within: Duration) -> Result
     Ok(reached)
 }
 
-/// Who refuses has answered, too: the packet was out and came back.
+/// A refused connection counts: the packet was answered.
 async fn connects(at: SocketAddr) -> bool {
     match TcpStream::connect(at).await {
         Ok(_) => true,

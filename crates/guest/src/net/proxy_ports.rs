@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::net::tunnel::Outlets;
+use crate::net::tunnel::TunnelPorts;
 use crate::protocol::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
 
 /// Connections of each port at once; more wait to be accepted.
@@ -24,39 +24,39 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The relays of a container.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyPorts {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PortState>>,
     /// Channels of the host that wait for a connection.
-    pub(crate) outlets: Arc<Outlets>,
+    pub(crate) outlets: Arc<TunnelPorts>,
 }
 
 /// No `Debug` shows the token.
 #[derive(Default)]
-struct State {
+struct PortState {
     token: Option<Arc<[u8]>>,
     leads: Leads,
     listening: bool,
 }
 
-/// Where connections go.
+/// The target of connections.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Leads {
-    /// To the sockets of the proxy.
+    /// The sockets of the proxy.
     #[default]
     Sockets,
-    /// To the host, by channels of its link.
+    /// The host, by channels of its link.
     Link,
-    /// To addresses of a network that host and container are on: for the port of models, then for that of names.
+    /// Addresses of a network that host and container share: for the port of models, then for that of names.
     At([SocketAddr; 2]),
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for PortState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("listening", &self.listening).finish_non_exhaustive()
     }
 }
 
 impl ProxyPorts {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PortState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,13 +79,15 @@ impl ProxyPorts {
     /// Takes a token, and listens unless it does already.
     async fn listen(&self, token: &[u8], leads: Leads, ways: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
-            let mut listeners = Vec::new();
-            for (port, sock) in ways {
-                listeners.push((TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?, (port, sock)));
+            let mut ports = Vec::new();
+            for (number, socket) in ways {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).await?;
+                let (state, outlets) = (self.state.clone(), self.outlets.clone());
+                ports.push(ProxyPort { number, socket, listener, state, outlets });
             }
             self.state().listening = true;
-            for (listener, leads) in listeners {
-                tokio::spawn(accept(listener, leads, (self.state.clone(), self.outlets.clone())));
+            for port in ports {
+                tokio::spawn(port.accept());
             }
         }
         let mut state = self.state();
@@ -94,42 +96,51 @@ impl ProxyPorts {
     }
 }
 
-async fn accept(
+/// A port on the loopback interface whose connections go to the proxy.
+struct ProxyPort {
+    number: u16,
+    socket: &'static Path,
     listener: TcpListener,
-    (port, sock): (u16, &'static Path),
-    (state, outlets): (Arc<Mutex<State>>, Arc<Outlets>),
-) {
-    let places = Arc::new(Semaphore::new(MOST));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (token, leads) = {
-                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    (state.token.clone(), state.leads)
-                };
-                let Some(token) = token else { continue };
-                let _ = stream.set_nodelay(true);
-                let outlets = outlets.clone();
-                // Who cannot be reached closes the connection, which is all that a program inside is told.
-                tokio::spawn(async move {
-                    let _ = match leads {
-                        Leads::Link => return outlets.hand(port, (stream, preamble(&token), place)).await,
-                        Leads::Sockets => pass(stream, UnixStream::connect(sock).await, &token).await,
-                        Leads::At([api, egress]) => {
-                            let at = if port == API_PORT { api } else { egress };
-                            pass(stream, TcpStream::connect(at).await, &token).await
-                        }
-                    };
-                    drop(place);
-                });
+    state: Arc<Mutex<PortState>>,
+    outlets: Arc<TunnelPorts>,
+}
+
+impl ProxyPort {
+    async fn accept(self) {
+        let places = Arc::new(Semaphore::new(MOST));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            match self.listener.accept().await {
+                Ok((stream, _)) => self.forward(stream, place),
+                Err(_) => tokio::time::sleep(PAUSE).await,
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
         }
+    }
+
+    /// Drops the connection without a token. An unreachable proxy closes it, too: a program inside gets no other sign.
+    fn forward(&self, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let (token, leads) = {
+            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            (state.token.clone(), state.leads)
+        };
+        let Some(token) = token else { return };
+        let _ = stream.set_nodelay(true);
+        let (number, socket, outlets) = (self.number, self.socket, self.outlets.clone());
+        tokio::spawn(async move {
+            let _ = match leads {
+                Leads::Link => return outlets.hand(number, (stream, preamble(&token), place)).await,
+                Leads::Sockets => pass(stream, UnixStream::connect(socket).await, &token).await,
+                Leads::At([api, egress]) => {
+                    let at = if number == API_PORT { api } else { egress };
+                    pass(stream, TcpStream::connect(at).await, &token).await
+                }
+            };
+            drop(place);
+        });
     }
 }
 
-/// One connection, made anew each time: the host's process may have been another one meanwhile.
+/// Connects anew for each connection, because the host's process may have been replaced.
 async fn pass(
     mut inside: TcpStream,
     host: io::Result<impl AsyncRead + AsyncWrite + Unpin>,
@@ -140,7 +151,7 @@ async fn pass(
     copy_bidirectional(&mut inside, &mut host).await.map(drop)
 }
 
-/// What the host reads before a connection's own bytes.
+/// The bytes that the host reads before a connection's own.
 fn preamble(token: &[u8]) -> Vec<u8> {
     [b"CORACLE/1 ", token, b"\n"].concat()
 }
@@ -161,7 +172,7 @@ mod tests {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port()
     }
 
-    /// Answers one connection with all that it heard, once the other side has ended.
+    /// Answers one connection with all that it received, once the other side has ended.
     async fn echo_once(listener: &UnixListener) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut heard = Vec::new();
@@ -200,11 +211,12 @@ mod tests {
         let (one, two) = (one.unwrap(), two.unwrap());
         let relays = ProxyPorts::default();
         let at = [one.local_addr().unwrap(), two.local_addr().unwrap()];
-        // The number that it is told by is what parts the two, whatever is listened on.
+        // Only the port number decides where a connection goes, whatever socket accepted it.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let listened = listener.local_addr().unwrap().port();
         relays.listen(b"one", Leads::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
-        tokio::spawn(accept(listener, (api, sock), (relays.state.clone(), relays.outlets.clone())));
+        let (state, outlets) = (relays.state.clone(), relays.outlets.clone());
+        tokio::spawn(ProxyPort { number: api, socket: sock, listener, state, outlets }.accept());
         for (port, host) in [(listened, one), (egress, two)] {
             let hears = async {
                 let (mut stream, _) = host.accept().await.unwrap();

@@ -13,39 +13,39 @@ use tokio::time::sleep;
 
 use crate::protocol::relay::API_PORT;
 
-/// So long a connection waits for a host that has no channel at all: it opens another one for each that is taken, up to
-/// as many as it wants, and behind those connections wait in order.
+/// Limit of the wait for a host without any channel: it opens a new channel for each that is used, up to its limit, and
+/// further connections wait in order.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection, what goes before its own bytes, and its place among those of its port.
-pub(crate) type Handed = (TcpStream, Vec<u8>, OwnedSemaphorePermit);
+pub(crate) type PendingConnection = (TcpStream, Vec<u8>, OwnedSemaphorePermit);
 
 /// The channels of each port.
 #[derive(Debug, Default)]
-pub(crate) struct Outlets {
-    api: Line,
-    egress: Line,
+pub(crate) struct TunnelPorts {
+    api: TunnelQueue,
+    egress: TunnelQueue,
 }
 
 /// Channels that wait, the first one first, and connections that wait for one.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    waiting: Mutex<VecDeque<oneshot::Sender<Handed>>>,
+pub(crate) struct TunnelQueue {
+    waiting: Mutex<VecDeque<oneshot::Sender<PendingConnection>>>,
     more: Notify,
     /// Held by the connection whose turn it is.
     turn: tokio::sync::Mutex<()>,
-    /// One more for each channel that is a connection.
+    /// One reference for each channel that is a connection.
     pub(crate) taken: Arc<()>,
 }
 
-impl Outlets {
+impl TunnelPorts {
     /// The channels of that port.
-    pub(crate) fn of(&self, port: u16) -> &Line {
+    pub(crate) fn of(&self, port: u16) -> &TunnelQueue {
         if port == API_PORT { &self.api } else { &self.egress }
     }
 
-    /// Gives a connection to a channel. Where nobody takes any it is closed.
-    pub(crate) async fn hand(&self, port: u16, handed: Handed) {
+    /// Passes a connection to a channel, or closes it if no channel takes it.
+    pub(crate) async fn hand(&self, port: u16, handed: PendingConnection) {
         let line = self.of(port);
         tokio::select! {
             () = line.hand(handed) => {}
@@ -54,9 +54,9 @@ impl Outlets {
     }
 }
 
-impl Line {
-    /// One more channel that waits for a connection.
-    pub(crate) fn wait(&self) -> oneshot::Receiver<Handed> {
+impl TunnelQueue {
+    /// Adds a channel that waits for a connection.
+    pub(crate) fn wait(&self) -> oneshot::Receiver<PendingConnection> {
         let (give, taken) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|it| !it.is_closed());
@@ -66,14 +66,14 @@ impl Line {
     }
 
     /// The next channel that is still there.
-    fn next(&self) -> Option<oneshot::Sender<Handed>> {
+    fn next(&self) -> Option<oneshot::Sender<PendingConnection>> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|it| !it.is_closed());
         waiting.pop_front()
     }
 
-    async fn hand(&self, mut handed: Handed) {
-        // Whoever came first has the first one.
+    async fn hand(&self, mut handed: PendingConnection) {
+        // First come, first served.
         let _turn = self.turn.lock().await;
         loop {
             let Some(channel) = self.next() else {
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_goes_to_a_channel_of_its_port_that_is_still_there() {
-        let outlets = Arc::<Outlets>::default();
+        let outlets = Arc::<TunnelPorts>::default();
         let (gone, other) = (outlets.api.wait(), outlets.egress.wait());
         drop(gone);
         let ((_near, far), handing) = (connection().await, outlets.clone());
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_no_channel_takes_is_closed() {
-        let outlets = Outlets::default();
+        let outlets = TunnelPorts::default();
         let (mut near, far) = connection().await;
         outlets.hand(API_PORT, (far, Vec::new(), place().1)).await;
         assert_eq!(near.read(&mut [0; 1]).await.unwrap(), 0);
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn behind_as_many_as_the_host_takes_connections_wait_in_order() {
-        let outlets = Arc::<Outlets>::default();
+        let outlets = Arc::<TunnelPorts>::default();
         // A connection that goes on: the host is there.
         let goes_on = outlets.api.taken.clone();
         let mut near = Vec::new();

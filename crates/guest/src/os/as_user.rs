@@ -1,4 +1,4 @@
-//! Acting as somebody else.
+//! Runs a closure with another user's ids.
 
 use std::process::abort;
 
@@ -23,7 +23,7 @@ pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
     if ids.uid == u32::MAX || ids.gid == u32::MAX || ids.groups.contains(&u32::MAX) {
         return Err(Errno::INVAL);
     }
-    let _back = Back { gid: getegid(), groups: getgroups()? };
+    let _back = RestoreIds { gid: getegid(), groups: getgroups()? };
     let groups: Vec<Gid> = ids.groups.iter().map(|it| Gid::from_raw(*it)).collect();
     set_thread_groups(&groups)?;
     set_thread_res_gid(None, Gid::from_raw(ids.gid), None)?;
@@ -31,12 +31,12 @@ pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
     Ok(act())
 }
 
-struct Back {
+struct RestoreIds {
     gid: Gid,
     groups: Vec<Gid>,
 }
 
-impl Drop for Back {
+impl Drop for RestoreIds {
     fn drop(&mut self) {
         // The uid first: it brings back the capabilities that the rest needs.
         let restored = set_thread_res_uid(None, Uid::ROOT, None)

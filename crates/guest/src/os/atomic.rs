@@ -1,7 +1,8 @@
 //! Files that get a new content at once.
 //!
-//! **Invariant:** whoever opens a name gets the old content whole, or the new one.
-//! **Invariant:** what a guest leaves that is killed meanwhile has a name that listings leave out, and the next one removes.
+//! **Invariant:** opening a name gives the complete old content or the complete new one.
+//! **Invariant:** a file that a killed guest leaves behind has a temporary name, which listings omit and the next guest
+//! removes.
 
 mod leftovers;
 
@@ -15,7 +16,7 @@ use rustix::io::{Errno, Result};
 pub(crate) use self::leftovers::{Leftovers, nanoseconds, remove_leftover};
 use self::leftovers::{mark_in_use, unmark};
 
-/// What of a new content is on the disk when it has its name.
+/// What is on the disk when a new content gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// Content and name.
@@ -83,7 +84,7 @@ impl<D: AsFd> AtomicFile<D> {
 impl<D: AsFd> Drop for Temporary<D> {
     fn drop(&mut self) {
         if !self.renamed {
-            // What cannot be removed has a name that tells what it is.
+            // A file that cannot be removed keeps its temporary name, which marks it as a leftover.
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
         }
     }
@@ -138,7 +139,8 @@ pub(crate) fn rename_new(dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<()> {
     }
 }
 
-/// A directory has no second name. Whoever makes something of that name meanwhile loses no more than an empty directory.
+/// A directory has no second name, so this is not atomic: a concurrent creation under that name loses an empty
+/// directory at most.
 fn rename_dir(dir: impl AsFd, from: &[u8], to: &[u8]) -> Result<()> {
     match statat(&dir, to, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => renameat(&dir, from, &dir, to),

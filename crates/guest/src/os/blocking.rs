@@ -15,7 +15,7 @@ pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     joined.map_err(|_| RpcError::new(ErrorCode::Io, "the work broke off"))
 }
 
-/// Nobody waits for the work any more.
+/// Set when the caller no longer waits for the work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 

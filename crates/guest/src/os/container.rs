@@ -19,9 +19,9 @@ use crate::os::openat2;
 use crate::os::reap::{Children, Reaper};
 use crate::os::seccomp::Filter;
 use crate::os::start::program::Program;
-use crate::os::start::{Spawn, Status, env, not_forked, stdio};
-use crate::os::suid_guard::{Attended, Rule};
-use crate::os::tree::{Marks, Tree};
+use crate::os::start::{Spawn, StatusChannel, env, not_forked, stdio};
+use crate::os::suid_guard::{ListenerTask, SuidPolicy};
+use crate::os::tree::{Marks, ProcessTree};
 use crate::os::user::{Account, Users};
 use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
 
@@ -30,31 +30,31 @@ const TO_RUN: Duration = Duration::from_secs(10);
 
 /// Real processes, on the files beneath a root.
 ///
-/// In a process that is not PID 1, as in tests, it takes leave of nothing but what it started, and looks for what a
-/// command left among all processes there are.
+/// In a process that is not PID 1, as in tests, it reaps only its own children, and searches all processes for what a
+/// command left.
 #[derive(Debug)]
 pub struct Container {
     root: PathBuf,
     /// `NAME=value` of the guest itself.
     environment: Vec<Vec<u8>>,
     users: Users,
-    rule: Rule,
+    rule: SuidPolicy,
     filter: Arc<Filter>,
     children: Arc<Children>,
     marks: Marks,
     leaders: Mutex<HashMap<TreeId, Leader>>,
-    /// Where the kernel says which children PID 1 has; none in another process.
+    /// The kernel's list of PID 1's children; none in another process.
     kin: Option<File>,
     /// The image has a shell.
     had_shell: bool,
 }
 
-/// What is remembered of a command until all of it is gone.
+/// A command's record until all of its processes are gone.
 #[derive(Debug)]
 struct Leader {
     pid: u32,
-    /// Who answers what its filter asks.
-    _attended: Option<Attended>,
+    /// Answers the notifications of its filter.
+    _attended: Option<ListenerTask>,
 }
 
 impl Container {
@@ -68,7 +68,7 @@ impl Container {
         let (children, init) = (Arc::<Children>::default(), std::process::id() == 1);
         let reaper = Reaper::new(Arc::clone(&children), init)?;
         // Another process is in no container that anything could be bound into.
-        let rule = if init { Rule::find() } else { Rule::Needless };
+        let rule = if init { SuidPolicy::find() } else { SuidPolicy::Needless };
         let users = Users::new(opened);
         let container = Self {
             root,
@@ -89,7 +89,7 @@ impl Container {
         self.leaders.lock().expect("nothing panics while it is held")
     }
 
-    /// What a command of that user finds in its environment, but for what only a terminal or the command itself adds.
+    /// The environment of a command of that user, without what a terminal or the command itself adds.
     pub(crate) fn environment_of(&self, who: &UserSpec, session: &Session) -> Result<Vec<Vec<u8>>, RpcError> {
         let (_, account) = self.users.find(who)?;
         Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
@@ -116,7 +116,7 @@ impl Container {
         })
     }
 
-    /// Whom a child has to become. A guest without privileges runs commands as itself only.
+    /// The user that a child has to become. A guest without privileges runs commands as itself only.
     fn change<'a>(&self, ids: &'a Ids) -> Result<Option<&'a Ids>, RpcError> {
         let own = (geteuid().as_raw(), getegid().as_raw());
         match own {
@@ -138,7 +138,7 @@ impl Container {
         let cwd = path(&plan.cwd).map_err(SpawnError::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| SpawnError::Fault(no_mark()))?;
         let cannot = |error: io::Error| SpawnError::Fault(not_forked(&error));
-        let (ours, theirs) = stdio::make(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
+        let (ours, theirs) = stdio::create(plan.stdin, plan.terminal, ids.uid).map_err(cannot)?;
         let launch = Spawn {
             stdio: theirs.each_ref().map(OwnedFd::as_fd),
             terminal: plan.terminal.is_some(),
@@ -155,14 +155,14 @@ impl Container {
         let listener = executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
         let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
-            leader._attended = self.rule.attend(listener);
+            leader._attended = self.rule.start_listener(listener);
         }
         let stdio::ParentStdio { stdin, stdout, stderr, resize } = ours;
         Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
     }
 
-    /// Why a program did not begin where nothing is left.
-    fn blame(&self, why: SpawnError) -> SpawnError {
+    /// Explains why a program did not start if resources are exhausted.
+    fn diagnose(&self, why: SpawnError) -> SpawnError {
         let is_missing = match &why {
             SpawnError::NoProgram => true,
             SpawnError::NoPermission(_) => false,
@@ -177,12 +177,12 @@ impl Container {
         why
     }
 
-    fn tree(&self, mark: TreeId) -> Option<Tree<'_>> {
+    fn tree(&self, mark: TreeId) -> Option<ProcessTree<'_>> {
         let leader = self.leaders().get(&mark).map(|it| it.pid);
-        Some(Tree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
+        Some(ProcessTree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
-    /// What a child says of itself. One that does not get to it is killed.
+    /// Limits the time for a child's report. A child that exceeds it is killed.
     async fn in_time<T: Send + 'static>(
         &self,
         pid: u32,
@@ -193,14 +193,14 @@ impl Container {
             return Ok(said);
         }
         let id = Pid::from_raw(pid.cast_signed());
-        // One that was taken leave of meanwhile needs no signal, and its number may mean another process.
+        // A reaped child needs no signal, and its pid may belong to another process by now.
         self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
         // What was lent to it comes back when it is gone; the kernel may hold it for ever.
         tokio::spawn(says);
         Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
     }
 
-    /// What is gone needs no leader to be remembered.
+    /// A command without processes needs no record.
     fn forget(&self, mark: TreeId) {
         self.leaders().remove(&mark);
     }
@@ -213,7 +213,7 @@ fn has_shell(users: &Users) -> bool {
 #[async_trait]
 impl ProcessBackend for Container {
     async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError> {
-        self.launch(plan).await.map_err(|why| self.blame(why))
+        self.launch(plan).await.map_err(|why| self.diagnose(why))
     }
 
     async fn end(&self, mark: TreeId, grace: Duration) -> bool {
@@ -239,7 +239,7 @@ impl ProcessBackend for Container {
 
     async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let ids = self.ids(&UserSpec::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
-        let Account { name, home, shell } = self.users.settle(&ask)?;
+        let Account { name, home, shell } = self.users.ensure_user(&ask)?;
         let cwd = path(&ask.workdir)?;
         let nothing = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let nothing = nothing.map_err(|errno| not_forked(&errno.into()))?;
@@ -252,8 +252,8 @@ impl ProcessBackend for Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (pid, status, _) = self.children.start(|| launch.look()).map_err(|error| not_forked(&error))?;
-        let seen = self.in_time(pid, Status::seen(status)).await?.map_err(|error| not_forked(&error))?;
+        let (pid, status, _) = self.children.start(|| launch.check_access()).map_err(|error| not_forked(&error))?;
+        let seen = self.in_time(pid, StatusChannel::seen(status)).await?.map_err(|error| not_forked(&error))?;
         let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
         Ok(UserInfo { name, home, shell, uid, gid, readable, writable })
     }

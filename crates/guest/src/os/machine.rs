@@ -1,4 +1,4 @@
-//! Where commands run: the container that the guest is PID 1 of, or what a test plays in its place.
+//! The backend of commands: the container that the guest is PID 1 of, or a fake in tests.
 
 use std::fmt;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     /// Why it cannot be.
     async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError>;
 
-    /// How often the kernel ended a process here for memory.
+    /// Number of processes that the kernel killed here for lack of memory.
     fn oom_kills(&self) -> u64;
 
     /// The directory that paths are resolved beneath.
@@ -52,14 +52,14 @@ pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     fn ids(&self, who: &UserSpec) -> Result<Ids, RpcError>;
 }
 
-/// Tells the processes of a command from all others, also when they changed session, group, parent and environment.
+/// Identifies the processes of a command, also after they changed session, group, parent and environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u64);
 
 /// A user that there is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct NewUser<'a> {
-    /// Its name, and that of its group, unless somebody has it.
+    /// Its name, and that of its group, unless another account has it.
     pub name: &'a str,
     /// User.
     pub uid: u32,
@@ -67,7 +67,7 @@ pub struct NewUser<'a> {
     pub gid: u32,
     /// Its home, which is not made.
     pub home: &'a str,
-    /// Whether anybody logs in as it.
+    /// Whether the account allows a login.
     pub login: bool,
 }
 
@@ -91,20 +91,20 @@ pub struct SpawnSpec {
     pub shell: bool,
     /// Added to the guest's own environment before `env` is.
     pub session: Session,
-    /// `NAME=value`, added to the guest's own environment. The last of a name wins. What is missing of `HOME`, `USER`,
-    /// `LOGNAME` and `SHELL` comes from the passwd entry, `PATH` becomes `$HOME/.local/bin` before that of session or
-    /// guest, `LANG` is `C.UTF-8` unless something says otherwise, and so is `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
-    /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not given on: the engine made them for PID 1.
+    /// `NAME=value`, added to the guest's own environment. The last of a name wins. Missing values of `HOME`, `USER`,
+    /// `LOGNAME` and `SHELL` come from the passwd entry. `PATH` is `$HOME/.local/bin` followed by that of session or
+    /// guest. The default of `LANG` is `C.UTF-8`, that of `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
+    /// `LOGNAME`, `SHELL` and `PWD` of the guest itself are not passed on: the engine set them for PID 1.
     pub env: Vec<Vec<u8>>,
-    /// As whom.
+    /// The user.
     pub user: UserSpec,
-    /// Where: an absolute path beneath the root.
+    /// The working directory: an absolute path beneath the root.
     pub cwd: String,
     /// It gets input.
     pub stdin: bool,
-    /// On a terminal.
+    /// The size of its terminal, if it has one.
     pub terminal: Option<TerminalSize>,
-    /// What its processes are told by.
+    /// Identifies its processes.
     pub mark: TreeId,
     /// It finds these bytes on its descriptor 3, and then an end.
     pub secret: Option<SecretBytes>,
@@ -112,7 +112,7 @@ pub struct SpawnSpec {
     pub bare: bool,
 }
 
-/// Bytes that nobody is to see: their `Debug` is blank.
+/// Bytes with a blank `Debug`, to keep them out of logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretBytes(Vec<u8>);
 
@@ -121,7 +121,7 @@ impl SecretBytes {
         Self(bytes)
     }
 
-    /// What it holds.
+    /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -162,15 +162,15 @@ pub struct Process {
     pub pid: u32,
     /// It runs as uid 0.
     pub root: bool,
-    /// What it reads; `None` is an end of file at once.
+    /// Standard input; `None` is an end of file at once.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// What it prints.
+    /// Standard output.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// What it prints to standard error; `None` on a terminal.
+    /// Standard error; `None` on a terminal.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     /// Changes the size of its terminal.
     pub resize: Option<Box<dyn Fn(TerminalSize) + Send + Sync>>,
-    /// Gets how it ended, once. A sender that is dropped means that nobody knows.
+    /// Receives the exit status once. A dropped sender means that the status is unknown.
     pub exit: oneshot::Receiver<Exit>,
 }
 
@@ -180,12 +180,12 @@ impl fmt::Debug for Process {
     }
 }
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// With this code.
+    /// It exited with this code.
     Code(u8),
-    /// By this signal.
+    /// This signal ended it.
     Signal(i32),
 }
 
@@ -194,7 +194,7 @@ pub enum Exit {
 pub enum SpawnError {
     /// The program is missing: exit code 127.
     NoProgram,
-    /// The program cannot be executed: exit code 126. Says why.
+    /// The program cannot be executed: exit code 126. Contains the reason.
     NoPermission(String),
     /// Anything else.
     Fault(RpcError),

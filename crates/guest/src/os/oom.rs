@@ -1,11 +1,11 @@
-//! How often the kernel ended a process of this container for memory.
+//! Counts processes of this container that the kernel killed for lack of memory.
 
 use std::path::Path;
 
-/// Where that is told from inside, for either version of control groups.
+/// Files with the count inside a container, for either version of control groups.
 const FILES: [&str; 2] = ["sys/fs/cgroup/memory.events", "sys/fs/cgroup/memory/memory.oom_control"];
 
-/// As far as anybody says.
+/// Number of kills; 0 if no file has it.
 pub(crate) fn kills(root: &Path) -> u64 {
     let told = |file: &&str| std::fs::read_to_string(root.join(file)).ok();
     FILES.iter().find_map(told).as_deref().map_or(0, count)

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result};
 
-/// A rename anywhere on the machine can disturb the resolution of `..`, and the kernel then says so.
+/// A rename anywhere on the machine can disturb the resolution of `..`; the kernel then returns `EAGAIN`.
 const ATTEMPTS: usize = 64;
 
 /// Opens an absolute path as if `root` were the root of all files. Allocates nothing, so a forked child may call it.

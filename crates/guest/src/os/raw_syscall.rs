@@ -1,4 +1,4 @@
-//! System calls that leave `errno` alone, for a child that runs beside whoever started it on the same memory.
+//! System calls that leave `errno` alone, for a child that runs beside its parent on the same memory.
 #![expect(unsafe_code, reason = "a system call without the library has no safe wrapper")]
 
 use std::arch::asm;

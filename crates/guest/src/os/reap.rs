@@ -1,4 +1,4 @@
-//! Takes leave of processes that ended, and tells who asked how they did.
+//! Reaps exited processes and reports their status.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::os::machine::Exit;
 
-/// Children that were started and have not been taken leave of.
+/// Children that were started and not yet reaped.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Mutex<ChildTable>);
 
@@ -22,7 +22,7 @@ struct ChildTable {
 }
 
 impl Children {
-    /// Starts a process by `start`, which gives its id, and remembers it before anybody can take leave of it.
+    /// Starts a process by `start`, which returns its pid, and records the child before it can be reaped.
     ///
     /// # Errors
     /// Those of `start`.
@@ -48,8 +48,8 @@ impl Children {
         family.started.contains_key(&pid).then(act)
     }
 
-    /// Children among those `listed` that were not started here and have the limit. `look` reads that of one that was
-    /// not looked at before. Nobody is taken leave of meanwhile, so that no id comes to mean another process.
+    /// Children among those `listed` that were not started here and have the limit. `look` reads the limit of a child
+    /// that was not seen before. Nothing is reaped during the scan, so a pid keeps its meaning.
     pub(crate) fn orphans(
         &self,
         limit: u64,
@@ -76,7 +76,7 @@ impl Children {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             family.orphans.remove(&pid);
             if let Some(sender) = family.started.remove(&pid) {
-                tell(sender, status);
+                report_exit(sender, status);
             }
         }
     }
@@ -86,26 +86,26 @@ impl Children {
         let ids: Vec<u32> = family.started.keys().copied().collect();
         for id in ids {
             let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
-            // An error means that somebody else took leave of it; the sender that is dropped says that nobody knows.
+            // On an error another part of this process reaped the child; the dropped sender reports an unknown status.
             if !matches!(answer, Ok(None))
                 && let Some(sender) = family.started.remove(&id)
                 && let Ok(Some((_, status))) = answer
             {
-                tell(sender, status);
+                report_exit(sender, status);
             }
         }
     }
 }
 
 /// A receiver that is gone does not want to know.
-fn tell(sender: oneshot::Sender<Exit>, status: WaitStatus) {
+fn report_exit(sender: oneshot::Sender<Exit>, status: WaitStatus) {
     let code = status.exit_status().map(|it| Exit::Code(u8::try_from(it).unwrap_or(u8::MAX)));
     if let Some(exit) = code.or(status.terminating_signal().map(Exit::Signal)) {
         let _ = sender.send(exit);
     }
 }
 
-/// Takes leave of children whenever one ended.
+/// Reaps children as they exit.
 #[derive(Debug)]
 pub struct Reaper {
     children: Arc<Children>,
@@ -114,8 +114,8 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// With `all` it takes leave of orphans too, as PID 1 must; else only of what was started here, so that it can live
-    /// in a process with other children.
+    /// With `all` it reaps orphans too, as PID 1 must; otherwise only children that were started here, so that it can
+    /// run in a process with other children.
     ///
     /// # Errors
     /// When there is no runtime with signals.
@@ -126,7 +126,7 @@ impl Reaper {
     /// Goes on for ever.
     pub async fn run(mut self) {
         loop {
-            // Many ends may be told by one signal, and those before the first call by none.
+            // One signal may stand for many exits, and exits before the first call send none.
             if self.all {
                 self.children.reap_all();
             } else {

@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use libc::{ENOSYS, SECCOMP_FILTER_FLAG_NEW_LISTENER, c_ulong, sock_filter, sock_fprog};
 use rustix::io::Errno;
 
-use self::rules::{OF_OTHERS, RULES, Rule, SET_ID, Then, When};
+use self::rules::{CallCondition, CallRule, OF_OTHERS, RULES, RuleAction, SET_ID};
 use crate::os::raw_syscall;
 
 #[cfg(target_arch = "x86_64")]
@@ -48,25 +48,25 @@ impl std::fmt::Debug for Filter {
 }
 
 impl Filter {
-    /// What no command may do.
+    /// The filter of all commands.
     pub(crate) fn new() -> Self {
         Self { program: program(RULES.iter()), flags: 0 }
     }
 
-    /// The same, and no command looks into the memory of another: all of them have one user.
+    /// The same, and no command may read the memory of another: all of them have one user.
     pub(crate) fn tight() -> Self {
         Self { program: program(RULES.iter().filter(|it| it.call != libc::SYS_prlimit64).chain(OF_OTHERS)), flags: 0 }
     }
 
-    /// As [`new`](Self::new), and the guest is asked about modes with set-id bits. `flags` are for its listener.
+    /// As [`new`](Self::new), and the guest is notified of modes with set-id bits. `flags` are for its listener.
     pub(crate) fn asking(flags: c_ulong) -> Self {
         let program = program(RULES.iter().chain(SET_ID));
         Self { program, flags: SECCOMP_FILTER_FLAG_NEW_LISTENER | flags }
     }
 
-    /// Puts it on this thread and all that comes after it: no other thread, and nobody who shares its memory. Allocates
-    /// nothing and leaves `errno` alone, so a child may call it. One that asks gives the listener that is asked, which
-    /// closes itself on exec.
+    /// Installs the filter on this thread and its future children, not on other threads or processes that share its
+    /// memory. Allocates nothing and leaves `errno` alone, so a child may call it. A filter with notifications returns
+    /// its listener, which is closed on exec.
     ///
     /// # Errors
     /// The kernel's, and then there is no filter.
@@ -79,7 +79,7 @@ impl Filter {
     }
 }
 
-fn program<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
+fn program<'a>(rules: impl Iterator<Item = &'a CallRule>) -> Vec<sock_filter> {
     let mut program = vec![
         step(LOAD, ARCHITECTURE_AT),
         jump(IF_EQUAL, ARCHITECTURE, 1, 0),
@@ -93,30 +93,30 @@ fn program<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<sock_filter> {
     program
 }
 
-impl Rule {
+impl CallRule {
     /// Appends its block, which is jumped over for all other calls and returns for its own.
     fn write(&self, program: &mut Vec<sock_filter>) {
         let mut block = Vec::new();
         match self.when {
-            When::Always => {}
-            When::AnyBit { argument, bits } => {
+            CallCondition::Always => {}
+            CallCondition::AnyBit { argument, bits } => {
                 block.extend([lower(argument), jump(IF_ANY_BIT, bits as u32, 1, 0), step(RETURN, ALLOW)]);
             }
-            When::BothAnyBit([(one, bits), (other, others)]) => block.extend([
+            CallCondition::BothAnyBit([(one, bits), (other, others)]) => block.extend([
                 lower(one),
                 jump(IF_ANY_BIT, bits as u32, 0, 2),
                 lower(other),
                 jump(IF_ANY_BIT, others as u32, 1, 0),
                 step(RETURN, ALLOW),
             ]),
-            When::OneOf { argument, values } => {
+            CallCondition::OneOf { argument, values } => {
                 block.push(lower(argument));
                 for (at, value) in values.iter().enumerate() {
                     block.push(jump(IF_EQUAL, *value as u32, (values.len() - at) as u8, 0));
                 }
                 block.push(step(RETURN, ALLOW));
             }
-            When::Sets { argument, value, pointer } => block.extend([
+            CallCondition::Sets { argument, value, pointer } => block.extend([
                 lower(argument),
                 jump(IF_EQUAL, value, 0, 4),
                 lower(pointer),
@@ -125,7 +125,7 @@ impl Rule {
                 jump(IF_ANY_BIT, u32::MAX, 1, 0),
                 step(RETURN, ALLOW),
             ]),
-            When::SetsOrOther { argument, value, pointer, other } => block.extend([
+            CallCondition::SetsOrOther { argument, value, pointer, other } => block.extend([
                 lower(pointer),
                 jump(IF_ANY_BIT, u32::MAX, 2, 0),
                 upper(pointer),
@@ -138,8 +138,8 @@ impl Rule {
             ]),
         }
         block.push(match self.then {
-            Then::Refuse(errno) => refuse(errno),
-            Then::Ask => step(RETURN, ASK),
+            RuleAction::Refuse(errno) => refuse(errno),
+            RuleAction::Ask => step(RETURN, ASK),
         });
         program.push(jump(IF_EQUAL, self.call as u32, 0, block.len() as u8));
         program.append(&mut block);
@@ -174,10 +174,10 @@ mod tests {
     use super::rules::MARK;
     use super::*;
 
-    /// In place of an error: the guest is asked.
+    /// A notification of the guest, in place of an errno.
     const ASKED: i32 = -1;
 
-    /// What the kernel would answer: an error, or nothing when the call is let through.
+    /// The kernel's answer: an error, or `None` for an allowed call.
     fn answer(filter: &Filter, architecture: u32, call: c_long, arguments: [u64; 6]) -> Option<i32> {
         let mut data = [(call as u32).to_le_bytes(), architecture.to_le_bytes()].concat();
         data.extend([0; 8]);

@@ -1,4 +1,4 @@
-//! Starts processes: everything is prepared, then there is a child, which says by a socket what failed.
+//! Starts processes: everything is prepared first, then a child is created, which reports failures through a socket.
 //!
 //! The socket is closed by a successful exec. It is awaited, not read at once: an exec can hang on a file system that does
 //! not answer, and PID 1 must not.
@@ -6,11 +6,11 @@
 
 mod child;
 pub(crate) mod env;
-mod fault;
+mod error;
 pub(crate) mod program;
 mod spawn;
+mod status_channel;
 pub(crate) mod stdio;
-mod word;
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -24,11 +24,11 @@ use rustix::thread::{Gid, Uid, set_no_new_privs};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use self::child::{ChildArgs, Execution, FIRST_FREE, SCRIPT, Step, Then};
+use self::child::{ChildAction, ChildArgs, Execution, FIRST_FREE, SCRIPT, SpawnStage};
 use self::program::Program;
 use self::spawn::ChildMemory;
 pub(crate) use self::spawn::may_share;
-use self::word::{Said, Word};
+use self::status_channel::{ChildStatus, StatusMessage};
 use crate::os::machine::{Ids, SpawnError};
 use crate::os::seccomp::Filter;
 use crate::protocol::RpcError;
@@ -40,28 +40,28 @@ pub(crate) struct Spawn<'a> {
     pub(crate) stdio: [BorrowedFd<'a>; 3],
     /// Its output is a terminal, and becomes the session's.
     pub(crate) terminal: bool,
-    /// The limit that it is told by.
+    /// The limit that identifies it.
     pub(crate) mark: Option<u64>,
-    /// As whom; `None` leaves everything as it is.
+    /// The user; `None` leaves it unchanged.
     pub(crate) user: Option<&'a Ids>,
-    /// What its directory is resolved beneath.
+    /// The root of its working directory.
     pub(crate) root: BorrowedFd<'a>,
     /// Its directory.
     pub(crate) cwd: &'a CStr,
-    /// What it may not do.
+    /// The seccomp filter.
     pub(crate) filter: &'a Arc<Filter>,
 }
 
-/// A child that was made, and has not said yet whether it got further.
+/// A child that was created and has not yet reported whether it became the program.
 #[derive(Debug)]
-pub(crate) struct Status {
+pub(crate) struct StatusChannel {
     said: OwnedFd,
     loan: ChildMemory,
 }
 
-/// What a user may do in a directory, as a process of that user saw it.
+/// A user's access to a directory, as a process of that user saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct DirectoryAccess {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) readable: bool,
@@ -73,23 +73,23 @@ impl Spawn<'_> {
     ///
     /// # Errors
     /// Those of the kernel; then there is no child.
-    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, Status)> {
-        self.start(Then::Execute(Execution::of(program)))
+    pub(crate) fn execute(&self, program: Program) -> io::Result<(u32, StatusChannel)> {
+        self.start(ChildAction::Execute(Execution::new(program)))
     }
 
     /// Makes a child that looks at its directory and is gone.
     ///
     /// # Errors
     /// As for [`execute`](Self::execute).
-    pub(crate) fn look(&self) -> io::Result<(u32, Status)> {
-        self.start(Then::Look)
+    pub(crate) fn check_access(&self) -> io::Result<(u32, StatusChannel)> {
+        self.start(ChildAction::Look)
     }
 
-    fn start(&self, then: Then) -> io::Result<(u32, Status)> {
+    fn start(&self, then: ChildAction) -> io::Result<(u32, StatusChannel)> {
         let [stdin, stdout, stderr] = self.stdio.map(|it| above(it.as_fd()));
         let (stdin, stdout, stderr, root) = (stdin?, stdout?, stderr?, above(self.root)?);
         let script = then.script().map(|it| above(it.as_fd())).transpose()?;
-        let (said, theirs) = word::pair()?;
+        let (said, theirs) = status_channel::pair()?;
         let status = above(theirs.as_fd())?;
         let groups = |it: &Ids| it.groups.iter().map(|it| Gid::from_raw(*it)).collect();
         let orders = ChildArgs {
@@ -107,17 +107,18 @@ impl Spawn<'_> {
             then,
         };
         let (pid, loan) = spawn::spawn(orders)?;
-        Ok((pid, Status { said, loan }))
+        Ok((pid, StatusChannel { said, loan }))
     }
 }
 
-/// Makes this process the program, with plain signals and the filter in force: it was started by somebody else.
+/// Replaces this process by the program, with default signals and the filter in force. For a process that another
+/// program started.
 pub(crate) fn replace(program: Program, filter: &Filter) -> io::Error {
     child::plain_actions();
     if let Err(errno) = set_no_new_privs(true).and_then(|()| filter.install()) {
         return errno.into();
     }
-    child::execute(&mut Execution::of(program)).1.into()
+    child::execute(&mut Execution::new(program)).1.into()
 }
 
 /// Whether others may look into this process's memory, as it was before the first child could change that.
@@ -126,7 +127,7 @@ fn is_dumpable() -> bool {
     *BEFORE.get_or_init(|| matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable)))
 }
 
-/// What a child copies lies above where it copies it to; a copy is made where it does not, and is held as long.
+/// Moves a descriptor above the numbers that a child overwrites; the copy is held as long.
 fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
     if it.as_raw_fd() >= FIRST_FREE {
         return Ok((it.as_raw_fd(), None));
@@ -136,7 +137,7 @@ fn above(it: BorrowedFd<'_>) -> io::Result<(RawFd, Option<OwnedFd>)> {
 }
 
 impl Execution {
-    fn of(program: Program) -> Self {
+    fn new(program: Program) -> Self {
         let candidates = pointers(&program.candidates);
         let words = ended(pointers(&program.words));
         let environment = ended(pointers(&program.environment));
@@ -156,18 +157,18 @@ fn ended(mut list: Vec<*const c_char>) -> Vec<*const c_char> {
     list
 }
 
-impl Status {
-    /// Waits until the child is the program, or has said why not. A filter that asks has its listener here.
+impl StatusChannel {
+    /// Waits until the child is the program or reports why not. Returns the listener of a filter with notifications.
     ///
     /// # Errors
     /// Why not.
     pub(crate) async fn executed(self, cwd: String) -> Result<Option<OwnedFd>, SpawnError> {
         match self.read().await {
-            Ok((Heard { last: Some([step, errno, ..]), .. }, Then::Execute(it))) => {
-                let step = Step::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(Step::Session);
-                Err(fault::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
+            Ok((ChildReport { last: Some([step, errno, ..]), .. }, ChildAction::Execute(it))) => {
+                let step = SpawnStage::ALL.into_iter().find(|it| *it as u32 == step).unwrap_or(SpawnStage::Session);
+                Err(error::explain(step, Errno::from_raw_os_error(errno.cast_signed()), &it.program, &cwd))
             }
-            // Also when it was killed before it got there: then its end says so.
+            // The child may also have been killed before that; its exit status then reports it.
             Ok((heard, _)) => Ok(heard.listener),
             Err(error) => Err(SpawnError::Fault(not_forked(&error))),
         }
@@ -177,11 +178,11 @@ impl Status {
     ///
     /// # Errors
     /// What failed before it could look.
-    pub(crate) async fn seen(self) -> io::Result<Seen> {
+    pub(crate) async fn seen(self) -> io::Result<DirectoryAccess> {
         match self.read().await?.0.last {
             Some([child::SEEN, allowed, uid, gid]) => {
                 let allows = |bits: i32| allowed.cast_signed() & bits == bits;
-                Ok(Seen {
+                Ok(DirectoryAccess {
                     uid,
                     gid,
                     readable: allows(libc::R_OK | libc::X_OK),
@@ -193,15 +194,15 @@ impl Status {
         }
     }
 
-    /// All that the child said, and what it was to do.
-    async fn read(self) -> io::Result<(Heard, Then)> {
+    /// The complete report of the child, and its action.
+    async fn read(self) -> io::Result<(ChildReport, ChildAction)> {
         // SAFETY: it owns the descriptor, which is the same until it is dropped.
         let socket = unsafe { AsyncFd::register_with_interest(self.said, Interest::READABLE) }?;
-        let mut heard = Heard::default();
+        let mut heard = ChildReport::default();
         loop {
-            match socket.async_io(Interest::READABLE, |it| word::hear(it.as_fd())).await? {
-                Some(Word::Disconnect(listener)) => heard.listener = listener,
-                Some(Word::Last(said)) => heard.last = Some(said),
+            match socket.async_io(Interest::READABLE, |it| status_channel::receive(it.as_fd())).await? {
+                Some(StatusMessage::Disconnect(listener)) => heard.listener = listener,
+                Some(StatusMessage::Last(said)) => heard.last = Some(said),
                 None => break,
             }
         }
@@ -212,14 +213,14 @@ impl Status {
     }
 }
 
-/// What a child said.
+/// The report of a child.
 #[derive(Debug, Default)]
-struct Heard {
+struct ChildReport {
     listener: Option<OwnedFd>,
-    last: Option<Said>,
+    last: Option<ChildStatus>,
 }
 
 /// The fault of a process that there is none of.
 pub(crate) fn not_forked(error: &io::Error) -> RpcError {
-    fault::no_child(Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
+    error::no_child(Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
 }

@@ -1,10 +1,12 @@
 //! Root inside a container of a rootful engine is root outside: a set-id file that it leaves in a directory of the host
-//! is there for everybody. So no command sets such a bit itself. Its filter refuses the calls that would make a file
-//! with one, and stops those that would change a file's mode to have one, until the guest has answered them.
+//! is available to all users of the host. So no command sets such a bit itself. Its filter refuses the calls that would
+//! create a file with one, and suspends those that would change a file's mode to have one until the guest has answered
+//! them.
 //!
-//! The guest makes the change itself, as whoever asked: it opens the file, looks which mount that is on, and sets the
-//! mode through what it opened. On the container's own files the bits stay, so that packages with set-id files can be
-//! installed; everywhere else they are left out. Nothing that the caller could change meanwhile is looked at twice.
+//! The guest makes the change itself, with the caller's ids: it opens the file, checks which mount that is on, and sets
+//! the mode through the open descriptor. On the container's own files the bits stay, so that packages with set-id files
+//! can be installed; everywhere else they are left out. Nothing that the caller could change concurrently is read
+//! twice.
 //!
 //! What is not the container's own is everything but the mount of `/`. Engines bind files of the host into every
 //! container (`/etc/hosts`), so there is always something that the rule is for.
@@ -21,49 +23,50 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use self::change::{Done, Own};
-use self::listener::Pending;
+use self::change::{ChangeOutcome, OwnMount};
+use self::listener::ListenerEvent;
 use crate::os::seccomp::Filter;
 use crate::protocol::{ErrorCode, RpcError};
 
-/// Calls that are answered at once, whoever makes them: each takes a thread, and those are for files of hosts too.
+/// Calls that are answered at once, for all callers together: each takes a thread, and file requests of the host need
+/// threads too.
 const AT_ONCE: usize = 2;
 
-/// What a caller is told for whom nothing can be done.
+/// The answer for a caller that the guest cannot act for.
 const REFUSED: Errno = Errno::PERM;
 
 /// Whether commands are kept from leaving set-id files, and how.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
-    /// Uid 0 inside is somebody else outside.
+pub(crate) enum SuidPolicy {
+    /// Uid 0 inside is another user outside.
     Needless,
-    /// Nobody inside is root, PID 1 neither.
+    /// No process inside is root, PID 1 included.
     Rootless,
-    /// By a filter that asks.
+    /// By a filter with notifications.
     Kept(Arc<SuidBroker>),
     /// This kernel cannot.
     Impossible,
 }
 
-/// What answers the calls.
+/// Answers the calls.
 #[derive(Debug)]
 pub(crate) struct SuidBroker {
-    own: Own,
+    own: OwnMount,
     flags: u64,
     places: Arc<Semaphore>,
 }
 
 /// Calls of one command's processes are answered while this is there. Without it they fail.
 #[derive(Debug)]
-pub(crate) struct Attended(AbortHandle);
+pub(crate) struct ListenerTask(AbortHandle);
 
-impl Drop for Attended {
+impl Drop for ListenerTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Rule {
+impl SuidPolicy {
     /// The one for the container that this process is PID 1 of.
     pub(crate) fn find() -> Self {
         if !rustix::process::geteuid().is_root() {
@@ -74,13 +77,13 @@ impl Rule {
             return Self::Needless;
         }
         // Kernels with flags for a listener can give callers files, too.
-        let keeper = listener::flags().and_then(|flags| Ok((flags, Own::find(flags != 0)?)));
+        let keeper = listener::flags().and_then(|flags| Ok((flags, OwnMount::find(flags != 0)?)));
         keeper.map_or(Self::Impossible, |(flags, own)| {
             Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
         })
     }
 
-    /// What every command gets.
+    /// The filter of every command.
     pub(crate) fn filter(&self) -> Filter {
         match self {
             Self::Kept(keeper) => Filter::asking(keeper.flags),
@@ -104,26 +107,26 @@ impl Rule {
         }
     }
 
-    /// Answers the calls of a command, if it has somebody to ask.
-    pub(crate) fn attend(&self, listener: Option<OwnedFd>) -> Option<Attended> {
+    /// Answers the calls of a command that has a listener.
+    pub(crate) fn start_listener(&self, listener: Option<OwnedFd>) -> Option<ListenerTask> {
         match (self, listener) {
             (Self::Kept(keeper), Some(listener)) => {
-                let task = tokio::spawn(attend(Arc::clone(keeper), Arc::new(listener)));
-                Some(Attended(task.abort_handle()))
+                let task = tokio::spawn(serve(Arc::clone(keeper), Arc::new(listener)));
+                Some(ListenerTask(task.abort_handle()))
             }
             _ => None,
         }
     }
 }
 
-/// One call after the other, until no process is left that could make one.
-async fn attend(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
+/// Answers one call after the other, until no process has the filter any more.
+async fn serve(keeper: Arc<SuidBroker>, listener: Arc<OwnedFd>) {
     let Ok(calls) = listener::watched(Arc::clone(&listener)) else { return };
     while let Ok(mut ready) = calls.readable().await {
         match listener::pending(&*listener) {
-            Pending::Over => return,
-            Pending::Nothing => ready.clear_ready(),
-            Pending::Call => {
+            ListenerEvent::Over => return,
+            ListenerEvent::Nothing => ready.clear_ready(),
+            ListenerEvent::Call => {
                 let Ok(place) = Arc::clone(&keeper.places).acquire_owned().await else { return };
                 let (keeper, listener) = (Arc::clone(&keeper), Arc::clone(&listener));
                 let answered = tokio::task::spawn_blocking(move || {
@@ -142,8 +145,8 @@ impl SuidBroker {
     fn answer(&self, listener: &OwnedFd) {
         let Ok(call) = listener::receive(listener) else { return };
         let done = caller::with(&call, listener, |wanted| self.own.change(wanted)).and_then(|done| match done {
-            Done::Changed => listener::reply(listener, call.id, None),
-            Done::Made { file, closes } => listener::give(listener, call.id, &file, closes),
+            ChangeOutcome::Changed => listener::reply(listener, call.id, None),
+            ChangeOutcome::Made { file, closes } => listener::add_descriptor(listener, call.id, &file, closes),
         });
         if let Err(errno) = done {
             let _ = listener::reply(listener, call.id, Some(errno));
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_cannot_runs_nothing_of_root() {
-        assert_eq!(Rule::Impossible.allows(0).unwrap_err().code, ErrorCode::CannotStart);
-        assert!(Rule::Impossible.allows(1000).is_ok() && Rule::Needless.allows(0).is_ok());
+        assert_eq!(SuidPolicy::Impossible.allows(0).unwrap_err().code, ErrorCode::CannotStart);
+        assert!(SuidPolicy::Impossible.allows(1000).is_ok() && SuidPolicy::Needless.allows(0).is_ok());
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the processes of a command however they hide, and ends them.
 //!
 //! A command is started with a limit of real-time scheduling that no other has ([`Marks`]). Every process inherits it,
-//! whatever becomes of its group, session, parent and environment; nobody can raise it again, the filter lets nobody
-//! lower it, everybody may read it, and it means nothing to a process without real-time priority.
+//! whatever becomes of its group, session, parent and environment. The kernel prevents raising it again, the filter
+//! prevents lowering it, every process may read it, and it has no effect without real-time priority.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::os::machine::TreeId;
 use crate::os::reap::Children;
 
-/// How long killed processes are waited for; the kernel may hold one that waits for a device.
+/// Limit of the wait for killed processes; the kernel may hold one that waits for a device.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The first looks are close together, since most commands obey at once.
@@ -53,12 +53,12 @@ impl Marks {
 
 /// A command and all that descends from it.
 #[derive(Debug)]
-pub(crate) struct Tree<'a> {
+pub(crate) struct ProcessTree<'a> {
     /// The limit that its processes have.
     pub(crate) limit: u64,
     /// The process that was started, and whose group the command is.
     pub(crate) leader: Option<u32>,
-    /// Tells whether the leader is still there.
+    /// Knows whether the leader still runs.
     pub(crate) children: &'a Children,
     /// The list of this process's children, if orphans become such.
     pub(crate) kin: Option<&'a fs::File>,
@@ -70,7 +70,7 @@ struct Member {
     group: u32,
 }
 
-impl Tree<'_> {
+impl ProcessTree<'_> {
     /// TERM, then KILL: see [`ProcessBackend::end`](crate::os::machine::ProcessBackend::end).
     pub(crate) async fn end(&self, grace: Duration) -> bool {
         self.terminate();
@@ -150,7 +150,7 @@ impl Tree<'_> {
     }
 
     fn members(&self) -> BTreeSet<u32> {
-        // Between fork and its limits a leader cannot be told by them.
+        // Between fork and its limits a leader does not have the limit yet.
         scan(self.limit).map(|it| it.pid).chain(self.leader.filter(|it| self.children.has(*it))).collect()
     }
 
@@ -212,8 +212,8 @@ fn limit_in(limits: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The process group in `/proc/PID/stat`; `None` for a process that only waits to be taken leave of. One whose first
-/// thread has ended looks the same, but for the number of its threads.
+/// The process group in `/proc/PID/stat`; `None` for a zombie. A process whose first thread has ended looks the same,
+/// but for the number of its threads.
 fn group_of_living(stat: &str) -> Option<u32> {
     // The name comes before, in parentheses, and may hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();

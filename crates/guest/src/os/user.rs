@@ -14,8 +14,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use self::home::make;
-use self::tables::{Entry, Tables};
+use self::home::create;
+use self::tables::{PasswdEntry, Tables};
 use crate::os::atomic::{AtomicFile, Durability, Leftovers};
 use crate::os::machine::{Ids, NewUser};
 use crate::os::openat2::open;
@@ -27,7 +27,7 @@ const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
 /// Bytes of a table, at most: it is read for every command.
 const LONGEST_TABLE: u64 = 1 << 20;
 
-/// What commands of a user are told about it.
+/// The account data in the environment of a user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) name: String,
@@ -60,7 +60,7 @@ impl Users {
         ids(&self.load().unwrap_or_default(), who)
     }
 
-    /// The same, with what the entry of the uid says, or what is safe to say without one.
+    /// The same, with the entry of the uid, or safe defaults without one.
     ///
     /// # Errors
     /// As for [`ids`](Self::ids).
@@ -68,7 +68,7 @@ impl Users {
         let tables = self.load().unwrap_or_default();
         let ids = ids(&tables, who)?;
         let uid = ids.uid;
-        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| Entry {
+        let account = self.of_entry(tables.user(uid).unwrap_or_else(|| PasswdEntry {
             name: if uid == 0 { "root".into() } else { uid.to_string() },
             uid,
             gid: uid,
@@ -79,13 +79,13 @@ impl Users {
     }
 
     /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
-    /// What exists keeps its owner, but for a work directory, or a volume at the home, that is root's: nobody could work
-    /// there. What is bound keeps it in any case. On a root that is read-only the image's own files stay as
-    /// they are, and only the directory is made sure of.
+    /// Existing files keep their owner, except a work directory or a volume at the home that belongs to root: the user
+    /// could not write there. Bind mounts keep it in any case. On a read-only root the image's own files stay as they
+    /// are, and only the directory is made sure of.
     ///
     /// # Errors
     /// What could not be written or made.
-    pub(crate) fn settle(&self, ask: &EnsureUser) -> Result<Account, RpcError> {
+    pub(crate) fn ensure_user(&self, ask: &EnsureUser) -> Result<Account, RpcError> {
         let _alone = self.writing.lock().expect("nothing panics while it is held");
         let mut tables = self.load().map_err(|error| fault("/etc/passwd cannot be read", &error))?;
         let (users, groups) = (tables.passwd.len(), tables.group.len());
@@ -102,7 +102,7 @@ impl Users {
         let home = (!read_only).then_some((&account.home, 0o700, true));
         let places = || home.into_iter().chain([(&ask.workdir, 0o755, false)]);
         for (path, mode, _) in places() {
-            let made = make(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
+            let made = create(self.root(), path, Mode::from_raw_mode(mode), Some(owner));
             made.map_err(|errno| no_directory(path, errno))?;
         }
         let bound = |path: &str| ask.bound.iter().any(|it| is_beneath(path, it));
@@ -140,12 +140,12 @@ impl Users {
         fstatvfs(self.root()).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
-    fn of_entry(&self, entry: Entry) -> Account {
+    fn of_entry(&self, entry: PasswdEntry) -> Account {
         let home = if entry.home.starts_with('/') { entry.home } else { "/".into() };
         Account { name: entry.name, home, shell: self.shell(&entry.shell).to_owned() }
     }
 
-    /// That of the entry if it is one to work with, else the best there is; `/bin/sh` when there is none at all.
+    /// The shell of the entry if it exists, else the best available one; `/bin/sh` if there is none at all.
     fn shell<'a>(&self, entry: &'a str) -> &'a str {
         let works = !entry.ends_with("/nologin") && !entry.ends_with("/false") && self.is_executable(entry);
         if works { entry } else { SHELLS.into_iter().find(|it| self.is_executable(it)).unwrap_or(SHELLS[2]) }
@@ -161,8 +161,8 @@ impl Users {
         Ok(Tables { passwd: self.read("/etc/passwd")?, group: self.read("/etc/group")? })
     }
 
-    /// The content of a regular file, and nothing for one that is missing. Whoever is root inside can put anything
-    /// there, and a pipe must not keep anybody waiting.
+    /// The content of a regular file, and nothing for one that is missing. Root inside can put anything there, and a
+    /// pipe must not block the guest.
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let name = CString::new(path)?;
@@ -183,7 +183,7 @@ impl Users {
 
     /// Puts a table in the place of one that was `before` bytes long and has only been added to.
     fn write(&self, name: &str, table: &[u8], before: usize) -> Result<(), RpcError> {
-        let written = make(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
+        let written = create(self.root(), "/etc", Mode::from_raw_mode(0o755), None)
             .and_then(|()| open(self.root(), c"/etc", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()))
             .map_err(io::Error::from)
             .and_then(|etc| match self.replace(&etc, name, table) {

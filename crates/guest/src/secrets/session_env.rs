@@ -8,12 +8,12 @@ use crate::os::machine::Session;
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnv {
     variables: Mutex<Session>,
-    /// The user that commands run as, once the host has said which.
+    /// The user of the session's commands, once the host has set it.
     user: Mutex<Option<u32>>,
 }
 
 impl SessionEnv {
-    /// What every command that begins from now on has in its environment.
+    /// Sets the variables of all commands that start from now on.
     pub(crate) fn set(&self, session: Session) {
         *self.variables.lock().unwrap_or_else(PoisonError::into_inner) = session;
     }

@@ -1,4 +1,4 @@
-//! What changed in a workspace since the last look.
+//! Detects changes in a workspace since the last scan.
 //!
 //! A look goes through the workspace in order, as far as its bounds let it, and remembers what is where. Only that is held
 //! against the next one, so that a file which was out of sight is no news.
@@ -10,27 +10,27 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, FileType, Stat, statat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry::text;
 use super::fingerprint::Print;
-use super::tracker::{By, FileTracker};
+use super::tracker::{ContentSource, FileTracker};
 use crate::files::error::OperationResult;
-use crate::files::walk::{Walk, WalkLimits, by_parts};
+use crate::files::walk::{TreeWalk, WalkLimits, by_parts};
 use crate::protocol::workspace::{ChangeReport, SearchLimits};
 
 /// Files that are remembered between two looks, at most.
 const MOST: usize = 200_000;
 
-/// What the last look met.
+/// The result of the last scan.
 #[derive(Debug)]
 pub(super) struct Index {
     files: HashMap<Vec<u8>, Meta>,
-    /// Where it ended; nothing when it met everything.
+    /// Where it stopped; `None` after a complete scan.
     frontier: Option<Vec<u8>>,
     at_ns: i128,
 }
 
-/// What tells that a file was written, without reading it.
+/// Detects a write without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     size: i64,
@@ -41,7 +41,7 @@ pub(super) struct Meta {
 
 impl Meta {
     #[expect(clippy::unnecessary_cast, reason = "these are of another type on other machines")]
-    fn of(stat: &Stat) -> Self {
+    fn from_stat(stat: &Stat) -> Self {
         let changed = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
         let status_changed = (stat.st_ctime as i64, stat.st_ctime_nsec as i64);
         Self { size: stat.st_size, changed, status_changed, inode: stat.st_ino }
@@ -52,9 +52,9 @@ impl Meta {
     }
 }
 
-/// What a look found of a file.
+/// The change of a file between two scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum ChangeKind {
     Created,
     Modified,
     Deleted,
@@ -70,13 +70,13 @@ impl FileTracker {
         let mut index = self.index();
         let Some(index) = index.as_mut() else { return };
         match stat {
-            Some(stat) => _ = index.files.insert(path.to_vec(), Meta::of(stat)),
+            Some(stat) => _ = index.files.insert(path.to_vec(), Meta::from_stat(stat)),
             None => index.files.retain(|it, _| !it.strip_prefix(path).is_some_and(|it| it.is_empty() || it[0] == b'/')),
         }
     }
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn changed(
         &self,
         hints: &[String],
@@ -93,9 +93,9 @@ impl Work<'_> {
                 continue;
             }
             let list = match news {
-                News::Created => &mut changes.created,
-                News::Modified => &mut changes.modified,
-                News::Deleted => &mut changes.deleted,
+                ChangeKind::Created => &mut changes.created,
+                ChangeKind::Modified => &mut changes.modified,
+                ChangeKind::Deleted => &mut changes.deleted,
             };
             changes.total += 1;
             if list.len() < bounds.most as usize {
@@ -104,18 +104,18 @@ impl Work<'_> {
         }
         // A file that was named belongs to those that were touched, changed or not.
         for hint in hints {
-            if let Ok((there, real)) = self.root.look(hint)
+            if let Ok((there, real)) = self.root.open_path(hint)
                 && let Ok(file) = there.read()
                 && str::from_utf8(&real).is_ok_and(|it| self.memory.differs(it, &Print::of_stat(&there.stat)).is_none())
             {
-                self.memory.touch(&real, &Print::of(&file)?, tool, By::Finding);
+                self.memory.touch(&real, &Print::from_file(&file)?, tool, ContentSource::Finding);
             }
         }
         Ok(changes)
     }
 
-    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> OperationResult<Look> {
-        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
+    fn look_at_all(&self, exclude: &[String], bounds: SearchLimits) -> OperationResult<ScanSnapshot> {
+        let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let enters = |name: &[u8], _: &[u8]| !exclude.iter().any(|it| it.as_bytes() == name);
         let mut files = Vec::new();
         while let Some(met) = walk.next(&enters) {
@@ -123,16 +123,16 @@ impl Work<'_> {
                 && let Ok(stat) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
                 && FileType::from_raw_mode(stat.st_mode).is_file()
             {
-                files.push((met.path, Meta::of(&stat)));
+                files.push((met.path, Meta::from_stat(&stat)));
             }
         }
         let (complete, until) = (walk.is_complete(), walk.until());
-        Ok(Look { files, complete, until, frontier: walk.frontier() })
+        Ok(ScanSnapshot { files, complete, until, frontier: walk.frontier() })
     }
 
     /// Holds a look against the one before, sorted, and remembers it. Files that only tools touched count as looked at
     /// then.
-    fn news(&self, look: &Look, hints: &[String], at_ns: i128) -> Vec<(Vec<u8>, News)> {
+    fn news(&self, look: &ScanSnapshot, hints: &[String], at_ns: i128) -> Vec<(Vec<u8>, ChangeKind)> {
         let mut guard = self.memory.index();
         let first = guard.is_none();
         let index = guard.get_or_insert_with(|| Index { files: HashMap::new(), frontier: None, at_ns });
@@ -147,7 +147,7 @@ impl Work<'_> {
                         && let Some(now) = now
                     {
                         known.insert(now);
-                        news.push((path.clone(), News::Modified));
+                        news.push((path.clone(), ChangeKind::Modified));
                     }
                 }
                 Entry::Vacant(free) if first => _ = free.insert(*meta),
@@ -155,9 +155,9 @@ impl Work<'_> {
                     free.insert(*meta);
                     let was_in_sight = index.frontier.as_ref().is_none_or(|it| by_parts(path, it).is_lt());
                     if was_in_sight {
-                        news.push((path.clone(), News::Created));
+                        news.push((path.clone(), ChangeKind::Created));
                     } else if meta.status_changed_ns() >= index.at_ns {
-                        news.push((path.clone(), News::Modified));
+                        news.push((path.clone(), ChangeKind::Modified));
                     }
                 }
             }
@@ -175,38 +175,38 @@ impl Work<'_> {
         news
     }
 
-    /// What was met before, and now is not, though everything was there.
-    fn gone(&self, look: &Look, index: &mut Index, news: &mut Vec<(Vec<u8>, News)>) {
+    /// Finds files of the last scan that this complete one does not have.
+    fn gone(&self, look: &ScanSnapshot, index: &mut Index, news: &mut Vec<(Vec<u8>, ChangeKind)>) {
         let met: std::collections::HashSet<&[u8]> = look.files.iter().map(|it| it.0.as_slice()).collect();
         let in_sight = |it: &[u8]| look.frontier.as_ref().is_none_or(|end| by_parts(it, end).is_lt());
         index.files.retain(|path, _| {
             if met.contains(path.as_slice()) || !in_sight(path) || self.meta(path).is_some() {
                 return true;
             }
-            news.push((path.clone(), News::Deleted));
+            news.push((path.clone(), ChangeKind::Deleted));
             false
         });
     }
 
     /// Files that are looked at wherever they are: those that were touched, and those that were named.
-    fn also(&self, hints: &[String], first: bool, index: &mut Index, news: &mut Vec<(Vec<u8>, News)>) {
+    fn also(&self, hints: &[String], first: bool, index: &mut Index, news: &mut Vec<(Vec<u8>, ChangeKind)>) {
         let touched = self.memory.paths();
         for (path, was_touched) in touched.iter().map(|it| (it, true)).chain(hints.iter().map(|it| (it, false))) {
-            let there = self.root.look(path).ok().filter(|it| it.0.is(FileType::RegularFile));
+            let there = self.root.open_path(path).ok().filter(|it| it.0.is(FileType::RegularFile));
             let Some((there, real)) = there else {
                 if was_touched {
                     index.files.remove(path.as_bytes());
-                    news.push((path.clone().into_bytes(), News::Deleted));
+                    news.push((path.clone().into_bytes(), ChangeKind::Deleted));
                 }
                 continue;
             };
-            let meta = Meta::of(&there.stat);
+            let meta = Meta::from_stat(&there.stat);
             let differs = || was_touched && self.memory.differs(path, &Print::of_stat(&there.stat)) == Some(true);
             let told = match index.files.insert(real.clone(), meta) {
-                Some(known) if known != meta => Some(News::Modified),
+                Some(known) if known != meta => Some(ChangeKind::Modified),
                 Some(_) if !first => None,
-                None if !first && !was_touched && meta.status_changed_ns() >= index.at_ns => Some(News::Created),
-                _ => differs().then_some(News::Modified),
+                None if !first && !was_touched && meta.status_changed_ns() >= index.at_ns => Some(ChangeKind::Created),
+                _ => differs().then_some(ChangeKind::Modified),
             };
             news.extend(told.map(|it| (real, it)));
         }
@@ -215,28 +215,28 @@ impl Work<'_> {
     fn meta(&self, path: &[u8]) -> Option<Meta> {
         let place = self.root.place_of(path, crate::files::FinalLink::Itself, false).ok()?;
         let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
-        Some(Meta::of(&there.stat))
+        Some(Meta::from_stat(&there.stat))
     }
 
     /// Takes note of news; whether it is any. With time, its content decides.
-    fn note(&self, path: &[u8], news: News, tool: &str, time: bool) -> bool {
+    fn note(&self, path: &[u8], news: ChangeKind, tool: &str, time: bool) -> bool {
         let Ok(text) = str::from_utf8(path) else { return true };
-        if news == News::Deleted {
+        if news == ChangeKind::Deleted {
             self.memory.removed(text, tool, |it| it == text);
             return true;
         }
-        let Ok((there, _)) = self.root.look(text) else { return true };
-        let read = || there.read().and_then(|file| Print::of(&file));
+        let Ok((there, _)) = self.root.open_path(text) else { return true };
+        let read = || there.read().and_then(|file| Print::from_file(&file));
         let print = if time { read().ok() } else { None }.unwrap_or_else(|| Print::of_stat(&there.stat));
         let differs = self.memory.differs(text, &print);
         if differs != Some(false) {
-            self.memory.touch(path, &print, tool, By::Finding);
+            self.memory.touch(path, &print, tool, ContentSource::Finding);
         }
-        differs != Some(false) || news == News::Created
+        differs != Some(false) || news == ChangeKind::Created
     }
 }
 
-struct Look {
+struct ScanSnapshot {
     files: Vec<(Vec<u8>, Meta)>,
     complete: bool,
     until: std::time::Instant,

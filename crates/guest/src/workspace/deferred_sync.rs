@@ -1,4 +1,4 @@
-//! What a new content leaves to be done when it is answered: the disk's part that no caller has to wait for.
+//! Work on the disk that is left after an answer, and that no caller has to wait for.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,50 +9,50 @@ use tokio::time::sleep;
 
 use crate::os::blocking::apart;
 
-/// So long the disk is left to what is written next. To sync a directory takes it about as long as to write a file, and
-/// who writes one file in it writes more.
+/// Pause in favour of the next write. Syncing a directory takes about as long as writing a file, and a caller that
+/// writes one file in it writes more.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Names that wait, at most: each holds two descriptors.
 const MOST: usize = 64;
 
-/// Bytes that wait to be freed, at most: they are missing to whoever writes on a small disk.
+/// Limit of bytes that wait to be freed: until then they are missing on a small disk.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A name that leads to another content.
 #[derive(Debug)]
-pub(super) struct Replaced {
-    /// Where the name stands. Until it is on the disk, a machine that dies leaves the old content or the new one, each whole:
-    /// the new one was there before its name.
+pub(super) struct ReplacedFile {
+    /// The directory of the name. Until it is on the disk, a crash leaves the old content or the new one, each
+    /// complete: the new content was synced before it got its name.
     pub(super) dir: Option<OwnedFd>,
     /// The file that gave way. Without a name it is freed at its last close.
     pub(super) old: Option<OwnedFd>,
-    /// What that has.
+    /// Bytes of that file.
     pub(super) bytes: u64,
 }
 
-/// What acts left.
+/// Pending syncs of answered requests.
 #[derive(Debug, Default)]
-pub(super) struct DeferredSync(Mutex<Waiting>);
+pub(super) struct DeferredSync(Mutex<SyncQueue>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    replaced: Vec<Replaced>,
-    /// Somebody will settle all of them in a moment.
+struct SyncQueue {
+    replaced: Vec<ReplacedFile>,
+    /// Another task will flush the queue in a moment.
     awaited: bool,
 }
 
 impl DeferredSync {
-    pub(super) fn add(&self, replaced: Replaced) {
+    pub(super) fn add(&self, replaced: ReplacedFile) {
         self.waiting().replaced.push(replaced);
     }
 
-    /// Settles what waits, unless somebody else will.
-    pub(super) async fn settle(&self) {
+    /// Syncs the queue, unless another task will.
+    pub(super) async fn flush(&self) {
         let Some(pause) = self.pause() else { return };
         sleep(pause).await;
         let all = std::mem::take(&mut *self.waiting()).replaced;
-        let _ = apart(|| settle(all)).await;
+        let _ = apart(|| sync_all(all)).await;
     }
 
     fn pause(&self) -> Option<Duration> {
@@ -69,20 +69,20 @@ impl DeferredSync {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, SyncQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Puts names on the disk, each directory's at once, and frees what gave way; how many directories that were.
-fn settle(all: Vec<Replaced>) -> usize {
+fn sync_all(all: Vec<ReplacedFile>) -> usize {
     let mut synced = Vec::new();
-    for Replaced { dir, old, .. } in all {
+    for ReplacedFile { dir, old, .. } in all {
         let which = dir.as_ref().and_then(|it| fstat(it).ok()).map(|it| (it.st_dev, it.st_ino));
         if let (Some(dir), Some(which)) = (dir, which)
             && !synced.contains(&which)
         {
-            // Some file systems sync by themselves, and nobody is there to be told of one that fails: it fails what comes next.
+            // Some file systems sync by themselves, and an error has no recipient here: the next write fails instead.
             let _ = fsync(dir);
             synced.push(which);
         }
@@ -95,16 +95,16 @@ fn settle(all: Vec<Replaced>) -> usize {
 mod tests {
     use super::*;
 
-    fn replaced(dir: &std::path::Path, bytes: u64) -> Replaced {
-        Replaced { dir: Some(std::fs::File::open(dir).unwrap().into()), old: None, bytes }
+    fn replaced(dir: &std::path::Path, bytes: u64) -> ReplacedFile {
+        ReplacedFile { dir: Some(std::fs::File::open(dir).unwrap().into()), old: None, bytes }
     }
 
     #[test]
     fn a_directory_is_synced_once_for_all_that_was_written_in_it() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let gone = Replaced { dir: None, old: None, bytes: 0 };
+        let gone = ReplacedFile { dir: None, old: None, bytes: 0 };
         let all = [replaced(one.path(), 0), replaced(other.path(), 0), gone, replaced(one.path(), 0)];
-        assert_eq!(settle(all.into()), 2);
+        assert_eq!(sync_all(all.into()), 2);
     }
 
     #[tokio::test]
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(left.pause(), None, "the first one does it");
         left.add(replaced(dir.path(), MOST_BYTES));
         assert_eq!(left.pause(), Some(Duration::ZERO));
-        left.settle().await;
+        left.flush().await;
         assert_eq!(left.pause(), None);
         (0..MOST).for_each(|_| few());
         assert_eq!(left.pause(), Some(Duration::ZERO));
-        left.settle().await;
+        left.flush().await;
         few();
         assert_eq!(left.pause(), Some(PAUSE));
     }

@@ -1,4 +1,4 @@
-//! Every file with what tells its content.
+//! Lists all files with a digest of their content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -6,25 +6,25 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry::{kind, text};
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
-use crate::files::resolve::{There, look_at, target};
-use crate::files::walk::{Walk, WalkEntry, WalkLimits, by_parts};
+use crate::files::resolve::{OpenEntry, look_at, target};
+use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits, by_parts};
 use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
-/// Files and links that are told at once, at most.
+/// Limit of files and links in one reply.
 const MOST: usize = 20_000;
 
-/// And bytes of their paths and targets, so that what is told is never cut.
+/// Limit of bytes of their paths and targets, so that a reply is never cut.
 const MOST_BYTES: usize = 2 << 20;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
         let bad = |_| FsError::saying(WorkspaceErrorCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
-        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
+        let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let most = (bounds.most as usize).min(MOST);
         let (mut entries, mut bytes, mut last) = (Vec::new(), 0, None);
         while let Some(met) = walk.next(&|_, _| true) {
@@ -44,7 +44,7 @@ impl Work<'_> {
         Ok(WorkspaceReply::Summed { entries, after: None, complete: walk.is_complete() })
     }
 
-    /// Nothing for what went meanwhile.
+    /// `None` for a file that was removed concurrently.
     fn sum(&self, met: &WalkEntry) -> Option<FileDigest> {
         let there = look_at(&met.dir, &met.name).ok()??;
         let (path, odd) = text(&met.path);
@@ -63,7 +63,7 @@ impl Work<'_> {
         Some(sum)
     }
 
-    fn hash(&self, there: &There) -> Option<String> {
+    fn hash(&self, there: &OpenEntry) -> Option<String> {
         let file: File = there.read().ok()?;
         let (mut hash, mut block, mut at) = (Sha256::new(), vec![0; 64 << 10], 0);
         loop {

@@ -1,26 +1,26 @@
-//! How much a workspace holds.
+//! The size of a workspace.
 
 use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::error::OperationResult;
 use crate::files::resolve::look_at;
-use crate::files::walk::{Walk, WalkLimits};
+use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
 
-/// What `st_blocks` counts in, whatever the file system has.
+/// The unit of `st_blocks`, whatever the file system uses.
 const BLOCK: u64 = 512;
 
 /// Files with several names that are remembered; of more each name counts.
 const MAX_LINKED: usize = 1 << 20;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// Counts what lies on the disk once, whatever names it has, so that a file with holes is as large as it is there. What is mounted is not of the
     /// workspace, and not counted.
     pub(super) fn measure(&self, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
-        let mut walk = Walk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
+        let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {
             if let Ok(Some(there)) = look_at(&met.dir, &met.name) {

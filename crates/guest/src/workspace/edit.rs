@@ -6,17 +6,18 @@ use std::io::Write as _;
 use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
-use super::Work;
+use super::WorkspaceOperation;
+use super::write::WrittenContent;
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{MAX_CONTENT, WorkspaceError, WorkspaceErrorCode, WriteReport};
 
-/// Lines that are told of a text that is there more than once.
+/// Limit of line numbers that are reported for a text with several occurrences.
 const LINES: usize = 5;
 
-/// What is asked for.
+/// The parameters of an edit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edit<'a> {
     pub(super) path: &'a str,
@@ -26,7 +27,7 @@ pub(super) struct Edit<'a> {
     pub(super) tool: &'a str,
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// `texts`: the old one, then the new one.
     pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> OperationResult<WriteReport> {
         let Some((old, new)) = texts.split_at_checked(edit.old) else {
@@ -35,38 +36,44 @@ impl Work<'_> {
         if old.len() as u64 > MAX_CONTENT || new.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        self.change(edit.path, false, |place| self.edit_at(edit, place, (old, new)))
+        self.change(edit.path, false, |place| self.edit_at(edit, place, EditTexts { old, new }))
     }
 
     fn edit_at(
         &self,
         edit: &Edit<'_>,
         place: &ResolvedPath,
-        (old, new): (&[u8], &[u8]),
+        EditTexts { old, new }: EditTexts<'_>,
     ) -> OperationResult<WriteReport> {
         let (file, stat) = self.old(place, edit.seen)?;
         let before = content(&file, MAX_CONTENT)?.ok_or(WorkspaceErrorCode::TooLarge)?;
         let made = replaced(&before, old, new, edit.all)?;
         let done = if made.content == before {
-            self.tell(edit.path, place, (file, stat), edit.tool).map(|it| WriteReport { changed: false, ..it })
+            self.report_file(edit.path, place, (file, stat), edit.tool).map(|it| WriteReport { changed: false, ..it })
         } else {
             drop(before);
             let (_, stat) = self.replace(place, (stat.st_mode, true), |it| Ok(it.write_all(&made.content)?))?;
-            Ok(self.tell_content(edit.path, place, (&made.content, stat), edit.tool))
+            let written = WrittenContent { bytes: &made.content, stat };
+            Ok(self.report_content(edit.path, place, written, edit.tool))
         };
         done.map(|it| WriteReport { replaced: made.count, adapted: made.adapted, ..it })
     }
 }
 
+struct EditTexts<'a> {
+    old: &'a [u8],
+    new: &'a [u8],
+}
+
 /// A content after an edit.
 #[derive(Debug)]
-struct Made {
+struct EditedContent {
     content: Vec<u8>,
     count: u64,
     adapted: bool,
 }
 
-fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResult<Made> {
+fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResult<EditedContent> {
     if old.is_empty() {
         return Err(WorkspaceErrorCode::NoMatch.into());
     }
@@ -98,7 +105,7 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResul
         rest = at + old.len();
     }
     made.extend_from_slice(&content[rest..]);
-    Ok(Made { content: made, count: count as u64, adapted })
+    Ok(EditedContent { content: made, count: count as u64, adapted })
 }
 
 /// Whether all its lines end in `\r\n`, and there are some.
@@ -107,7 +114,7 @@ fn is_crlf(content: &[u8]) -> bool {
     ends.peek().is_some() && ends.all(|at| at > 0 && content[at - 1] == b'\r')
 }
 
-/// With `\r\n` where a line ends.
+/// Ends lines with `\r\n`.
 fn crlf(text: &[u8]) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len() + text.len() / 16);
     for (index, byte) in text.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! What is said of an entry.
+//! The entry of a file in a reply.
 
 use rustix::fs::{FileType, Stat, fstat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::FinalLink;
 use crate::files::error::OperationResult;
-use crate::files::resolve::{There, target};
+use crate::files::resolve::{OpenEntry, target};
 use crate::protocol::workspace::{EntryKind, WorkspaceEntry, WorkspaceErrorCode};
 
-impl Work<'_> {
-    /// What is at a path.
+impl WorkspaceOperation<'_> {
+    /// Describes the entry at a path.
     pub(super) fn stat(&self, path: &str) -> OperationResult<WorkspaceEntry> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         Ok(self.item(path.to_owned(), &there.stat, &real))
     }
 
@@ -44,8 +44,8 @@ impl Work<'_> {
         WorkspaceEntry { path, kind, size, version, changed_ms: changed_ms(stat), target: None, odd: false }
     }
 
-    /// An entry that was met in a directory: its path as it is told and as it is without links, and itself.
-    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &There) -> WorkspaceEntry {
+    /// The entry of a walk: its path for the caller, its path without links, and the open file.
+    pub(super) fn met(&self, told: &[u8], real: &[u8], there: &OpenEntry) -> WorkspaceEntry {
         let (path, odd) = text(told);
         let mut item = match self.behind(real, there) {
             Ok(Some((stat, real))) => self.item(path, &stat, &real),
@@ -58,8 +58,8 @@ impl Work<'_> {
         item
     }
 
-    /// What an entry is, or leads to inside, and where that is; `None` for a link that leads nowhere.
-    pub(super) fn behind(&self, real: &[u8], there: &There) -> OperationResult<Option<(Stat, Vec<u8>)>> {
+    /// The kind of an entry, or of the target of a link inside, and its location; `None` for a dangling link.
+    pub(super) fn behind(&self, real: &[u8], there: &OpenEntry) -> OperationResult<Option<(Stat, Vec<u8>)>> {
         if !there.is(FileType::Symlink) {
             return Ok(Some((there.stat, real.to_vec())));
         }

@@ -1,4 +1,4 @@
-//! What tells one content from another.
+//! Fingerprints, which distinguish contents.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -8,29 +8,29 @@ use sha2::{Digest as _, Sha256};
 
 use crate::files::error::OperationResult;
 
-/// Bytes of a file up to which its content is read to tell it; beyond, its size, time and inode have to do.
+/// Files up to this size, in bytes, are identified by their content; larger ones by size, time and inode.
 pub(super) const MAX_READ: u64 = 8 << 20;
 
-/// What is read at once.
+/// Bytes of one read.
 const BLOCK: usize = 64 << 10;
 
-/// A content, as far as it is told from others.
+/// Identifies a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Print {
     pub(super) size: u64,
     pub(super) sha256: Option<[u8; 32]>,
-    /// When it was written, and in what inode.
-    pub(super) stamp: Stamp,
+    /// Time of the last write, and inode.
+    pub(super) stamp: FileStamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) changed_ns: i128,
     pub(super) inode: u64,
 }
 
-impl Stamp {
-    pub(super) fn of(stat: &Stat) -> Self {
+impl FileStamp {
+    pub(super) fn from_stat(stat: &Stat) -> Self {
         let changed_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
         Self { changed_ns, inode: stat.st_ino }
     }
@@ -39,11 +39,11 @@ impl Stamp {
 impl Print {
     /// Without reading it.
     pub(super) fn of_stat(stat: &Stat) -> Self {
-        Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: Stamp::of(stat) }
+        Self { size: u64::try_from(stat.st_size).unwrap_or_default(), sha256: None, stamp: FileStamp::from_stat(stat) }
     }
 
-    /// Of what a file holds.
-    pub(super) fn of(file: &File) -> OperationResult<Self> {
+    /// Reads a file's content.
+    pub(super) fn from_file(file: &File) -> OperationResult<Self> {
         let stat = fstat(file)?;
         let mut print = Self::of_stat(&stat);
         if print.size <= MAX_READ {
@@ -66,14 +66,14 @@ impl Print {
         Ok(print)
     }
 
-    /// Of a content that was read whole.
+    /// Uses a content that is in memory.
     pub(super) fn of_content(content: &[u8], stat: &Stat) -> Self {
         let size = content.len() as u64;
         let sha256 = (size <= MAX_READ).then(|| Sha256::digest(content).into());
-        Self { size, sha256, stamp: Stamp::of(stat) }
+        Self { size, sha256, stamp: FileStamp::from_stat(stat) }
     }
 
-    /// What is remembered as seen.
+    /// The digest that identifies a seen content.
     pub(super) fn seen(&self) -> [u8; 32] {
         self.sha256.unwrap_or_else(|| {
             let said = format!("{} {} {}", self.size, self.stamp.changed_ns, self.stamp.inode);

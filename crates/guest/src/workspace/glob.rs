@@ -2,20 +2,20 @@
 
 use rustix::fs::FileType;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry::{kind, text};
 use crate::files::dir::join;
 use crate::files::error::OperationResult;
-use crate::files::gitignore::Ignored;
-use crate::files::resolve::{There, look_at};
-use crate::files::walk::{Walk, WalkEntry, WalkLimits};
+use crate::files::gitignore::IgnoreRules;
+use crate::files::resolve::{OpenEntry, look_at};
+use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
-/// Files that are told, at most.
+/// Limit of files in a reply.
 const MOST: usize = 100_000;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn glob(
         &self,
         path: &str,
@@ -24,10 +24,10 @@ impl Work<'_> {
         bounds: SearchLimits,
     ) -> OperationResult<WorkspaceReply> {
         let pattern = Pattern::parse(pattern)?;
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         there.expect_dir()?;
-        let ignored = gitignore.then(|| Ignored::at(self.root.dir(), &real));
-        let mut walk = Walk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
+        let ignored = gitignore.then(|| IgnoreRules::at(self.root.dir(), &real));
+        let mut walk = TreeWalk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = pattern.names_git() || names_git(path);
         let (mut entries, mut omitted) = (Vec::new(), 0);
         while let Some(met) = walk.next(&|name, path| (git || name != b".git") && pattern.enters(path)) {
@@ -48,7 +48,7 @@ impl Work<'_> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;
         }
-        let there: There = look_at(&met.dir, &met.name).ok()??;
+        let there: OpenEntry = look_at(&met.dir, &met.name).ok()??;
         let (stat, real) = self.behind(&join(real, &met.path), &there).ok()??;
         if kind(&stat) != EntryKind::File {
             return None;

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use rustix::fs::FileType;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry::text;
 use super::glob::names_git;
-use super::line_search::{Block, Hunt};
+use super::line_search::{Block, LineMatcher};
 use super::reply_limit::weight;
 use crate::files::dir::join;
 use crate::files::error::OperationResult;
-use crate::files::gitignore::Ignored;
+use crate::files::gitignore::IgnoreRules;
 use crate::files::resolve::open_found;
-use crate::files::walk::{Walk, WalkEntry, WalkLimits};
+use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::os::blocking::Stop;
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
@@ -36,10 +36,10 @@ const THREADS: usize = 4;
 /// Lines before and after a match, at most.
 const CONTEXT: u32 = 5;
 
-/// Bytes of matches that are told.
+/// Limit of matches in a reply, in bytes.
 const MOST: usize = MAX_TOLD / 2;
 
-/// What is asked for.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grep<'a> {
     pub(super) path: &'a str,
@@ -50,23 +50,23 @@ pub(super) struct Grep<'a> {
     pub(super) gitignore: bool,
 }
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn grep(&self, grep: &Grep<'_>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
-        let hunt = Hunt::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
+        let hunt = LineMatcher::new(grep.pattern, grep.ignore_case, grep.context.min(CONTEXT) as usize)?;
         let glob = grep.glob.filter(|it| !it.trim().is_empty()).map(Pattern::parse).transpose()?;
-        let (there, real) = self.root.look(grep.path)?;
-        let taken = Mutex::new(Taken::new(bounds.most as usize));
+        let (there, real) = self.root.open_path(grep.path)?;
+        let taken = Mutex::new(MatchCollection::new(bounds.most as usize));
         if !there.is(FileType::Directory) {
             let name = grep.path.rsplit('/').next().unwrap_or_default();
             if glob.is_none_or(|it| it.matches(name.as_bytes())) {
                 let until = Instant::now() + std::time::Duration::from_millis(bounds.within_ms);
                 let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until, stop: self.stop };
-                searcher.look(&hunt, 0, there.read()?, (&mut Block::default(), b""));
+                searcher.search_file(&hunt, 0, FoundFile { file: there.read()?, path: b"" }, &mut Block::default());
             }
             return Ok(finish(taken, true));
         }
-        let ignored = grep.gitignore.then(|| Ignored::at(self.root.dir(), &real));
-        let mut walk = Walk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
+        let ignored = grep.gitignore.then(|| IgnoreRules::at(self.root.dir(), &real));
+        let mut walk = TreeWalk::begin(&there.fd, WalkLimits::sorted(bounds), ignored, self.stop)?;
         let git = names_git(grep.path) || glob.as_ref().is_some_and(Pattern::names_git);
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
@@ -93,7 +93,7 @@ struct Batch {
     files: Vec<(Arc<OwnedFd>, Vec<u8>, Vec<u8>)>,
 }
 
-fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
+fn feed(walk: &mut TreeWalk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batch>) {
     let mut batch = Batch { number: 0, files: Vec::new() };
     let takes = |met: &WalkEntry| {
         met.kind == FileType::RegularFile
@@ -117,11 +117,17 @@ fn feed(walk: &mut Walk, glob: Option<&Pattern>, git: bool, to: &SyncSender<Batc
 }
 
 struct Searcher<'a> {
-    hunt: &'a Hunt,
+    hunt: &'a LineMatcher,
     path: &'a str,
-    taken: &'a Mutex<Taken>,
+    taken: &'a Mutex<MatchCollection>,
     until: Instant,
     stop: &'a Stop,
+}
+
+struct FoundFile<'a> {
+    file: File,
+    /// From the directory that is searched; empty for a file that is searched alone.
+    path: &'a [u8],
 }
 
 impl Searcher<'_> {
@@ -138,13 +144,14 @@ impl Searcher<'_> {
                 }
                 // What went, became something else or is not for this user is passed over.
                 let Ok(Some(file)) = open_found(&dir, &name) else { continue };
-                self.look(&hunt, batch.number, file, (&mut block, &path));
+                self.search_file(&hunt, batch.number, FoundFile { file, path: &path }, &mut block);
             }
         }
     }
 
-    fn look(&self, hunt: &Hunt, batch: u64, mut file: File, (block, path): (&mut Block, &[u8])) {
-        let (mut hits, mut told) = (Vec::new(), Told { left: self.taken().room(batch), path: None });
+    fn search_file(&self, hunt: &LineMatcher, batch: u64, found: FoundFile<'_>, block: &mut Block) {
+        let FoundFile { mut file, path } = found;
+        let (mut hits, mut told) = (Vec::new(), FileReply { left: self.taken().room(batch), path: None });
         let over = || self.is_over();
         let mut hit = |hit: GrepMatch| {
             // The one file that was asked for has no path below it.
@@ -158,7 +165,7 @@ impl Searcher<'_> {
             hits.push(hit);
             true
         };
-        match hunt.look(&mut file, block, &over, &mut hit) {
+        match hunt.search(&mut file, block, &over, &mut hit) {
             Ok(0) => {}
             Ok(count) => {
                 let omitted = count - hits.len() as u64;
@@ -175,23 +182,23 @@ impl Searcher<'_> {
         self.stop.is_set() || Instant::now() >= self.until
     }
 
-    fn taken(&self) -> std::sync::MutexGuard<'_, Taken> {
+    fn taken(&self) -> std::sync::MutexGuard<'_, MatchCollection> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct Told {
+struct FileReply {
     left: (usize, usize),
     path: Option<String>,
 }
 
 /// Matches of all threads, and what is left away of them.
 #[derive(Debug)]
-struct Taken {
+struct MatchCollection {
     most: usize,
     batches: BTreeMap<u64, Hits>,
     all: (usize, usize),
-    /// No batch from here on is told.
+    /// Batches from this number on are omitted.
     end: u64,
     omitted: u64,
     complete: bool,
@@ -201,17 +208,17 @@ struct Taken {
 struct Hits {
     hits: Vec<GrepMatch>,
     bytes: usize,
-    /// What of it is not told lies behind what is.
+    /// Its omitted matches come after the reported ones.
     omitted: bool,
 }
 
-impl Taken {
+impl MatchCollection {
     fn new(most: usize) -> Self {
         let most = most.min(100_000);
         Self { most, batches: BTreeMap::new(), all: (0, 0), end: u64::MAX, omitted: 0, complete: true }
     }
 
-    /// How many matches, and bytes of them, may be told of a batch.
+    /// Remaining matches and bytes that the reply may have of a batch.
     fn room(&self, batch: u64) -> (usize, usize) {
         if batch >= self.end || self.batches.get(&batch).is_some_and(|it| it.omitted) {
             return (0, 0);
@@ -246,8 +253,8 @@ impl Taken {
     }
 }
 
-fn finish(taken: Mutex<Taken>, complete: bool) -> WorkspaceReply {
-    let Taken { most, batches, mut omitted, complete: all, .. } =
+fn finish(taken: Mutex<MatchCollection>, complete: bool) -> WorkspaceReply {
+    let MatchCollection { most, batches, mut omitted, complete: all, .. } =
         taken.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (mut matches, mut room, mut full) = (Vec::new(), MOST, false);
     for (_, batch) in batches {

@@ -27,15 +27,15 @@ const COMPILED: usize = 4 << 20;
 /// A file that has a NUL so near its beginning is no text.
 const BINARY: usize = 8 << 10;
 
-/// What is held of a file at once. Of a longer line only so much is looked at together.
+/// Bytes of a file in memory. A longer line is searched in parts.
 const BLOCK: usize = 2 << 20;
 
-/// Characters of a line that are told.
+/// Limit of a line in a match, in characters.
 const SHOWN: usize = 2000;
 
-/// What is looked for.
+/// A compiled pattern.
 #[derive(Clone, Debug)]
-pub(super) struct Hunt {
+pub(super) struct LineMatcher {
     /// Finds every line that matches, and maybe more.
     finds: Regex,
     /// Decides on a line alone.
@@ -43,7 +43,7 @@ pub(super) struct Hunt {
     context: usize,
 }
 
-impl Hunt {
+impl LineMatcher {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> OperationResult<Self> {
         let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
@@ -65,7 +65,7 @@ impl Hunt {
 
     /// Looks through a file; `block` is used again for the next one. `hit` gets what matches until it wants no more, and
     /// then what follows is only counted. Gives the number of lines that match; `None` for what is no text.
-    pub(super) fn look(
+    pub(super) fn search(
         &self,
         source: &mut impl Read,
         block: &mut Block,
@@ -73,7 +73,7 @@ impl Hunt {
         hit: &mut dyn FnMut(GrepMatch) -> bool,
     ) -> io::Result<u64> {
         block.clear();
-        let mut told = Told { count: 0, last: 0, wants: true, hit };
+        let mut told = MatchSink { count: 0, last: 0, wants: true, hit };
         loop {
             let eof = block.fill(source)?;
             if block.base == 0 && memchr(0, &block.bytes()[..block.len.min(BINARY)]).is_some() {
@@ -88,7 +88,7 @@ impl Hunt {
         }
     }
 
-    fn look_at(&self, block: &mut Block, limit: usize, told: &mut Told<'_>) {
+    fn look_at(&self, block: &mut Block, limit: usize, told: &mut MatchSink<'_>) {
         let mut at = block.at;
         while at < limit {
             let Some(found) = self.finds.search_half(&Input::new(&block.bytes()[..limit]).span(at..limit)) else {
@@ -133,9 +133,9 @@ impl Hunt {
     }
 }
 
-struct Told<'a> {
+struct MatchSink<'a> {
     count: u64,
-    /// Number of the last line that was told: of an overlong one each block may match.
+    /// Number of the last line that was reported: of an overlong one each block may match.
     last: u64,
     wants: bool,
     hit: &'a mut dyn FnMut(GrepMatch) -> bool,
@@ -146,7 +146,7 @@ struct Told<'a> {
 pub(super) struct Block {
     bytes: Vec<u8>,
     len: usize,
-    /// Where looking goes on.
+    /// Where the search continues.
     at: usize,
     /// Bytes of the file before this block.
     base: u64,

@@ -1,24 +1,24 @@
-//! What is in a directory.
+//! Lists a directory.
 
 use std::collections::BinaryHeap;
 
 use rustix::fs::FileType;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::entry;
 use crate::files::dir::join;
-use crate::files::dir::{Entry, entries};
+use crate::files::dir::{DirEntry, entries};
 use crate::files::error::OperationResult;
 use crate::files::resolve::look_at;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
-/// Entries that are told, at most.
+/// Limit of entries in a reply.
 const MOST: usize = 100_000;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// Memory is bounded by `most`, whatever the directory holds.
     pub(super) fn list(&self, path: &str, most: usize) -> OperationResult<WorkspaceReply> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         there.expect_dir()?;
         let (mut least, mut counts) = (BinaryHeap::new(), Counts::default());
         for entry in entries(&there.fd)? {
@@ -34,7 +34,7 @@ impl Work<'_> {
         }
         let mut told = Vec::new();
         for name in least.into_sorted_vec() {
-            // What went meanwhile is not told.
+            // Entries that were removed concurrently are omitted.
             if let Some(entry) = look_at(&there.fd, &name)? {
                 told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
             }
@@ -43,7 +43,7 @@ impl Work<'_> {
         Ok(WorkspaceReply::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
     }
 
-    fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &Entry) -> Option<EntryKind> {
+    fn kind(&self, dir: &impl std::os::fd::AsFd, real: &[u8], entry: &DirEntry) -> Option<EntryKind> {
         match entry.kind {
             FileType::RegularFile => return Some(EntryKind::File),
             FileType::Directory => return Some(EntryKind::Directory),

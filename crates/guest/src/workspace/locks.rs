@@ -1,4 +1,4 @@
-//! Who changes a file has it to himself.
+//! Locks that serialise changes of one file.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,35 +9,35 @@ use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 
 /// A name in a directory: a file that is written anew is another inode, and its name stays.
-pub(super) type Key = (u64, u64, Vec<u8>);
+pub(super) type FileKey = (u64, u64, Vec<u8>);
 
 /// Names that are being changed.
 #[derive(Debug, Default)]
-pub(super) struct Locks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
+pub(super) struct Locks(Mutex<HashMap<FileKey, Arc<Mutex<()>>>>);
 
 impl Locks {
-    /// Runs `act` when nobody else changes what has that name.
-    pub(super) fn with<T>(&self, key: Key, act: impl FnOnce() -> T) -> T {
+    /// Runs `act` while no other request changes a file of that name.
+    pub(super) fn with<T>(&self, key: FileKey, act: impl FnOnce() -> T) -> T {
         let own = self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone();
-        let _back = Back { locks: self, key };
+        let _back = LockGuard { locks: self, key };
         let _held = own.lock().unwrap_or_else(PoisonError::into_inner);
         act()
     }
 }
 
 impl ResolvedPath {
-    pub(super) fn key(&self) -> OperationResult<Key> {
+    pub(super) fn key(&self) -> OperationResult<FileKey> {
         let dir = fstat(&self.dir)?;
         Ok((dir.st_dev, dir.st_ino, self.name.clone()))
     }
 }
 
-struct Back<'a> {
+struct LockGuard<'a> {
     locks: &'a Locks,
-    key: Key,
+    key: FileKey,
 }
 
-impl Drop for Back<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         let mut all = self.locks.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The table's own and the caller's.

@@ -1,4 +1,4 @@
-//! Lines of a text. Memory is bounded by what is told, however long file and lines are.
+//! Lines of a text. The reply's limit bounds memory, however long file and lines are.
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -6,28 +6,28 @@ use std::os::fd::AsFd as _;
 use memchr::memchr;
 use rustix::fs::fstat;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::fingerprint::{MAX_READ, Print};
 use super::read_range::READER;
-use super::tracker::By;
+use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::files::resolve::content;
 use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
 
-/// Bytes of lines that are told, at most: a control character is six in JSON.
+/// Limit of lines in a reply, in bytes: a control character takes six in JSON.
 const MOST: usize = MAX_TOLD / 8;
 
-/// Lines that are told, at most.
+/// Limit of lines in a reply.
 const MOST_LINES: u64 = 100_000;
 
-/// What is read at once of a file that is too large to be read whole.
+/// Bytes of one read of a file that is too large to be read at once.
 const BLOCK: usize = 256 << 10;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> OperationResult<TextRange> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         let file = there.read()?;
-        let mut reading = Reading::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
+        let mut reading = LineReader::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
         let small = if there.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
         let print = match small {
             Some(content) => {
@@ -40,12 +40,12 @@ impl Work<'_> {
                 Print::of_stat(&fstat(file.as_fd())?)
             }
         };
-        self.memory.touch(&real, &print, READER, By::Tool);
+        self.memory.touch(&real, &print, READER, ContentSource::Tool);
         Ok(reading.end())
     }
 
     /// A file that grows all the time ends where it ended at first.
-    fn stream(&self, file: &std::fs::File, reading: &mut Reading) -> OperationResult<()> {
+    fn stream(&self, file: &std::fs::File, reading: &mut LineReader) -> OperationResult<()> {
         let mut source = file.take(file.metadata()?.len());
         let (mut block, mut rest) = (vec![0; BLOCK], 0);
         while !self.stop.is_set() {
@@ -73,12 +73,12 @@ impl Work<'_> {
 
 /// A text on its way through.
 #[derive(Debug)]
-struct Reading {
+struct LineReader {
     offset: u64,
     limit: u64,
     most: usize,
     lines: Vec<String>,
-    /// Bytes that may still be told.
+    /// Bytes that the reply may still take.
     room: usize,
     full: bool,
     cut: u64,
@@ -92,7 +92,7 @@ struct Reading {
     size: u64,
 }
 
-impl Reading {
+impl LineReader {
     fn new(offset: u64, limit: u64, most: usize) -> Self {
         Self {
             offset,
@@ -130,7 +130,7 @@ impl Reading {
         self.returns = *last == b'\r';
         self.length += part.len() as u64;
         if self.wants() {
-            // One more than can be told, which may be a `\r`, and nothing of what follows.
+            // One byte more than fits, which may be a `\r`; the rest of the line is skipped.
             let room = (self.room + 1).saturating_sub(self.line.len());
             self.line.extend_from_slice(&part[..part.len().min(room)]);
         }
@@ -139,7 +139,7 @@ impl Reading {
     fn end_line(&mut self, newline: bool) {
         let returns = newline && self.returns;
         if self.wants() {
-            self.tell(self.length - u64::from(returns));
+            self.push_line(self.length - u64::from(returns));
         }
         self.ended += 1;
         self.crlf += u64::from(returns);
@@ -147,7 +147,7 @@ impl Reading {
         (self.length, self.returns) = (0, false);
     }
 
-    fn tell(&mut self, length: u64) {
+    fn push_line(&mut self, length: u64) {
         let first = self.lines.is_empty();
         let needed = length + u64::from(!first);
         if needed <= self.room as u64 {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, piece: usize, (offset, limit, most): (u64, u64, usize)) -> TextRange {
-        let mut reading = Reading::new(offset, limit, most);
+        let mut reading = LineReader::new(offset, limit, most);
         for piece in text.as_bytes().chunks(piece) {
             reading.take(piece);
         }

@@ -5,23 +5,23 @@ use std::os::unix::fs::FileExt as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::fingerprint::Print;
-use super::tracker::By;
+use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 
-/// Who reads has no name in an act; this is the tool that does.
+/// A read request has no tool name; this is the tool that sends it.
 pub(super) const READER: &str = "read_file";
 
-/// Bytes that are told at most, in Base64.
+/// Limit of a range in a reply, in bytes before Base64.
 const MOST: usize = MAX_TOLD / 2;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> OperationResult<WorkspaceReply> {
-        let (there, real) = self.root.look(path)?;
+        let (there, real) = self.root.open_path(path)?;
         let file = there.read()?;
-        let print = Print::of(&file)?;
+        let print = Print::from_file(&file)?;
         let left = there.size().saturating_sub(offset);
         let mut piece = vec![0; usize::try_from(left.min(u64::from(limit))).unwrap_or(MOST).min(MOST)];
         let mut got = 0;
@@ -32,7 +32,7 @@ impl Work<'_> {
             }
         }
         piece.truncate(got);
-        self.memory.touch(&real, &print, READER, By::Tool);
+        self.memory.touch(&real, &print, READER, ContentSource::Tool);
         Ok(WorkspaceReply::Bytes { content: STANDARD.encode(&piece), offset, size: print.size })
     }
 }

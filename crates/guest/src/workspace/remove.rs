@@ -5,23 +5,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::FinalLink;
 use crate::files::Removal;
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
-use crate::files::walk::{Temporaries, Walk, WalkLimits};
+use crate::files::walk::{Temporaries, TreeWalk, WalkLimits};
 use crate::os::atomic::nanoseconds;
 use crate::protocol::workspace::{SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
-/// How far left-over files are looked for.
+/// Limits of the search for leftovers.
 const SWEEP: SearchLimits = SearchLimits { most: 0, entries: 50_000, within_ms: 200 };
 
 /// A removal takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// A tree goes by descriptors, on its own mount only.
     pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> OperationResult<WorkspaceReply> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
@@ -72,10 +72,10 @@ impl Work<'_> {
         Ok(place)
     }
 
-    /// What is gone is not remembered as a file that is there. `whole`: all below that place is.
+    /// Removes tracked files. `whole`: all below that path.
     fn forget(&self, place: &ResolvedPath, whole: bool, tool: &str) {
         if let Ok(real) = str::from_utf8(&place.path) {
-            let gone = |it: &str| whole || self.root.look(it).is_err();
+            let gone = |it: &str| whole || self.root.open_path(it).is_err();
             self.memory.removed(real, tool, gone);
         }
         if whole {
@@ -89,7 +89,7 @@ impl Work<'_> {
             // What cannot be swept is not seen either.
             let temporaries = Temporaries::Removed(nanoseconds(since));
             let limits = WalkLimits { temporaries, ..WalkLimits::sorted(SWEEP) };
-            let Ok(mut walk) = Walk::begin(self.root.dir(), limits, None, self.stop) else { return };
+            let Ok(mut walk) = TreeWalk::begin(self.root.dir(), limits, None, self.stop) else { return };
             while walk.next(&|_, _| true).is_some() {}
         }
     }

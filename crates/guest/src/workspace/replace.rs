@@ -5,15 +5,15 @@ use std::fs::File;
 use rustix::fs::{Mode, OFlags, Stat, fchmod, fstat};
 use rustix::io::Errno;
 
-use super::Work;
-use super::deferred_sync::Replaced;
+use super::WorkspaceOperation;
+use super::deferred_sync::ReplacedFile;
 use crate::files::error::OperationResult;
 use crate::files::reopen;
-use crate::files::resolve::{ResolvedPath, There};
+use crate::files::resolve::{OpenEntry, ResolvedPath};
 use crate::os::atomic::{AtomicFile, Durability, read_dir};
 use crate::protocol::workspace::{WorkspaceEntry, WorkspaceErrorCode};
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     /// Puts a new file at a place, with what `fill` writes. `over`: one that is there gives way to it.
     pub(super) fn replace(
         &self,
@@ -26,22 +26,22 @@ impl Work<'_> {
         // Never set-id, which would reach the host through a bind.
         fchmod(new.file(), Mode::from_raw_mode(mode & 0o777))?;
         let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
-        let bytes = place.there.as_ref().map_or(0, There::size);
+        let bytes = place.there.as_ref().map_or(0, OpenEntry::size);
         let file = new.commit(&place.name, over, Durability::Content)?;
-        self.afterwards.add(Replaced { dir: read_dir(&place.dir).ok(), old, bytes });
+        self.afterwards.add(ReplacedFile { dir: read_dir(&place.dir).ok(), old, bytes });
         let stat = fstat(&file)?;
         self.memory.met(&place.path, Some(&stat));
         Ok((file, stat))
     }
 
-    /// A file as it is told after a change.
+    /// The entry of a file after a change.
     pub(super) fn written(&self, path: &str, stat: &Stat, version: u64) -> WorkspaceEntry {
         WorkspaceEntry { version, ..self.item(path.to_owned(), stat, path.as_bytes()) }
     }
 }
 
 /// The user may write it: a rename would not ask.
-pub(super) fn expect_writable(there: &There) -> OperationResult<()> {
+pub(super) fn expect_writable(there: &OpenEntry) -> OperationResult<()> {
     match reopen(&there.fd, OFlags::WRONLY | OFlags::NONBLOCK) {
         // A program that runs cannot be written, but replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(()),
@@ -49,10 +49,10 @@ pub(super) fn expect_writable(there: &There) -> OperationResult<()> {
     }
 }
 
-/// What is at a place before it is changed: nothing, or a regular file.
+/// Refuses anything but a free name or a regular file.
 pub(super) fn expect_changeable(place: &ResolvedPath) -> OperationResult<()> {
     if place.is_root() {
         return Err(WorkspaceErrorCode::IsDirectory.into());
     }
-    place.there.as_ref().map_or(Ok(()), There::expect_file)
+    place.there.as_ref().map_or(Ok(()), OpenEntry::expect_file)
 }

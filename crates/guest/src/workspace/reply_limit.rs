@@ -1,4 +1,4 @@
-//! What came of an act, as it travels.
+//! Serialises a reply within its size limit.
 
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, WorkspaceReply};
 

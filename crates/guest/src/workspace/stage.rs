@@ -1,6 +1,6 @@
-//! Many files at once: written where nobody looks, then moved into place together.
+//! Writes many files at once: into a hidden stage, from which they are moved into place together.
 //!
-//! It fills a workspace that nobody works in yet. All the same no link is followed, neither in the stage nor in the
+//! It fills a workspace that is not in use yet. All the same it follows no link, neither in the stage nor in the
 //! workspace.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::Work;
+use super::WorkspaceOperation;
 use crate::files::dir::{READ, all, kind};
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 128;
 /// Permissions of directories, and all that a file may have.
 const MODE: u32 = 0o755;
 
-impl Work<'_> {
+impl WorkspaceOperation<'_> {
     pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
             return Err(bad("this is no name of a stage"));

@@ -1,4 +1,4 @@
-//! Acts on a directory of this machine, as whoever runs the tests.
+//! Requests on a directory of this machine, as the user of the tests.
 
 mod changes;
 mod fair;
@@ -59,9 +59,15 @@ impl World {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    fn work(&self) -> Work<'_> {
+    fn work(&self) -> WorkspaceOperation<'_> {
         let root = Root::open(self.dir.path(), "/ws").unwrap().unwrap();
-        Work { root, memory: &self.memory, locks: &self.locks, stop: &self.stop, afterwards: &self.afterwards }
+        WorkspaceOperation {
+            root,
+            memory: &self.memory,
+            locks: &self.locks,
+            stop: &self.stop,
+            afterwards: &self.afterwards,
+        }
     }
 
     fn act(&self, act: WorkspaceOp) -> WorkspaceReply {

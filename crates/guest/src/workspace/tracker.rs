@@ -1,4 +1,4 @@
-//! What is remembered of the files of a workspace: which were touched, and what was where at the last look.
+//! Tracks the files of a workspace: those that tools read or wrote, and the result of the last scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,25 +6,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::change_scan::Index;
-use super::fingerprint::{Print, Stamp};
+use super::fingerprint::{FileStamp, Print};
 use crate::protocol::workspace::TrackedFile;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Files that are remembered. The one that was touched least lately goes first.
 const MAX_TOUCHED: usize = 10_000;
 
-/// Of one workspace.
+/// The tracker of one workspace.
 #[derive(Debug, Default)]
 pub(super) struct FileTracker {
     table: Mutex<Table>,
-    /// What the last look at the whole workspace met.
+    /// The last scan of the whole workspace.
     pub(super) index: Mutex<Option<Index>>,
     swept: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    files: HashMap<String, Known>,
+    files: HashMap<String, TrackerRecord>,
     /// Paths by when they were touched.
     order: BTreeMap<u64, String>,
     last: u64,
@@ -32,11 +32,11 @@ struct Table {
 
 /// A file that was touched.
 #[derive(Clone, Debug)]
-struct Known {
+struct TrackerRecord {
     size: u64,
     sha256: Option<[u8; 32]>,
     /// Unknown to what an earlier guest remembered.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     version: u64,
     created_ms: i64,
     updated_ms: i64,
@@ -46,9 +46,9 @@ struct Known {
     used: u64,
 }
 
-/// How a content was come by.
+/// How a content became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum ContentSource {
     /// A tool read or wrote it.
     Tool,
     /// It was found so.
@@ -70,7 +70,7 @@ impl FileTracker {
         self.table().files.get(path).map_or(1, |it| it.version)
     }
 
-    /// What a tool read or wrote of it last.
+    /// The content that a tool read or wrote last.
     pub(super) fn seen(&self, path: &str) -> Option<[u8; 32]> {
         self.table().files.get(path).and_then(|it| it.seen)
     }
@@ -81,18 +81,18 @@ impl FileTracker {
     }
 
     /// Takes note of a content; its version.
-    pub(super) fn touch(&self, path: &[u8], print: &Print, tool: &str, by: By) -> u64 {
+    pub(super) fn touch(&self, path: &[u8], print: &Print, tool: &str, by: ContentSource) -> u64 {
         let Ok(path) = str::from_utf8(path) else { return 1 };
         let (now, mut table) = (now_ms(), self.table());
         let used = table.tick();
-        let mut known = table.forget(path).unwrap_or_else(|| Known::new(print, now));
+        let mut known = table.forget(path).unwrap_or_else(|| TrackerRecord::new(print, now));
         if known.deleted || !known.is(print) {
             known.version += 1;
             known.updated_ms = now;
             known.deleted = false;
         }
         (known.size, known.sha256, known.stamp, known.used) = (print.size, print.sha256, Some(print.stamp), used);
-        if by == By::Tool {
+        if by == ContentSource::Tool {
             known.seen = Some(print.seen());
         }
         tool.clone_into(&mut known.last_tool);
@@ -101,7 +101,7 @@ impl FileTracker {
         version
     }
 
-    /// Takes note that files are gone: all that `gone` says of those at and below a path.
+    /// Records the removal of files: all for which `gone` is true at and below a path.
     pub(super) fn removed(&self, path: &str, tool: &str, mut gone: impl FnMut(&str) -> bool) {
         let now = now_ms();
         let below = |it: &String| is_below(it, path);
@@ -126,7 +126,7 @@ impl FileTracker {
 
     /// All of it, by path.
     pub(super) fn touched(&self) -> Vec<TrackedFile> {
-        let mut all: Vec<_> = self.table().files.iter().map(|(path, known)| known.told(path)).collect();
+        let mut all: Vec<_> = self.table().files.iter().map(|(path, known)| known.to_tracked_file(path)).collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         all
     }
@@ -141,7 +141,8 @@ impl FileTracker {
         let mut table = self.table();
         for touch in all {
             let used = table.tick();
-            let known = Known::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
+            let known =
+                TrackerRecord::recalled(&touch, used).ok_or_else(|| invalid("a hash is no SHA-256".to_owned()))?;
             if !table.files.contains_key(&touch.path) {
                 table.remember(touch.path, known);
             }
@@ -156,13 +157,13 @@ impl Table {
         self.last
     }
 
-    fn forget(&mut self, path: &str) -> Option<Known> {
+    fn forget(&mut self, path: &str) -> Option<TrackerRecord> {
         let known = self.files.remove(path)?;
         self.order.remove(&known.used);
         Some(known)
     }
 
-    fn remember(&mut self, path: String, known: Known) {
+    fn remember(&mut self, path: String, known: TrackerRecord) {
         self.order.insert(known.used, path.clone());
         self.files.insert(path, known);
         while self.files.len() > MAX_TOUCHED {
@@ -172,7 +173,7 @@ impl Table {
     }
 }
 
-impl Known {
+impl TrackerRecord {
     fn new(print: &Print, now: i64) -> Self {
         Self {
             size: print.size,
@@ -197,7 +198,7 @@ impl Known {
         }
     }
 
-    fn told(&self, path: &str) -> TrackedFile {
+    fn to_tracked_file(&self, path: &str) -> TrackedFile {
         TrackedFile {
             path: path.to_owned(),
             size: self.size,

@@ -6,23 +6,23 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, Stat, fchmod, fstat};
 
-use super::Work;
+use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::replace::{expect_changeable, expect_writable};
-use super::tracker::By;
+use super::tracker::ContentSource;
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, WriteReport};
 
-/// Bytes of a new content that are told.
+/// Limit of a new content in a reply, in bytes.
 const BEGIN: usize = 32 << 10;
 
 /// Permissions of a new file that is not to be executed.
 const PLAIN: u32 = 0o644;
 
-/// What is asked for.
+/// The parameters of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write<'a> {
     pub(super) path: &'a str,
@@ -32,7 +32,13 @@ pub(super) struct Write<'a> {
     pub(super) tool: &'a str,
 }
 
-impl Work<'_> {
+/// The content that a file was given, and its state after that.
+pub(super) struct WrittenContent<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) stat: Stat,
+}
+
+impl WorkspaceOperation<'_> {
     pub(super) fn write(&self, write: &Write<'_>, content: &[u8]) -> OperationResult<WriteReport> {
         if content.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
@@ -45,7 +51,8 @@ impl Work<'_> {
                 let mode = if write.executable == Some(true) { PLAIN | 0o111 } else { PLAIN };
                 let over = write.how != OpenMode::Create;
                 let (_, stat) = self.replace(place, (mode, over), |file| Ok(file.write_all(content)?))?;
-                let written = self.tell_content(write.path, place, (content, stat), write.tool);
+                let written =
+                    self.report_content(write.path, place, WrittenContent { bytes: content, stat }, write.tool);
                 Ok(WriteReport { created: true, ..written })
             }
         })
@@ -68,7 +75,7 @@ impl Work<'_> {
             }
             let stat = fstat(&file)?;
             return self
-                .tell(write.path, place, (file, stat), write.tool)
+                .report_file(write.path, place, (file, stat), write.tool)
                 .map(|it| WriteReport { changed: false, ..it });
         }
         // What is longer nothing here could read or change again.
@@ -83,12 +90,15 @@ impl Work<'_> {
             Ok(fresh.write_all(content)?)
         })?;
         match append {
-            true => self.tell(write.path, place, made, write.tool),
-            false => Ok(self.tell_content(write.path, place, (content, made.1), write.tool)),
+            true => self.report_file(write.path, place, made, write.tool),
+            false => {
+                let written = WrittenContent { bytes: content, stat: made.1 };
+                Ok(self.report_content(write.path, place, written, write.tool))
+            }
         }
     }
 
-    /// Does something where a path leads, while nobody else does.
+    /// Changes the file that a path leads to, under a lock of its name.
     pub(super) fn change<T>(
         &self,
         path: &str,
@@ -121,40 +131,40 @@ impl Work<'_> {
         if seen {
             let known = str::from_utf8(&place.path).ok().and_then(|it| self.memory.seen(it));
             let known = known.ok_or(WorkspaceErrorCode::NotSeen)?;
-            if Print::of(&file)?.seen() != known {
+            if Print::from_file(&file)?.seen() != known {
                 return Err(WorkspaceErrorCode::Stale.into());
             }
         }
         Ok((file, there.stat))
     }
 
-    /// What a change came to.
-    pub(super) fn tell(
+    /// Reports the changed file.
+    pub(super) fn report_file(
         &self,
         path: &str,
         place: &ResolvedPath,
         (file, stat): (File, Stat),
         tool: &str,
     ) -> OperationResult<WriteReport> {
-        let (print, first) = (Print::of(&file)?, first(&file)?);
+        let (print, first) = (Print::from_file(&file)?, first(&file)?);
         Ok(self.report(path, place, NewFile { print: &print, stat: &stat, first: &first }, tool))
     }
 
-    /// The same of a file that was just written and need not be read for it.
-    pub(super) fn tell_content(
+    /// The same for a file that was just written, without reading it again.
+    pub(super) fn report_content(
         &self,
         path: &str,
         place: &ResolvedPath,
-        (content, stat): (&[u8], Stat),
+        WrittenContent { bytes, stat }: WrittenContent<'_>,
         tool: &str,
     ) -> WriteReport {
-        let print = Print::of_content(content, &stat);
-        self.report(path, place, NewFile { print: &print, stat: &stat, first: content }, tool)
+        let print = Print::of_content(bytes, &stat);
+        self.report(path, place, NewFile { print: &print, stat: &stat, first: bytes }, tool)
     }
 
     fn report(&self, path: &str, place: &ResolvedPath, file: NewFile<'_>, tool: &str) -> WriteReport {
         let NewFile { print, stat, first } = file;
-        let version = self.memory.touch(&place.path, print, tool, By::Tool);
+        let version = self.memory.touch(&place.path, print, tool, ContentSource::Tool);
         let (begin, more) = begin(first);
         let file = self.written(path, stat, version);
         WriteReport { file, created: false, changed: true, replaced: 0, adapted: false, begin, more }
@@ -186,7 +196,7 @@ fn holds(file: &File, content: &[u8]) -> OperationResult<bool> {
     Ok(true)
 }
 
-/// The first bytes of a file, one more than are told.
+/// The first bytes of a file, one more than a reply takes.
 fn first(file: &File) -> OperationResult<Vec<u8>> {
     let mut block = vec![0; BEGIN + 1];
     let mut got = 0;
@@ -200,7 +210,7 @@ fn first(file: &File) -> OperationResult<Vec<u8>> {
     Ok(block)
 }
 
-/// How a content begins, as text, and whether it goes on.
+/// The beginning of a content, as text, and whether it goes on.
 fn begin(content: &[u8]) -> (String, bool) {
     let more = content.len() > BEGIN;
     let mut block = &content[..content.len().min(BEGIN)];

@@ -1,6 +1,6 @@
 //! The subset of tar that we write and accept: regular files, directories, and links that stay inside.
 //!
-//! **Invariant:** nothing is written outside the directory that was given, whatever an archive says.
+//! **Invariant:** nothing is written outside the given directory, whatever an archive contains.
 //! **Invariant:** bytes and entries are bounded by [`Limits`].
 
 mod read;
@@ -26,7 +26,7 @@ pub struct Limits {
 /// Directories may be nested this deep.
 const MAX_DEPTH: usize = 128;
 
-/// What a transfer moved, and what it left out and why.
+/// The amounts that a transfer moved, and the entries that it left out with the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransferReport {
     /// Regular files and links.
@@ -35,7 +35,7 @@ pub struct TransferReport {
     pub dirs: u64,
     /// Bytes of all files together.
     pub bytes: u64,
-    /// What did not travel.
+    /// Entries that were left out.
     pub skipped: Vec<Skipped>,
 }
 
@@ -44,7 +44,7 @@ pub struct TransferReport {
 pub struct Skipped {
     /// Its name within the tree, without control characters.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! From a hostile tar to files beneath a directory.
+//! Unpacks an untrusted tar beneath a directory.
 
 use std::fs::File;
 use std::io;
@@ -145,7 +145,7 @@ impl Unpack<'_> {
             }
         }
         for (path, mode) in self.dirs.iter().rev() {
-            // Its owner may always list, fill and remove it: else nobody but root could move it on.
+            // Its owner can always list, fill and remove it: otherwise only root could move it on.
             self.into.set_permissions(path, Permissions::from_mode(*mode | 0o700)).map_err(io_error(path))?;
         }
         Ok(self.moved)

@@ -1,4 +1,4 @@
-//! From files to a tar.
+//! Writes files to a tar.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -27,7 +27,7 @@ impl std::fmt::Debug for Tar {
     }
 }
 
-/// What stands in the header of an entry.
+/// Metadata of an entry.
 #[derive(Debug)]
 struct Meta {
     kind: tar::EntryType,
@@ -36,7 +36,7 @@ struct Meta {
     mtime: u64,
 }
 
-/// What lies in a directory of a tree.
+/// An entry of a directory in a tree.
 #[derive(Debug)]
 struct TreeEntry<'a> {
     /// The directory's path within the tree, for judging links.
@@ -175,7 +175,7 @@ impl Writer {
         self.regular(path, &Meta { kind: tar::EntryType::Regular, mode, size: meta.len(), mtime }, file)
     }
 
-    /// A file may shrink or grow while it is read; the archive holds exactly as many bytes as its header says.
+    /// A file may shrink or grow while it is read; the archive holds exactly the size in its header.
     fn regular(&mut self, path: &str, meta: &Meta, file: File) -> Result<(), Error> {
         self.moved.files += 1;
         self.append(path, meta, file.take(meta.size).chain(io::repeat(0)).take(meta.size))
@@ -218,7 +218,7 @@ pub struct StreamedEntry<'a> {
     writer: &'a mut Writer,
     path: String,
     meta: Meta,
-    /// Where its header begins.
+    /// Offset of its header.
     start: u64,
     ended: bool,
 }
@@ -265,7 +265,7 @@ impl Drop for StreamedEntry<'_> {
         }
         self.writer.moved.bytes -= self.meta.size;
         let file = self.writer.tar.0.get_mut();
-        // Where this fails too the archive is lost, and whoever writes next to it is told.
+        // If this fails, too, the archive is lost, and the next write reports it.
         let _ = file.set_len(self.start).and_then(|()| file.seek(SeekFrom::Start(self.start)));
     }
 }

@@ -1,4 +1,4 @@
-//! A look at a repository that nobody vouches for.
+//! Inspects an untrusted repository.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::limited::{self, Ended, Limits};
+use super::limited::{self, GitLimits, LimitedOutcome};
 use super::{Git, InspectError, Remote};
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
@@ -34,10 +34,10 @@ const MEMORY: u64 = 1 << 30;
 /// Names at the top of one repository: many thousands.
 const MAX_NAMES: usize = 1 << 20;
 
-/// The first git that can be told the addresses of a host.
+/// The first git that accepts the addresses of a host.
 const PINS: (u32, u32) = (2, 37);
 
-/// What a clone is held to.
+/// Limits of a clone.
 #[derive(Debug)]
 struct CloneScope<'a> {
     /// The directory that it lies in.
@@ -48,7 +48,7 @@ struct CloneScope<'a> {
 }
 
 impl Git {
-    pub(super) async fn look(
+    pub(super) async fn inspect_clone(
         &self,
         remote: &Remote,
         temp_dir: &Path,
@@ -94,14 +94,14 @@ impl Git {
         let bare = dir.join("it");
         let words = [settings(&remote.url, pinned), clone_words(remote, &bare)].concat();
         let clones = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
-        let limits = Limits { until, max_bytes: self.max_bytes, memory: MEMORY, keep_bytes: 8192 };
+        let limits = GitLimits { until, max_bytes: self.max_bytes, memory: MEMORY, keep_bytes: 8192 };
         let cloned = self.ended(limited::run(&clones, dir, &limits, cancel).await?)?;
         if !cloned.ok() {
             return Err(refusal(&cloned));
         }
         let words = [settings(&remote.url, &[]), list_words(&bare)].concat();
         let lists = Invocation { env: environment(&remote.url), ..Invocation::new(program, in_dir(dir, words)) };
-        let limits = Limits { keep_bytes: 2 * MAX_NAMES, ..limits };
+        let limits = GitLimits { keep_bytes: 2 * MAX_NAMES, ..limits };
         let listed = self.ended(limited::run(&lists, dir, &limits, cancel).await?)?;
         match (listed.ok(), listed.stdout.total_bytes()) {
             (false, _) => Err(InspectError::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
@@ -110,12 +110,12 @@ impl Git {
         }
     }
 
-    fn ended(&self, ended: Ended) -> Result<Finished, InspectError> {
+    fn ended(&self, ended: LimitedOutcome) -> Result<Finished, InspectError> {
         match ended {
-            Ended::Itself(finished) => Ok(finished),
-            Ended::TooBig => Err(InspectError::TooBig { max_bytes: self.max_bytes }),
-            // Nobody listens any more to hear of it.
-            Ended::TooSlow | Ended::Cancelled => Err(InspectError::TooSlow { after: self.deadline }),
+            LimitedOutcome::Itself(finished) => Ok(finished),
+            LimitedOutcome::TooBig => Err(InspectError::TooBig { max_bytes: self.max_bytes }),
+            // The caller no longer waits.
+            LimitedOutcome::TooSlow | LimitedOutcome::Cancelled => Err(InspectError::TooSlow { after: self.deadline }),
         }
     }
 }
@@ -139,7 +139,7 @@ fn settings(url: &GitUrl, pinned: &[SocketAddr]) -> Vec<OsString> {
     all.flat_map(|it| ["-c".into(), it.into()]).collect()
 }
 
-/// `HOST:PORT:ADDRESS[,ADDRESS]`: curl asks nobody else. A host that is an address needs no asking.
+/// `HOST:PORT:ADDRESS[,ADDRESS]`: curl then resolves nothing itself. A host that is an address needs no entry.
 pub(super) fn pin(url: &GitUrl, pinned: &[SocketAddr]) -> Option<String> {
     if pinned.is_empty() || url.address().is_some() {
         return None;
@@ -172,8 +172,8 @@ fn refusal(cloned: &Finished) -> InspectError {
     if wants_credential(&said) { InspectError::Private } else { InspectError::Unreachable(Excerpt::of(&said)) }
 }
 
-/// Git tells its reasons in words alone. They decide how a refusal reads and whether a credential is looked for, and
-/// nothing else.
+/// Git reports its reasons as text only. The text decides the wording of a refusal and whether a credential is
+/// requested, nothing else.
 pub(super) fn wants_credential(said: &[u8]) -> bool {
     let words = String::from_utf8_lossy(said);
     let asked = ["could not read Username", "could not read Password", "Authentication failed", "returned error: 403"];
@@ -186,7 +186,7 @@ fn version(told: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// What was killed a moment ago may still be about to write.
+/// A process that was just killed may still be about to write.
 async fn remove(dir: TempDir) {
     let path: PathBuf = dir.keep();
     for _ in 0..20 {
@@ -298,7 +298,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
-        let seen = Git::of_this_host().look(&asks, temp.path(), &CancellationToken::new()).await;
+        let seen = Git::of_this_host().inspect_clone(&asks, temp.path(), &CancellationToken::new()).await;
         assert!(matches!(seen, Err(InspectError::Address(crate::resolver::Unresolved::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }

@@ -1,4 +1,4 @@
-//! What the person's own credential helper knows of a server, on its way to a git that sees nothing else of the person's.
+//! Credentials of the person's own helper, for a git that has no other access to the person's configuration.
 //!
 //! **Invariant:** a credential is in no argument, no variable and no file: it goes through a pipe that is read once.
 
@@ -18,14 +18,14 @@ use crate::gh::beginning;
 use crate::git_url::GitUrl;
 use crate::process::{Invocation, Stdin, exit_of, spawn};
 
-/// A helper may ask a key ring, and nobody.
+/// A helper may ask a key ring, but no person.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// `username=…` and `password=…`, a line each.
 pub(super) struct Credential(Zeroizing<Vec<u8>>);
 
 /// A pipe in a directory of ours that holds a credential until a helper reads it.
-pub(super) struct Pipe {
+pub(super) struct CredentialPipe {
     dir: TempDir,
     /// Open at both ends, so that what is written waits in it, and is gone with us.
     _held: File,
@@ -33,7 +33,7 @@ pub(super) struct Pipe {
 
 impl Credential {
     /// Asks the person's git in an empty directory. `None` when it knows none.
-    pub(super) async fn of(
+    pub(super) async fn request(
         program: &Path,
         url: &GitUrl,
         env: &BTreeMap<String, OsString>,
@@ -44,7 +44,7 @@ impl Credential {
         let mut asks = Invocation::new(program, [OsString::from("-C"), dir.path().into()]);
         asks.words.extend(["credential", "fill"].map(OsString::from));
         asks.env.clone_from(env);
-        // Nobody is there to answer, and no repository above is looked into.
+        // No prompt can be answered, and repositories above the directory are ignored.
         let quiet = [("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", "/bin/false"), ("SSH_ASKPASS", "/bin/false")];
         asks.env.extend(quiet.map(|(name, value)| (name.to_owned(), value.into())));
         asks.env.insert("GIT_CEILING_DIRECTORIES".into(), scratch.into());
@@ -56,7 +56,8 @@ impl Credential {
         Ok(if status.map_or(-1, exit_of) == 0 { Self::read(&printed) } else { None })
     }
 
-    /// What of an answer goes on. Room is taken at once, since a buffer that grows leaves copies behind.
+    /// The fields of an answer that are passed on. The memory is reserved at once, since a growing buffer leaves copies
+    /// behind.
     fn read(printed: &[u8]) -> Option<Self> {
         let mut kept = Zeroizing::new(Vec::with_capacity(printed.len() + 2));
         for key in [&b"username="[..], b"password="] {
@@ -76,7 +77,7 @@ impl Credential {
 
     /// Puts it where a helper finds it.
     #[cfg(target_os = "linux")]
-    pub(super) fn piped(&self, scratch: &Path) -> Result<Pipe> {
+    pub(super) fn piped(&self, scratch: &Path) -> Result<CredentialPipe> {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let failed = |source| Error::Host { what: "cannot pass a credential on".into(), source };
         let dir = tempfile::Builder::new().prefix("coracle-pipe-").tempdir_in(scratch).map_err(failed)?;
@@ -84,20 +85,20 @@ impl Credential {
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).map_err(|err| failed(err.into()))?;
         let mut held = File::options().read(true).write(true).open(&path).map_err(failed)?;
         held.write_all(&self.0).map_err(failed)?;
-        Ok(Pipe { dir, _held: held })
+        Ok(CredentialPipe { dir, _held: held })
     }
 
     /// Puts it where a helper finds it.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn piped(&self, _: &Path) -> Result<Pipe> {
+    pub(super) fn piped(&self, _: &Path) -> Result<CredentialPipe> {
         let source = std::io::ErrorKind::Unsupported.into();
         Err(Error::Host { what: "cannot pass a credential on".into(), source })
     }
 }
 
-impl Pipe {
-    /// The helper that reads it, once, for git's `credential.helper`. It takes no word of anybody's: git adds `get`,
-    /// `store` or `erase`.
+impl CredentialPipe {
+    /// The helper that reads it, once, for git's `credential.helper`. It ignores its argument: git adds `get`, `store`
+    /// or `erase`.
     pub(super) fn helper(&self) -> String {
         let path = self.dir.path().join("it").display().to_string().replace('\'', r"'\''");
         let reads = "IFS= read -r a && IFS= read -r b && printf '%s\\n%s\\n' \"$a\" \"$b\"";
@@ -135,7 +136,7 @@ mod tests {
         let git = crate::find_program::find_program("git").unwrap();
         let env: BTreeMap<String, OsString> =
             [("HOME".to_owned(), home.path().into()), ("PATH".to_owned(), "/usr/bin:/bin".into())].into();
-        let found = Credential::of(&git, &url("https://e.com/r"), &env, home.path()).await.unwrap().unwrap();
+        let found = Credential::request(&git, &url("https://e.com/r"), &env, home.path()).await.unwrap().unwrap();
         assert_eq!(found.0.as_slice(), b"username=me\npassword=ses ame\n");
         let pipe = found.piped(home.path()).unwrap();
         let script = pipe.helper();
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(told.stdout.text(), "username=me\npassword=ses ame\n", "{}", told.stderr.text());
         drop(pipe);
         let none = BTreeMap::from([("PATH".to_owned(), OsString::from("/usr/bin:/bin"))]);
-        assert!(Credential::of(&git, &url("https://e.com/r"), &none, home.path()).await.unwrap().is_none());
+        assert!(Credential::request(&git, &url("https://e.com/r"), &none, home.path()).await.unwrap().is_none());
         // Nothing of it is left.
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }

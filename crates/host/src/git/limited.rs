@@ -9,25 +9,25 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::drain::{Drain, End};
+use crate::drain::{Drain, DrainOutcome};
 use crate::process::{Finished, Invocation, Stdin, spawn};
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// What it may take.
+/// Limits of a git.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct GitLimits {
     pub(super) until: Instant,
-    /// Of its directory.
+    /// Bytes of its directory.
     pub(super) max_bytes: u64,
-    /// Of its address space and of that of each program that it starts, where the system can.
+    /// Bytes of its address space, and of that of each program that it starts, where the system supports it.
     pub(super) memory: u64,
-    /// Of each output.
+    /// Bytes of each output.
     pub(super) keep_bytes: usize,
 }
 
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum LimitedOutcome {
     Itself(Finished),
     TooBig,
     TooSlow,
@@ -38,7 +38,7 @@ pub(super) enum Ended {
 pub(super) struct Group(Option<Pid>);
 
 impl Group {
-    pub(super) fn of(child: &Child) -> Self {
+    pub(super) fn new(child: &Child) -> Self {
         Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
     }
 
@@ -77,11 +77,11 @@ impl Drop for Group {
 pub(super) async fn run(
     invocation: &Invocation,
     dir: &Path,
-    limits: &Limits,
+    limits: &GitLimits,
     cancel: &CancellationToken,
-) -> Result<Ended> {
+) -> Result<LimitedOutcome> {
     let mut child = spawn(invocation, Stdin::Empty)?;
-    let mut group = Group::of(&child);
+    let mut group = Group::new(&child);
     group.limit_memory(limits.memory);
     let mut drain = Drain::new(&mut child, limits.keep_bytes, None);
     let time = limits.until.saturating_duration_since(Instant::now());
@@ -90,19 +90,23 @@ pub(super) async fn run(
         end = drain.until_end(&mut child, &within, cancel) => Some(end),
         () = outgrows(dir, limits.max_bytes) => None,
     };
-    if let Some(End::Exited(exit)) = end {
+    if let Some(DrainOutcome::Exited(exit)) = end {
         // It waits for what it starts, and its number may soon be another's.
         group.0 = None;
         let (stdout, stderr) = drain.finish(&mut child).await;
         let too_big = size_of(dir) > limits.max_bytes;
-        return Ok(if too_big { Ended::TooBig } else { Ended::Itself(Finished { exit, stdout, stderr }) });
+        return Ok(if too_big {
+            LimitedOutcome::TooBig
+        } else {
+            LimitedOutcome::Itself(Finished { exit, stdout, stderr })
+        });
     }
     drop(group);
     let _ = child.wait().await;
     Ok(match end {
-        None => Ended::TooBig,
-        Some(End::Cancelled) => Ended::Cancelled,
-        Some(_) => Ended::TooSlow,
+        None => LimitedOutcome::TooBig,
+        Some(DrainOutcome::Cancelled) => LimitedOutcome::Cancelled,
+        Some(_) => LimitedOutcome::TooSlow,
     })
 }
 
@@ -112,7 +116,7 @@ async fn outgrows(dir: &Path, max_bytes: u64) {
     }
 }
 
-/// What lies in a directory. What vanishes meanwhile counts for nothing.
+/// Bytes in a directory. Files that are removed concurrently do not count.
 fn size_of(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -16,18 +16,18 @@ use async_trait::async_trait;
 use coracle_types::{Error, Excerpt};
 use tokio_util::sync::CancellationToken;
 
-pub use self::own::{Asked, IsolatedGit, Login, Peer, Running};
+pub use self::own::{Asked, GitProcess, IsolatedGit, Login, Peer};
 use super::process::{Invocation, Stdin, run};
 use crate::branch::BranchName;
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::resolver::Unresolved;
 
-/// What is asked of git on this host. A trait, because a host may have no git, or one that fails.
+/// The git of this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]
 pub trait HostGit: fmt::Debug + Send + Sync {
     /// The person's own configuration as `git config --list -z` prints it: `key\nvalue\0`, or `key\0` without a value.
-    /// At most 1 MiB, within 10 s; only these two directories are told to git.
+    /// At most 1 MiB, within 10 s; git searches only these two directories.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -44,7 +44,7 @@ pub trait HostGit: fmt::Debug + Send + Sync {
 /// A repository to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Where it is.
+    /// The URL.
     pub url: GitUrl,
     /// The branch; else the one that the repository names.
     pub branch: Option<BranchName>,
@@ -55,7 +55,7 @@ pub struct Remote {
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Nobody could be asked.
+    /// There is no git to run.
     #[error("there is no git on this host")]
     NoGit,
     /// The person has none.
@@ -75,7 +75,7 @@ pub enum ConfigError {
 /// Why a repository was not seen.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// Nobody could be asked.
+    /// There is no git to run.
     #[error("there is no git on this host")]
     NoGit,
     /// Git before 2.37 cannot be held to the address that was checked.
@@ -112,9 +112,9 @@ pub enum InspectError {
 pub struct Git {
     /// Absolute path, if there is one.
     pub program: Option<PathBuf>,
-    /// For all that looking at a repository takes.
+    /// Limit of an inspection.
     pub deadline: Duration,
-    /// For what is fetched of it.
+    /// Limit of the fetched bytes.
     pub max_bytes: u64,
 }
 
@@ -159,7 +159,7 @@ impl HostGit for Git {
         let _withdrawn = cancel.clone().drop_guard();
         let (git, remote, temp_dir) = (self.clone(), remote.clone(), temp_dir.to_owned());
         // On its own, so that it is ended and cleared away in order also when the caller is gone.
-        let looks = tokio::spawn(async move { git.look(&remote, &temp_dir, &cancel).await });
+        let looks = tokio::spawn(async move { git.inspect_clone(&remote, &temp_dir, &cancel).await });
         looks.await.unwrap_or_else(|err| {
             Err(Error::Host { what: "looking at a repository broke off".into(), source: err.into() }.into())
         })

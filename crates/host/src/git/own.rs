@@ -14,7 +14,7 @@ use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
 use super::limited::Group;
 use super::{Git, InspectError};
-use crate::drain::{Drain, End};
+use crate::drain::{Drain, DrainOutcome};
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
@@ -23,43 +23,43 @@ use crate::process::{Finished, Invocation, Stdin, spawn};
 /// Beside those of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
 
-/// With the person's keys, and nothing that another host could use.
+/// Uses the person's keys, without features that another host could use.
 const SSH: &str = "ssh -oBatchMode=yes -oForwardAgent=no -oPermitLocalCommand=no";
 
 /// Variables of the person's that a program for ssh needs.
 const FOR_SSH: &[&str] = &["HOME", "USER", "SSH_AUTH_SOCK"];
 
-/// With whom git talks.
+/// The remote of a git.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer<'a> {
-    /// With nobody.
+    /// No network.
     Nobody,
-    /// With a directory of this host.
+    /// A directory of this host.
     Dir,
-    /// With a server.
+    /// A server.
     Url(&'a GitUrl),
 }
 
-/// What git is asked to do.
+/// A command for git.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// What it is called in an error.
+    /// Its name in errors.
     pub verb: &'static str,
-    /// Where it begins.
+    /// Its working directory.
     pub dir: &'a Path,
     /// Its words behind the settings. Free ones follow `--`.
     pub words: Vec<OsString>,
     /// Added to its environment.
     pub env: Vec<(&'static str, OsString)>,
-    /// What it reads. For a server: nothing, since it may be asked twice.
+    /// Its input. Empty for a server, since the command may run twice.
     pub stdin: Stdin,
-    /// When it is ended.
+    /// The time limit.
     pub deadline: Duration,
-    /// Of each output.
+    /// Bytes of each output.
     pub keep_bytes: usize,
 }
 
-/// By whom a server knows the person.
+/// The person's login on a server.
 #[derive(Debug)]
 pub struct Login {
     /// The name.
@@ -68,11 +68,11 @@ pub struct Login {
     pub password: Secret,
 }
 
-/// The host's git, held to what it is told.
+/// The host's git, isolated from the person's configuration.
 #[derive(Clone)]
 pub struct IsolatedGit {
     program: PathBuf,
-    /// Where temporary directories go.
+    /// The parent of temporary directories.
     scratch: PathBuf,
     /// The person's environment, for their credential helper and their ssh, and for nothing else.
     person: BTreeMap<String, OsString>,
@@ -89,13 +89,13 @@ impl fmt::Debug for IsolatedGit {
 }
 
 /// A git whose output is read as it comes. It is ended with all that it started when this is dropped.
-pub struct Running {
+pub struct GitProcess {
     child: Child,
     group: Group,
     drain: Drain,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for GitProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("pid", &self.child.id()).finish_non_exhaustive()
     }
@@ -110,12 +110,12 @@ impl IsolatedGit {
         Ok(Self { program: find_program("git")?, scratch, person, allow_private: false, fsck: true })
     }
 
-    /// What the person's credential helper knows of an address. `None` when it knows nothing.
+    /// The login of the person's credential helper for an address. `None` if it has none.
     ///
     /// # Errors
     /// When git does not answer.
     pub async fn login(&self, url: &GitUrl) -> Result<Option<Login>> {
-        let known = Credential::of(&self.program, url, &self.person, &self.scratch).await?;
+        let known = Credential::request(&self.program, url, &self.person, &self.scratch).await?;
         Ok(known.and_then(|it| it.login()))
     }
 
@@ -125,8 +125,8 @@ impl IsolatedGit {
         Self { allow_private, fsck, ..self }
     }
 
-    /// Runs git to its end. A server that wants to know who asks is asked once more with what the person's credential
-    /// helper says, over https only (or within this host).
+    /// Runs git to its end. If a server requires authentication, git runs once more with the person's credential, over
+    /// https only (or within this host).
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Spawn`]; [`InspectError`] for an address that is refused.
@@ -143,23 +143,23 @@ impl IsolatedGit {
         if first.ok() || !may_have_credential(url) || !wants_credential(&first.stderr.bytes()) {
             return Ok(first);
         }
-        let Some(found) = Credential::of(&self.program, url, &self.person, &self.scratch).await? else {
+        let Some(found) = Credential::request(&self.program, url, &self.person, &self.scratch).await? else {
             return Ok(first);
         };
         let pipe = found.piped(&self.scratch)?;
         Ok(self.once(again, peer, &pinned, Some(pipe.helper())).await?)
     }
 
-    /// Starts git, with its output for whoever reads it.
+    /// Starts git, with its output as a pipe.
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub fn start(&self, asked: Asked<'_>) -> Result<(Running, ChildStdout)> {
+    pub fn start(&self, asked: Asked<'_>) -> Result<(GitProcess, ChildStdout)> {
         let mut child = spawn(&self.invocation(&asked, Peer::Nobody, &[], None), asked.stdin)?;
-        let group = Group::of(&child);
+        let group = Group::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
         let drain = Drain::new(&mut child, asked.keep_bytes, None);
-        Ok((Running { child, group, drain }, stdout))
+        Ok((GitProcess { child, group, drain }, stdout))
     }
 
     async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
@@ -176,9 +176,9 @@ impl IsolatedGit {
     ) -> Result<Finished> {
         let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
         let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
-        let group = Group::of(&child);
+        let group = Group::new(&child);
         let drain = Drain::new(&mut child, keep_bytes, None);
-        Running { child, group, drain }.end(verb, deadline).await
+        GitProcess { child, group, drain }.end(verb, deadline).await
     }
 
     fn invocation(
@@ -223,7 +223,7 @@ impl IsolatedGit {
     }
 }
 
-impl Running {
+impl GitProcess {
     /// Waits for its end.
     ///
     /// # Errors
@@ -232,7 +232,7 @@ impl Running {
         let within = ExecLimits { total: Some(deadline), ..ExecLimits::default() };
         let never = tokio_util::sync::CancellationToken::new();
         match self.drain.until_end(&mut self.child, &within, &never).await {
-            End::Exited(exit) => {
+            DrainOutcome::Exited(exit) => {
                 self.group.ended();
                 let (stdout, stderr) = self.drain.finish(&mut self.child).await;
                 Ok(Finished { exit, stdout, stderr })

@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use super::images::find_images;
-use super::{args as words, ask, read as answers};
+use super::{args as words, query, read as answers};
 use crate::host::process::Finished;
-use crate::program::{EngineProgram, Words, deadline};
+use crate::program::{EngineArgs, EngineProgram, deadline};
 use crate::{Container, ContainerId, Error, Excerpt, Handle, ImageRef, LabelFilter, Placed, Removed, Result, Usage};
 
 /// Between two looks at what is neither running nor stopped.
 const SETTLES: Duration = Duration::from_millis(500);
 
-/// How often it is looked at again.
+/// How often the state is queried again.
 const LOOKS: usize = 3;
 
 /// After each attempt to remove something.
@@ -33,7 +33,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 pub(super) async fn list(program: &EngineProgram, filter: &LabelFilter) -> Result<Vec<Container>> {
     let mut found = Vec::new();
     for look in 0..=LOOKS {
-        let told = ask(program, "list", words::list(), deadline::READ).await?.stdout.bytes();
+        let told = query(program, "list", words::list(), deadline::READ).await?.stdout.bytes();
         found = answers::containers(&told)?;
         if look == LOOKS || !answers::unsettled(&told) {
             break;
@@ -46,7 +46,7 @@ pub(super) async fn list(program: &EngineProgram, filter: &LabelFilter) -> Resul
 
 /// The ids that a handle leads to: one at most.
 pub(super) async fn ids_of(program: &EngineProgram, handle: &Handle) -> Result<Vec<String>> {
-    let told = ask(program, "list", words::list(), deadline::READ).await?;
+    let told = query(program, "list", words::list(), deadline::READ).await?;
     let ids = answers::containers(&told.stdout.bytes())?.into_iter().map(|it| it.id.to_string());
     Ok(ids.filter(|it| it.eq_ignore_ascii_case(handle.as_str())).collect())
 }
@@ -80,8 +80,8 @@ async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<Fin
 }
 
 /// The words of a container. The engine finds images by their names alone, so the one that was chosen is looked up.
-pub(super) async fn create(program: &EngineProgram, placed: &Placed) -> Result<Words> {
-    // What cannot be said is refused before any program starts.
+pub(super) async fn create(program: &EngineProgram, placed: &Placed) -> Result<EngineArgs> {
+    // A value that cannot be encoded is refused before any program starts.
     let asked = words::Base { reference: placed.spec().image.clone(), has_user: false };
     words::create(placed, &asked)?;
     let found = find_images(program, &[placed.image().as_str().to_owned()]).await?;
@@ -137,7 +137,7 @@ pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<
     Err(Error::CleanupFailed { name: id.to_string(), excerpt: said })
 }
 
-/// What the engine counts itself: the machine that a container runs in is not one of this kernel.
+/// The engine's own count: the container's machine is not one of this kernel.
 pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<Option<Usage>> {
     let look = async || {
         let told = program.run("stats", words::stats(id), deadline::READ).await?;

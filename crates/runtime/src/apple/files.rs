@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::containers::{ids_of, list};
-use super::{args as words, ask, host_error};
+use super::{args as words, host_error, query};
 use crate::host::process::Stdin;
 use crate::program::exec::IS_DIR;
 use crate::program::{EngineProgram, deadline};
@@ -25,7 +25,7 @@ pub(super) async fn upload(program: &EngineProgram, id: &ContainerId, at: &Conta
     into_directory(program, id, at).await?;
     for name in names {
         let it = words::copy_in(&temp.path().join(&name), id, at)?;
-        ask(program, "upload", it, deadline::COPY).await?;
+        query(program, "upload", it, deadline::COPY).await?;
     }
     let at = at.as_str().trim_end_matches('/');
     let lines: String = owners.iter().map(|(owner, path)| format!("{owner}\n{at}/{path}\n")).collect();
@@ -35,8 +35,8 @@ pub(super) async fn upload(program: &EngineProgram, id: &ContainerId, at: &Conta
     Ok(())
 }
 
-/// A copy may make the directory that it is told, where it shall only be filled. In a container that does not run, or
-/// has no shell, nobody can look.
+/// A copy may create the target directory where it should only fill it. In a container that is not running, or has no
+/// shell, this cannot be checked.
 async fn into_directory(program: &EngineProgram, id: &ContainerId, at: &ContainerPath) -> Result<()> {
     let look = words::constant_program(id, crate::Ids::ROOT, IS_DIR).word(at.as_str());
     if program.run("exec", look, deadline::READ).await?.exit != 1 {
@@ -83,7 +83,7 @@ pub(super) async fn download(
     max_bytes: u64,
 ) -> Result<()> {
     let temp = program.temp_dir("copy")?;
-    ask(program, "download", words::copy_out(id, path, temp.path())?, deadline::COPY).await?;
+    query(program, "download", words::copy_out(id, path, temp.path())?, deadline::COPY).await?;
     let dir = temp.path().to_owned();
     let packed = tokio::task::spawn_blocking(move || pack(&dir, into, max_bytes)).await;
     match packed.map_err(std::io::Error::other).and_then(|it| it) {

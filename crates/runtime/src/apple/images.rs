@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{AppleRuntime, args as words, ask, host_error, read as answers};
+use super::{AppleRuntime, args as words, host_error, query, read as answers};
 use crate::images::created_image;
 use crate::program::unpack::unpacked;
 use crate::program::{EngineProgram, deadline};
@@ -27,7 +27,7 @@ impl ImageStore for AppleRuntime {
     }
 
     async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
-        match ask(&self.program, "pull", words::pull(image), deadline).await {
+        match query(&self.program, "pull", words::pull(image), deadline).await {
             Ok(_) => created_image("pull", find_images(&self.program, &[image.completed().to_string()]).await?),
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image: image.clone(), excerpt }),
             Err(other) => Err(other),
@@ -52,7 +52,7 @@ impl ImageStore for AppleRuntime {
         // It knows images by their names alone.
         let named = all_images(&self.program).await?.into_iter().find(|it| it.id == *image);
         let named = named.and_then(|it| it.tags.into_iter().next()).unwrap_or_else(|| image.to_string());
-        ask(&self.program, "tag", words::tag(&named, tag)?, deadline::READ).await.map(drop)
+        query(&self.program, "tag", words::tag(&named, tag)?, deadline::READ).await.map(drop)
     }
 
     async fn remove_image(&self, id: &ImageId) -> Result<()> {
@@ -66,7 +66,7 @@ impl ImageStore for AppleRuntime {
 }
 
 async fn all_images(program: &EngineProgram) -> Result<Vec<Image>> {
-    answers::images(&ask(program, "image list", words::images(), deadline::READ).await?.stdout.bytes())
+    answers::images(&query(program, "image list", words::images(), deadline::READ).await?.stdout.bytes())
 }
 
 /// Images of these names, in their order; names of one image are one image.
@@ -88,7 +88,7 @@ async fn with_configuration(program: &EngineProgram, images: Vec<Image>) -> Resu
         return Ok(images);
     }
     let it = words::inspect_images(images.iter().flat_map(|it| it.tags.first()).map(String::as_str))?;
-    let told = ask(program, "image inspect", it, deadline::READ).await?;
+    let told = query(program, "image inspect", it, deadline::READ).await?;
     answers::images(&told.stdout.bytes())
 }
 
@@ -105,7 +105,7 @@ async fn import(program: &EngineProgram, it: ImageImport) -> Result<()> {
     };
     let prepared = tokio::task::spawn_blocking(prepare).await.map_err(std::io::Error::other).and_then(|it| it);
     prepared.map_err(|source| host_error("cannot prepare the image", source))?;
-    ask(program, "import", words::build(temp.path(), &file, &tag, &labels)?, deadline::IMPORT).await.map(drop)
+    query(program, "import", words::build(temp.path(), &file, &tag, &labels)?, deadline::IMPORT).await.map(drop)
 }
 
 /// Removes every name of an image: the last one takes it along.
@@ -116,7 +116,7 @@ async fn remove_names(program: &EngineProgram, is_meant: impl Fn(&Image, &str) -
         Ok(all.iter().flat_map(names).collect())
     };
     for name in meant().await? {
-        match ask(program, "image delete", words::delete_image(&name)?, deadline::REMOVE).await {
+        match query(program, "image delete", words::delete_image(&name)?, deadline::REMOVE).await {
             Err(failure) if meant().await?.contains(&name) => return Err(failure),
             _ => {}
         }

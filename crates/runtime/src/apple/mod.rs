@@ -1,6 +1,6 @@
 //! Apple's `container` by its own program.
 //!
-//! A failure tells nothing by its exit status, so the service is asked whether it is there.
+//! The exit status of a failure has no meaning, so the service is asked for its state.
 
 mod args;
 mod containers;
@@ -20,14 +20,16 @@ use serde_json::Value;
 use self::{args as words, read as answers};
 use crate::host::process::Finished;
 use crate::link::{Link, LinkSettings, SocketAt};
-use crate::program::{self, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, Words, deadline};
+use crate::program::{
+    self, EngineArgs, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, deadline,
+};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error,
     Excerpt, Exec, ExecOutput, Handle, Health, Ids, LabelFilter, Placed, ProjectName, Removed, Result, StackSource,
     StackUp, Stacks, Usage,
 };
 
-/// Where the system tells its version.
+/// The file with the version of the system.
 const SYSTEM: &str = "/System/Library/CoreServices/SystemVersion.plist";
 
 /// Apple's engine behind its program.
@@ -46,7 +48,7 @@ impl AppleRuntime {
         Ok(Self { program: EngineProgram::find(EngineKind::Container, settings, options)? })
     }
 
-    /// The reason of a failed act on a container: it is gone, or what the engine said.
+    /// The reason for a failed call on a container: the container is gone, or the engine's error.
     async fn diagnose(&self, id: &ContainerId, failure: Error) -> Error {
         match containers::ids_of(&self.program, &id.into()).await {
             Ok(ids) if ids.is_empty() => Error::NoSuchContainer(id.to_string()),
@@ -66,15 +68,15 @@ impl RunsCommands for AppleRuntime {
         false
     }
 
-    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (EngineArgs, Vec<(String, OsString)>) {
         words::exec(id, exec, mark)
     }
 
-    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> Words {
+    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> EngineArgs {
         words::constant_program(id, user, program)
     }
 
-    fn connect_words(&self, id: &ContainerId) -> Words {
+    fn connect_words(&self, id: &ContainerId) -> EngineArgs {
         words::connect(id)
     }
 }
@@ -96,7 +98,7 @@ impl ContainerRuntime for AppleRuntime {
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
         let words = containers::create(&self.program, spec).await?;
-        match self.program.ask("create", words, deadline::MAKE).await {
+        match self.program.query("create", words, deadline::MAKE).await {
             Ok(ended) => answers::created(&ended.stdout.bytes()),
             Err(failure) => {
                 let name = spec.spec().name.clone();
@@ -107,7 +109,7 @@ impl ContainerRuntime for AppleRuntime {
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
-        match self.program.ask("start", words::start(id), deadline::MAKE).await {
+        match self.program.query("start", words::start(id), deadline::MAKE).await {
             Ok(_) => Ok(()),
             Err(failure) => match self.inspect(&id.into()).await {
                 // It refuses to start what runs already.
@@ -181,7 +183,7 @@ impl Stacks for AppleRuntime {
     }
 
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
-        let ended = self.program.ask("logs", words::logs(id, LOG_LINES), deadline::READ).await?;
+        let ended = self.program.query("logs", words::logs(id, LOG_LINES), deadline::READ).await?;
         let all = [ended.stdout.bytes(), ended.stderr.bytes()].concat();
         Ok(all[all.len().saturating_sub(max_bytes)..].to_vec())
     }
@@ -209,9 +211,9 @@ async fn is_up(program: &EngineProgram) -> Result<()> {
     if told.ok() && answers::is_up(&told.stdout.bytes()) { Ok(()) } else { Err(program.unavailable(&told)) }
 }
 
-/// Asks; when that fails, it is told whether the service is there at all.
-async fn ask(program: &EngineProgram, verb: &'static str, it: Words, within: Duration) -> Result<Finished> {
-    match program.ask(verb, it, within).await {
+/// Runs a query; after a failure, checks whether the service is there at all.
+async fn query(program: &EngineProgram, verb: &'static str, it: EngineArgs, within: Duration) -> Result<Finished> {
+    match program.query(verb, it, within).await {
         Err(failure @ Error::Engine { .. }) => Err(is_up(program).await.err().unwrap_or(failure)),
         other => other,
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{AppleRuntime, args as words, ask, read as answers};
+use super::{AppleRuntime, args as words, query, read as answers};
 use crate::program::{EngineProgram, deadline};
 use crate::{
     Capability, EngineKind, Error, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result, Volume,
@@ -30,7 +30,7 @@ impl Networks for AppleRuntime {
         if self.find_network(name).await?.is_some() {
             return Err(Error::NetworkTaken(name.clone()));
         }
-        let created = ask(&self.program, "network create", it, deadline::NETWORK).await;
+        let created = query(&self.program, "network create", it, deadline::NETWORK).await;
         match (created, self.find_network(name).await?) {
             (Ok(_), Some(network)) => Ok(network),
             (Ok(_), None) => Err(Error::Unreadable { verb: "network create", detail: "no network".into() }),
@@ -45,7 +45,7 @@ impl Networks for AppleRuntime {
         if !exists().await? {
             return Ok(());
         }
-        match ask(&self.program, "network delete", it, deadline::NETWORK).await {
+        match query(&self.program, "network delete", it, deadline::NETWORK).await {
             Err(failure) if exists().await? => Err(failure),
             _ => Ok(()),
         }
@@ -66,7 +66,7 @@ impl Volumes for AppleRuntime {
             return Ok(existing);
         }
         let it = words::create_volume(name, &volume.labels, volume.size)?;
-        ask(&self.program, "volume create", it, deadline::NETWORK).await?;
+        query(&self.program, "volume create", it, deadline::NETWORK).await?;
         let missing = Error::Unreadable { verb: "volume create", detail: "no volume".into() };
         find_volume(&self.program, name).await?.ok_or(missing)
     }
@@ -76,7 +76,7 @@ impl Volumes for AppleRuntime {
         if find_volume(&self.program, name).await?.is_none() {
             return Ok(());
         }
-        match ask(&self.program, "volume delete", it, deadline::REMOVE).await {
+        match query(&self.program, "volume delete", it, deadline::REMOVE).await {
             Err(failure) if find_volume(&self.program, name).await?.is_some() => Err(failure),
             _ => Ok(()),
         }
@@ -84,7 +84,7 @@ impl Volumes for AppleRuntime {
 }
 
 async fn all_volumes(program: &EngineProgram) -> Result<Vec<Volume>> {
-    answers::volumes(&ask(program, "volume list", words::volumes(), deadline::READ).await?.stdout.bytes())
+    answers::volumes(&query(program, "volume list", words::volumes(), deadline::READ).await?.stdout.bytes())
 }
 
 async fn find_volume(program: &EngineProgram, name: &str) -> Result<Option<Volume>> {
@@ -92,7 +92,7 @@ async fn find_volume(program: &EngineProgram, name: &str) -> Result<Option<Volum
 }
 
 async fn all_networks(program: &EngineProgram) -> Result<Vec<Network>> {
-    answers::networks(&ask(program, "network list", words::networks(), deadline::NETWORK).await?.stdout.bytes())
+    answers::networks(&query(program, "network list", words::networks(), deadline::NETWORK).await?.stdout.bytes())
 }
 
 async fn find_network(program: &EngineProgram, handle: &str) -> Result<Option<Network>> {

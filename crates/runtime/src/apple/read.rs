@@ -1,4 +1,4 @@
-//! What Apple's `container` prints (workspace.md 6.5), in its present form and the one before.
+//! The output of Apple's `container` (workspace.md 6.5), in its present form and the one before.
 //!
 //! Unknown fields are passed over, and those that may be missing are.
 
@@ -30,7 +30,7 @@ pub(super) fn created(output: &[u8]) -> Result<ContainerId> {
     ContainerId::parse(last).map_err(|err| unreadable("create", &err))
 }
 
-/// Whether one of them is between two states, so that a look a little later tells more.
+/// Whether one of them is between two states, so that a later query has a better answer.
 pub(super) fn unsettled(json: &[u8]) -> bool {
     let containers = array::<ContainerJson>("inspect", json).unwrap_or_default();
     containers.iter().any(|it| matches!(it.status.state(), "stopping" | "unknown"))
@@ -148,7 +148,7 @@ impl ContainerJson {
             name: id,
             image: image_id(&configuration.image.descriptor.digest)?,
             status: status(&state, started_at.is_some())?,
-            // A machine of its own has no process here, and how its first one ended is not told.
+            // A virtual machine has no process here, and the exit status of its first process is not reported.
             pid: None,
             exit_code: None,
             oom_killed: false,
@@ -179,7 +179,7 @@ impl MountJson {
     }
 }
 
-/// What is between two states for long counts as stopped.
+/// A container that stays between two states counts as stopped.
 fn status(state: &str, was_started: bool) -> Result<Status> {
     match state {
         "running" => Ok(Status::Running),
@@ -240,7 +240,7 @@ struct PlatformJson {
     architecture: String,
 }
 
-/// The image's own configuration, where it is told.
+/// The image's own configuration, if it is reported.
 #[derive(Deserialize, Default)]
 struct VariantConfigJson {
     #[serde(default)]
@@ -323,7 +323,7 @@ pub(super) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
     array::<NamedJson>("volume list", json)?.into_iter().map(read).collect()
 }
 
-/// What a container uses, as far as it is told.
+/// Usage of a container, as far as it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Stats {
@@ -336,7 +336,7 @@ pub(super) fn stats(json: &[u8]) -> Result<Option<Stats>> {
     Ok(array::<Stats>("stats", json)?.into_iter().next())
 }
 
-/// Whether its service runs, as `system status` says.
+/// Whether its service runs, by `system status`.
 pub(super) fn is_up(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Status {
@@ -373,7 +373,7 @@ fn numbers(version: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-/// Whether the engine works on this system, as the system's own list of properties says.
+/// Whether the engine works on this system, by the system's property list.
 ///
 /// # Errors
 /// [`Error::TooOld`] before macOS 26.

@@ -1,4 +1,4 @@
-//! From our types to an engine's words. Pure.
+//! Builds an engine's arguments from our types. Pure.
 
 mod create;
 mod exec;
@@ -16,12 +16,12 @@ use super::Dialect;
 
 pub(super) use self::create::create;
 pub(super) use self::exec::{connect, constant_program, exec};
-pub(super) use crate::program::argv::Words;
+pub(super) use crate::program::argv::EngineArgs;
 use crate::program::argv::dockerfile_value;
 
 /// Facts of the machine that change the words.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct EngineFacts {
     pub(super) rootless: bool,
     pub(super) selinux: bool,
     /// Podman can pause a container: it freezes a control group, and without root only version 2 has one for it.
@@ -31,28 +31,28 @@ pub(super) struct Facts {
     pub(super) bounds: Option<(u64, u64)>,
     /// The program of Podman's user-mode network that is installed.
     pub(super) user_network: Option<&'static str>,
-    /// What stands for `host-gateway` where the engine does not know the word.
+    /// The address for `host-gateway` where the engine does not know the word.
     pub(super) host_gateway: Option<std::net::IpAddr>,
 }
 
-pub(super) fn inspect(id: &str) -> Words {
+pub(super) fn inspect(id: &str) -> EngineArgs {
     on("container inspect", [id])
 }
 
-pub(super) fn stop(id: &ContainerId, grace: Duration) -> Words {
+pub(super) fn stop(id: &ContainerId, grace: Duration) -> EngineArgs {
     on(&format!("stop --time={}", grace.as_secs()), [id.as_str()])
 }
 
-pub(super) fn logs(id: &ContainerId, lines: usize) -> Words {
+pub(super) fn logs(id: &ContainerId, lines: usize) -> EngineArgs {
     on(&format!("logs --tail={lines}"), [id.as_str()])
 }
 
 /// All ids, or those of one handle, or those that carry labels.
-pub(super) fn ids() -> Words {
-    Words::verb("ps --all --quiet --no-trunc")
+pub(super) fn ids() -> EngineArgs {
+    EngineArgs::verb("ps --all --quiet --no-trunc")
 }
 
-pub(super) fn ids_of(handle: &Handle) -> Words {
+pub(super) fn ids_of(handle: &Handle) -> EngineArgs {
     let (name, value) = handle_filter(handle);
     ids().flag("filter", format_args!("{name}={value}"))
 }
@@ -66,28 +66,28 @@ pub(super) fn handle_filter(handle: &Handle) -> (&'static str, String) {
     }
 }
 
-pub(super) fn with_labels(it: Words, filter: &LabelFilter) -> Words {
+pub(super) fn with_labels(it: EngineArgs, filter: &LabelFilter) -> EngineArgs {
     filter.0.iter().fold(it, |it, (key, value)| match value {
         Some(value) => it.flag("filter", format_args!("label={key}={value}")),
         None => it.flag("filter", format_args!("label={key}")),
     })
 }
 
-pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsString>>) -> Words {
-    Words::verb(verb).word("--").words(subjects)
+pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsString>>) -> EngineArgs {
+    EngineArgs::verb(verb).word("--").words(subjects)
 }
 
 /// Another name for an image.
-pub(super) fn tag(image: &ImageId, tag: &ImageRef) -> Words {
+pub(super) fn tag(image: &ImageId, tag: &ImageRef) -> EngineArgs {
     on("tag", [image.as_str(), tag.as_str()])
 }
 
-/// As `inspect`, with the size of what it wrote, which the engine counts file by file.
-pub(super) fn sized(id: &ContainerId) -> Words {
+/// `inspect` with the size of the container's own layer, which the engine counts file by file.
+pub(super) fn sized(id: &ContainerId) -> EngineArgs {
     on("container inspect --size", [id.as_str()])
 }
 
-pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
+pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> EngineArgs {
     match dialect {
         Dialect::Docker => on("rm --force --volumes", [id.as_str()]),
         // Podman waits ten seconds for a process that ignores TERM, even with --force.
@@ -95,32 +95,37 @@ pub(super) fn remove(dialect: Dialect, id: &ContainerId) -> Words {
     }
 }
 
-pub(super) fn upload(dialect: Dialect, id: &ContainerId, at: &ContainerPath) -> Words {
+pub(super) fn upload(dialect: Dialect, id: &ContainerId, at: &ContainerPath) -> EngineArgs {
     let target = format!("{id}:{at}");
     match dialect {
-        Dialect::Docker => Words::verb("cp").words(["--", "-", &target]),
+        Dialect::Docker => EngineArgs::verb("cp").words(["--", "-", &target]),
         // Podman's "archive" mode means the container's own user, not the owners in the archive.
-        Dialect::Podman => Words::verb("cp --archive=false").words(["--", "-", &target]),
+        Dialect::Podman => EngineArgs::verb("cp --archive=false").words(["--", "-", &target]),
     }
 }
 
-pub(super) fn download(id: &ContainerId, path: &ContainerPath) -> Words {
-    Words::verb("cp").words(["--", &format!("{id}:{path}"), "-"])
+pub(super) fn download(id: &ContainerId, path: &ContainerPath) -> EngineArgs {
+    EngineArgs::verb("cp").words(["--", &format!("{id}:{path}"), "-"])
 }
 
 /// The root file system comes on standard input.
-pub(super) fn import(dialect: Dialect, tag: &ImageRef, env: &[(String, String)], labels: &[(String, String)]) -> Words {
+pub(super) fn import(
+    dialect: Dialect,
+    tag: &ImageRef,
+    env: &[(String, String)],
+    labels: &[(String, String)],
+) -> EngineArgs {
     let env = env.iter().map(|(name, value)| format!("ENV {name}={}", instruction(dialect, value)));
     let labels = labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
-    Words::verb("import").flags("change", env.chain(labels)).words(["--", "-", tag.as_str()])
+    EngineArgs::verb("import").flags("change", env.chain(labels)).words(["--", "-", tag.as_str()])
 }
 
 /// An image of a container. The engine prints its id and nothing else.
-pub(super) fn commit(dialect: Dialect, facts: Facts, commit: &ImageCommit) -> Words {
+pub(super) fn commit(dialect: Dialect, facts: EngineFacts, commit: &ImageCommit) -> EngineArgs {
     let it = match dialect {
-        // Paused unless told otherwise, by a flag that goes by another name in each version.
-        Dialect::Docker => Words::verb("commit"),
-        Dialect::Podman => Words::verb("commit --quiet").flag("pause", facts.pauses),
+        // Docker pauses by default; the flag against it has another name in each version.
+        Dialect::Docker => EngineArgs::verb("commit"),
+        Dialect::Podman => EngineArgs::verb("commit --quiet").flag("pause", facts.pauses),
     };
     let labels = commit.labels.iter().map(|(key, value)| format!("LABEL {key}={}", instruction(dialect, value)));
     let it = it.flags("change", starting(dialect, &commit.config).into_iter().chain(labels));
@@ -128,10 +133,10 @@ pub(super) fn commit(dialect: Dialect, facts: Facts, commit: &ImageCommit) -> Wo
 }
 
 /// An image by a Dockerfile. Nothing of this host's environment gets in, and no image is fetched.
-pub(super) fn build(dialect: Dialect, facts: Facts, build: &ImageBuild) -> Words {
+pub(super) fn build(dialect: Dialect, facts: EngineFacts, build: &ImageBuild) -> EngineArgs {
     let it = match dialect {
-        Dialect::Docker => Words::verb("build --quiet --pull=false --force-rm"),
-        Dialect::Podman => Words::verb("build --quiet --pull=never --force-rm --http-proxy=false"),
+        Dialect::Docker => EngineArgs::verb("build --quiet --pull=false --force-rm"),
+        Dialect::Podman => EngineArgs::verb("build --quiet --pull=never --force-rm --http-proxy=false"),
     };
     let it =
         it.flag("file", build.dockerfile.display()).flag("tag", &build.tag).option("target", build.target.as_ref());
@@ -143,10 +148,10 @@ pub(super) fn build(dialect: Dialect, facts: Facts, build: &ImageBuild) -> Words
     it.labels(build.labels.iter().map(|(key, value)| (key, value))).word("--").word(&build.context)
 }
 
-/// The instructions that make an image start as it is said. Neither engine takes an empty user or directory.
+/// The instructions that set how an image starts. Neither engine takes an empty user or directory.
 fn starting(dialect: Dialect, config: &ImageConfig) -> Vec<String> {
     let words = |words: &[String]| match (words, dialect) {
-        // An empty list leaves what the container has; one empty word is how Docker itself says "none".
+        // An empty list leaves the container's value; one empty word is Docker's own notation for "none".
         ([], Dialect::Docker) => r#"[""]"#.to_owned(),
         _ => serde_json::json!(words).to_string(),
     };
@@ -177,18 +182,18 @@ fn instruction(dialect: Dialect, value: &str) -> String {
     }
 }
 
-pub(super) fn create_volume(name: &VolumeName, labels: &[(String, String)]) -> Words {
-    let it = Words::verb("volume create --driver=local").labels(labels.iter().map(|(key, value)| (key, value)));
+pub(super) fn create_volume(name: &VolumeName, labels: &[(String, String)]) -> EngineArgs {
+    let it = EngineArgs::verb("volume create --driver=local").labels(labels.iter().map(|(key, value)| (key, value)));
     it.word("--").word(name.as_str())
 }
 
-pub(super) fn pull(image: &ImageRef) -> Words {
+pub(super) fn pull(image: &ImageRef) -> EngineArgs {
     on("pull --quiet", [image.completed().as_str()])
 }
 
-pub(super) fn create_network(dialect: Dialect, network: &NetworkCreate) -> Words {
+pub(super) fn create_network(dialect: Dialect, network: &NetworkCreate) -> EngineArgs {
     let labels = network.labels.iter().map(|(key, value)| (key, value));
-    let it = Words::verb("network create --driver=bridge").labels(labels);
+    let it = EngineArgs::verb("network create --driver=bridge").labels(labels);
     let it = if network.internal { it.word("--internal") } else { it };
     let it = match (dialect, network.reach) {
         (Dialect::Docker, true) => it,

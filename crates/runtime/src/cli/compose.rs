@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 use tokio::process::Child;
 
-use super::args::Words;
+use super::args::EngineArgs;
 use super::{CliRuntime, Dialect};
 use crate::host::find_program::find_program_in;
 use crate::host::process::{self, Finished, Invocation, Stdin};
 use crate::{Capability, ContainerRuntime, Error, Input, ProjectName, Result};
 
-/// Where Docker keeps the plugin; it is a program of its own as well, and speaks to Podman's socket like to Docker's.
+/// Directories of Docker's plugin; it also runs on its own, and works with Podman's socket as with Docker's.
 const PLUGINS: &[&str] = &[
     "/usr/libexec/docker/cli-plugins",
     "/usr/lib/docker/cli-plugins",
@@ -24,7 +24,7 @@ const PLUGINS: &[&str] = &[
     "/Applications/Docker.app/Contents/Resources/cli-plugins",
 ];
 
-/// The first version that waits for health, and tells it, as we need it.
+/// The first version that waits for health, and reports it, as we need it.
 const OLDEST: (u32, u32) = (2, 20);
 
 /// The largest answer: a normalised model, or the list of a project's containers.
@@ -35,7 +35,7 @@ const VERSION_WITHIN: Duration = Duration::from_secs(10);
 /// Podman's service is for our calls alone, and outlives us no longer than this.
 const SERVICE_IDLE_S: u32 = 10;
 
-/// Names that tell Compose, Docker or a loader what to do: a file is filled from the others.
+/// Names that configure Compose, Docker or a loader: a file is filled from the others.
 const NOT_FOR_COMPOSE: &[&str] =
     &["COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "LD_", "DYLD_", "GO", "OTEL_", "XDG_", "TMPDIR"];
 
@@ -61,7 +61,7 @@ impl CliRuntime {
     /// Lets Compose read a file, with nothing in its environment but what the file may be filled from.
     pub(super) async fn compose_reads(
         &self,
-        words: Words,
+        words: EngineArgs,
         env: &BTreeMap<String, String>,
         content: &str,
         within: Duration,
@@ -78,7 +78,7 @@ impl CliRuntime {
     pub(super) async fn compose_acts(
         &self,
         verb: &'static str,
-        words: Words,
+        words: EngineArgs,
         stdin: Stdin,
         within: Duration,
     ) -> Result<Finished> {
@@ -93,8 +93,8 @@ impl CliRuntime {
         done
     }
 
-    /// Where Compose reaches the engine. Podman's own service runs for the call, with our configuration: that of the
-    /// person may put variables and mounts into containers.
+    /// The socket for Compose. Podman's own service runs for the call, with our configuration: that of the person may
+    /// put variables and mounts into containers.
     async fn socket(&self) -> Result<Socket> {
         if self.dialect == Dialect::Docker || self.client.endpoint() != "local" {
             return Ok(Socket { address: self.client.endpoint().into(), _service: None });
@@ -102,7 +102,7 @@ impl CliRuntime {
         let dir = self.client.temp_dir("podman")?;
         let path = dir.path().join("s");
         let address: OsString = format!("unix://{}", path.display()).into();
-        let words = Words::verb("system service").flag("time", SERVICE_IDLE_S).word(&address);
+        let words = EngineArgs::verb("system service").flag("time", SERVICE_IDLE_S).word(&address);
         let mut service = process::spawn(&self.client.invocation(words), Stdin::Empty)?;
         swallow(service.stdout.take());
         swallow(service.stderr.take());
@@ -157,16 +157,16 @@ fn is_new_enough(version: &str) -> bool {
 }
 
 /// A project from a file on standard input, whose relative paths start from `dir`.
-pub(super) fn file(project: &ProjectName, dir: &Path) -> Words {
-    let it = Words::default().words(["--file", "-"]).flag("project-name", project).word("--env-file=/dev/null");
+pub(super) fn file(project: &ProjectName, dir: &Path) -> EngineArgs {
+    let it = EngineArgs::default().words(["--file", "-"]).flag("project-name", project).word("--env-file=/dev/null");
     let mut dir_word = OsString::from("--project-directory=");
     dir_word.push(dir);
     it.word(dir_word).word("--ansi=never").word("--progress=plain")
 }
 
 /// A project that is there, by its name alone.
-pub(super) fn named(project: &ProjectName) -> Words {
-    Words::default().flag("project-name", project).word("--ansi=never").word("--progress=plain")
+pub(super) fn named(project: &ProjectName) -> EngineArgs {
+    EngineArgs::default().flag("project-name", project).word("--ansi=never").word("--progress=plain")
 }
 
 #[cfg(test)]

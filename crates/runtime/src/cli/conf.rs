@@ -1,8 +1,8 @@
 //! The configuration that Podman runs with: what it needs of the person's, and nothing that enters containers.
 //!
 //! `CONTAINERS_CONF` names one file that replaces all others. The person's files are carried over by an allow-list, so
-//! that no environment, volume, hook or device of theirs reaches a container by way of the engine. Where the machine
-//! needs a setting that nobody made, it is added: without it every `podman run` on such a machine fails.
+//! that no environment, volume, hook or device of theirs reaches a container by way of the engine. A setting that the
+//! machine requires is added if it is missing: without it every `podman run` on such a machine fails.
 
 use std::path::{Path, PathBuf};
 
@@ -78,7 +78,7 @@ impl Machine {
         (self.bound_root && less).then_some((self.nofile, self.nproc))
     }
 
-    /// What has to be added for Podman to run here, unless the person decided otherwise.
+    /// Settings that Podman needs to run here, unless the person set them.
     #[must_use]
     pub fn mends(&self) -> Table {
         let (mut containers, mut engine) = (Table::new(), Table::new());

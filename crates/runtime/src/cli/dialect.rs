@@ -1,4 +1,4 @@
-//! What differs between the engines is a `match` over this, in `args.rs` and `read.rs` and nowhere else.
+//! Differences between the engines are a `match` over this, in `args.rs` and `read.rs` only.
 
 use crate::EngineKind;
 

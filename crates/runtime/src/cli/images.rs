@@ -23,7 +23,7 @@ impl ImageStore for CliRuntime {
     }
 
     async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
-        match self.client.ask("pull", args::pull(image), deadline).await {
+        match self.client.query("pull", args::pull(image), deadline).await {
             Ok(_) => created_image("pull", self.lookup.find_images(&[image.completed().to_string()]).await?),
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image: image.clone(), excerpt }),
             Err(other) => Err(other),
@@ -40,16 +40,16 @@ impl ImageStore for CliRuntime {
     }
 
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
-        let ended = self.client.ask("commit", args::commit(self.dialect, self.facts, commit), deadline::COMMIT).await;
+        let ended = self.client.query("commit", args::commit(self.dialect, self.facts, commit), deadline::COMMIT).await;
         let id = match ended {
             Ok(ended) => read::committed(&ended.stdout.bytes())?,
-            Err(failure) => return Err(self.blame(&commit.container, failure).await),
+            Err(failure) => return Err(self.diagnose(&commit.container, failure).await),
         };
         created_image("commit", self.lookup.find_images(&[id.to_string()]).await?)
     }
 
     async fn build_image(&self, build: &ImageBuild) -> Result<Image> {
-        // The classic builder asks nobody, and takes neither mounts nor privileges.
+        // The classic builder is never interactive, and takes neither mounts nor privileges.
         let classic = ("DOCKER_BUILDKIT".to_owned(), "0".into());
         let env = if self.dialect == Dialect::Docker { vec![classic] } else { Vec::new() };
         let invocation = self.client.with_env(args::build(self.dialect, self.facts, build), env);
@@ -58,7 +58,7 @@ impl ImageStore for CliRuntime {
     }
 
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
-        self.client.ask("tag", args::tag(image, tag), deadline::READ).await.map(drop)
+        self.client.query("tag", args::tag(image, tag), deadline::READ).await.map(drop)
     }
 
     async fn remove_image(&self, image: &ImageId) -> Result<()> {
@@ -71,9 +71,9 @@ impl ImageStore for CliRuntime {
 }
 
 impl CliRuntime {
-    /// By id, or a name of an image that may have others.
+    /// By id, or by one of several names.
     async fn remove_image_named(&self, image: &ImageRef) -> Result<()> {
-        let removed = self.client.ask("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
+        let removed = self.client.query("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
         match removed {
             Err(failure) if !self.lookup.find_images(&[image.to_string()]).await?.is_empty() => Err(failure),
             _ => Ok(()),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::args::{Facts, Words};
+use self::args::{EngineArgs, EngineFacts};
 pub use self::dialect::Dialect;
 use self::lookup::EngineLookup;
 use crate::host::cgroup;
@@ -44,7 +44,7 @@ pub struct CliRuntime {
     client: EngineProgram,
     lookup: Arc<EngineLookup>,
     cpu_samples: Arc<cgroup::CpuSamples>,
-    facts: Facts,
+    facts: EngineFacts,
 }
 
 /// A removal that another caller began ends within seconds on a busy engine.
@@ -73,11 +73,11 @@ impl CliRuntime {
             client,
             lookup,
             cpu_samples: Arc::default(),
-            facts: Facts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
+            facts: EngineFacts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
         })
     }
 
-    /// Whether the engine answers and has this container. Exit codes and words of a failed act tell neither.
+    /// Whether the engine answers and has this container. Exit code and text of a failed call show neither.
     async fn exists(&self, handle: &Handle) -> Result<bool> {
         self.lookup.container_exists(handle).await
     }
@@ -94,8 +94,8 @@ impl CliRuntime {
         self.exists(&id.into()).await
     }
 
-    /// The reason of a failed act on a container: it is gone, or what the engine said.
-    async fn blame(&self, id: &ContainerId, failure: Error) -> Error {
+    /// The reason for a failed call on a container: the container is gone, or the engine's error.
+    async fn diagnose(&self, id: &ContainerId, failure: Error) -> Error {
         match self.exists(&id.into()).await {
             Ok(true) => failure,
             Ok(false) => Error::NoSuchContainer(id.to_string()),
@@ -103,12 +103,18 @@ impl CliRuntime {
         }
     }
 
-    async fn on_container(&self, verb: &'static str, words: Words, id: &ContainerId, within: Duration) -> Result<()> {
-        let done = self.client.ask(verb, words, within).await;
+    async fn on_container(
+        &self,
+        verb: &'static str,
+        words: EngineArgs,
+        id: &ContainerId,
+        within: Duration,
+    ) -> Result<()> {
+        let done = self.client.query(verb, words, within).await;
         self.lookup.note_changed(id);
         match done {
             Ok(_) => Ok(()),
-            Err(failure) => Err(self.blame(id, failure).await),
+            Err(failure) => Err(self.diagnose(id, failure).await),
         }
     }
 
@@ -128,15 +134,15 @@ impl RunsCommands for CliRuntime {
         self.client.is_local()
     }
 
-    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>) {
+    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (EngineArgs, Vec<(String, OsString)>) {
         (args::exec(id, exec, mark), Vec::new())
     }
 
-    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> Words {
+    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> EngineArgs {
         args::constant_program(id, user, program)
     }
 
-    fn connect_words(&self, id: &ContainerId) -> Words {
+    fn connect_words(&self, id: &ContainerId) -> EngineArgs {
         args::connect(id)
     }
 }
@@ -166,9 +172,9 @@ impl ContainerRuntime for CliRuntime {
         if alone && self.facts.user_network.is_none() {
             return Err(Error::NotInstalled { program: "slirp4netns".into() });
         }
-        let facts = Facts { host_gateway: self.host_gateway(spec).await?, ..self.facts };
+        let facts = EngineFacts { host_gateway: self.host_gateway(spec).await?, ..self.facts };
         let words = args::create(self.dialect, facts, spec);
-        match self.client.ask("create", words, deadline::MAKE).await {
+        match self.client.query("create", words, deadline::MAKE).await {
             Ok(ended) => {
                 let id = read::created(&ended.stdout.bytes())?;
                 self.lookup.note_created(&id);
@@ -184,7 +190,7 @@ impl ContainerRuntime for CliRuntime {
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
         let words = args::on("start", [id.as_str()]);
-        let started = self.client.ask("start", words, deadline::MAKE).await;
+        let started = self.client.query("start", words, deadline::MAKE).await;
         self.lookup.note_changed(id);
         match started {
             Ok(_) => Ok(()),
@@ -194,7 +200,7 @@ impl ContainerRuntime for CliRuntime {
                 }
                 _ => match self.taken_port(id).await {
                     Some(port) => Err(Error::PortTaken(port)),
-                    None => Err(self.blame(id, failure).await),
+                    None => Err(self.diagnose(id, failure).await),
                 },
             },
         }
@@ -222,9 +228,9 @@ impl ContainerRuntime for CliRuntime {
         let (used, written) =
             tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
         let Some(used) = used else { return Ok(None) };
-        // Counting takes the longer the more it wrote; the rest is worth telling all the same.
+        // Counting takes longer the more it wrote; the other values are reported all the same.
         let disk_bytes = written.ok().flatten();
-        let cgroup::Used { memory_bytes, pids, cpu_percent } = used;
+        let cgroup::CgroupUsage { memory_bytes, pids, cpu_percent } = used;
         Ok(Some(Usage { memory_bytes, pids, cpu_percent, disk_bytes }))
     }
 
@@ -253,13 +259,13 @@ impl ContainerRuntime for CliRuntime {
         let words = args::upload(self.dialect, id, at);
         match self.client.feed_swept("upload", words, Stdin::File(tar), deadline::COPY).await {
             Ok(_) => Ok(()),
-            Err(failure) => Err(self.blame(id, failure).await),
+            Err(failure) => Err(self.diagnose(id, failure).await),
         }
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         match self.client.store("download", args::download(id, path), into, max_bytes, deadline::COPY).await {
-            Err(failure @ Error::Engine { .. }) => Err(self.blame(id, failure).await),
+            Err(failure @ Error::Engine { .. }) => Err(self.diagnose(id, failure).await),
             other => other,
         }
     }

@@ -26,7 +26,7 @@ impl Networks for CliRuntime {
             return Err(Error::Unsupported { engine: self.kind(), capability: Capability::PartedNetwork });
         }
         let create =
-            || self.client.ask("network create", args::create_network(self.dialect, network), deadline::NETWORK);
+            || self.client.query("network create", args::create_network(self.dialect, network), deadline::NETWORK);
         let is_transient =
             |it: &Result<_>| matches!(it, Err(Error::Engine { excerpt, .. }) if is_interface_gone(excerpt));
         let created = retry(create, is_transient).await;
@@ -42,7 +42,7 @@ impl Networks for CliRuntime {
         let find = async || self.lookup.find_networks(&[handle.to_owned()]).await;
         // Podman removes a network in use when it is named by its id.
         let Some(Network { name, .. }) = find().await?.pop() else { return Ok(()) };
-        let removed = self.client.ask("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
+        let removed = self.client.query("network rm", args::on("network rm", [&name]), deadline::NETWORK).await;
         match removed {
             Err(failure) if !find().await?.is_empty() => Err(failure),
             _ => Ok(()),
@@ -50,7 +50,8 @@ impl Networks for CliRuntime {
     }
 }
 
-/// Podman walks the interfaces of the host for a free subnet, and fails if one of them goes meanwhile, as those of other containers do.
+/// Podman walks the interfaces of the host for a free subnet, and fails if one of them disappears concurrently, as
+/// those of other containers do.
 pub(super) fn is_interface_gone(message: &Excerpt) -> bool {
     message.as_str().contains("no such network interface")
 }

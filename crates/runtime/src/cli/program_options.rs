@@ -1,4 +1,4 @@
-//! Where Docker and Podman listen, and what their programs see.
+//! The addresses of Docker and Podman, and the environment of their programs.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,7 +9,7 @@ use crate::cli::EngineSettings;
 use crate::program::ProgramOptions;
 use crate::{Error, Result};
 
-/// As the settings say, and with a configuration of ours.
+/// Options by the settings, and with a configuration of ours.
 pub(super) fn program_options(dialect: Dialect, settings: &EngineSettings) -> Result<ProgramOptions> {
     let (endpoint, prefix) = endpoint(dialect, settings);
     Ok(ProgramOptions { endpoint, prefix, env: environment(dialect, settings)? })
@@ -27,7 +27,7 @@ fn endpoint(dialect: Dialect, settings: &EngineSettings) -> (String, Vec<OsStrin
     }
 }
 
-/// What the engine's program sees: nothing of the person's that could end up in a container.
+/// The environment of the engine's program: without values of the person that could end up in a container.
 fn environment(dialect: Dialect, settings: &EngineSettings) -> Result<Vec<(String, OsString)>> {
     let mut env = Vec::new();
     match dialect {

@@ -1,4 +1,4 @@
-//! From an engine's JSON to our types. Pure.
+//! Parses an engine's JSON into our types. Pure.
 
 mod container;
 mod image;

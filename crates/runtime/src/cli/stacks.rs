@@ -18,7 +18,7 @@ use crate::{
 /// Compose reads files and asks the engine nothing.
 const MODEL_WITHIN: Duration = Duration::from_secs(30);
 
-/// What Compose takes beyond the patience that it is told.
+/// Time that Compose may take beyond the timeout that it is given.
 const BEYOND_PATIENCE: Duration = Duration::from_secs(30);
 
 const DOWN_WITHIN: Duration = Duration::from_secs(120);
@@ -50,8 +50,8 @@ impl Stacks for CliRuntime {
 
     async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
         let words = args::logs(id, LOG_LINES);
-        let ended = self.client.ask("logs", words, deadline::READ).await?;
-        // The engine's program parts the streams; a service that fails says why on one of them.
+        let ended = self.client.query("logs", words, deadline::READ).await?;
+        // The engine's program separates the streams; a failing service explains itself on one of them.
         let all = [ended.stdout.bytes(), ended.stderr.bytes()].concat();
         Ok(all[all.len().saturating_sub(max_bytes)..].to_vec())
     }
@@ -68,7 +68,7 @@ impl Stacks for CliRuntime {
 }
 
 impl CliRuntime {
-    /// What Compose says if it failed.
+    /// Compose's message if it failed.
     async fn compose_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
         let building = if stack.build { "--build" } else { "--no-build" };
         let words = file(&stack.project, &stack.dir)

@@ -14,7 +14,7 @@ impl Volumes for CliRuntime {
     /// The driver that every engine has knows no sizes.
     async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
         let words = args::create_volume(&volume.name, &volume.labels);
-        let created = self.client.ask("volume create", words, deadline::NETWORK).await;
+        let created = self.client.query("volume create", words, deadline::NETWORK).await;
         // Podman fails for one that exists.
         match self.lookup.find_volumes(&[volume.name.to_string()]).await?.pop() {
             Some(volume) => Ok(volume),
@@ -26,7 +26,7 @@ impl Volumes for CliRuntime {
     }
 
     async fn remove_volume(&self, name: &str) -> Result<()> {
-        let removed = self.client.ask("volume rm", args::on("volume rm", [name]), deadline::REMOVE).await;
+        let removed = self.client.query("volume rm", args::on("volume rm", [name]), deadline::REMOVE).await;
         match removed {
             Err(failure) if !self.lookup.find_volumes(&[name.to_owned()]).await?.is_empty() => Err(failure),
             _ => Ok(()),

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, Weak};
 use coracle_guest::Supervisor;
 use tokio_util::sync::CancellationToken;
 
-use super::files::Files;
-use super::guest::Played;
-use super::images::Stored;
-use super::ports::{self, Held};
+use super::files::ContainerFiles;
+use super::guest::FakeGuest;
+use super::images::StoredImage;
+use super::ports::{self, ReservedPort};
 use super::programs::Programs;
-use super::{FakeRuntime, State, Verb, now, off_thread, programs, random_id, refused};
+use super::{EngineState, FakeRuntime, Verb, now, off_thread, programs, random_id, refused};
 use crate::{
     Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Port,
     Removed, Result, Status, VolumeMount,
@@ -19,9 +19,9 @@ use crate::{
 
 /// A container: what `inspect` shows of it, and what it holds.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct FakeContainer {
     pub(super) seen: Container,
-    pub(super) files: Arc<Files>,
+    pub(super) files: Arc<ContainerFiles>,
     /// Volumes that lie among them.
     pub(super) volumes: Vec<VolumeMount>,
     /// Ports that it holds while it runs, and on which address.
@@ -30,20 +30,20 @@ pub(super) struct Machine {
     pub(super) guided: bool,
     /// Its PID 1, while it runs, if it was made with one.
     pub(super) guest: Option<Arc<Supervisor>>,
-    ports: Vec<Held>,
+    ports: Vec<ReservedPort>,
     /// Commands in it may be programs of the host, which end with it.
     pub(super) programs: Programs,
-    /// What the PID 1 of a service printed.
+    /// Output of a service's PID 1.
     pub(super) log: String,
     /// Fires when its PID 1 ends.
     pub(super) life: CancellationToken,
-    /// Nobody in it answers.
+    /// It answers no request.
     pub(super) silent: bool,
 }
 
-impl Machine {
-    /// One that runs nothing and was not started.
-    pub(super) fn new(seen: Container, files: Arc<Files>, published: (IpAddr, Vec<Port>)) -> Self {
+impl FakeContainer {
+    /// A container that runs nothing and was not started.
+    pub(super) fn new(seen: Container, files: Arc<ContainerFiles>, published: (IpAddr, Vec<Port>)) -> Self {
         let life = CancellationToken::new();
         let (volumes, ports, log) = Default::default();
         Self {
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     /// A service of a stack.
-    pub(super) fn service(seen: Container, files: Arc<Files>, ports: Vec<Port>) -> Self {
+    pub(super) fn service(seen: Container, files: Arc<ContainerFiles>, ports: Vec<Port>) -> Self {
         Self::new(seen, files, (Ipv4Addr::LOCALHOST.into(), ports))
     }
 
@@ -106,7 +106,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for FakeContainer {
     /// Nothing that was started for a test outlives its engine.
     fn drop(&mut self) {
         if matches!(self.seen.status, Status::Running | Status::Paused) {
@@ -116,18 +116,18 @@ impl Drop for Machine {
 }
 
 impl FakeRuntime {
-    pub(super) async fn make(&self, placed: &Placed) -> Result<ContainerId> {
+    pub(super) async fn create_container(&self, placed: &Placed) -> Result<ContainerId> {
         let (image, network) = self.with(|state| state.check(placed))?;
         let (layer, mounts) = (image.layer.clone(), placed.spec().mounts.clone());
         let (volumes, tmpfs) = (placed.spec().volumes.clone(), placed.spec().tmpfs.clone());
-        let files = Arc::new(off_thread(move || Files::make(layer, mounts, (&volumes, &tmpfs))).await?);
+        let files = Arc::new(off_thread(move || ContainerFiles::create(layer, mounts, &volumes, &tmpfs)).await?);
         let id = ContainerId::parse(random_id()).expect("64 hex digits are an id");
         let seen = seen(&id, placed, &image, network);
         let published = (placed.ports_bind(), placed.spec().ports.clone());
         self.with(|state| {
             state.check(placed)?;
             state.lend(&files, &placed.spec().volumes)?;
-            let mut machine = Machine::new(seen, files, published);
+            let mut machine = FakeContainer::new(seen, files, published);
             machine.volumes.clone_from(&placed.spec().volumes);
             (machine.guided, machine.programs) = (placed.guest().is_some(), state.programs);
             state.containers.insert(id.clone(), machine);
@@ -136,17 +136,17 @@ impl FakeRuntime {
     }
 }
 
-impl State {
-    pub(super) fn machine(&self, id: &ContainerId) -> Result<&Machine> {
+impl EngineState {
+    pub(super) fn machine(&self, id: &ContainerId) -> Result<&FakeContainer> {
         self.containers.get(id).ok_or_else(|| Error::NoSuchContainer(id.to_string()))
     }
 
-    fn machine_mut(&mut self, id: &ContainerId) -> Result<&mut Machine> {
+    fn machine_mut(&mut self, id: &ContainerId) -> Result<&mut FakeContainer> {
         self.containers.get_mut(id).ok_or_else(|| Error::NoSuchContainer(id.to_string()))
     }
 
     /// Whether it can be made: the name is free, the image and the network are there.
-    fn check(&self, placed: &Placed) -> Result<(Stored, String)> {
+    fn check(&self, placed: &Placed) -> Result<(StoredImage, String)> {
         let spec = placed.spec();
         if self.containers.values().any(|it| it.seen.name == spec.name.as_str()) {
             return Err(Error::NameTaken(spec.name.clone()));
@@ -165,7 +165,7 @@ impl State {
             return Ok(());
         }
         if self.machine(id)?.seen.status == Status::Paused {
-            return self.go_on(id);
+            return self.resume(id);
         }
         self.started += 1;
         let pid = BEYOND_ANY_PID + self.started;
@@ -176,7 +176,7 @@ impl State {
         machine.seen.oom_killed = false;
         machine.guest = machine.guided.then(|| {
             let container = (id.clone(), machine.files.clone());
-            Played::supervisor(engine, container, (machine.seen.env.clone(), machine.programs))
+            FakeGuest::supervisor(engine, container, (machine.seen.env.clone(), machine.programs))
         });
         machine.seen.ports = machine.ports.iter().map(|it| it.published.clone()).collect();
         machine.seen.pid = Some(pid);
@@ -218,7 +218,7 @@ impl State {
         Ok(())
     }
 
-    fn go_on(&mut self, id: &ContainerId) -> Result<()> {
+    fn resume(&mut self, id: &ContainerId) -> Result<()> {
         let machine = self.machine_mut(id)?;
         (machine.silent, machine.seen.status) = (false, Status::Running);
         Ok(())
@@ -231,7 +231,7 @@ impl State {
     }
 
     pub(super) fn find(&self, handle: &Handle) -> Result<Container> {
-        let found = |it: &&Machine| match handle {
+        let found = |it: &&FakeContainer| match handle {
             Handle::Name(name) => it.seen.name == name.as_str(),
             Handle::IdPrefix(digits) => it.seen.id.as_str().starts_with(digits.as_str()),
         };
@@ -247,7 +247,7 @@ impl State {
 /// No process of a Linux host has such an id (`PID_MAX_LIMIT` is 4194304), so nothing can be done to one by mistake.
 const BEYOND_ANY_PID: u32 = 5_000_000;
 
-fn seen(id: &ContainerId, placed: &Placed, image: &Stored, network: String) -> Container {
+fn seen(id: &ContainerId, placed: &Placed, image: &StoredImage, network: String) -> Container {
     let spec = placed.spec();
     let volumes = spec.volumes.iter().map(|it| MountPoint {
         source: std::path::Path::new("/nonexistent/coracle-fake").join(it.name.as_str()),

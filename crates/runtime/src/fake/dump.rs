@@ -16,12 +16,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::containers::Machine;
-use super::files::Files;
-use super::images::Stored;
+use super::containers::FakeContainer;
+use super::files::ContainerFiles;
+use super::images::StoredImage;
 use super::networks::{gateways, subnets};
 use super::volumes::Content;
-use super::{FakeRuntime, State};
+use super::{EngineState, FakeRuntime};
 use crate::{
     Access, ByteSize, Container, ContainerId, ContainerPath, Image, ImageConfig, ImageId, Limits, MountPoint, Network,
     Port, Protocol, Status, Tmpfs, Volume, VolumeMount, VolumeName,
@@ -157,7 +157,7 @@ fn tar_of(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{}.tar", name.replace(':', "-")))
 }
 
-fn dump_image(dir: &Path, stored: &Stored) -> io::Result<ImageDump> {
+fn dump_image(dir: &Path, stored: &StoredImage) -> io::Result<ImageDump> {
     let image = stored.image.clone();
     if let Some(layer) = &stored.layer {
         let mut layer = layer.try_clone()?;
@@ -186,7 +186,7 @@ fn dump_network(network: &Network) -> NetworkDump {
     NetworkDump { id, name, labels, internal }
 }
 
-fn dump_volume(dir: &Path, state: &State, volume: &Volume) -> io::Result<VolumeDump> {
+fn dump_volume(dir: &Path, state: &EngineState, volume: &Volume) -> io::Result<VolumeDump> {
     let Volume { name, labels, created } = volume.clone();
     if let Some(content) = state.contents.get(&name) {
         let mut tar = tar::Builder::new(File::create(tar_of(dir, &name))?);
@@ -197,7 +197,7 @@ fn dump_volume(dir: &Path, state: &State, volume: &Volume) -> io::Result<VolumeD
     Ok(VolumeDump { name, labels, created })
 }
 
-fn dump_container(dir: &Path, machine: &Machine) -> io::Result<ContainerDump> {
+fn dump_container(dir: &Path, machine: &FakeContainer) -> io::Result<ContainerDump> {
     if machine.files.has_binds() {
         let message = format!("`{}` has a bind mount, which cannot be saved", machine.seen.name);
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
@@ -242,7 +242,7 @@ fn loaded_port(dump: &PortDump) -> Port {
 }
 
 /// Its tmpfs mounts, with their permission bits.
-fn tmpfs(machine: &Machine) -> io::Result<Vec<TmpfsDump>> {
+fn tmpfs(machine: &FakeContainer) -> io::Result<Vec<TmpfsDump>> {
     let is_volume = |at: &ContainerPath| machine.volumes.iter().any(|it| it.at == *at);
     let dump = |at: &ContainerPath| {
         let path = machine.files.root().join(at.as_str().trim_start_matches('/'));
@@ -257,7 +257,7 @@ fn loaded_network(network: NetworkDump) -> Network {
     Network { id, name, labels, internal, gateways: gateways(), subnets: subnets() }
 }
 
-impl State {
+impl EngineState {
     fn load_image(&mut self, dir: &Path, dump: ImageDump) -> io::Result<()> {
         let layer = dump.own_files.then(|| File::open(tar_of(dir, &dump.id))).transpose()?;
         let image = Image {
@@ -272,7 +272,7 @@ impl State {
             size_bytes: dump.size_bytes,
             created: dump.created,
         };
-        self.add_image(Stored { image, layer: layer.map(Arc::new) });
+        self.add_image(StoredImage { image, layer: layer.map(Arc::new) });
         Ok(())
     }
 
@@ -294,12 +294,12 @@ impl State {
         let volumes = dump.volumes.iter().map(loaded_mount).collect::<io::Result<Vec<_>>>()?;
         let tmpfs = dump.tmpfs.iter().map(loaded_tmpfs).collect::<io::Result<Vec<_>>>()?;
         let tar = tar_of(dir, &dump.id);
-        let files = Files::make(Some(Arc::new(File::open(&tar)?)), Vec::new(), (&volumes, &tmpfs));
+        let files = ContainerFiles::create(Some(Arc::new(File::open(&tar)?)), Vec::new(), &volumes, &tmpfs);
         let files = Arc::new(files.map_err(io::Error::other)?);
         set_times(files.root(), &tar)?;
         self.lend(&files, &volumes).map_err(io::Error::other)?;
         let (published, guided) = ((dump.ports_bind, dump.ports.iter().map(loaded_port).collect()), dump.guest);
-        let mut machine = Machine::new(loaded_seen(id.clone(), dump, &volumes)?, files, published);
+        let mut machine = FakeContainer::new(loaded_seen(id.clone(), dump, &volumes)?, files, published);
         (machine.volumes, machine.guided, machine.programs) = (volumes, guided, self.programs);
         self.containers.insert(id.clone(), machine);
         Ok(id)
@@ -346,7 +346,7 @@ fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) ->
     })
 }
 
-/// Sets the modification times of files: they tell work that was done in a container from what it was filled with.
+/// Sets the modification times of files: they distinguish work that was done in a container from its initial content.
 fn set_times(root: &Path, tar: &Path) -> io::Result<()> {
     for entry in tar::Archive::new(File::open(tar)?).entries()? {
         let entry = entry?;

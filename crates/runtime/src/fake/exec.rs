@@ -6,21 +6,21 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::containers::Machine;
+use super::containers::FakeContainer;
 use super::programs::Programs;
-use super::{FakeRuntime, State, programs};
+use super::{EngineState, FakeRuntime, programs};
 use crate::{Capture, Chunk, Command, ContainerId, Error, Exec, ExecOutput, Exit, LimitKind, Result, Stream};
 
-/// How a command is answered.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// How it ends by itself.
+    /// Its exit status.
     pub exit: Exit,
-    /// What it prints.
+    /// Its output.
     pub stdout: Vec<u8>,
-    /// What it prints to standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
-    /// How long it runs, silently, after it printed. Limits and cancels of the command end it before.
+    /// How long it runs, silently, after its output. Limits and cancels of the command end it before.
     pub takes: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Reply {
         Self { exit, stdout: stdout.into(), stderr: stderr.into(), takes: Duration::ZERO }
     }
 
-    /// The same after a while.
+    /// The same after a delay.
     #[must_use]
     pub fn after(self, takes: Duration) -> Self {
         Self { takes, ..self }
@@ -39,8 +39,8 @@ impl Reply {
 }
 
 /// A command that may begin: everything that has to be there is there.
-struct Begun {
-    /// On the host.
+struct PreparedExec {
+    /// The working directory on the host.
     workdir: PathBuf,
     life: CancellationToken,
     /// Environment of the image.
@@ -70,7 +70,7 @@ impl FakeRuntime {
 
     pub(super) async fn run(&self, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
         let text = text(&exec.command);
-        let Begun { workdir, life, env, reply, programs } = self.with(|state| state.begin(id, &exec, &text))?;
+        let PreparedExec { workdir, life, env, reply, programs } = self.with(|state| state.begin(id, &exec, &text))?;
         let output = match reply {
             Some(reply) => answer(reply, &mut exec, &life).await,
             None if programs != Programs::None => programs::run(id, exec, workdir, &env, &life).await?,
@@ -84,7 +84,8 @@ impl FakeRuntime {
         if !life.is_cancelled() || output.exit != Exit::Cancelled {
             return Ok(output);
         }
-        let mut failure = self.with(|state| state.machine(id).map(Machine::not_running)).unwrap_or_else(|gone| gone);
+        let mut failure =
+            self.with(|state| state.machine(id).map(FakeContainer::not_running)).unwrap_or_else(|gone| gone);
         if let Error::NotRunning { output: kept, .. } = &mut failure {
             *kept = Some(Box::new(output));
         }
@@ -92,8 +93,8 @@ impl FakeRuntime {
     }
 }
 
-impl State {
-    fn begin(&mut self, id: &ContainerId, exec: &Exec, text: &str) -> Result<Begun> {
+impl EngineState {
+    fn begin(&mut self, id: &ContainerId, exec: &Exec, text: &str) -> Result<PreparedExec> {
         let machine = self.machine(id)?;
         if !machine.seen.running() {
             return Err(machine.not_running());
@@ -105,7 +106,7 @@ impl State {
         let workdir = workdir.ok_or_else(|| Error::NoSuchPath(exec.workdir.clone()))?;
         let (life, env) = (machine.life.clone(), machine.seen.env.clone());
         self.transcripts.entry(id.clone()).or_default().push(text.to_owned());
-        Ok(Begun { workdir, life, env, reply: self.next_reply(text), programs: self.programs })
+        Ok(PreparedExec { workdir, life, env, reply: self.next_reply(text), programs: self.programs })
     }
 
     pub(super) fn next_reply(&mut self, text: &str) -> Option<Reply> {
@@ -121,7 +122,7 @@ pub(super) fn text(command: &Command) -> String {
     }
 }
 
-/// What a command gets when nothing answers it. `true` is what callers ask whether anything runs at all.
+/// The reply to a command without an entry. Callers use `true` to check whether commands run at all.
 pub(super) fn without_programs(text: &str) -> Reply {
     if text == "true" {
         return Reply::new(Exit::Code(0), "", "");
@@ -153,7 +154,7 @@ async fn print(stream: Stream, bytes: Vec<u8>, exec: &Exec) -> Capture {
     kept
 }
 
-/// How a silent command of that length is ended before its end, if it is.
+/// How a silent command of that duration is ended early, if it is.
 async fn end_early(takes: Duration, exec: &Exec, life: &CancellationToken) -> Option<Exit> {
     let limits = [(exec.limits.total, LimitKind::Total), (exec.limits.silence, LimitKind::Silence)];
     let within = |(limit, kind): (Option<Duration>, LimitKind)| Some((limit.filter(|it| *it < takes)?, kind));

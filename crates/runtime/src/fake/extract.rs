@@ -14,7 +14,7 @@ pub(super) fn unpack<R: Read>(root: &Dir, mut archive: Archive<R>) -> io::Result
     let mut dirs = Vec::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
-        let path = tidy(&entry.path()?);
+        let path = normalize(&entry.path()?);
         if entry.header().entry_type() == EntryType::Directory {
             root.create_dir_all(&path)?;
             dirs.push((path, entry.header().clone()));
@@ -23,7 +23,7 @@ pub(super) fn unpack<R: Read>(root: &Dir, mut archive: Archive<R>) -> io::Result
         }
     }
     // Last, and the innermost first: a directory that may not be written has got its files by now.
-    dirs.into_iter().rev().try_for_each(|(path, header)| dress(&open_dir(root, &path)?, &header))
+    dirs.into_iter().rev().try_for_each(|(path, header)| apply_metadata(&open_dir(root, &path)?, &header))
 }
 
 fn unpack_one<R: Read>(root: &Dir, path: &Path, entry: &mut Entry<'_, R>) -> io::Result<()> {
@@ -37,11 +37,11 @@ fn unpack_one<R: Read>(root: &Dir, path: &Path, entry: &mut Entry<'_, R>) -> io:
     let target = entry.link_name()?.map(PathBuf::from);
     match (kind, target) {
         (EntryType::Symlink, Some(target)) => root.symlink_contents(target, path),
-        (EntryType::Link, Some(target)) => root.hard_link(tidy(&target), root, path),
+        (EntryType::Link, Some(target)) => root.hard_link(normalize(&target), root, path),
         _ => {
             let mut made: File = root.create(path)?;
             io::copy(entry, &mut made)?;
-            dress(&made.into_std(), entry.header())
+            apply_metadata(&made.into_std(), entry.header())
         }
     }
 }
@@ -61,7 +61,7 @@ fn open_dir(root: &Dir, path: &Path) -> io::Result<std::fs::File> {
     Ok(rustix::fs::openat(root.open_dir(path)?, ".", flags, Mode::empty())?.into())
 }
 
-fn dress(made: &std::fs::File, header: &Header) -> io::Result<()> {
+fn apply_metadata(made: &std::fs::File, header: &Header) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         // An empty field is 0 for the engines.
         let number = |it: io::Result<u64>| u32::try_from(it.unwrap_or(0)).map_err(io::Error::other);
@@ -72,7 +72,7 @@ fn dress(made: &std::fs::File, header: &Header) -> io::Result<()> {
 }
 
 /// Without `.` and a leading slash; `.` for the root itself.
-fn tidy(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     use std::path::Component::{CurDir, RootDir};
     let kept: PathBuf = path.components().filter(|it| !matches!(it, CurDir | RootDir)).collect();
     if kept.as_os_str().is_empty() { ".".into() } else { kept }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::{Verb, extract, refused};
 use crate::{ContainerPath, Error, Mount, Result, Tmpfs, VolumeMount};
 
-/// What a busybox image has, as far as anything looks at it. `/bin/sh` only says that there is a shell.
+/// The files of a busybox image that are read here. `/bin/sh` only marks that there is a shell.
 const LOCAL_FILES: [(&str, &str); 3] = [
     ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n"),
     ("etc/group", "root:x:0:\nnogroup:x:65534:\n"),
@@ -24,7 +24,7 @@ const LOCAL_DIRS: [&str; 7] = ["bin", "etc", "home", "root", "tmp", "usr", "var"
 
 /// The root directory of a container and what is mounted over it.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct ContainerFiles {
     dir: TempDir,
     mounts: Vec<Mount>,
     /// Volumes and directories in memory, which are no part of its own layer.
@@ -32,22 +32,23 @@ pub(super) struct Files {
 }
 
 /// A path of a container on the host: a directory that is not left, and the way from there (`.` for itself).
-struct Place {
+struct HostLocation {
     base: Dir,
     rest: PathBuf,
 }
 
-impl Files {
+impl ContainerFiles {
     /// The files of an image, a link for each bind, and room for what comes from elsewhere.
-    pub(super) fn make(
+    pub(super) fn create(
         layer: Option<Arc<File>>,
         mounts: Vec<Mount>,
-        (volumes, tmpfs): (&[VolumeMount], &[Tmpfs]),
+        volumes: &[VolumeMount],
+        tmpfs: &[Tmpfs],
     ) -> Result<Self> {
         let apart = tmpfs.iter().map(|it| &it.at).chain(volumes.iter().map(|it| &it.at)).cloned().collect();
         let made = || -> io::Result<Self> {
             let files = Self { dir: tempfile::Builder::new().prefix("coracle-fake-").tempdir()?, mounts, apart };
-            // As the root of a container is: whoever runs in it goes through it.
+            // Like the root of a container: all users may traverse it.
             std::fs::set_permissions(files.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
             match layer {
                 Some(layer) => extract::unpack(&files.root_dir()?, tar::Archive::new(FromStart { layer, at: 0 }))?,
@@ -71,7 +72,7 @@ impl Files {
         !self.mounts.is_empty()
     }
 
-    /// Where volumes and tmpfs are mounted.
+    /// Mount points of volumes and tmpfs.
     #[cfg(any(test, feature = "programs"))]
     pub(super) fn mount_points(&self) -> &[ContainerPath] {
         &self.apart
@@ -81,7 +82,7 @@ impl Files {
         Dir::open_ambient_dir(self.root(), ambient_authority())
     }
 
-    /// What a container has on a tmpfs is gone when it is started anew.
+    /// Clears the tmpfs, as a restart does.
     pub(super) fn forget_memory(&self) {
         // There may be nothing.
         let _ = self.root_dir().and_then(|root| root.remove_dir_all(".coracle/run"));
@@ -122,25 +123,28 @@ impl Files {
         std::fs::set_permissions(path, PermissionsExt::from_mode(tmpfs.mode))
     }
 
-    /// Where a path lies: in the last bind that covers it, else beneath the root. Links inside are followed as long as
-    /// they are relative and stay there.
-    fn place(&self, path: &ContainerPath) -> io::Result<Place> {
+    /// The location of a path: in the last bind that covers it, else beneath the root. Links inside are followed as
+    /// long as they are relative and stay there.
+    fn place(&self, path: &ContainerPath) -> io::Result<HostLocation> {
         let covering = self.mounts.iter().filter(|it| path.is_beneath(it.at.as_str()));
         let Some(mount) = covering.max_by_key(|it| it.at.as_str().len()) else {
-            return Ok(Place { base: self.root_dir()?, rest: relative(path) });
+            return Ok(HostLocation { base: self.root_dir()?, rest: relative(path) });
         };
         if mount.host.is_dir() {
             let rest = path.as_str()[mount.at.as_str().len()..].trim_start_matches('/');
-            return Ok(Place { base: mount.host.dir()?, rest: if rest.is_empty() { ".".into() } else { rest.into() } });
+            return Ok(HostLocation {
+                base: mount.host.dir()?,
+                rest: if rest.is_empty() { ".".into() } else { rest.into() },
+            });
         }
         let real = mount.host.real();
         let base = Dir::open_ambient_dir(real.parent().unwrap_or(Path::new("/")), ambient_authority())?;
-        Ok(Place { base, rest: real.file_name().unwrap_or_default().into() })
+        Ok(HostLocation { base, rest: real.file_name().unwrap_or_default().into() })
     }
 
     /// The directory on the host that commands with this work directory start in, or `None` if there is none.
     pub(super) fn workdir(&self, path: &ContainerPath) -> Option<PathBuf> {
-        let Place { base, rest } = self.place(path).ok()?;
+        let HostLocation { base, rest } = self.place(path).ok()?;
         base.metadata(&rest).ok().filter(Metadata::is_dir)?;
         let covering = self.mounts.iter().filter(|it| path.is_beneath(it.at.as_str()));
         let base = covering.max_by_key(|it| it.at.as_str().len()).map_or(self.root(), |it| it.host.real());
@@ -158,7 +162,7 @@ impl Files {
     }
 
     pub(super) fn download(&self, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        let tar = tar::Builder::new(Bounded { into, left: max_bytes });
+        let tar = tar::Builder::new(BoundedWriter { into, left: max_bytes });
         let mut packer = Packer { files: self, tar, mounts: true };
         let name = if path.file_name().is_empty() { "." } else { path.file_name() };
         let packed = packer.pack(path, Path::new(name)).and_then(|()| packer.tar.into_inner()?.flush());
@@ -171,7 +175,7 @@ impl Files {
     /// Everything but what is mounted, as a layer of an image, and its size.
     pub(super) fn layer(&self) -> Result<(File, u64)> {
         let packed = || -> io::Result<(File, u64)> {
-            let tar = tar::Builder::new(Bounded { into: tempfile::tempfile()?, left: u64::MAX });
+            let tar = tar::Builder::new(BoundedWriter { into: tempfile::tempfile()?, left: u64::MAX });
             let mut packer = Packer { files: self, tar, mounts: false };
             for name in sorted(&self.root_dir()?, Path::new("."))? {
                 packer.pack(&join(&ContainerPath::root(), &name)?, Path::new(&name))?;
@@ -186,9 +190,9 @@ impl Files {
 }
 
 struct Packer<'a> {
-    files: &'a Files,
-    tar: tar::Builder<Bounded>,
-    /// What is mounted is packed, too.
+    files: &'a ContainerFiles,
+    tar: tar::Builder<BoundedWriter>,
+    /// Mounts are packed, too.
     mounts: bool,
 }
 
@@ -198,7 +202,7 @@ impl Packer<'_> {
         if !self.mounts && elsewhere {
             return Ok(());
         }
-        let Place { base, rest } = self.files.place(path)?;
+        let HostLocation { base, rest } = self.files.place(path)?;
         let meta = base.symlink_metadata(&rest)?;
         let mut header = header(&meta);
         if meta.is_symlink() {
@@ -265,12 +269,12 @@ impl Read for FromStart {
 }
 
 /// Refuses the first byte beyond its bound.
-struct Bounded {
+struct BoundedWriter {
     into: File,
     left: u64,
 }
 
-impl Write for Bounded {
+impl Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.left = self.left.checked_sub(bytes.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         self.into.write_all(bytes)?;

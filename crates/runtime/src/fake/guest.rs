@@ -22,9 +22,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::files::Files;
+use super::files::ContainerFiles;
 use super::programs::{ProgramContext, Programs};
-use super::{FakeRuntime, Reply, State, programs};
+use super::{EngineState, FakeRuntime, Reply, programs};
 use crate::link::{Dial, GuestStream, Liveness, Transport};
 use crate::{Command, ContainerId, ContainerPath, Error, Exit, Ids, Result};
 
@@ -33,11 +33,11 @@ const PIPE: usize = 1 << 20;
 
 /// A container as its guest sees it.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct FakeGuest {
     /// Not held: the engine goes when its last handle goes, and its containers with it.
-    state: Weak<Mutex<State>>,
+    state: Weak<Mutex<EngineState>>,
     id: ContainerId,
-    files: Arc<Files>,
+    files: Arc<ContainerFiles>,
     env: Vec<String>,
     programs: Programs,
     /// The image has a shell.
@@ -46,11 +46,11 @@ pub(super) struct Played {
     pids: std::sync::atomic::AtomicU32,
 }
 
-impl Played {
+impl FakeGuest {
     /// The guest of a container that was just started.
     pub(super) fn supervisor(
-        state: Weak<Mutex<State>>,
-        (id, files): (ContainerId, Arc<Files>),
+        state: Weak<Mutex<EngineState>>,
+        (id, files): (ContainerId, Arc<ContainerFiles>),
         (env, programs): (Vec<String>, Programs),
     ) -> Arc<Supervisor> {
         files.forget_memory();
@@ -59,7 +59,7 @@ impl Played {
         Supervisor::new(Arc::new(Self { state, id, files, env, programs, had_shell, running, pids }), &spill)
     }
 
-    /// What the table says, if it says something, and a line in the transcript.
+    /// The reply in the table, if there is one, and a line in the transcript.
     fn reply(&self, text: &str) -> Option<Reply> {
         let state = self.state.upgrade()?;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Played {
         }
     }
 
-    /// As whom a program runs, where that is another than the test's own.
+    /// The user of a program, where it differs from the test's own.
     fn user_of(&self, plan: &SpawnSpec) -> Result<Option<Ids>, RpcError> {
         if self.programs != Programs::AsUser {
             return Ok(None);
@@ -147,7 +147,7 @@ impl Played {
 }
 
 #[async_trait]
-impl ProcessBackend for Played {
+impl ProcessBackend for FakeGuest {
     async fn start(&self, plan: SpawnSpec) -> Result<Process, SpawnError> {
         if plan.secret.is_some() {
             let fault = RpcError::new(ErrorCode::Invalid, "a played guest gives no secret to programs of this host");
@@ -257,7 +257,7 @@ impl Dial for FakeDial {
         tokio::spawn(async move {
             let serving = async {
                 if silent {
-                    // Held, so that whoever waits is not told of an end.
+                    // Held, so that a waiting caller gets no exit status.
                     std::future::pending::<()>().await;
                 }
                 serve(guest, from, to).await

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
-use super::{FakeRuntime, State, Verb, arch, now, off_thread, random_id, refused};
+use super::{EngineState, FakeRuntime, Verb, arch, now, off_thread, random_id, refused};
 use crate::{
     Capability, EngineKind, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageConfig, ImageId, ImageImport,
     ImageRef, ImageStore, LabelFilter, Result,
@@ -20,14 +20,14 @@ pub const LOCAL_IMAGE: &str = "docker.io/library/busybox:latest";
 
 /// An image, and the tar it was imported from. One without a tar has the files of [`LOCAL_IMAGE`].
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredImage {
     pub(super) image: Image,
     pub(super) layer: Option<Arc<File>>,
 }
 
-pub(super) fn local() -> Stored {
+pub(super) fn local() -> StoredImage {
     let env = vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()];
-    Stored { image: image(Some(LOCAL_IMAGE.to_owned()), env, 0), layer: None }
+    StoredImage { image: image(Some(LOCAL_IMAGE.to_owned()), env, 0), layer: None }
 }
 
 fn image(tag: Option<String>, env: Vec<String>, size_bytes: u64) -> Image {
@@ -51,7 +51,7 @@ impl FakeRuntime {
         self.with(|state| state.registry.insert(image.completed().to_string()));
     }
 
-    /// How long a pull takes, successful or not. Waited for on tokio's clock, so paused time makes it free.
+    /// Sets the duration of a pull, successful or not. It uses tokio's clock, so paused time makes it free.
     pub fn pulls_take(&self, duration: Duration) {
         self.with(|state| state.pull_takes = duration);
     }
@@ -84,7 +84,7 @@ impl ImageStore for FakeRuntime {
             let excerpt = Excerpt::of(format!("{completed}: not found in the fake's registry").as_bytes());
             return Err(Error::PullFailed { image: name.clone(), excerpt });
         }
-        let stored = Stored {
+        let stored = StoredImage {
             image: Image {
                 digest: Some(format!("sha256:{}", random_id())),
                 ..image(Some(completed.to_string()), vec![], 0)
@@ -101,7 +101,7 @@ impl ImageStore for FakeRuntime {
         let env = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut image = image(Some(tag.completed().to_string()), env, size);
         image.labels = labels.into_iter().collect();
-        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+        Ok(self.with(|state| state.add_image(StoredImage { image, layer: Some(Arc::new(layer)) })))
     }
 
     /// The files lie in one layer, those of the container's own image among them.
@@ -113,7 +113,7 @@ impl ImageStore for FakeRuntime {
         let (layer, size) = off_thread(move || files.layer()).await?;
         let mut image = Image { config, ..image(tag.map(|it| it.completed().to_string()), seen.env, size) };
         image.labels = seen.labels.into_iter().chain(labels).collect();
-        Ok(self.with(|state| state.add_image(Stored { image, layer: Some(Arc::new(layer)) })))
+        Ok(self.with(|state| state.add_image(StoredImage { image, layer: Some(Arc::new(layer)) })))
     }
 
     async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
@@ -138,8 +138,8 @@ impl ImageStore for FakeRuntime {
     }
 }
 
-impl State {
-    /// By id or by name, short names completed as everywhere.
+impl EngineState {
+    /// Finds it by id or by name; short names are completed as everywhere.
     pub(super) fn image(&self, name: &ImageRef) -> Option<&Image> {
         let completed = name.completed();
         let found = self.images.iter().map(|it| &it.image);
@@ -149,7 +149,7 @@ impl State {
     }
 
     /// A name belongs to one image: an older one of that name loses it and stays.
-    pub(super) fn add_image(&mut self, new: Stored) -> Image {
+    pub(super) fn add_image(&mut self, new: StoredImage) -> Image {
         for old in &mut self.images {
             old.image.tags.retain(|tag| !new.image.tags.contains(tag));
         }

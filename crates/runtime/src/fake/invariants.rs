@@ -8,7 +8,7 @@ use super::FakeRuntime;
 use super::trials::{AT_ONCE, placed, sh};
 use crate::{ContainerId, ContainerRuntime, Error, LabelFilter, Removed, Status};
 
-/// One act on one of few names, so that acts meet each other.
+/// An operation on one of few names, so that operations interact.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Create(u8),
@@ -25,7 +25,7 @@ fn act() -> impl Strategy<Value = Act> {
     (proptest::sample::select(kinds.to_vec()), 0..4u8).prop_map(|(kind, which)| kind(which))
 }
 
-/// What a container should be: absent, or its state.
+/// The expected containers: absent, or their state.
 type Model = BTreeMap<u8, (ContainerId, Status)>;
 
 async fn create(fake: &FakeRuntime, model: &mut Model, which: u8) {
@@ -87,7 +87,8 @@ fn nobody() -> ContainerId {
     ContainerId::parse("0".repeat(64)).unwrap()
 }
 
-/// The engine shows exactly what the model says: unique names, the right states, a PID for what runs and no other.
+/// The engine shows exactly the model's containers: unique names, the right states, a PID for a running one and no
+/// other.
 async fn compare(fake: &FakeRuntime, model: &Model) {
     let listed = fake.list(&LabelFilter::default()).await.unwrap();
     let shown: BTreeMap<_, _> = listed.iter().map(|it| (it.name.clone(), (it.id.clone(), it.status))).collect();

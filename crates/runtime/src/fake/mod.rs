@@ -22,7 +22,7 @@ mod containers;
 mod dump;
 mod exec;
 mod extract;
-mod faults;
+mod fault_injection;
 mod files;
 mod guest;
 mod images;
@@ -55,30 +55,30 @@ use crate::{
 };
 
 pub use exec::Reply;
-pub use faults::Verb;
+pub use fault_injection::Verb;
 pub use images::LOCAL_IMAGE;
 
 /// An engine in memory. Clones are handles to the same engine.
 #[derive(Clone, Debug)]
 pub struct FakeRuntime {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<EngineState>>,
 }
 
 /// Everything the engine knows. Locked for single steps only, never across an await.
 #[derive(Debug, Default)]
-struct State {
-    containers: BTreeMap<ContainerId, containers::Machine>,
-    images: Vec<images::Stored>,
+struct EngineState {
+    containers: BTreeMap<ContainerId, containers::FakeContainer>,
+    images: Vec<images::StoredImage>,
     networks: Vec<Network>,
     volumes: Vec<Volume>,
-    /// What is in those that containers are given by name.
+    /// Contents of named volumes.
     contents: BTreeMap<String, volumes::Content>,
     registry: BTreeSet<String>,
     pull_takes: Duration,
     replies: BTreeMap<String, VecDeque<Reply>>,
     /// Outlives the container, so that a test can look after `destroy`.
     transcripts: BTreeMap<ContainerId, Vec<String>>,
-    faults: faults::Faults,
+    faults: fault_injection::Faults,
     started: u32,
     programs: Programs,
 }
@@ -93,31 +93,31 @@ impl FakeRuntime {
     /// An engine with one local image, [`LOCAL_IMAGE`], that starts no programs.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(Programs::None)
+        Self::from_programs(Programs::None)
     }
 
     /// An engine that runs commands without a reply as programs of the host. See the module's warning.
     #[cfg(feature = "programs")]
     #[must_use]
     pub fn with_programs() -> Self {
-        Self::of(Programs::AsCaller)
+        Self::from_programs(Programs::AsCaller)
     }
 
-    /// The same, with programs of a guest run as the user whom the command names: files and programs are one user's then.
-    /// It takes root, and `setpriv` of util-linux.
+    /// The same, with programs of a guest run as the command's user: files and programs then belong to one user. Needs
+    /// root, and `setpriv` of util-linux.
     #[cfg(feature = "programs")]
     #[must_use]
     pub fn with_programs_as_users() -> Self {
-        Self::of(Programs::AsUser)
+        Self::from_programs(Programs::AsUser)
     }
 
-    fn of(programs: Programs) -> Self {
+    fn from_programs(programs: Programs) -> Self {
         let (images, networks) = (vec![images::local()], networks::predefined());
-        Self { state: Arc::new(Mutex::new(State { images, networks, programs, ..State::default() })) }
+        Self { state: Arc::new(Mutex::new(EngineState { images, networks, programs, ..EngineState::default() })) }
     }
 
-    /// One step on the state. A panic in another step left it whole: each step checks before it changes.
-    fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+    /// Runs one step on the state. A panic in another step leaves it consistent: each step checks before it changes.
+    fn with<T>(&self, step: impl FnOnce(&mut EngineState) -> T) -> T {
         step(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -159,7 +159,7 @@ impl ContainerRuntime for FakeRuntime {
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
         self.enter(Verb::Create).await?;
-        self.make(spec).await
+        self.create_container(spec).await
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
@@ -168,7 +168,7 @@ impl ContainerRuntime for FakeRuntime {
         self.with(|state| state.start(id, engine))
     }
 
-    /// As on the engines, TERM and the grace are for PID 1 alone, and this one obeys: the rest goes with it.
+    /// As on the engines, TERM and the grace are for PID 1 alone, and this one obeys: its other processes end with it.
     async fn stop(&self, id: &ContainerId, _grace: Duration) -> Result<()> {
         self.enter(Verb::Stop).await?;
         self.with(|state| state.end(id, 143))

@@ -1,4 +1,4 @@
-//! What the fake engine's Compose makes of a file: the short forms that tests use, written out.
+//! The model that the fake engine's Compose makes of a file: the short forms that tests use, written out.
 
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn normalised(mut read: Value, source: &StackSource) -> Result<Value,
     Ok(read)
 }
 
-/// Networks and volumes have a name of their own, also where nothing else is said of them.
+/// Networks and volumes have a default name.
 fn named(part: &mut Value, name: String) {
     if part.is_null() {
         *part = json!({});

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use async_trait::async_trait;
 use ipnet::IpNet;
 
-use super::{FakeRuntime, State, Verb, random_id, refused};
+use super::{EngineState, FakeRuntime, Verb, random_id, refused};
 use crate::{Error, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkName, Networks, Result};
 
-/// Networks that every engine has, and that nobody may make or remove.
+/// Networks that every engine has, and that cannot be created or removed.
 const PREDEFINED: [&str; 3] = ["bridge", "host", "none"];
 
 pub(super) fn predefined() -> Vec<Network> {
@@ -55,7 +55,7 @@ impl Networks for FakeRuntime {
     }
 }
 
-impl State {
+impl EngineState {
     fn create_network(&mut self, new: &NetworkCreate) -> Result<Network> {
         if self.network(new.name.as_str()).is_some() {
             return Err(Error::NetworkTaken(new.name.clone()));

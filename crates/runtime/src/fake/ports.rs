@@ -7,19 +7,19 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 use crate::{Error, Port, Protocol, PublishedPort, Result};
 
-/// Bound and not listening: nobody else gets the port, and nobody who connects is kept waiting for an answer.
+/// Bound and not listening: the port is taken, and a connection is refused at once.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ReservedPort {
     _socket: OwnedFd,
     pub(super) published: PublishedPort,
 }
 
 /// Takes all ports of a container, or none.
-pub(super) fn hold(address: IpAddr, ports: &[Port]) -> Result<Vec<Held>> {
+pub(super) fn hold(address: IpAddr, ports: &[Port]) -> Result<Vec<ReservedPort>> {
     ports.iter().map(|port| hold_one(address, *port)).collect()
 }
 
-fn hold_one(address: IpAddr, port: Port) -> Result<Held> {
+fn hold_one(address: IpAddr, port: Port) -> Result<ReservedPort> {
     let asked = port.host.unwrap_or(0);
     let kind = match port.protocol {
         Protocol::Tcp => SocketType::STREAM,
@@ -35,5 +35,5 @@ fn hold_one(address: IpAddr, port: Port) -> Result<Held> {
     };
     let (socket, host) = bound().map_err(|_| Error::PortTaken(asked))?;
     let published = PublishedPort { container: port.container, host, address, protocol: port.protocol };
-    Ok(Held { _socket: socket, published })
+    Ok(ReservedPort { _socket: socket, published })
 }

@@ -13,41 +13,42 @@ use tokio::process::Child;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::drain::{Drain, End};
-use crate::host::marked::{MARK, marked, signal};
-pub(super) use crate::host::marked::{end_marked, marked_at_rest};
+use crate::host::drain::{Drain, DrainOutcome};
 use crate::host::process::{Invocation, Stdin, spawn};
+use crate::host::process_marker::{MARK, marked, signal};
+pub(super) use crate::host::process_marker::{end_marked, marked_at_rest};
 use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
-/// Which programs of the host answer commands that have no reply.
+/// Programs of the host that run commands without a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Programs {
     #[default]
     None,
-    /// They run as whoever runs the test.
+    /// They run as the user of the test.
     #[cfg_attr(
         not(feature = "programs"),
         expect(dead_code, reason = "only test builds have an engine that starts them")
     )]
     AsCaller,
-    /// Those of a guest run as the command's user, which takes root.
+    /// Those of a guest run as the command's user, which needs root.
     AsUser,
 }
 
-/// What a program of the host is started with, beside its command.
+/// The context of a host program, beside its command.
 #[derive(Debug)]
 pub(super) struct ProgramContext<'a> {
     /// A directory of the host.
     pub(super) workdir: PathBuf,
-    /// As whom, where that is not the caller.
+    /// The user, where it is not the caller.
     pub(super) user: Option<Ids>,
     /// Environment of the image.
     pub(super) image_env: &'a [String],
-    /// What it is found by.
+    /// The mark that identifies it.
     pub(super) mark: &'a str,
 }
 
-/// Enters a directory and becomes the command. The shell says what is missing or not executable, with 127 and 126.
+/// Enters a directory and becomes the command. The shell reports a missing program with 127, and one that is not
+/// executable with 126.
 const ENTER: &str = r#"cd -- "$1" || exit 126; shift; exec "$@""#;
 
 /// The same as another user.
@@ -55,7 +56,7 @@ const ENTER_AS: &str = r#"cd -- "$1" || exit 126; uid=$2 gid=$3; shift 3; exec s
 
 const PATH: &str = "/usr/bin:/bin";
 
-/// One round misses what was forked while it looked.
+/// One round misses processes that were forked during its scan.
 const ROUNDS: usize = 20;
 
 pub(super) async fn run(
@@ -82,11 +83,11 @@ pub(super) async fn run(
         end = with_container => end,
     };
     // A container that ended took its processes along; that is no exit of the command's own.
-    let end = if life.is_cancelled() { End::Cancelled } else { end };
+    let end = if life.is_cancelled() { DrainOutcome::Cancelled } else { end };
     let (exit, tree_ended) = match end {
-        End::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), None),
-        End::Limit(kind) => (Exit::TimedOut(kind), Some(end_marked(&mark, exec.limits.grace).await)),
-        End::Cancelled => (Exit::Cancelled, Some(end_marked(&mark, exec.limits.grace).await)),
+        DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), None),
+        DrainOutcome::Limit(kind) => (Exit::TimedOut(kind), Some(end_marked(&mark, exec.limits.grace).await)),
+        DrainOutcome::Cancelled => (Exit::Cancelled, Some(end_marked(&mark, exec.limits.grace).await)),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
     Ok(ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed()))
@@ -102,7 +103,7 @@ pub(super) fn start(command: Command, plan: &SpawnSpec, context: ProgramContext<
     for variable in plan.session.variables().iter().filter(|_| !plan.bare) {
         let mut parts = variable.splitn(2, |byte| *byte == b'=');
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
-        // What the command itself says wins, and nobody gets the mark off.
+        // The command's own variables win, and the mark cannot be removed.
         if !exec.env.contains_key(&name) && name != MARK {
             it.env.insert(name, OsString::from_vec(parts.next().unwrap_or_default().to_vec()));
         }
@@ -119,7 +120,7 @@ fn invocation(exec: &Exec, context: ProgramContext<'_>) -> Invocation {
     let mut it = Invocation::new("/bin/sh", words.chain(command));
     it.env
         .extend(image_env.iter().filter_map(|it| it.split_once('=')).map(|(name, value)| (name.into(), value.into())));
-    // Programs are the host's, so the image's search path says nothing.
+    // Programs are the host's, so the image's search path has no meaning here.
     it.env.insert("PATH".into(), PATH.into());
     it.env.extend(exec.env.iter().map(|(name, value)| (name.clone(), value.into())));
     it.env.insert(MARK.into(), mark.into());
@@ -138,7 +139,7 @@ pub(super) fn kill_now(id: &ContainerId) {
     }
 }
 
-/// What all marks of a container's programs begin with.
+/// The common prefix of all marks of a container's programs.
 fn mark_of(id: &ContainerId) -> String {
     format!("{}-", id.short())
 }

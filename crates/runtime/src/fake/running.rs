@@ -1,6 +1,6 @@
 //! Containers that run already, for tests of what happens in them: made under a policy that allows everything.
 //!
-//! Every function panics when the fake does not make what it is told to make.
+//! Every function panics if the fake cannot create what it asks for.
 
 use super::{FakeRuntime, LOCAL_IMAGE};
 use crate::images::ImageStore as _;
@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl FakeRuntime {
-    /// One of [`LOCAL_IMAGE`] that nobody has put a guest in.
+    /// A container of [`LOCAL_IMAGE`] without a guest.
     pub async fn runs(&self, name: &str) -> ContainerId {
         self.runs_as(self.placed(name, None).await).await
     }
 
-    /// One of [`LOCAL_IMAGE`] with a guest that answers.
+    /// A container of [`LOCAL_IMAGE`] with a guest that answers.
     pub async fn runs_guest(&self, name: &str) -> (ContainerId, Link) {
         let guest = GuestDelivery::Bound { program: "/".into(), link: "/".into() };
         let id = self.runs_as(self.placed(name, Some(guest)).await).await;
@@ -30,7 +30,7 @@ impl FakeRuntime {
         id
     }
 
-    /// What [`runs`](Self::runs) makes, before it is made.
+    /// The request of [`runs`](Self::runs).
     pub(super) async fn placed(&self, name: &str, guest: Option<GuestDelivery>) -> Placed {
         let image = ImageRef::parse(LOCAL_IMAGE).expect("the local image has a name");
         let found = self.find_images(std::slice::from_ref(&image)).await.expect("images are looked for");

@@ -1,4 +1,4 @@
-//! Stacks of the fake engine: a Compose that reads JSON, and services that end as their command says.
+//! Stacks of the fake engine: a Compose that reads JSON, and services whose command sets how they end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use super::containers::Machine;
-use super::files::Files;
+use super::containers::FakeContainer;
+use super::files::ContainerFiles;
 use super::model::{normalised, port};
-use super::{FakeRuntime, State, Verb, now, off_thread, random_id, refused};
+use super::{EngineState, FakeRuntime, Verb, now, off_thread, random_id, refused};
 use crate::{
     Container, ContainerId, Excerpt, Health, ImageRef, Limits, Network, Port, ProjectName, Result, StackSource,
     StackUp, Stacks, Status, Volume,
 };
 
-/// The label that Compose tells its projects apart by.
+/// Compose's label for the project.
 const PROJECT: &str = "com.docker.compose.project";
 
-/// The label that it tells their services apart by.
+/// Compose's label for the service.
 const SERVICE: &str = "com.docker.compose.service";
 
 #[async_trait]
@@ -35,8 +35,8 @@ impl Stacks for FakeRuntime {
         let services = stack.model["services"].as_object().cloned().unwrap_or_default();
         self.with(|state| state.make_around(stack));
         for (name, service) in &services {
-            let files = Arc::new(off_thread(move || Files::make(None, Vec::new(), (&[], &[]))).await?);
-            self.with(|state| state.make_service((&stack.project, name), service, files))?;
+            let files = Arc::new(off_thread(move || ContainerFiles::create(None, Vec::new(), &[], &[])).await?);
+            self.with(|state| state.make_service(&stack.project, name, service, files))?;
         }
         Ok(None)
     }
@@ -66,7 +66,7 @@ impl Stacks for FakeRuntime {
     }
 }
 
-impl State {
+impl EngineState {
     fn services(&self, project: &ProjectName) -> Vec<ContainerId> {
         let seen = self.containers.values().map(|it| &it.seen);
         let mine = seen.filter(|it| it.labels.get(PROJECT).is_some_and(|it| it == project.as_str()));
@@ -90,9 +90,10 @@ impl State {
 
     fn make_service(
         &mut self,
-        (project, name): (&ProjectName, &String),
+        project: &ProjectName,
+        name: &str,
         service: &Value,
-        files: Arc<Files>,
+        files: Arc<ContainerFiles>,
     ) -> Result<()> {
         let named = service["image"].as_str().unwrap_or_default();
         let image = ImageRef::parse(named).ok().and_then(|it| self.image(&it));
@@ -101,7 +102,7 @@ impl State {
         let mut labels = image.labels.clone();
         labels.extend(texts(&service["labels"]));
         labels.insert(PROJECT.into(), project.to_string());
-        labels.insert(SERVICE.into(), name.clone());
+        labels.insert(SERVICE.into(), name.to_owned());
         let networks = service["networks"].as_object().cloned().unwrap_or_else(Map::new);
         let seen = Container {
             id: id.clone(),
@@ -125,7 +126,7 @@ impl State {
             health: service["healthcheck"].is_object().then_some(Health::Healthy),
         };
         let ports: Vec<Port> = service["ports"].as_array().into_iter().flatten().filter_map(port).collect();
-        let mut machine = Machine::service(seen, files, ports);
+        let mut machine = FakeContainer::service(seen, files, ports);
         machine.start_service(&command(service))?;
         self.containers.insert(id, machine);
         Ok(())

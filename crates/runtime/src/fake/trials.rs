@@ -1,4 +1,4 @@
-//! What the tests of the fake engine begin with.
+//! Fixtures for the tests of the fake engine.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Volumes of the fake engine that containers are given by name.
 //!
-//! A container that may write to one has its directory among its own files for as long as it is there; the engine itself
-//! keeps what nobody has.
+//! The files of a container with write access contain the directory of its volume while the container exists; the
+//! engine itself keeps unused volumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::files::Files;
-use super::{FakeRuntime, State, Verb, now, refused};
+use super::files::ContainerFiles;
+use super::{EngineState, FakeRuntime, Verb, now, refused};
 use crate::{
     Access, ContainerPath, CreateSpec, Error, LabelFilter, Result, Volume, VolumeCreate, VolumeMount, Volumes,
 };
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Content {
     dir: TempDir,
-    /// Where they are while a container has them.
+    /// The directory while a container uses the volume.
     lent: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl Volumes for FakeRuntime {
     }
 }
 
-impl State {
+impl EngineState {
     fn create_volume(&mut self, new: &VolumeCreate) -> Result<Volume> {
         if let Some(volume) = self.volumes.iter().find(|it| it.name == new.name.as_str()) {
             return Ok(volume.clone());
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Puts them among the files of a container that is being made.
-    pub(super) fn lend(&mut self, files: &Files, volumes: &[VolumeMount]) -> Result<()> {
+    pub(super) fn lend(&mut self, files: &ContainerFiles, volumes: &[VolumeMount]) -> Result<()> {
         for VolumeMount { name, at, access } in volumes {
             let Some(content) = self.contents.get_mut(name.as_str()) else { continue };
             let there = below(files, at);
@@ -109,7 +109,7 @@ impl State {
     }
 
     /// Takes them back from a container that goes.
-    pub(super) fn take_back(&mut self, files: &Files, volumes: &[VolumeMount]) {
+    pub(super) fn take_back(&mut self, files: &ContainerFiles, volumes: &[VolumeMount]) {
         for VolumeMount { name, at, access } in volumes {
             let Some(content) = self.contents.get_mut(name.as_str()) else { continue };
             if *access == Access::ReadWrite {
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-fn below(files: &Files, at: &ContainerPath) -> PathBuf {
+fn below(files: &ContainerFiles, at: &ContainerPath) -> PathBuf {
     files.root().join(Path::new(at.as_str().trim_start_matches('/')))
 }
 

@@ -1,4 +1,4 @@
-//! Which requests a policy allows.
+//! Checks requests against a policy.
 
 use super::{Admitted, Policy, Problem, Refused, problem};
 use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkRequest};
@@ -49,7 +49,7 @@ fn image_problem(image: &ImageRef, policy: &Policy) -> Option<Problem> {
     (!allowed).then(|| problem("image", Some("security.images"), image.to_string(), &message))
 }
 
-/// What the guest and the kernel have inside, and no volume or tmpfs may cover.
+/// Directories of the guest and the kernel, which no volume or tmpfs may cover.
 const COVERED: [&str; 4] = ["/.coracle", "/proc", "/sys", "/dev"];
 
 fn place_problems(spec: &CreateSpec) -> Vec<Problem> {
@@ -115,7 +115,7 @@ fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
     problems
 }
 
-/// What makes a container another one than `strict` has (security.md 3.2), whatever single settings grant.
+/// Properties that contradict `strict` (security.md 3.2), whatever single settings grant.
 fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
     let refused = [
         (spec.capabilities != Capabilities::None || spec.exec_user.is_root(), "root.init", "PID 1 would be root"),

@@ -6,9 +6,9 @@ use crate::{Capabilities, CreateSpec};
 
 /// The words of one invocation, each free value behind `--flag=` or `--`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Words(pub(crate) Vec<OsString>);
+pub(crate) struct EngineArgs(pub(crate) Vec<OsString>);
 
-impl Words {
+impl EngineArgs {
     pub(crate) fn verb(words: &str) -> Self {
         Self(words.split(' ').map(OsString::from).collect())
     }
@@ -42,18 +42,18 @@ impl Words {
 /// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
 const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
 
-/// Those that the guest uses itself (workspace.md 1.9).
+/// Capabilities that the guest uses itself (workspace.md 1.9).
 const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
 
 /// Longer than any container lives. `infinity` is not known to every `sleep`.
 pub(crate) const SLEEP_SECONDS: &str = "2147483647";
 
-/// What the guest is told as PID 1.
-pub(crate) fn init(it: Words, spec: &CreateSpec) -> Words {
+/// The guest's arguments as PID 1.
+pub(crate) fn init(it: EngineArgs, spec: &CreateSpec) -> EngineArgs {
     spec.lifeline.iter().fold(it.word("init"), |it, wait| it.flag("lifeline", wait.as_secs().max(1)))
 }
 
-/// As the kernel names them, without their prefix.
+/// The kernel's names, without their prefix.
 pub(crate) fn capability_names(capabilities: Capabilities) -> &'static [&'static str] {
     match capabilities {
         Capabilities::Packages => FOR_PACKAGES,

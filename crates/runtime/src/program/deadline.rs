@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Long, for an engine that commits or imports beside it on a slow disk holds its lock meanwhile: Podman's `info` was
+/// Long, because an engine that commits or imports on a slow disk holds its lock during that time: Podman's `info` was
 /// seen to take more than 10 s on two busy cores.
 pub(crate) const READ: Duration = Duration::from_secs(30);
 pub(crate) const SIZE: Duration = Duration::from_secs(5);

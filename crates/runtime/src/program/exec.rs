@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tokio::process::Child;
 
-use super::{RunsCommands, Words, deadline};
-use crate::host::drain::{Drain, End};
+use super::{EngineArgs, RunsCommands, deadline};
+use crate::host::drain::{Drain, DrainOutcome};
 use crate::host::process::{self, Stdin};
 use crate::{Capability, ContainerId, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
-/// What every exec of ours carries in its environment, so that its processes are found again.
+/// A variable in the environment of all our execs, which identifies their processes.
 pub(crate) const MARK: &str = "CORACLE_MARK";
 
 /// Enters a directory and becomes the command. The directory is an argument and never the engine's `--workdir`: old
@@ -64,7 +64,7 @@ for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
 done
 exit 1"#;
 
-/// How often a command is looked for that its client still waits for.
+/// How often a command is searched for while its client still waits for it.
 const LOOKS: usize = 4;
 
 /// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
@@ -85,14 +85,17 @@ pub(crate) async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec
     let mut drain = Drain::new(&mut child, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut child, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
-        End::Exited(_) => None,
-        _ => Some(end_all(runtime, id, &exec, &mark, (&mut drain, &mut child)).await),
+        DrainOutcome::Exited(_) => None,
+        _ => Some({
+            let running = RunningExec { exec: &exec, mark: &mark, drain: &mut drain, child: &mut child };
+            end_all(runtime, id, running).await
+        }),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
     let exit = match end {
-        End::Exited(code) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        End::Limit(kind) => Exit::TimedOut(kind),
-        End::Cancelled => Exit::Cancelled,
+        DrainOutcome::Exited(code) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+        DrainOutcome::Limit(kind) => Exit::TimedOut(kind),
+        DrainOutcome::Cancelled => Exit::Cancelled,
     };
     let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
     judge(runtime, id, &exec, output).await
@@ -107,7 +110,7 @@ async fn judge(runtime: &impl RunsCommands, id: &ContainerId, exec: &Exec, outpu
     }
     let mut container = runtime.inspect(&id.into()).await?;
     if container.running() && code > 128 {
-        // Docker tells of the end of an exec before it tells of the end of its container.
+        // Docker reports the end of an exec before the end of its container.
         tokio::time::sleep(Duration::from_millis(200)).await;
         container = runtime.inspect(&id.into()).await?;
     }
@@ -130,15 +133,18 @@ async fn judge(runtime: &impl RunsCommands, id: &ContainerId, exec: &Exec, outpu
     Ok(output)
 }
 
+/// A command whose client still runs on the host.
+struct RunningExec<'a> {
+    exec: &'a Exec,
+    mark: &'a str,
+    drain: &'a mut Drain,
+    child: &'a mut Child,
+}
+
 /// A command that was withdrawn before the engine started it has nothing to end yet, and its client goes on waiting for
 /// it: as long as the client stays, the engine may still start it, so it is looked for again.
-async fn end_all(
-    runtime: &impl RunsCommands,
-    id: &ContainerId,
-    exec: &Exec,
-    mark: &str,
-    (drain, child): (&mut Drain, &mut Child),
-) -> bool {
+async fn end_all(runtime: &impl RunsCommands, id: &ContainerId, running: RunningExec<'_>) -> bool {
+    let RunningExec { exec, mark, drain, child } = running;
     for _ in 0..LOOKS {
         // Docker holds back the end of every exec while the output of one is not taken.
         let ending = end_tree(runtime, id, exec.user, mark, exec.limits.grace);
@@ -170,6 +176,6 @@ async fn end_tree(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, mark
 }
 
 /// Asks, as that user, whether a directory is there.
-pub(crate) fn is_dir(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, path: &ContainerPath) -> Words {
+pub(crate) fn is_dir(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, path: &ContainerPath) -> EngineArgs {
     runtime.constant_program(id, user, IS_DIR).word(path.as_str())
 }

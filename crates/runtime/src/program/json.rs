@@ -19,7 +19,7 @@ pub(crate) fn unreadable(verb: &'static str, err: &dyn std::fmt::Display) -> Err
     Error::Unreadable { verb, detail: err.to_string() }
 }
 
-/// Docker says `sha256:…`, Podman only the digits.
+/// Docker prints `sha256:…`, Podman only the digits.
 pub(crate) fn image_id(text: &str) -> Result<ImageId> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text);
     ImageId::parse(format!("sha256:{digits}")).map_err(|err| unreadable("inspect", &err))
@@ -51,8 +51,8 @@ pub(crate) struct ImageConfigJson {
 }
 
 impl From<ImageConfigJson> for ImageConfig {
-    /// What can be said in several ways is said in one: engines cannot take back what a container was made with, so that
-    /// an image of one names root and the root directory where its own image is silent.
+    /// Normalises equivalent settings: engines cannot reset a container's settings, so its image names root and the
+    /// root directory where its own image is silent.
     fn from(it: ImageConfigJson) -> Self {
         let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
         let is_root = matches!(it.user.as_str(), "0" | "root" | "0:0" | "root:root");

@@ -12,7 +12,7 @@ use crate::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, Transport, by
 use crate::{ContainerId, Error, Excerpt, ProcessId, Result, ended};
 use coracle_protocol::SOCKET_GONE;
 
-/// Bytes of complaints that are read; the last of them are told.
+/// Limit of error output that is read, in bytes; its end is reported.
 const COMPLAINTS: usize = 64 << 10;
 
 pub(crate) fn link<R: RunsCommands>(
@@ -30,7 +30,7 @@ pub(crate) fn link<R: RunsCommands>(
 struct EngineDial<R> {
     runtime: R,
     id: ContainerId,
-    /// PID 1 is set anew when the engine told another one.
+    /// PID 1 is updated when the engine reports another one.
     socket: Option<Mutex<SocketAt>>,
 }
 
@@ -57,7 +57,7 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
 }
 
 impl<R: RunsCommands> EngineDial<R> {
-    /// `None` when nobody answers whom the engine calls the container's PID 1.
+    /// `None` if the peer is not the container's PID 1 according to the engine.
     async fn by_socket(&self) -> Result<Option<GuestStream>> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -89,16 +89,16 @@ impl<R: RunsCommands> EngineDial<R> {
         let last_words = child.stderr.take().map(|it| tokio::spawn(complaints(it)));
         Ok(GuestStream {
             last_words,
-            hold: Box::new(Held(child)),
+            hold: Box::new(ChildGuard(child)),
             ..GuestStream::plain(reader, writer, Transport::Stream)
         })
     }
 }
 
 /// Killed when it is dropped. It holds nothing that it should put away first.
-struct Held(#[expect(dead_code, reason = "it is held for its drop")] Child);
+struct ChildGuard(#[expect(dead_code, reason = "it is held for its drop")] Child);
 
-/// Reads all that is complained of, so that nobody waits for it to be read, and keeps the end.
+/// Reads all error output, so that the program never blocks on it, and keeps the end.
 async fn complaints(mut pipe: ChildStderr) -> String {
     let (mut kept, mut buffer) = (crate::Capture::new(COMPLAINTS), vec![0; 4 << 10]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {

@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-pub(crate) use self::argv::Words;
+pub(crate) use self::argv::EngineArgs;
 use crate::host::find_program::find_program;
 use crate::host::process::{self, Finished, Invocation, Stdin, exit_of};
 use crate::{ContainerId, ContainerRuntime, EngineKind, Error, Excerpt, Exec, Ids, Result};
 
-/// How to reach an engine. Decided once, from configuration and host.
+/// The connection to an engine. Decided once, from configuration and host.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// The engine's program; found in the usual places when missing.
     pub program: Option<PathBuf>,
-    /// Where it listens; its local endpoint when missing.
+    /// Its address; the local endpoint by default.
     pub endpoint: Option<String>,
     /// A directory of ours, for the configuration that engines run with.
     pub config_dir: PathBuf,
@@ -39,13 +39,13 @@ pub struct EngineSettings {
     pub api: ApiUse,
 }
 
-/// How the engine is read. Acts are its program's in any case.
+/// How the engine is read. Changes always use its program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiUse {
     /// Over the socket of the engine, where it answers; else by the program.
     #[default]
     Auto,
-    /// By the program.
+    /// Reads use the program.
     Never,
     /// Over this socket, which is that of the engine behind the program.
     At(PathBuf),
@@ -54,7 +54,7 @@ pub enum ApiUse {
 /// Enough lines for what is kept of them.
 pub(crate) const LOG_LINES: usize = 200;
 
-/// Where an engine listens, as its program is told.
+/// The engine's address, as an argument of its program.
 pub(crate) struct ProgramOptions {
     pub(crate) endpoint: String,
     /// Words before each verb.
@@ -70,13 +70,13 @@ pub(crate) trait RunsCommands: ContainerRuntime + Clone + 'static {
     fn shares_sockets(&self) -> bool;
 
     /// A command, and the variables that the engine's program needs for it.
-    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (Words, Vec<(String, OsString)>);
+    fn exec_words(&self, id: &ContainerId, exec: &Exec, mark: &str) -> (EngineArgs, Vec<(String, OsString)>);
 
     /// One of our constant programs; its arguments follow.
-    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> Words;
+    fn constant_program(&self, id: &ContainerId, user: Ids, program: &str) -> EngineArgs;
 
     /// The guest's own way to itself, which stays open as long as a link.
-    fn connect_words(&self, id: &ContainerId) -> Words;
+    fn connect_words(&self, id: &ContainerId) -> EngineArgs;
 }
 
 /// The largest answer that is read: an `inspect` of many containers.
@@ -93,8 +93,8 @@ pub struct EngineProgram {
     endpoint: String,
     temp_dir: PathBuf,
     home: PathBuf,
-    /// Where the program starts: Podman's monitor outlives it and writes files, such as `oom`, into the directory that it
-    /// inherited, which must not be the caller's.
+    /// The program's working directory: Podman's monitor outlives it and writes files, such as `oom`, into the
+    /// directory that it inherited, which must not be the caller's.
     working_dir: PathBuf,
 }
 
@@ -129,7 +129,7 @@ impl EngineProgram {
     /// The words as an invocation, to give a person a terminal in a container for example.
     #[must_use]
     pub fn with_words(&self, words: impl IntoIterator<Item = String>) -> Invocation {
-        self.invocation(Words(words.into_iter().map(Into::into).collect()))
+        self.invocation(EngineArgs(words.into_iter().map(Into::into).collect()))
     }
 
     pub(crate) fn endpoint(&self) -> &str {
@@ -141,7 +141,7 @@ impl EngineProgram {
         &self.home
     }
 
-    /// What its program sees.
+    /// The environment of its program.
     pub(crate) fn env(&self) -> &BTreeMap<String, OsString> {
         &self.env
     }
@@ -153,12 +153,12 @@ impl EngineProgram {
         made.map_err(|source| Error::Host { what: what(), source })
     }
 
-    /// The engine runs on this host, as far as its address tells.
+    /// Whether the engine runs on this host, judged by its address.
     pub(crate) fn is_local(&self) -> bool {
         self.endpoint == "local" || self.socket().is_some()
     }
 
-    pub(crate) fn invocation(&self, words: Words) -> Invocation {
+    pub(crate) fn invocation(&self, words: EngineArgs) -> Invocation {
         let mut it = Invocation::new(&self.program, self.prefix.iter().cloned().chain(words.0));
         it.env = self.env.clone();
         it.dir = Some(self.working_dir.clone());
@@ -171,12 +171,12 @@ impl EngineProgram {
     }
 
     /// Runs and gives back whatever came of it.
-    pub(crate) async fn run(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
+    pub(crate) async fn run(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Finished> {
         process::run(verb, &self.invocation(words), Stdin::Empty, (within, ANSWER_BYTES)).await
     }
 
     /// Runs; a status other than 0 is an error.
-    pub(crate) async fn ask(&self, verb: &'static str, words: Words, within: Duration) -> Result<Finished> {
+    pub(crate) async fn query(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Finished> {
         self.feed(verb, words, Stdin::Empty, within).await
     }
 
@@ -184,7 +184,7 @@ impl EngineProgram {
     pub(crate) async fn feed(
         &self,
         verb: &'static str,
-        words: Words,
+        words: EngineArgs,
         stdin: Stdin,
         within: Duration,
     ) -> Result<Finished> {
@@ -208,7 +208,7 @@ impl EngineProgram {
     pub(crate) async fn feed_swept(
         &self,
         verb: &'static str,
-        words: Words,
+        words: EngineArgs,
         stdin: Stdin,
         within: Duration,
     ) -> Result<Finished> {
@@ -222,7 +222,7 @@ impl EngineProgram {
     pub(crate) async fn store(
         &self,
         verb: &'static str,
-        words: Words,
+        words: EngineArgs,
         into: File,
         max_bytes: u64,
         within: Duration,
@@ -248,7 +248,7 @@ impl EngineProgram {
         let Some(path) = self.socket() else {
             return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) };
         };
-        // A daemon that went away fails every verb alike: whether its socket takes a connection tells.
+        // Without a daemon every verb fails alike: a connection to its socket distinguishes that case.
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) },
             Err(_) => self.unavailable(ended),
@@ -256,7 +256,7 @@ impl EngineProgram {
     }
 
     /// As [`invocation`](Self::invocation), with more variables.
-    pub(crate) fn with_env(&self, words: Words, env: Vec<(String, OsString)>) -> Invocation {
+    pub(crate) fn with_env(&self, words: EngineArgs, env: Vec<(String, OsString)>) -> Invocation {
         let mut it = self.invocation(words);
         it.env.extend(env);
         it

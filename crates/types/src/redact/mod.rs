@@ -1,6 +1,6 @@
 //! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
 
-mod edges;
+mod stream_redactor;
 mod tokens;
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use coracle_protocol::secret_encodings::{self, MIN_BYTES};
 
-pub use self::edges::StreamRedactor;
+pub use self::stream_redactor::StreamRedactor;
 use crate::Secret;
 
 /// Takes live secrets out of a text, in the forms that programs write them in.
@@ -22,7 +22,7 @@ pub struct Redactor {
     finder: Option<AhoCorasick>,
     /// The name of the value that each of the finder's patterns stands for.
     names: Arc<[Arc<str>]>,
-    /// What is looked for: values that were cut are not found by the finder.
+    /// The values themselves, for cut ones, which the finder does not match.
     patterns: Arc<[Vec<u8>]>,
 }
 
@@ -57,8 +57,8 @@ impl Redactor {
         without_url_users(&self.without_values(text))
     }
 
-    /// As [`clean`](Self::clean), and with `[redacted:token]` for whatever looks like a credential, known to us or not.
-    /// For our own texts: in a command's output it would take away what is none.
+    /// As [`clean`](Self::clean), and with `[redacted:token]` for any text that looks like a credential, known to us or
+    /// not. For our own texts: in a command's output it would remove harmless text.
     #[must_use]
     pub fn clean_strictly(&self, text: &str) -> String {
         tokens::without(&self.clean(text))
@@ -78,7 +78,8 @@ impl Redactor {
         kept
     }
 
-    /// Where values stand, in order. Those that overlap are one, by the name of the longest: no end of one is left.
+    /// Positions of values, in order. Overlapping ones are merged under the name of the longest: no part of one
+    /// remains.
     fn found(&self, text: &str) -> Vec<(Range<usize>, Arc<str>)> {
         // A value that is no text may begin or end within a character.
         self.found_in(text.as_bytes(), |it| text.floor_char_boundary(it.start)..text.ceil_char_boundary(it.end))

@@ -1,4 +1,4 @@
-//! What looks like a credential by its own make.
+//! Credentials that are recognisable by their format.
 
 use std::sync::LazyLock;
 

@@ -1,20 +1,20 @@
-//! What all kinds of runs have.
+//! The context of all kinds of runs.
 
 use coracle_sandbox::protocol::WorkerRequest;
 use coracle_sandbox::schema::Schema;
 
 use crate::Worker;
+use crate::events::EventSink;
 use crate::llm::{Llm, Meter};
-use crate::stop::Stop;
-use crate::teller::Teller;
+use crate::stop::StopSignal;
 
-/// What all kinds of runs have.
-pub(crate) struct Cx<'a> {
+/// The context of all kinds of runs.
+pub(crate) struct RunContext<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) request: &'a WorkerRequest,
     pub(crate) llm: Llm<'a>,
     pub(crate) schema: Option<Schema>,
-    pub(crate) stop: &'a Stop,
-    pub(crate) teller: &'a mut Teller,
+    pub(crate) stop: &'a StopSignal,
+    pub(crate) teller: &'a mut EventSink,
     pub(crate) meter: &'a mut Meter,
 }

@@ -1,40 +1,40 @@
-//! One text, or one value of a shape.
+//! Runs that generate one text, or one value of a schema.
 
 use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
 use serde_json::{Value, json};
 
-use super::context::Cx;
+use super::context::RunContext;
+use super::conversation::Conversation;
 use super::submit::{SUBMIT, arguments, submit, unwrapped};
-use super::talk::Talk;
-use crate::llm::{Refusal, Reply};
+use crate::llm::{LlmError, Reply};
 
 /// Times that a model may mend what does not fit.
 const REPAIRS: usize = 2;
 
-/// How the shape is asked for.
+/// How the model is asked for a value of the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// By the provider's own means.
+enum OutputStrategy {
+    /// By the provider's structured output.
     Format,
-    /// By a tool that has to be called.
+    /// By a tool that the model has to call.
     Tool,
 }
 
 /// Generates the final text.
-pub(crate) async fn generate(cx: Cx<'_>) -> Result<String> {
+pub(crate) async fn generate(cx: RunContext<'_>) -> Result<String> {
     let system = cx.request.instructions.as_deref().unwrap_or_default();
-    let mut talk = Talk::new(system, cx.request.prompt.as_deref().unwrap_or_default());
+    let mut talk = Conversation::new(system, cx.request.prompt.as_deref().unwrap_or_default());
     let Some(schema) = &cx.schema else {
-        return plain(&cx.llm, (&mut talk, &cx.teller.model), cx.meter, cx.stop).await;
+        return plain(cx, talk).await;
     };
-    let (mut way, mut repairs) = (Way::Format, 0);
+    let (mut way, mut repairs) = (OutputStrategy::Format, 0);
     loop {
         let question = question(&cx.teller.model, &talk, schema, way);
-        let reply = match cx.llm.ask(&question, cx.meter, cx.stop).await {
+        let reply = match cx.llm.complete(&question, cx.meter, cx.stop).await {
             Ok(reply) => reply,
-            Err(Refusal::Unfit(_)) if way == Way::Format => {
-                way = Way::Tool;
+            Err(LlmError::Unfit(_)) if way == OutputStrategy::Format => {
+                way = OutputStrategy::Tool;
                 continue;
             }
             Err(refusal) => return Err(refusal.into()),
@@ -57,15 +57,10 @@ pub(crate) async fn generate(cx: Cx<'_>) -> Result<String> {
     }
 }
 
-async fn plain(
-    llm: &crate::llm::Llm<'_>,
-    (talk, model): (&mut Talk, &str),
-    meter: &mut crate::llm::Meter,
-    stop: &crate::stop::Stop,
-) -> Result<String> {
+async fn plain(cx: RunContext<'_>, mut talk: Conversation) -> Result<String> {
     for _ in 0..2 {
-        let question = json!({ "model": model, "messages": talk.messages() });
-        let reply = llm.ask(&question, meter, stop).await?;
+        let question = json!({ "model": cx.teller.model, "messages": talk.messages() });
+        let reply = cx.llm.complete(&question, cx.meter, cx.stop).await?;
         if !reply.text.trim().is_empty() {
             return Ok(reply.text);
         }
@@ -75,14 +70,14 @@ async fn plain(
     Err(Failure::new(Code::LlmFailed, "The model answered with nothing, twice."))
 }
 
-fn question(model: &str, talk: &Talk, schema: &Schema, way: Way) -> Value {
+fn question(model: &str, talk: &Conversation, schema: &Schema, way: OutputStrategy) -> Value {
     let mut question = json!({ "model": model, "messages": talk.messages() });
     match way {
-        Way::Format => {
+        OutputStrategy::Format => {
             let shape = json!({ "name": "result", "strict": true, "schema": schema.value() });
             question["response_format"] = json!({ "type": "json_schema", "json_schema": shape });
         }
-        Way::Tool => {
+        OutputStrategy::Tool => {
             question["tools"] = json!([submit(schema)]);
             question["tool_choice"] = json!({ "type": "function", "function": { "name": SUBMIT } });
         }
@@ -90,9 +85,9 @@ fn question(model: &str, talk: &Talk, schema: &Schema, way: Way) -> Value {
     question
 }
 
-/// What the model gave as text, and as a value that fits.
-fn read(reply: &Reply, schema: &Schema, way: Way) -> (String, Result<Value, Vec<String>>) {
-    let call = reply.calls.iter().find(|it| way == Way::Tool && it.name == SUBMIT);
+/// The reply as text, and as a value that fits.
+fn read(reply: &Reply, schema: &Schema, way: OutputStrategy) -> (String, Result<Value, Vec<String>>) {
+    let call = reply.calls.iter().find(|it| way == OutputStrategy::Tool && it.name == SUBMIT);
     match call {
         None => (reply.text.clone(), schema.read(reply.text.trim())),
         Some(call) => {

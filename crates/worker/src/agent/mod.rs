@@ -1,22 +1,22 @@
 //! A run with tools: the model is asked, what it calls is done, and so on until it answers.
 
 mod context;
+mod conversation;
 mod generate;
 mod submit;
-mod talk;
 
 use coracle_runtime::ContainerPath;
 use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use coracle_sandbox::{Code, Failure, Result};
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::context::Cx;
+pub(crate) use self::context::RunContext;
+use self::conversation::Conversation;
 pub(crate) use self::generate::generate;
 use self::submit::{SUBMIT, arguments, submit, unwrapped};
-use self::talk::Talk;
 use crate::Worker;
-use crate::llm::{Call, Refusal, Reply};
-use crate::tools::{Said, Tools};
+use crate::llm::{LlmError, ModelCall, Reply};
+use crate::tools::{ToolOutput, Tools};
 
 /// Model calls of a run, and times that a reply may be cut by length.
 const TURNS: u64 = 50;
@@ -26,12 +26,12 @@ const CUT: u32 = 3;
 const SAME: u32 = 5;
 
 /// Runs to a final text, or to JSON text of the schema.
-pub(crate) async fn agentic(cx: Cx<'_>) -> Result<String> {
+pub(crate) async fn agentic(cx: RunContext<'_>) -> Result<String> {
     let root = &cx.worker.settings.root;
     let cwd = directory(cx.worker, cx.request.cwd.as_deref().unwrap_or(root.as_str())).await?;
     let tools = Tools::new(cx.worker, &cwd, cx.request.tools.as_deref())?;
     let system = system(&cwd, &cx.worker.settings.network, cx.request.instructions.as_deref());
-    let talk = Talk::new(&system, cx.request.prompt.as_deref().unwrap_or_default());
+    let talk = Conversation::new(&system, cx.request.prompt.as_deref().unwrap_or_default());
     let mut agent = Agent {
         cx,
         tools,
@@ -80,23 +80,23 @@ async fn directory(worker: &Worker, cwd: &str) -> Result<ContainerPath> {
 }
 
 struct Agent<'a> {
-    cx: Cx<'a>,
+    cx: RunContext<'a>,
     tools: Tools,
-    talk: Talk,
+    talk: Conversation,
     /// The call that failed last, and how often in a row.
-    failing: (Option<Call>, u32),
+    failing: (Option<ModelCall>, u32),
     asked_again: bool,
-    /// What came of a reply that was cut by its length, and how often that was.
+    /// Text of replies that were cut at their length limit, and their number.
     cut: String,
     cuts: u32,
     asked_to_submit: bool,
 }
 
 impl Agent<'_> {
-    /// One call of the model with what follows from it; the result when it is there.
+    /// One request to the model with its tool calls; the result when it was submitted.
     async fn turn(&mut self) -> Result<Option<String>> {
         self.check_limits()?;
-        let reply = self.ask().await?;
+        let reply = self.request_reply().await?;
         self.talk.push(reply.message());
         if reply.calls.is_empty() {
             return self.answered(reply).await;
@@ -128,8 +128,8 @@ impl Agent<'_> {
         }
     }
 
-    async fn ask(&mut self) -> Result<Reply> {
-        let mut tools = self.tools.told();
+    async fn request_reply(&mut self) -> Result<Reply> {
+        let mut tools = self.tools.definitions();
         if let Some(schema) = &self.cx.schema {
             tools.push(submit(schema));
         }
@@ -139,9 +139,9 @@ impl Agent<'_> {
                 question["tools"] = tools.clone().into();
                 question["tool_choice"] = "auto".into();
             }
-            match self.cx.llm.ask(&question, self.cx.meter, self.cx.stop).await {
+            match self.cx.llm.complete(&question, self.cx.meter, self.cx.stop).await {
                 Ok(reply) => return Ok(reply),
-                Err(Refusal::TooLong(_)) if self.talk.shorten() => {}
+                Err(LlmError::TooLong(_)) if self.talk.shorten() => {}
                 Err(refusal) => return Err(refusal.into()),
             }
         }
@@ -182,14 +182,14 @@ impl Agent<'_> {
         Ok(None)
     }
 
-    /// Runs a call, tells it and its answer, and gives the result when it was that.
-    async fn call(&mut self, call: &Call) -> Result<Option<String>> {
+    /// Runs a tool call, reports the call and its answer, and returns the result if the call submitted it.
+    async fn call(&mut self, call: &ModelCall) -> Result<Option<String>> {
         let arguments = arguments(&call.arguments);
         let told = arguments.clone().unwrap_or_default();
         self.cx.teller.call(call, &told).await;
         let mut result = None;
-        let said: Said = match arguments {
-            // All calls that were told are answered, also when the run is over.
+        let said: ToolOutput = match arguments {
+            // Every reported call is answered, also after the end of the run.
             _ if self.cx.stop.check().is_err() => ("The run was ended before this call.".into(), true),
             None => ("The arguments are no JSON object.".into(), true),
             Some(arguments) if call.name == SUBMIT && self.cx.schema.is_some() => {
@@ -199,14 +199,14 @@ impl Agent<'_> {
             }
             Some(arguments) => self.tools.run(call, arguments, &self.cx.stop.token()).await,
         };
-        self.cx.teller.answer(call, (&said.0, said.1)).await;
+        self.cx.teller.answer(call, &said.0, said.1).await;
         self.talk.answer(call, &said.0);
         self.cx.stop.check()?;
         self.count(call, said.1)?;
         Ok(result)
     }
 
-    fn submitted(&self, arguments: Map<String, Value>) -> (Said, Option<String>) {
+    fn submitted(&self, arguments: Map<String, Value>) -> (ToolOutput, Option<String>) {
         let Some(schema) = &self.cx.schema else { return ((String::new(), true), None) };
         let value = unwrapped(schema, arguments);
         match schema.check(&value) {
@@ -215,8 +215,8 @@ impl Agent<'_> {
         }
     }
 
-    /// The same call that fails again and again gets nowhere.
-    fn count(&mut self, call: &Call, is_error: bool) -> Result<()> {
+    /// Ends the run after repeated failures of the same call.
+    fn count(&mut self, call: &ModelCall, is_error: bool) -> Result<()> {
         let same = self.failing.0.as_ref().is_some_and(|it| it.name == call.name && it.arguments == call.arguments);
         self.failing = match (is_error, same) {
             (false, _) => (None, 0),

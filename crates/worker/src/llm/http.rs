@@ -1,4 +1,4 @@
-//! One request over plain HTTP, to the one address that there is.
+//! A request over plain HTTP, to the one allowed address.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Nobody took the connection, or it broke before an answer began.
+pub(super) enum HttpError {
+    /// The connection was refused, or broke before a reply began.
     Unanswered(String),
     /// The reply broke off.
     Broken(String),
@@ -42,8 +42,8 @@ pub(super) async fn post(
     token: Option<&Secret>,
     body: Vec<u8>,
     silence: Duration,
-) -> Result<Reply, Trouble> {
-    let unanswered = |err: &dyn std::fmt::Display| Trouble::Unanswered(err.to_string());
+) -> Result<Reply, HttpError> {
+    let unanswered = |err: &dyn std::fmt::Display| HttpError::Unanswered(err.to_string());
     let stream = timeout(CONNECT, TcpStream::connect(url.at)).await.map_err(|err| unanswered(&err))?;
     let stream = TokioIo::new(stream.map_err(|err| unanswered(&err))?);
     let (mut sender, connection) =
@@ -53,7 +53,7 @@ pub(super) async fn post(
     let request = request(url, token, body).map_err(|err| unanswered(&err))?;
     let response = timeout(silence, sender.send_request(request)).await;
     let response =
-        response.map_err(|_| Trouble::Unanswered("no answer came".into()))?.map_err(|err| unanswered(&err))?;
+        response.map_err(|_| HttpError::Unanswered("no answer came".into()))?.map_err(|err| unanswered(&err))?;
     let reply = read(response, silence).await;
     drop(connection);
     reply
@@ -82,67 +82,67 @@ fn request(url: &ProxyUrl, token: Option<&Secret>, body: Vec<u8>) -> Result<Requ
     request.body(Full::new(body.into()))
 }
 
-async fn read(response: Response<Incoming>, silence: Duration) -> Result<Reply, Trouble> {
+async fn read(response: Response<Incoming>, silence: Duration) -> Result<Reply, HttpError> {
     let status = response.status().as_u16();
     let header = |name| response.headers().get(name).and_then(|it: &HeaderValue| it.to_str().ok());
     let retry_after = header(RETRY_AFTER).and_then(|it| it.trim().parse().ok()).map(Duration::from_secs);
     let is_stream = header(CONTENT_TYPE).is_some_and(|it| it.starts_with("text/event-stream"));
     let mut body = response.into_body();
     if status != 200 {
-        // As much as tells what is wrong. An error that breaks off is one all the same.
+        // Enough for the error message. A reply that breaks off is an error all the same.
         let mut bytes = Vec::new();
         while let Ok(Some(piece)) = piece(&mut body, silence).await
             && bytes.len() < MAX_ERROR
         {
             bytes.extend_from_slice(&piece);
         }
-        return Err(Trouble::Status { status, retry_after, body: bytes });
+        return Err(HttpError::Status { status, retry_after, body: bytes });
     }
     if is_stream { streamed(&mut body, silence).await } else { whole(&mut body, silence).await }
 }
 
-async fn streamed(body: &mut Incoming, silence: Duration) -> Result<Reply, Trouble> {
+async fn streamed(body: &mut Incoming, silence: Duration) -> Result<Reply, HttpError> {
     let (mut reply, mut events, mut read) = (Reply::default(), Events::default(), 0);
     while let Some(piece) = piece(body, silence).await? {
         read += piece.len();
         let events = events.push(&piece).ok().filter(|_| read <= MAX_REPLY);
-        for event in events.ok_or_else(|| Trouble::Broken("the reply is too long".into()))? {
+        for event in events.ok_or_else(|| HttpError::Broken("the reply is too long".into()))? {
             if event == "[DONE]" {
                 return Ok(reply);
             }
-            let part: Value = serde_json::from_str(&event).map_err(|err| Trouble::Broken(err.to_string()))?;
-            reply.take(&part).map_err(Trouble::Broken)?;
+            let part: Value = serde_json::from_str(&event).map_err(|err| HttpError::Broken(err.to_string()))?;
+            reply.take(&part).map_err(HttpError::Broken)?;
         }
     }
     // Some providers say why they stop, and nothing after it.
     if reply.finish.is_some() {
         Ok(reply)
     } else {
-        Err(Trouble::Broken("the stream ended before the reply did".into()))
+        Err(HttpError::Broken("the stream ended before the reply did".into()))
     }
 }
 
-async fn whole(body: &mut Incoming, silence: Duration) -> Result<Reply, Trouble> {
+async fn whole(body: &mut Incoming, silence: Duration) -> Result<Reply, HttpError> {
     let mut bytes = Vec::new();
     while let Some(piece) = piece(body, silence).await? {
         bytes.extend_from_slice(&piece);
         if bytes.len() > MAX_REPLY {
-            return Err(Trouble::Broken("the reply is too long".into()));
+            return Err(HttpError::Broken("the reply is too long".into()));
         }
     }
     let mut reply = Reply::default();
-    let value: Value = serde_json::from_slice(&bytes).map_err(|err| Trouble::Broken(err.to_string()))?;
-    reply.take(&value).map_err(Trouble::Broken)?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|err| HttpError::Broken(err.to_string()))?;
+    reply.take(&value).map_err(HttpError::Broken)?;
     Ok(reply)
 }
 
-async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, Trouble> {
+async fn piece(body: &mut Incoming, silence: Duration) -> Result<Option<Bytes>, HttpError> {
     loop {
         let frame =
-            timeout(silence, body.frame()).await.map_err(|_| Trouble::Broken("nothing came any more".into()))?;
+            timeout(silence, body.frame()).await.map_err(|_| HttpError::Broken("nothing came any more".into()))?;
         match frame {
             None => return Ok(None),
-            Some(Err(err)) => return Err(Trouble::Broken(err.to_string())),
+            Some(Err(err)) => return Err(HttpError::Broken(err.to_string())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));

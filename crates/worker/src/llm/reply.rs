@@ -1,11 +1,11 @@
-//! What a model said, put together from its parts.
+//! A model's reply, assembled from its parts.
 
 use coracle_sandbox::protocol::Usage;
 use serde_json::{Value, json};
 
 /// A tool that the model calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct ModelCall {
     pub(crate) id: String,
     pub(crate) name: String,
     /// JSON text, as the model wrote it.
@@ -16,8 +16,8 @@ pub(crate) struct Call {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) text: String,
-    pub(crate) calls: Vec<Call>,
-    /// Why it ended: `stop`, `tool_calls`, `length`, …
+    pub(crate) calls: Vec<ModelCall>,
+    /// The reason of its end: `stop`, `tool_calls`, `length`, …
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<Value>,
 }
@@ -29,7 +29,7 @@ impl Reply {
     /// Takes a part of a stream, or a whole reply.
     ///
     /// # Errors
-    /// The provider's own, told within a stream.
+    /// An error of the provider within the stream.
     pub(crate) fn take(&mut self, part: &Value) -> Result<(), String> {
         if let Some(error) = part.get("error").filter(|it| !it.is_null()) {
             return Err(error.get("message").and_then(Value::as_str).unwrap_or("the provider failed").to_owned());
@@ -55,7 +55,7 @@ impl Reply {
             return;
         }
         if self.calls.len() <= index {
-            self.calls.resize_with(index + 1, Call::default);
+            self.calls.resize_with(index + 1, ModelCall::default);
         }
         let call = &mut self.calls[index];
         let function = &part["function"];
@@ -69,7 +69,7 @@ impl Reply {
     }
 
     /// Every call has an id, and none is without a name.
-    pub(crate) fn tidy(&mut self, turn: u64) {
+    pub(crate) fn normalize_calls(&mut self, turn: u64) {
         self.calls.retain(|it| !it.name.is_empty());
         for (at, call) in self.calls.iter_mut().enumerate() {
             if call.id.is_empty() {
@@ -78,7 +78,7 @@ impl Reply {
         }
     }
 
-    /// As a message of the conversation.
+    /// The message for the conversation.
     pub(crate) fn message(&self) -> Value {
         let mut message = json!({ "role": "assistant", "content": self.text });
         if !self.calls.is_empty() {
@@ -92,7 +92,7 @@ impl Reply {
     }
 }
 
-/// What all calls of a run took.
+/// Usage of all calls of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meter {
     usage: Usage,
@@ -100,7 +100,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Adds what a provider told of one call.
+    /// Adds the usage that a provider reported for one call.
     pub(crate) fn add(&mut self, told: Option<&Value>) {
         let Some(told) = told else { return };
         let number = |names: &[&str]| names.iter().find_map(|it| told.pointer(it)?.as_u64());
@@ -129,7 +129,7 @@ impl Meter {
         sent.unwrap_or(0).saturating_add(received.unwrap_or(0))
     }
 
-    pub(crate) fn told(&self, model: &str, duration_ms: u64) -> Usage {
+    pub(crate) fn usage(&self, model: &str, duration_ms: u64) -> Usage {
         let (turns, model) = (Some(self.turns), Some(model.to_owned()));
         Usage { duration_ms: Some(duration_ms), num_turns: turns, model, ..self.usage.clone() }
     }
@@ -154,8 +154,8 @@ mod tests {
         ] {
             reply.take(&part).unwrap();
         }
-        reply.tidy(3);
-        let call = |id: &str, name: &str, arguments: &str| Call {
+        reply.normalize_calls(3);
+        let call = |id: &str, name: &str, arguments: &str| ModelCall {
             id: id.into(),
             name: name.into(),
             arguments: arguments.into(),
@@ -170,12 +170,12 @@ mod tests {
     fn what_is_not_told_stays_unknown_and_the_rest_is_summed() {
         let mut meter = Meter::default();
         meter.add(None);
-        assert_eq!(meter.told("m", 1).input_tokens, None);
+        assert_eq!(meter.usage("m", 1).input_tokens, None);
         meter.add(Some(
             &json!({ "prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": { "cached_tokens": 3 } }),
         ));
         meter.add(Some(&json!({ "prompt_tokens": 7, "completion_tokens": 1, "cost": 0.5 })));
-        let told = meter.told("m", 1);
+        let told = meter.usage("m", 1);
         assert_eq!((told.input_tokens, told.output_tokens, told.cache_read_tokens), (Some(12), Some(3), Some(3)));
         assert_eq!((told.cache_creation_tokens, told.cost_usd, meter.total()), (None, Some(0.5), 15));
     }

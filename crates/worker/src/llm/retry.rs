@@ -1,27 +1,27 @@
-//! When a question is asked again.
+//! Retries of requests to a model.
 
 use std::time::Duration;
 
 /// How long a model is waited for, and how often.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Times that a question is asked.
     pub attempts: u32,
     /// Between the first two; doubled each time.
     pub first: Duration,
     /// Between two, at most.
     pub longest: Duration,
-    /// What a provider may ask for at most.
+    /// Limit of a delay that a provider may request.
     pub retry_after: Duration,
     /// After that time nothing is asked again.
     pub all: Duration,
-    /// One call in all.
+    /// Limit of one call with all attempts.
     pub call: Duration,
     /// Without a byte.
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -36,8 +36,8 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
-    /// How long to wait after an attempt, from 1. `random` is anything.
+impl RetryPolicy {
+    /// The delay after an attempt, counted from 1. `random` is any number.
     pub(crate) fn after(&self, attempt: u32, retry_after: Option<Duration>, random: u8) -> Duration {
         if let Some(asked) = retry_after {
             return asked.min(self.retry_after);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn waits_grow_and_what_a_provider_asks_for_counts() {
-        let patience = Patience::default();
+        let patience = RetryPolicy::default();
         let wait = |attempt, random| patience.after(attempt, None, random).as_millis();
         assert_eq!([wait(1, 0), wait(1, 255), wait(2, 0), wait(4, 255), wait(9, 0)], [800, 1200, 1600, 9600, 24_000]);
         let asked = |seconds| patience.after(1, Some(Duration::from_secs(seconds)), 0).as_secs();

@@ -9,7 +9,7 @@ pub(crate) struct Events {
     bytes: Vec<u8>,
 }
 
-/// An event was longer than anybody sends.
+/// An event was longer than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 

@@ -1,7 +1,7 @@
 //! The tools that a model calls, as rows of a table.
 
-mod kept;
 mod output;
+mod output_cache;
 mod tool_output;
 
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use self::kept::Kept;
 use self::output::ShellOutput;
-pub(crate) use self::tool_output::Said;
+use self::output_cache::OutputCache;
+pub(crate) use self::tool_output::ToolOutput;
 use crate::Worker;
-use crate::llm::Call;
+use crate::llm::ModelCall;
 
-type Run = fn(Map<String, Value>, Workspace) -> Pin<Box<dyn Future<Output = Said> + Send>>;
+type Run = fn(Map<String, Value>, Workspace) -> Pin<Box<dyn Future<Output = ToolOutput> + Send>>;
 
 /// A row of the table.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ const fn row<T: Tool>() -> Row {
         run: |arguments, workspace| {
             Box::pin(async move {
                 match read::<T>(arguments) {
-                    Ok(tool) => said::<T>(&tool.run(&workspace).await),
+                    Ok(tool) => tool_output::<T>(&tool.run(&workspace).await),
                     Err(wrong) => (wrong, true),
                 }
             })
@@ -63,7 +63,7 @@ const ROWS: [Row; 8] = [
 /// After that time a tool that was to end is not waited for.
 const LAST: Duration = Duration::from_secs(4);
 
-/// Directories in which nobody looks for what a command changed.
+/// Directories that are excluded from the detection of changes.
 const EXCLUDED: [&str; 6] = [".git", "node_modules", "target", ".venv", "__pycache__", ".cache"];
 
 /// The files of the two versions of cgroups that have the memory limit of the container.
@@ -77,7 +77,7 @@ pub(crate) struct Tools {
     workspace: Workspace,
     link: Link,
     cwd: ContainerPath,
-    kept: Kept,
+    kept: OutputCache,
 }
 
 impl Tools {
@@ -97,18 +97,23 @@ impl Tools {
         let link = &worker.link;
         let session = Session::own(link.clone(), worker.settings.agent, cwd.clone(), memory_limit());
         let workspace = Workspace::new(SessionSource::Own(Box::new(session)), settings());
-        Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: Kept::default() })
+        Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: OutputCache::default() })
     }
 
-    /// As a model is told of them.
-    pub(crate) fn told(&self) -> Vec<Value> {
+    /// Their definitions for a model.
+    pub(crate) fn definitions(&self) -> Vec<Value> {
         let rows = ROWS.iter().map(|it| (it.name, (it.schema)()));
         let all = rows.chain([(ShellOutput::NAME, schema::tidied::<ShellOutput>())]);
         all.filter(|it| self.given.contains(&it.0)).map(|(name, schema)| function(name, &schema)).collect()
     }
 
-    /// Runs one to its end, or to that of the run. What it said is short enough for a conversation; the rest is kept.
-    pub(crate) async fn run(&mut self, call: &Call, arguments: Map<String, Value>, stop: &CancellationToken) -> Said {
+    /// Runs one to its end, or to that of the run. The output is short enough for a conversation; the rest is cached.
+    pub(crate) async fn run(
+        &mut self,
+        call: &ModelCall,
+        arguments: Map<String, Value>,
+        stop: &CancellationToken,
+    ) -> ToolOutput {
         if !self.given.contains(&call.name.as_str()) {
             return (
                 format!("There is no tool `{}`. There are: {}.", call.name.escape_debug(), self.given.join(", ")),
@@ -191,7 +196,7 @@ fn relative(mut arguments: Map<String, Value>, cwd: &ContainerPath) -> Map<Strin
     arguments
 }
 
-fn said<T: Tool>(answer: &Response<T::Value>) -> Said {
+fn tool_output<T: Tool>(answer: &Response<T::Value>) -> ToolOutput {
     let rendered = T::render(answer);
     let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
     (with_notes(&text, &answer.warnings), !answer.success())

@@ -6,8 +6,8 @@ use coracle_runtime::{Error, JobId, Link};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::kept::Kept;
-use super::tool_output::Said;
+use super::output_cache::OutputCache;
+use super::tool_output::ToolOutput;
 
 /// Bytes of a page.
 const PAGE: u64 = 32 << 10;
@@ -50,7 +50,7 @@ pub(crate) struct ShellOutput {
 impl ShellOutput {
     pub(crate) const NAME: &'static str = "shell_output";
 
-    pub(crate) async fn run(&self, kept: &Kept, link: &Link) -> Said {
+    pub(crate) async fn run(&self, kept: &OutputCache, link: &Link) -> ToolOutput {
         if self.pattern.as_ref().is_some_and(|it| it.is_empty() || it.len() > MAX_PATTERN) {
             return ("`pattern` has from 1 byte to 1 KiB.".into(), true);
         }
@@ -94,7 +94,7 @@ impl ShellOutput {
         let (job, part, limit) = (self.output_id.clone(), self.stream.unwrap_or(StreamSelector::All), self.limit());
         let (page, bytes) = link.read(ReadRequest { job, part, from: self.from(), limit }).await?;
         let next = page.offset.saturating_add(bytes.len() as u64);
-        Ok(told(&String::from_utf8_lossy(&bytes), (page.offset, next, page.total)))
+        Ok(page_text(&String::from_utf8_lossy(&bytes), (page.offset, next, page.total)))
     }
 
     async fn search(&self, pattern: &str, link: &Link) -> coracle_runtime::Result<String> {
@@ -119,8 +119,8 @@ impl ShellOutput {
         Ok(if text.is_empty() { "No line matches.".into() } else { text })
     }
 
-    /// Lines of what is kept here, as [`search`](Self::search) tells them.
-    fn search_text(&self, pattern: &str, text: &str) -> Said {
+    /// Matching lines of cached text, in the format of [`search`](Self::search).
+    fn search_text(&self, pattern: &str, text: &str) -> ToolOutput {
         let pattern = match line_pattern(pattern, self.ignore_case.unwrap_or(false)) {
             Ok(pattern) => pattern,
             Err(fault) => return (format!("{}.", fault.message), true),
@@ -135,14 +135,14 @@ impl ShellOutput {
     }
 
     /// The same of what is kept here.
-    fn of_text(&self, text: &str) -> Said {
+    fn of_text(&self, text: &str) -> ToolOutput {
         if let Some(pattern) = &self.pattern {
             return self.search_text(pattern, text);
         }
         let start = self.start(text);
         let limit = usize::try_from(self.limit()).unwrap_or(usize::MAX);
         let end = text.floor_char_boundary(start.saturating_add(limit).min(text.len()));
-        (told(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
+        (page_text(&text[start..end], (start as u64, end as u64, text.len() as u64)), false)
     }
 
     /// The byte of a text to begin at.
@@ -168,12 +168,12 @@ fn around(lines: &[&str], at: usize, context: usize) -> String {
     shown.map(line).chain([String::new()]).collect::<Vec<_>>().join("\n")
 }
 
-fn told(text: &str, (from, next, total): (u64, u64, u64)) -> String {
+fn page_text(text: &str, (from, next, total): (u64, u64, u64)) -> String {
     let more = if next < total { format!("; go on from offset {next}") } else { String::new() };
     format!("{text}\n[bytes {from} to {next} of {total}{more}]")
 }
 
-fn expired() -> Said {
+fn expired() -> ToolOutput {
     ("That output is no longer kept. Run the command again, with less output or into a file.".into(), true)
 }
 

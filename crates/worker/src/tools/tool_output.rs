@@ -1,4 +1,2 @@
-//! What a tool said.
-
-/// What a tool said: a text for the model, and whether it did not do what was asked.
-pub(crate) type Said = (String, bool);
+/// The output of a tool: a text for the model, and whether the call failed.
+pub(crate) type ToolOutput = (String, bool);

@@ -4,7 +4,7 @@ use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Written;
+use super::WrittenFile;
 use super::read::Encoding;
 use super::write::MAX_CONTENT;
 use crate::file_errors::{NotFoundContext, unexpected};
@@ -34,9 +34,9 @@ impl Tool for EditFile {
     const NAME: &'static str = "edit_file";
     const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
     const EFFECT: Effect = Effect::Mutating;
-    type Value = Written;
+    type Value = WrittenFile;
 
-    async fn call(self, workspace: &Workspace) -> Result<Response<Written>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<WrittenFile>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         if self.old_string.is_empty() {
             return fail(Code::OldStringEmpty, "old_string must not be empty.");
@@ -56,13 +56,13 @@ impl Tool for EditFile {
         Ok(outcome.respond(&path, NotFoundContext::File, |reply| match &reply {
             WorkspaceReply::Written(written) => {
                 let message = format!("Replaced {} in {path}.", plural(written.replaced, "occurrence"));
-                Response::done(message, Written::of(written, "edit", Encoding::Utf8))
+                Response::done(message, WrittenFile::from_report(written, "edit", Encoding::Utf8))
             }
             other => Response::failed(unexpected(other)),
         }))
     }
 
-    fn render(answer: &Response<Written>) -> String {
-        answer.value.as_ref().map(Written::line).unwrap_or_default()
+    fn render(answer: &Response<WrittenFile>) -> String {
+        answer.value.as_ref().map(WrittenFile::line).unwrap_or_default()
     }
 }

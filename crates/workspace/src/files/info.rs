@@ -1,4 +1,4 @@
-//! What is told of a file.
+//! Information about a file.
 
 use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceEntry};
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ pub struct FileInfo {
 }
 
 impl FileInfo {
-    pub(crate) fn of(item: &WorkspaceEntry, charset: PathCharset) -> Self {
+    pub(crate) fn from_entry(item: &WorkspaceEntry, charset: PathCharset) -> Self {
         let is_file = item.kind == EntryKind::File;
         let addressable = !item.odd && is_addressable(&item.path, charset);
         Self {

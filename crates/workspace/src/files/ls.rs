@@ -19,7 +19,7 @@ pub struct Ls {
     pub path: Option<String>,
 }
 
-/// Entries that are told.
+/// Limit of entries.
 const MOST: u32 = 2000;
 
 impl Tool for Ls {
@@ -33,7 +33,7 @@ impl Tool for Ls {
         let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MOST }, &[]).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Listed { entries, omitted, directories, files } => {
-                let value = entries.iter().map(|it| FileInfo::of(it, charset)).collect();
+                let value = entries.iter().map(|it| FileInfo::from_entry(it, charset)).collect();
                 let (directories, files) = (plural(directories, "subdir"), plural(files, "file"));
                 Response::done(format!("Listed directory {path} ({directories}, {files})."), value).cut(omitted, true)
             }

@@ -13,4 +13,4 @@ pub(crate) use self::info::{shown_time, versioned};
 pub use self::ls::Ls;
 pub use self::read::{ReadFile, ReadFileResult};
 pub use self::rm::{DeleteEntry, Rm};
-pub use self::write::{WriteFile, Written};
+pub use self::write::{WriteFile, WrittenFile};

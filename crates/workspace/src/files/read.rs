@@ -87,7 +87,7 @@ const MOST_LINES: u64 = 2000;
 /// Bytes of lines in one call.
 const MOST_TEXT: u32 = 256 << 10;
 
-/// Bytes of one call, when the caller says nothing and at most.
+/// Bytes of one call, by default and at most.
 const BYTES: (u64, u64) = (256 << 10, 1 << 20);
 
 impl Tool for ReadFile {

@@ -38,7 +38,7 @@ pub struct WriteFile {
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Written {
+pub struct WrittenFile {
     /// The file.
     pub path: String,
     /// Its new content, up to 32 KiB.
@@ -66,9 +66,9 @@ impl Tool for WriteFile {
     const NAME: &'static str = "write_file";
     const ALIASES: &'static [Alias] = &[Alias { name: "file_path", of: "path" }];
     const EFFECT: Effect = Effect::Mutating;
-    type Value = Written;
+    type Value = WrittenFile;
 
-    async fn call(self, workspace: &Workspace) -> Result<Response<Written>> {
+    async fn call(self, workspace: &Workspace) -> Result<Response<WrittenFile>> {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (mode, encoding) = (self.mode.unwrap_or(OpenMode::Create), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
@@ -88,14 +88,14 @@ impl Tool for WriteFile {
                     (_, true) => format!("Created {path} ({length} bytes)."),
                     (_, false) => format!("Updated {path} ({length} bytes)."),
                 };
-                Response::done(message, Written::of(written, mode_name(mode), encoding))
+                Response::done(message, WrittenFile::from_report(written, mode_name(mode), encoding))
             }
             other => Response::failed(unexpected(other)),
         }))
     }
 
-    fn render(answer: &Response<Written>) -> String {
-        answer.value.as_ref().map(Written::line).unwrap_or_default()
+    fn render(answer: &Response<WrittenFile>) -> String {
+        answer.value.as_ref().map(WrittenFile::line).unwrap_or_default()
     }
 }
 
@@ -123,8 +123,8 @@ fn mode_name(mode: OpenMode) -> &'static str {
     }
 }
 
-impl Written {
-    pub(super) fn of(written: &workspace::WriteReport, mode: &'static str, encoding: Encoding) -> Self {
+impl WrittenFile {
+    pub(super) fn from_report(written: &workspace::WriteReport, mode: &'static str, encoding: Encoding) -> Self {
         let content = match encoding {
             Encoding::Utf8 => written.begin.clone(),
             // The caller has it; as text it would be another one.

@@ -1,11 +1,11 @@
-//! What can be wrong with files, by what a caller can do about it.
+//! Errors of files, by what a caller can do about them.
 
 use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// Bytes of a file that is read or written, at most.
 pub const MAX_CONTENT: u64 = coracle_runtime::link::protocol::workspace::MAX_CONTENT;
 
-/// What came of an act on files.
+/// The result of a file operation.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
 
 /// Failures of a [`GuestFs`](super::GuestFs).
@@ -42,9 +42,9 @@ pub enum FsError {
     /// A path, pattern or tag is none, or what is there cannot be used so.
     #[error("`{}` {why}", what.escape_debug())]
     Invalid {
-        /// What was given.
+        /// The given text.
         what: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The user may not.
@@ -62,7 +62,7 @@ pub enum FsError {
     /// Reading or writing failed in the container.
     #[error("`{}` failed: {detail}", path.escape_debug())]
     Io {
-        /// What was read or written.
+        /// The path.
         path: String,
         /// The kernel's words.
         detail: String,
@@ -84,7 +84,7 @@ impl FsError {
     }
 
     /// A trouble with what was named `path`.
-    pub(super) fn of(trouble: WorkspaceError, path: &str) -> Self {
+    pub(super) fn from_workspace_error(trouble: WorkspaceError, path: &str) -> Self {
         let path = path.to_owned();
         match trouble.code {
             WorkspaceErrorCode::NotFound => Self::NotFound(path),

@@ -1,8 +1,7 @@
 //! The image's git, run inside as the session's user on a repository outside of the workspace.
 //!
-//! It is started with nobody's configuration but ours, without hooks and with every filter that the repository names given
-//! nothing to run: what lies there the user could have written. Which repositories the workspace itself holds does not
-//! matter: none of them is opened.
+//! Git runs with our own configuration only, without hooks, and with every filter of the repository disabled: the user
+//! could have written those files. Repositories in the workspace do not matter: none of them is opened.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +14,17 @@ use coracle_runtime::{Command, ContainerPath, Error, Excerpt, Exec, Exit, Input,
 
 use super::{FsError, GuestFs, Result};
 
-/// Where the repository is, in the user's home.
+/// The repository, in the user's home.
 const REPOSITORY: &str = ".coracle/snapshots.git";
 
-/// For what reads or writes a whole workspace.
+/// Limit for commands that read or write a whole workspace.
 const LONG: Duration = Duration::from_secs(600);
 
 /// Bytes of names that are read.
 const MAX_TOLD: usize = 16 << 20;
 
-/// Files are kept byte for byte, under any name that Linux has. These win over what a `.gitattributes` in the workspace
-/// says.
+/// Files are stored byte for byte, under any name that Linux allows. These attributes win over a `.gitattributes` in
+/// the workspace.
 const ATTRIBUTES: &str = "* -text !eol !ident !filter !working-tree-encoding\n";
 const SETTINGS: [&str; 9] = [
     "core.autocrlf=false",
@@ -42,14 +41,14 @@ const SETTINGS: [&str; 9] = [
 /// Takes away what is in no index: twice forced, also ignored files and whole repositories.
 pub(super) const CLEAN: &[&str] = &["clean", "--quiet", "-d", "-x", "--force", "--force"];
 
-/// How often the repository is looked for, and the pause after one that could not be made.
+/// How often the repository is searched for, and the pause after a failed creation.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(50);
 
 const NO_GIT: &str = "there is no git in the image";
 
 /// A git that works with an index of its own.
-pub(super) struct Git<'a> {
+pub(super) struct IndexGit<'a> {
     fs: &'a GuestFs,
     /// The repository, without a slash at its start.
     repository: String,
@@ -57,7 +56,7 @@ pub(super) struct Git<'a> {
     env: BTreeMap<String, String>,
 }
 
-impl<'a> Git<'a> {
+impl<'a> IndexGit<'a> {
     /// Makes the repository if there is none.
     pub(super) async fn open(fs: &'a GuestFs) -> Result<Self> {
         let home = fs.home.get_or_try_init(|| home(fs)).await?;
@@ -95,7 +94,7 @@ impl<'a> Git<'a> {
                 return Err(FsError::Git("its repository cannot be made".into()));
             }
             if !made.ok() {
-                // Somebody makes it, or was killed while doing so.
+                // Another process is creating it, or was killed while doing so.
                 tokio::time::sleep(PAUSE).await;
                 if left == 1 {
                     let _ = self.fs.link.remove(self.file("config.lock"), false).await;
@@ -125,16 +124,16 @@ impl<'a> Git<'a> {
     }
 
     /// Runs it in a directory of the workspace, whose files it is about.
-    pub(super) async fn run(&self, dir: &str, words: &[&str]) -> Result<PromptContext> {
+    pub(super) async fn run(&self, dir: &str, words: &[&str]) -> Result<GitOutput> {
         self.ended(dir, self.argv(dir, words)).await
     }
 
-    /// What it printed; it has to end well.
+    /// The output of a successful git.
     pub(super) async fn printed(&self, dir: &str, words: &[&str]) -> Result<Vec<u8>> {
         self.run(dir, words).await?.good()
     }
 
-    /// The same for one that says on standard error what it left out, and ends well all the same.
+    /// The same for a command that reports omissions on standard error, and exits with 0 all the same.
     pub(super) async fn printed_whole(&self, dir: &str, words: &[&str]) -> Result<Vec<u8>> {
         self.run(dir, words).await?.silent()
     }
@@ -142,18 +141,18 @@ impl<'a> Git<'a> {
     /// The same with an input, from the root of the workspace.
     pub(super) async fn fed(&self, words: &[&str], stdin: Vec<u8>) -> Result<Vec<u8>> {
         let exec = self.exec("", self.argv("", words))?;
-        self.told(Exec { stdin: Some(Input::Bytes(stdin)), ..exec }).await?.silent()
+        self.run_exec(Exec { stdin: Some(Input::Bytes(stdin)), ..exec }).await?.silent()
     }
 
     /// Takes away all that is in a repository of the workspace but what it is itself.
-    pub(super) async fn empty(&self, dir: &str) -> Result<PromptContext> {
+    pub(super) async fn empty(&self, dir: &str) -> Result<GitOutput> {
         let mut exec = self.exec(dir, self.argv(dir, CLEAN))?;
         exec.env.insert("GIT_INDEX_FILE".into(), format!("{}/{}-none", self.from(dir), self.index));
-        self.told(exec).await
+        self.run_exec(exec).await
     }
 
-    async fn ended(&self, dir: &str, argv: Vec<String>) -> Result<PromptContext> {
-        self.told(self.exec(dir, argv)?).await
+    async fn ended(&self, dir: &str, argv: Vec<String>) -> Result<GitOutput> {
+        self.run_exec(self.exec(dir, argv)?).await
     }
 
     fn exec(&self, dir: &str, argv: Vec<String>) -> Result<Exec> {
@@ -167,11 +166,11 @@ impl<'a> Git<'a> {
         Ok(exec)
     }
 
-    async fn told(&self, exec: Exec) -> Result<PromptContext> {
+    async fn run_exec(&self, exec: Exec) -> Result<GitOutput> {
         run(self.fs, exec).await
     }
 
-    /// Takes the index away. What comes of it matters to nobody: the next one has its own.
+    /// Removes the index. Errors are ignored: the next one has its own.
     pub(super) async fn close(self) {
         let _ = self.fs.link.remove(self.file(&self.index), false).await;
     }
@@ -184,16 +183,16 @@ fn words(place: &[String], said: &[&str]) -> Vec<String> {
     fixed.chain(settings).chain(said.iter().copied()).map(str::to_owned).collect()
 }
 
-/// What a git left.
+/// The result of a git.
 #[derive(Debug)]
-pub(super) struct PromptContext {
+pub(super) struct GitOutput {
     exit: Exit,
     pub(super) stdout: Vec<u8>,
     whole: bool,
     stderr: Vec<u8>,
 }
 
-impl PromptContext {
+impl GitOutput {
     pub(super) fn ok(&self) -> bool {
         self.exit == Exit::Code(0)
     }
@@ -217,7 +216,7 @@ impl PromptContext {
     }
 }
 
-async fn run(fs: &GuestFs, mut exec: Exec) -> Result<PromptContext> {
+async fn run(fs: &GuestFs, mut exec: Exec) -> Result<GitOutput> {
     exec.limits.total = Some(LONG);
     let output = match fs.link.exec(exec).await {
         Ok(output) => output,
@@ -225,17 +224,17 @@ async fn run(fs: &GuestFs, mut exec: Exec) -> Result<PromptContext> {
         Err(Error::NoSuchPath(path)) => return Err(FsError::NotFound(path.to_string())),
         Err(err) => return Err(err.into()),
     };
-    // As a shell tells it.
+    // The shell's code for a missing program.
     if output.exit == Exit::Code(127) {
         return Err(FsError::Unsupported(NO_GIT));
     }
     let whole = output.stdout.left_out() == 0;
     let mut stdout = output.stdout.head().to_vec();
     stdout.extend(output.stdout.tail());
-    Ok(PromptContext { exit: output.exit, stdout, whole, stderr: output.stderr.text().into_bytes() })
+    Ok(GitOutput { exit: output.exit, stdout, whole, stderr: output.stderr.text().into_bytes() })
 }
 
-/// Where the guest says that the user's home is. Git is the one program that has to be there anyway.
+/// The user's home, as git expands it: git is the one program that must be installed anyway.
 async fn home(fs: &GuestFs) -> Result<ContainerPath> {
     const NONE: FsError = FsError::Unsupported("the user has no home");
     let argv = ["git", "-c", "coracle.home=~/", "config", "--type=path", "--get", "coracle.home"].map(str::to_owned);

@@ -10,18 +10,20 @@ use jiff::Timestamp;
 
 use super::path::{folded, is_addressable};
 use super::snapshot::{self, Tag};
-use super::{Found, FsEntry, FsError, FsKind, GuestFs, LineMatch, Lines, MAX_CONTENT, Result, Writing};
+use super::{
+    FsEntry, FsError, FsKind, GuestFs, LineMatch, LineQuery, MAX_CONTENT, Result, SearchResults, WriteOptions,
+};
 
-/// Results that are told; a guest tells no more.
+/// Limit of results, which is the guest's.
 const MOST: u32 = 100_000;
 
-/// Where a search ends.
+/// Limits of a search.
 const BOUNDS: SearchLimits = SearchLimits { most: MOST, entries: 200_000, within_ms: 10_000 };
 
 /// Bytes that are read at once.
 const PIECE: u32 = 8 << 20;
 
-/// How often a file of several pieces is read again that somebody replaces meanwhile.
+/// How often a file of several pieces is read again when it is replaced concurrently.
 const MAX_READ: usize = 5;
 
 /// A removal that takes longer is asked for again, so often.
@@ -42,21 +44,21 @@ impl GuestFs {
         if self.read_only { Err(FsError::ReadOnly(text.to_owned())) } else { Ok(path) }
     }
 
-    /// What came of an act on what was named `text`.
+    /// Runs a request on the path `text`.
     async fn act(&self, text: &str, act: WorkspaceOp, content: &[u8]) -> Result<WorkspaceReply> {
         match self.request(act, content).await? {
-            WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
+            WorkspaceReply::Not(trouble) => Err(FsError::from_workspace_error(trouble, text)),
             done => Ok(done),
         }
     }
 
-    /// The same for a search: what is wrong with a pattern is told of the pattern.
+    /// The same for a search: an invalid pattern is reported with the pattern instead of the path.
     async fn search(&self, text: &str, pattern: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
         match self.request(act, &[]).await? {
             WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern => {
                 Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
             }
-            WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
+            WorkspaceReply::Not(trouble) => Err(FsError::from_workspace_error(trouble, text)),
             done => Ok(done),
         }
     }
@@ -149,7 +151,7 @@ impl GuestFs {
     /// Whether a path leads to anything. A link whose target is missing does not.
     ///
     /// # Errors
-    /// [`FsError::Escape`]: what is outside is nobody's to know.
+    /// [`FsError::Escape`] for a path outside, whether it exists or not.
     pub async fn exists(&self, path: &str) -> Result<bool> {
         match self.stat(path).await {
             Ok(_) => Ok(true),
@@ -158,7 +160,7 @@ impl GuestFs {
         }
     }
 
-    /// What a path leads to.
+    /// Describes a file, following links.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::Escape`].
@@ -170,15 +172,15 @@ impl GuestFs {
         }
     }
 
-    /// What is in a directory, by the bytes of the names.
+    /// Lists a directory, sorted by the bytes of the names.
     ///
     /// # Errors
     /// As [`stat`](Self::stat); [`FsError::NotDirectory`] for a file.
-    pub async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
+    pub async fn list(&self, path: &str) -> Result<SearchResults<FsEntry>> {
         let act = WorkspaceOp::List { path: self.path(path)?, most: MOST };
         match self.act(path, act, &[]).await? {
             WorkspaceReply::Listed { entries, omitted, .. } => {
-                Ok(Found { items: self.entries(entries), omitted, complete: true })
+                Ok(SearchResults { items: self.entries(entries), omitted, complete: true })
             }
             _ => Err(unexpected(path)),
         }
@@ -189,12 +191,12 @@ impl GuestFs {
     ///
     /// # Errors
     /// As [`list`](Self::list); [`FsError::Invalid`] for a pattern that is none or has `..`.
-    pub async fn glob(&self, path: &str, pattern: &str) -> Result<Found<FsEntry>> {
+    pub async fn glob(&self, path: &str, pattern: &str) -> Result<SearchResults<FsEntry>> {
         let (place, searched) = (self.path(path)?, checked(pattern)?.to_owned());
         let act = WorkspaceOp::Glob { path: place, pattern: searched, gitignore: false, bounds: BOUNDS };
         match self.search(path, pattern, act).await? {
             WorkspaceReply::Globbed { entries, omitted, complete } => {
-                Ok(Found { items: self.entries(entries), omitted, complete })
+                Ok(SearchResults { items: self.entries(entries), omitted, complete })
             }
             _ => Err(unexpected(path)),
         }
@@ -204,7 +206,7 @@ impl GuestFs {
     ///
     /// # Errors
     /// As [`stat`](Self::stat); [`FsError::Invalid`] for a pattern that is none.
-    pub async fn grep(&self, path: &str, lines: &Lines<'_>) -> Result<Found<LineMatch>> {
+    pub async fn grep(&self, path: &str, lines: &LineQuery<'_>) -> Result<SearchResults<LineMatch>> {
         if lines.pattern.is_empty() {
             return Err(FsError::invalid(lines.pattern, "is no pattern"));
         }
@@ -218,7 +220,9 @@ impl GuestFs {
             bounds: BOUNDS,
         };
         match self.search(path, lines.pattern, act).await? {
-            WorkspaceReply::Grepped { matches, omitted, complete } => Ok(Found { items: matches, omitted, complete }),
+            WorkspaceReply::Grepped { matches, omitted, complete } => {
+                Ok(SearchResults { items: matches, omitted, complete })
+            }
             _ => Err(unexpected(path)),
         }
     }
@@ -227,18 +231,18 @@ impl GuestFs {
     ///
     /// # Errors
     /// As [`write_bytes`](Self::write_bytes).
-    pub async fn write(&self, path: &str, text: &str, how: Writing) -> Result<FsEntry> {
+    pub async fn write(&self, path: &str, text: &str, how: WriteOptions) -> Result<FsEntry> {
         self.write_bytes(path, text.as_bytes(), how).await
     }
 
-    /// Writes a file whole: whoever looks meanwhile sees the old bytes or the new. One that is there keeps its mode, and a
-    /// link that leads inside is written through.
+    /// Writes a file atomically: a reader sees the old bytes or the new. An existing file keeps its mode, and a link
+    /// that leads inside is followed.
     ///
     /// # Errors
     /// [`FsError::Exists`] with [`WriteMode::Create`], [`FsError::NotFound`] for a missing parent that is not to be made,
     /// [`FsError::NotDirectory`], [`FsError::IsDirectory`], [`FsError::TooLarge`], [`FsError::Escape`],
     /// [`FsError::ReadOnly`], [`FsError::Denied`], [`FsError::Full`].
-    pub async fn write_bytes(&self, path: &str, bytes: &[u8], how: Writing) -> Result<FsEntry> {
+    pub async fn write_bytes(&self, path: &str, bytes: &[u8], how: WriteOptions) -> Result<FsEntry> {
         let place = self.changeable(path)?;
         if bytes.len() as u64 > MAX_CONTENT {
             return Err(FsError::TooLarge(path.to_owned()));
@@ -292,7 +296,7 @@ impl GuestFs {
         self.act(path, act, &[]).await.map(drop)
     }
 
-    /// Keeps all files and links as they are now under a tag, and tells the id of what is kept, until [`forget`](Self::forget).
+    /// Saves all files and links under a tag, and returns the id of the snapshot, until [`forget`](Self::forget).
     ///
     /// Kept are names, bytes, link targets and whether a file can be executed; ignored files as all others. Directories
     /// named `.git`, empty directories, pipes, sockets and devices are not. It lies outside of the workspace, in the
@@ -308,11 +312,11 @@ impl GuestFs {
         snapshot::take(self, &Tag::parse(tag)?).await
     }
 
-    /// Brings back exactly the files and links of a tag: what changed is as it was, what is gone is there, and what came
-    /// later goes, ignored files and whole repositories with it. Left alone is what no snapshot keeps, in directories that
-    /// this one knows: their `.git`, pipes, sockets and devices. A file that is as it was is not touched. Nothing goes before
-    /// it is known that all is there which is to come. This is no single step: who looks meanwhile sees part of it, and what
-    /// cannot be taken away makes it fail after the rest was done.
+    /// Restores exactly the files and links of a tag: changed files get their old content, removed ones return, and
+    /// later ones are removed, including ignored files and whole repositories. Left alone is what no snapshot contains,
+    /// in directories that this one has: their `.git`, pipes, sockets and devices. An unchanged file is not touched.
+    /// Nothing is removed before the whole snapshot is known to be readable. This is no single step: a reader may see
+    /// part of it, and a file that cannot be removed makes it fail after the rest was done.
     ///
     /// # Errors
     /// [`FsError::NotFound`] for an unknown tag, [`FsError::ReadOnly`], [`FsError::Unsupported`], [`FsError::Git`].
@@ -346,7 +350,7 @@ fn checked(pattern: &str) -> Result<&str> {
     Ok(pattern.trim_start_matches('/'))
 }
 
-/// What is wrong with a directory is told of what was to be made in it.
+/// An error of a directory is reported with the path of the file that was to be created in it.
 fn named(err: FsError, path: &str) -> FsError {
     match err {
         FsError::NotFound(_) => FsError::NotFound(path.to_owned()),

@@ -18,7 +18,7 @@ pub struct GuestFs {
     pub(super) user: Ids,
     pub(super) root: ContainerPath,
     pub(super) read_only: bool,
-    /// Where the user's home is; else git is asked for it, once.
+    /// The user's home; by default git reports it, once.
     pub(super) home: OnceCell<ContainerPath>,
 }
 
@@ -29,9 +29,9 @@ impl GuestFs {
         Self { link, user, root, read_only: false, home: OnceCell::new() }
     }
 
-    /// Those of a session's container.
+    /// The files of a session's container.
     #[must_use]
-    pub fn of(session: &Session) -> Self {
+    pub fn for_session(session: &Session) -> Self {
         let it = Self::new(session.link.clone(), session.user, session.workdir.clone());
         let home = session.env.get("HOME").and_then(|it| ContainerPath::parse(it).ok());
         home.into_iter().fold(it, Self::with_home)
@@ -58,7 +58,7 @@ impl GuestFs {
         Self { read_only: true, ..self }
     }
 
-    /// The home of the user, where that is not what `/etc/passwd` inside says. Snapshots lie below it.
+    /// Sets the home of the user, where it differs from `/etc/passwd` inside. Snapshots lie below it.
     #[must_use]
     pub fn with_home(self, home: ContainerPath) -> Self {
         Self { home: OnceCell::from(home), ..self }

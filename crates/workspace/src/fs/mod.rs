@@ -18,4 +18,4 @@ mod types;
 
 pub use self::error::{FsError, MAX_CONTENT, Result};
 pub use self::handle::GuestFs;
-pub use self::types::{Found, FsEntry, FsKind, LineMatch, Lines, WriteMode, Writing};
+pub use self::types::{FsEntry, FsKind, LineMatch, LineQuery, SearchResults, WriteMode, WriteOptions};

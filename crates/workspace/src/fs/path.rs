@@ -1,4 +1,4 @@
-//! From a program's text to a path from the root. Pure.
+//! Resolves a program's text to a path from the root. Pure.
 
 use coracle_runtime::ContainerPath;
 
@@ -36,7 +36,7 @@ fn below<'a>(root: &ContainerPath, text: &'a str) -> &'a str {
     }
 }
 
-/// Whether a path that was told can be passed back.
+/// Whether a reported path can be passed back.
 pub(super) fn is_addressable(root: &ContainerPath, path: &str) -> bool {
     folded(root, path).is_ok_and(|it| it == path)
 }

@@ -1,6 +1,6 @@
 //! Files as they were: kept under tags, and brought back.
 
-use super::git::{CLEAN, Git};
+use super::git::{CLEAN, IndexGit};
 use super::{FsError, GuestFs, Result};
 
 /// Repositories within each other that are gone through, at most.
@@ -32,18 +32,18 @@ impl Tag {
 
 /// Keeps what is there.
 pub(super) async fn take(fs: &GuestFs, tag: &Tag) -> Result<String> {
-    let git = Git::open(fs).await?;
+    let git = IndexGit::open(fs).await?;
     let taken = record(&git, tag).await;
     git.close().await;
     taken
 }
 
-async fn record(git: &Git<'_>, tag: &Tag) -> Result<String> {
+async fn record(git: &IndexGit<'_>, tag: &Tag) -> Result<String> {
     if find(git, tag).await?.is_some() {
         return Err(FsError::Exists(tag.0.clone()));
     }
     let seen = files(git).await?;
-    // A file that went meanwhile is none any more.
+    // Skips files that were deleted concurrently.
     git.fed(&["update-index", "-z", "--add", "--remove", "--stdin"], seen.files).await?;
     if !seen.bare.is_empty() {
         let lines: Vec<String> = seen.bare.iter().map(|it| format!("160000 {NO_COMMIT}\t{it}\0")).collect();
@@ -62,13 +62,13 @@ async fn record(git: &Git<'_>, tag: &Tag) -> Result<String> {
 
 /// Brings back what a tag keeps.
 pub(super) async fn restore(fs: &GuestFs, tag: &Tag) -> Result<()> {
-    let git = Git::open(fs).await?;
+    let git = IndexGit::open(fs).await?;
     let restored = bring_back(&git, tag).await;
     git.close().await;
     restored
 }
 
-async fn bring_back(git: &Git<'_>, tag: &Tag) -> Result<()> {
+async fn bring_back(git: &IndexGit<'_>, tag: &Tag) -> Result<()> {
     let commit = find(git, tag).await?.ok_or_else(|| FsError::NotFound(tag.0.clone()))?;
     // Nothing goes before it is known that what is to come is there.
     git.printed("", &["rev-list", "--objects", "--quiet", &commit]).await?;
@@ -87,12 +87,12 @@ async fn bring_back(git: &Git<'_>, tag: &Tag) -> Result<()> {
     cleaned.into_iter().try_for_each(|it| it.good().map(drop))
 }
 
-/// How old has to be what nothing keeps before it is freed: longer than any snapshot takes.
+/// Age at which unreferenced objects are freed: longer than any snapshot takes.
 const PRUNE: &str = "--prune=15.minutes.ago";
 
 /// Lets go of a tag, and frees what is kept by none.
 pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
-    let git = Git::open(fs).await?;
+    let git = IndexGit::open(fs).await?;
     let gone = async {
         let commit = find(&git, tag).await?.ok_or_else(|| FsError::NotFound(tag.0.clone()))?;
         git.printed("", &["update-ref", "--no-deref", "-d", &tag.reference(), &commit]).await?;
@@ -104,7 +104,7 @@ pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
     gone
 }
 
-async fn find(git: &Git<'_>, tag: &Tag) -> Result<Option<String>> {
+async fn find(git: &IndexGit<'_>, tag: &Tag) -> Result<Option<String>> {
     let commit = format!("{}^{{commit}}", tag.reference());
     let told = git.run("", &["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]).await?;
     if told.ok() { id(&told.stdout).map(Some) } else { Ok(None) }
@@ -116,26 +116,27 @@ fn gitlinks(told: &[u8]) -> Vec<&str> {
     records.filter_map(|it| it.split_once('\t').map(|it| it.1)).collect()
 }
 
-/// What there is in a workspace.
+/// The files of a workspace.
 #[derive(Debug, Default)]
-struct Seen {
+struct WorkspaceListing {
     /// Paths of all files and links, each with a NUL behind it.
     files: Vec<u8>,
     /// Repositories that hold none, nor another repository.
     bare: Vec<String>,
 }
 
-/// What there is. Git tells a repository within as one entry; its files are those of a work tree of their own.
-async fn files(git: &Git<'_>) -> Result<Seen> {
-    let (mut seen, mut dirs, mut met) = (Seen::default(), vec![String::new()], 0);
+/// All files of the workspace. Git lists a repository within as one entry; its files are those of a work tree of their
+/// own.
+async fn files(git: &IndexGit<'_>) -> Result<WorkspaceListing> {
+    let (mut seen, mut dirs, mut met) = (WorkspaceListing::default(), vec![String::new()], 0);
     while let Some(dir) = dirs.pop() {
         met += 1;
         if met > MAX_REPOSITORIES {
             return Err(FsError::Git(format!("there are more than {MAX_REPOSITORIES} repositories")));
         }
-        // What cannot be read is not told, and would go when this is brought back.
+        // Unreadable files are not listed, so a restore would remove them.
         let told = match git.printed_whole(&dir, &["ls-files", "-z", "--others"]).await {
-            // It went meanwhile.
+            // It was removed concurrently.
             Err(FsError::NotFound(_)) if !dir.is_empty() => continue,
             told => told?,
         };

@@ -1,24 +1,24 @@
-//! What is asked and answered about files.
+//! Requests and answers about files.
 
 pub use coracle_runtime::link::protocol::workspace::{
     EntryKind as FsKind, GrepMatch as LineMatch, OpenMode as WriteMode,
 };
 use jiff::Timestamp;
 
-/// What a path leads to.
+/// A file, with links followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsEntry {
-    /// From the root, empty for the root itself; can be passed back, unless it is not `addressable`.
+    /// Path from the root, empty for the root itself; can be passed back, unless it is not `addressable`.
     pub path: String,
-    /// What it is. A link that leads inside is what it leads to.
+    /// Its kind. A link that leads inside has the kind of its target.
     pub kind: FsKind,
     /// Bytes; 0 for what is no file.
     pub size: u64,
-    /// How often it was seen to change, from 1; 0 for what is no file.
+    /// Number of observed changes, from 1; 0 for anything but a file.
     pub version: u64,
-    /// When its content changed last.
+    /// Time of the last change of its content.
     pub changed: Timestamp,
-    /// What a link says that leads nowhere or outside.
+    /// The target of a link that leads nowhere or outside.
     pub target: Option<String>,
     /// False for a name that is no UTF-8 or too long, below a depth that no path has.
     pub addressable: bool,
@@ -26,10 +26,10 @@ pub struct FsEntry {
 
 /// Results, and what is missing of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found<T> {
-    /// Those that are told, in order.
+pub struct SearchResults<T> {
+    /// The reported results, in order.
     pub items: Vec<T>,
-    /// How many more were met.
+    /// Number of omitted results.
     pub omitted: u64,
     /// Everything was looked at; else there may be more.
     pub complete: bool,
@@ -37,7 +37,7 @@ pub struct Found<T> {
 
 /// Lines to look for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lines<'a> {
+pub struct LineQuery<'a> {
     /// A regular expression in the syntax of Rust's `regex`, against each line.
     pub pattern: &'a str,
     /// Only files whose name, or with a slash whose path from there, matches.
@@ -48,17 +48,17 @@ pub struct Lines<'a> {
     pub context: u32,
 }
 
-/// How a file is written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writing {
-    /// What may be there.
+pub struct WriteOptions {
+    /// What the path may hold before the write.
     pub mode: WriteMode,
     /// Missing directories above it are made.
     pub create_parents: bool,
 }
 
-impl From<WriteMode> for Writing {
-    /// With the directories above it.
+impl From<WriteMode> for WriteOptions {
+    /// Creates missing directories above it.
     fn from(mode: WriteMode) -> Self {
         Self { mode, create_parents: true }
     }

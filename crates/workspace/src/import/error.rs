@@ -14,25 +14,25 @@ pub enum ImportError {
     Refused {
         /// The link.
         path: String,
-        /// The rule that says so.
+        /// The violated rule.
         problem: Box<Problem>,
     },
     /// More bytes or files than it may have.
     #[error("Host mount exceeded the configured byte budget.")]
     TooLarge {
-        /// As the person calls it.
+        /// The person's name for it.
         name: String,
-        /// What it may have.
+        /// The limit.
         limit: u64,
-        /// Of what.
+        /// The unit of the limit.
         of: &'static str,
     },
     /// A file could not be read, or is not what it was a moment ago.
     #[error("Failed to read mounted file {path}.")]
     Read {
-        /// Which.
+        /// The path.
         path: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

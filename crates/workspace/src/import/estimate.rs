@@ -10,11 +10,11 @@ use super::{HostMount, ImportError};
 pub struct ImportEstimate {
     /// Files.
     pub files: u64,
-    /// And their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
     /// The first names in it, those of directories with a `/` at the end, sorted.
     pub names: Vec<String>,
-    /// How many more there are.
+    /// Number of further names.
     pub more_names: usize,
 }
 
@@ -29,10 +29,10 @@ pub fn estimate(mount: &HostMount) -> Result<ImportEstimate, ImportError> {
 }
 
 impl ImportEstimate {
-    /// Names that are told.
+    /// Limit of reported names.
     const SHOWN: usize = 20;
 
-    /// Of files by their paths from the directory.
+    /// Estimates files by their paths from the directory.
     pub fn of<'a>(files: impl Iterator<Item = &'a str>, bytes: u64) -> Self {
         let (mut count, mut names) = (0, BTreeSet::new());
         for path in files {

@@ -1,4 +1,4 @@
-//! Which files of a directory are meant. Pure.
+//! Selects files of a directory. Pure.
 
 use coracle_runtime::PathPattern;
 
@@ -7,7 +7,7 @@ use coracle_runtime::PathPattern;
 pub struct Filter {
     include: Vec<PathPattern>,
     exclude: Vec<PathPattern>,
-    /// As they were written.
+    /// The original patterns.
     said: (Vec<String>, Vec<String>),
 }
 

@@ -1,4 +1,4 @@
-//! Where a link leads. Pure, but for what it asks.
+//! Follows links. Pure, but for the callback that reads a link.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ pub(super) enum LinkError {
     Outside,
     /// It leads nowhere, or in a circle.
     Nowhere,
-    /// What is on the way cannot be looked at.
+    /// A part of the path cannot be read.
     Io(io::Error),
 }
 
@@ -28,15 +28,15 @@ impl From<io::Error> for LinkError {
     }
 }
 
-/// What a path beneath the directory says, if it is a link.
-pub(super) type Read<'a> = dyn FnMut(&[OsString]) -> io::Result<Option<OsString>> + 'a;
+/// Reads the target of a path beneath the directory, if it is a link.
+pub(super) type ReadLink<'a> = dyn FnMut(&[OsString]) -> io::Result<Option<OsString>> + 'a;
 
-/// Follows a link that lies in `from` and says `target`. Paths are beneath `root` and have no links in them.
+/// Follows a link in `from` with the target `target`. Paths are beneath `root` and have no links in them.
 pub(super) fn follow(
     root: &Path,
     from: &[OsString],
     target: &OsStr,
-    read: &mut Read<'_>,
+    read: &mut ReadLink<'_>,
 ) -> Result<Vec<OsString>, LinkError> {
     let (mut here, mut rest, mut hops) = (from.to_vec(), VecDeque::new(), 1);
     begin(root, target, &mut here, &mut rest)?;
@@ -58,7 +58,7 @@ pub(super) fn follow(
     Ok(here)
 }
 
-/// Puts what a link says before what is still to be gone.
+/// Puts the parts of a link's target before the remaining parts.
 fn begin(
     root: &Path,
     target: &OsStr,

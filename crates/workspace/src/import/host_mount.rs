@@ -11,7 +11,7 @@ pub(crate) const MODE: u32 = 0o755;
 /// A directory of the host that is to be copied.
 #[derive(Clone, Debug)]
 pub struct HostMount {
-    /// As the person calls it.
+    /// The person's name for it.
     pub name: String,
     /// The allowed directory that it lies in: no link leads out of it.
     pub root: HostPath,
@@ -19,7 +19,7 @@ pub struct HostMount {
     pub host: HostPath,
     /// Its path in the workspace; empty for the workspace itself.
     pub at: String,
-    /// Which files are copied.
+    /// Selects the copied files.
     pub filter: Filter,
     /// At most so many bytes together.
     pub max_bytes: u64,

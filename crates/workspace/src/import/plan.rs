@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::LeftOut;
+use coracle_runtime::SkippedCounts;
 use coracle_runtime::host::tree::{Node, Tree};
 
 use super::follow::{LinkError, MAX_HOPS, follow};
@@ -15,11 +15,11 @@ const MAX_DEPTH: usize = 128;
 
 /// The files of a directory that will be copied.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ImportPlan {
     pub(super) files: Vec<PlannedFile>,
     /// Their bytes together.
     pub(super) bytes: u64,
-    pub(super) left_out: LeftOut,
+    pub(super) left_out: SkippedCounts,
 }
 
 /// A file that will be copied.
@@ -27,7 +27,7 @@ pub(super) struct Plan {
 pub(super) struct PlannedFile {
     /// Path in the workspace.
     pub(super) at: String,
-    /// Where it lies.
+    /// The source.
     pub(super) from: SourcePath,
 }
 
@@ -62,13 +62,13 @@ impl Trees {
 }
 
 /// Walks the directory.
-pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<Plan, ImportError> {
+pub(super) fn plan(mount: &HostMount, trees: &Trees) -> Result<ImportPlan, ImportError> {
     let own = mount.host.real().strip_prefix(mount.root.real()).unwrap_or(Path::new(""));
     let mut it = Planner {
         mount,
         trees,
         own: own.iter().map(OsStr::to_owned).collect(),
-        plan: Plan { files: Vec::new(), bytes: 0, left_out: LeftOut::default() },
+        plan: ImportPlan { files: Vec::new(), bytes: 0, left_out: SkippedCounts::default() },
         met: 0,
         above: Vec::new(),
     };
@@ -86,7 +86,7 @@ struct Planner<'a> {
     trees: &'a Trees,
     /// Parts of the directory from the allowed one.
     own: Vec<OsString>,
-    plan: Plan,
+    plan: ImportPlan,
     met: u64,
     /// Directories that are being gone through: a link to one of them leads in a circle.
     above: Vec<(u64, u64)>,

@@ -15,7 +15,7 @@ use super::{HostMount, ImportError, MODE};
 /// Bytes that go at once.
 const PIECE: usize = 4 << 20;
 
-/// And files.
+/// Limit of files in a batch.
 const FILES: usize = 4000;
 
 /// Some files, or pieces of them, on their way.
@@ -30,7 +30,7 @@ impl Batch {
         self.content.len() >= PIECE || self.files.len() >= FILES
     }
 
-    /// As a guest takes it.
+    /// The format of the guest.
     pub(super) fn payload(&self) -> Vec<u8> {
         let list = serde_json::to_vec(&self.files).expect("a list of files is JSON");
         let len = u32::try_from(list.len()).expect("a batch is small");
@@ -50,7 +50,7 @@ pub(super) fn read_all(mounts: &[HostMount], send: &mut Upload<'_>) -> Result<Ba
         let plan = plan(mount, &trees)?;
         plans.push((mount, trees, plan));
     }
-    let mut reading = Reading { send, batch: Batch::default(), files: BTreeMap::new() };
+    let mut reading = ImportReader { send, batch: Batch::default(), files: BTreeMap::new() };
     for (mount, trees, plan) in plans {
         let begun = reading.files.len();
         let bytes = reading.mount(mount, &trees, &plan.files)?;
@@ -70,13 +70,13 @@ pub(super) fn read_all(mounts: &[HostMount], send: &mut Upload<'_>) -> Result<Ba
     Ok(baseline)
 }
 
-struct Reading<'a> {
+struct ImportReader<'a> {
     send: &'a mut Upload<'a>,
     batch: Batch,
     files: BTreeMap<String, BaselineFile>,
 }
 
-impl Reading<'_> {
+impl ImportReader<'_> {
     /// The bytes that were read.
     fn mount(&mut self, mount: &HostMount, trees: &Trees, files: &[PlannedFile]) -> Result<u64, ImportError> {
         let mut left = mount.max_bytes;
@@ -106,7 +106,7 @@ impl Reading<'_> {
     /// A file may grow while it is read: the budget is held all the same.
     fn file(
         &mut self,
-        opened: &coracle_runtime::host::tree::Opened,
+        opened: &coracle_runtime::host::tree::OpenFile,
         file: &PlannedFile,
         mount: &HostMount,
         left: u64,

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Baseline, LeftOut, Policy};
+use coracle_runtime::{Baseline, Policy, SkippedCounts};
 
 use super::plan::{Trees, plan};
 use super::read::read_all;
@@ -168,5 +168,5 @@ fn a_file_longer_than_a_piece_is_whole() {
     let baseline = baseline.unwrap();
     assert_eq!(baseline.files["long"].size, 9 << 20);
     assert!(sent.len() >= 3 && sent.iter().all(|it| *it < 5 << 20), "{sent:?}");
-    assert_eq!(baseline.mounts[0].left_out, LeftOut::default());
+    assert_eq!(baseline.mounts[0].left_out, SkippedCounts::default());
 }

@@ -1,4 +1,4 @@
-//! From the host into a workspace, all or nothing.
+//! Copies files of the host into a workspace, all or nothing.
 
 use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
 use coracle_runtime::{Baseline, random_hex};
@@ -37,7 +37,7 @@ pub async fn import(files: &GuestFs, mounts: Vec<HostMount>) -> Result<Baseline,
     }
     drop(batches);
     if let Some(other) = refused {
-        // The reader fails because the channel is closed; its error says nothing more.
+        // The reader fails with the closed channel; ignore its error.
         let _ = reading.await;
         return Err(unplaced(other));
     }

@@ -150,7 +150,7 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
         None => put(&session, &snippet).await?,
     }
     let output = execute(workspace, &session, &snippet).await;
-    // The next snippet writes its own; one that stays is seen by nobody else.
+    // The next snippet writes a file of its own; a leftover is visible to this session only.
     match &session.code {
         Some(dir) => host_files::remove(dir, snippet.language),
         None => drop(session.link.remove(at(snippet.language), false).await),
@@ -173,7 +173,7 @@ fn at(language: Language) -> FileRef {
     FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: language.file(), follow: false }
 }
 
-/// A new file each time: whoever has the last one open sees nothing of this one.
+/// A new file each time, because the last one may still be open in a process.
 async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
     let put = WriteFile {
         at: at(snippet.language),

@@ -1,7 +1,7 @@
 //! Snippets in a program of the person's, on the host (workspace.md 6.2).
 //!
-//! Nothing keeps them in: no limit of processors, memory, files or network. They have the time and the output of any
-//! other snippet, nothing of them goes on afterwards, and every result says where they ran.
+//! Nothing isolates them: no limit of processors, memory, files or network. They have the time and the output of any
+//! other snippet, nothing of them goes on afterwards, and every result names where they ran.
 
 use std::ffi::OsString;
 use std::io;

@@ -144,8 +144,10 @@ impl RunCodeResult {
             }
             Termination::Cancelled => (Some("The run was cancelled.".to_owned()), Some(Code::Cancelled)),
             Termination::Exited if ended.exit_code == 0 => (None, None),
-            Termination::Exited if ended.exit_code == 127 => (Some(said(&ended)), Some(Code::LanguageUnavailable)),
-            Termination::Exited | Termination::Signaled => (Some(said(&ended)), Some(Code::RunFailed)),
+            Termination::Exited if ended.exit_code == 127 => {
+                (Some(describe_end(&ended)), Some(Code::LanguageUnavailable))
+            }
+            Termination::Exited | Termination::Signaled => (Some(describe_end(&ended)), Some(Code::RunFailed)),
         };
         let nothing = Self::nothing(&settings.mode);
         let (generation, replaced, told) = match session {
@@ -181,8 +183,8 @@ impl RunCodeResult {
     }
 }
 
-/// What a program that failed says itself, else its code.
-fn said(ended: &CommandResult) -> String {
+/// The error output of a failed program, else its exit code.
+fn describe_end(ended: &CommandResult) -> String {
     if ended.stderr.text.is_empty() {
         return format!("Process exited with code {}.", ended.exit_code);
     }

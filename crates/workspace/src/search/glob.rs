@@ -39,7 +39,7 @@ pub struct GlobMatch {
     pub updated_at: String,
 }
 
-/// Files that are told.
+/// Limit of files.
 const MOST: u32 = 2000;
 
 impl Tool for Glob {

@@ -52,7 +52,7 @@ pub struct GrepMatch {
     pub after: Option<Vec<String>>,
 }
 
-/// Lines that are told.
+/// Limit of lines.
 const MOST: u32 = 1000;
 
 /// Lines around a match.

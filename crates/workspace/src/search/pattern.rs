@@ -1,4 +1,4 @@
-//! What both kinds of searches are asked with.
+//! Parameters that both kinds of searches share.
 
 use coracle_runtime::link::protocol::workspace::SearchLimits;
 
@@ -6,7 +6,7 @@ use crate::Code;
 use crate::paths::PathCharset;
 use crate::response::{Result, fail};
 
-/// Where a search ends that tells so many results.
+/// The limits of a search with so many results.
 pub(super) fn bounds(most: u32) -> SearchLimits {
     SearchLimits { most, entries: 200_000, within_ms: 10_000 }
 }

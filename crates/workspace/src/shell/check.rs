@@ -13,9 +13,9 @@ use crate::{Code, EnvKeys};
 
 /// A command that may run.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Checked {
+pub(super) struct ShellRequest {
     pub(super) command: Vec<String>,
-    /// From the workspace.
+    /// Path from the workspace.
     pub(super) cwd: String,
     pub(super) env: BTreeMap<String, String>,
     pub(super) stdin: Option<String>,
@@ -36,11 +36,11 @@ const MAX_VALUE: usize = 512;
 /// Characters of input.
 pub(crate) const MAX_STDIN: usize = 48_000;
 
-/// How long a command may take.
+/// Time limits of a command.
 const TIME: TimeBounds = TimeBounds { default: 30.0, least: 1.0, most: 120.0 };
 
-pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<Checked> {
-    Ok(Checked {
+pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<ShellRequest> {
+    Ok(ShellRequest {
         command: command(&shell.command)?,
         cwd: cwd(shell.cwd.as_deref().unwrap_or_default())?,
         env: env(&shell.env, keys)?,

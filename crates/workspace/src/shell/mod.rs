@@ -11,9 +11,9 @@ use std::time::Duration;
 use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
 
-use self::check::Checked;
+use self::check::ShellRequest;
 pub use self::request::Shell;
-pub use self::response::{Changed, ShellResult};
+pub use self::response::{ChangedFiles, ShellResult};
 pub(crate) use self::response::{CommandResult, Termination, ended, millis, rest_text, stream_text};
 use crate::output::{INLINE, KEEP};
 use crate::response::{Result, fail};
@@ -52,7 +52,7 @@ impl Shell {
     }
 }
 
-async fn execute(name: &str, checked: Checked, workspace: &Workspace) -> Result<Response<ShellResult>> {
+async fn execute(name: &str, checked: ShellRequest, workspace: &Workspace) -> Result<Response<ShellResult>> {
     let _permit = workspace.calls().acquire().await?;
     let session = workspace.ensure_session(SlotRole::Workspace).await?;
     let cwd = match checked.cwd.as_str() {
@@ -150,7 +150,7 @@ pub(crate) async fn detect_changes(
     session: &Session,
     output: &ExecOutput,
     tool: &str,
-) -> Option<Changed> {
+) -> Option<ChangedFiles> {
     let hints = path_hints::parse(&output.stdout.tail(), output.stdout.head());
     let act = WorkspaceOp::Changed {
         hints,
@@ -159,7 +159,7 @@ pub(crate) async fn detect_changes(
         tool: tool.to_owned(),
     };
     match workspace.act(session, act).await {
-        Ok(WorkspaceReply::Changed(changes)) => Some(Changed::of(&changes)),
+        Ok(WorkspaceReply::Changed(changes)) => Some(ChangedFiles::from_report(&changes)),
         // A failed scan does not change the result of the command.
         _ => None,
     }

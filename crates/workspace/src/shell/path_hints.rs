@@ -1,4 +1,4 @@
-//! Files that a program says it changed (workspace.md 5.1).
+//! Files that a program reports as changed (workspace.md 5.1).
 
 /// Lines at the end of an output that are looked at.
 const LINES: usize = 64;
@@ -6,7 +6,7 @@ const LINES: usize = 64;
 /// Hints that are taken.
 const MOST: usize = 256;
 
-/// How a line begins that names a file.
+/// Prefix of a line that names a file.
 const WORD: &str = "FILE_CHANGE: ";
 
 /// The files named in the last lines of an output: by its tail, or by its head when that is all of it. What is no path of a

@@ -54,12 +54,12 @@ pub struct ShellResult {
     pub survivors_ended: u32,
     /// Files of the workspace that changed meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub changed: Option<Changed>,
+    pub changed: Option<ChangedFiles>,
 }
 
 /// Files that changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Changed {
+pub struct ChangedFiles {
     /// Made, at most 50.
     pub created: Vec<String>,
     /// Written, at most 50.
@@ -74,8 +74,8 @@ pub struct Changed {
     pub complete: bool,
 }
 
-impl Changed {
-    pub(super) fn of(changes: &ChangeReport) -> Self {
+impl ChangedFiles {
+    pub(super) fn from_report(changes: &ChangeReport) -> Self {
         let shown = |all: &[String]| all.iter().map(|it| crate::paths::shown(it)).collect::<Vec<_>>();
         let (created, modified, deleted) = (shown(&changes.created), shown(&changes.modified), shown(&changes.deleted));
         let named = (created.len() + modified.len() + deleted.len()) as u64;
@@ -124,7 +124,7 @@ pub(crate) fn ended(output: &ExecOutput, survivors: u32, timeout: Duration, memo
         Exit::TimedOut(_) | Exit::Running(_) => 124,
         Exit::Cancelled => 130,
     };
-    let (stdout, mut stderr) = (Inline::of(&output.stdout), Inline::of(&output.stderr));
+    let (stdout, mut stderr) = (Inline::from_capture(&output.stdout), Inline::from_capture(&output.stderr));
     match termination {
         Termination::TimedOut => {
             stderr.add_line(&format!("coracle: time limit of {} s reached", timeout.as_secs_f64()));
@@ -180,7 +180,7 @@ impl ShellResult {
         name: &str,
         run: CommandLine,
         ended: CommandResult,
-        changed: Option<Changed>,
+        changed: Option<ChangedFiles>,
         capture: bool,
     ) -> Response<Self> {
         let CommandLine { command, cwd, .. } = run;

@@ -100,7 +100,7 @@ async fn a_host_process_killed_while_work_is_saved_or_its_sandbox_removed_loses_
         bench.worktree(&["remove", "one"]).await;
         bench.is_saved("one").await;
 
-        // The last workflow takes the sandbox with it: the engine is about to be told so.
+        // The last workflow removes the sandbox: the engine is about to be called.
         let (kind, container) = (bench.tool.case.engine(), bench.container().await);
         let stop = bench.tool.root.path().join("stop");
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -158,7 +158,7 @@ async fn a_host_process_killed_in_a_run_ends_it_inside_and_the_next_run_is_clean
         eventually("it runs no more", SOON, async || !bench.sleeps(seconds).await).await;
         bench.goes_on("run").await;
 
-        // Between two turns: the result of a tool is told, and the model has not answered to it.
+        // Between two turns: a tool's result was sent, and the model has not answered yet.
         bench.model.then([fine(), held(says("never")).0]);
         let mut run = bench.begins_run("run");
         let mut lines = BufReader::new(run.0.stdout.take().unwrap()).lines();

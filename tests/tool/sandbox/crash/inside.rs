@@ -57,8 +57,8 @@ async fn a_container_killed_at_any_point_is_told_and_comes_back_with_its_work() 
     .await;
 }
 
-/// Something is killed in a model call, in a tool call and between two turns; each run says why it ended, and the next one
-/// is clean.
+/// A process is killed in a model call, in a tool call and between two turns; each run reports why it ended, and the
+/// next one is clean.
 async fn killed_in_runs(bench: &Bench<'_>, codes: &[&str], kill: impl AsyncFn(&Bench<'_>)) {
     bench.at_work("run").await;
     let seconds = 200_000 + u32::from(bench.model.port());

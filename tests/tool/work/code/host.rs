@@ -9,7 +9,7 @@ use super::super::{with_agent, with_agent_and_env};
 use super::run;
 use crate::engines::ran;
 
-/// Whether a process that a snippet told of is there.
+/// Whether the process of a snippet's pid still runs.
 fn is_there(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with('Z'))

@@ -20,7 +20,7 @@ impl Offenders {
         self
     }
 
-    /// Compares with the list, whose lines are a key and a number. `advice` says what to do about a new one.
+    /// Compares with the list, whose lines are a key and a number. `advice` is the hint for a new entry.
     pub(super) fn compare(&self, list: &str, advice: impl Fn(&str) -> String) -> Outcome {
         let known = parse(list);
         let (mut faults, mut remaining) = (vec![], head(list));

@@ -7,7 +7,7 @@ use super::counts::Offenders;
 use crate::facts::Kind;
 use crate::load::Crate;
 
-/// Lines like `type Told = Response`: what is named so, and what to call it.
+/// Lines like `type Told = Response`: the banned name, and what to use instead.
 const BANNED: &str = include_str!("banned_words.txt");
 
 /// Types of one word in `-ed` or `-ing` that are nouns or terms of the field.

@@ -1,4 +1,4 @@
-//! Who attends a command from its start to its end: reads its pipes, keeps its limits, obeys.
+//! Monitors a command from start to end: reads its pipes, enforces its limits, handles requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::reader::Pipe;
-use super::{Ended, Job, Order, now_ms};
+use super::reader::OutputPipe;
+use super::{Job, JobEnd, Order, now_ms};
 use crate::os::machine::{Exit, Process, ProcessBackend};
 use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::CommandSecrets;
@@ -16,7 +16,7 @@ use crate::secrets::CommandSecrets;
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// What a command left behind may go on printing, so no call waits for silence longer than this.
+/// Upper bound for draining output of orphaned children.
 const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
 
 /// A foreground command without a connection is ended after this time.
@@ -28,12 +28,12 @@ pub(super) struct Monitor {
     machine: Arc<dyn ProcessBackend>,
     /// Processes that had been ended for memory when it began.
     oom_before: u64,
-    stdout: Pipe,
-    stderr: Pipe,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
     exit: Option<oneshot::Receiver<Exit>>,
     total: Option<Instant>,
     silence: Option<Duration>,
-    /// Who waited last is gone, and when that ends the command.
+    /// The last waiting caller that disconnected, and the time at which that ends the command.
     orphaned: Option<(u64, Instant)>,
     /// Files that it alone has.
     lent: Option<CommandSecrets>,
@@ -41,13 +41,13 @@ pub(super) struct Monitor {
 
 /// Its own process ended, and its pipes are still open.
 #[derive(Clone, Copy)]
-struct Over {
+struct DrainState {
     exit: Option<Exit>,
     since: Instant,
     printed: Instant,
 }
 
-impl Over {
+impl DrainState {
     fn now(exit: Option<Exit>) -> Self {
         let now = Instant::now();
         Self { exit, since: now, printed: now }
@@ -57,14 +57,14 @@ impl Over {
         Self { printed: Instant::now(), ..self }
     }
 
-    /// When nothing more is waited for.
+    /// The end of the drain.
     fn until(self) -> Instant {
         (self.printed + LAST_WORDS).min(self.since + LAST_WORDS_AT_MOST)
     }
 }
 
-/// Why attending stopped.
-enum Why {
+/// Why monitoring stopped.
+enum StopReason {
     /// Its own process ended, and its pipes are closed or silent.
     Over(Option<Exit>),
     /// A limit, or the caller: the tree has to be ended.
@@ -81,8 +81,8 @@ impl Monitor {
         Self {
             total: limits.total_ms.map(|it| job.began + Duration::from_millis(it)),
             silence: limits.silence_ms.map(Duration::from_millis),
-            stdout: Pipe::new(Some(process.stdout)),
-            stderr: Pipe::new(process.stderr),
+            stdout: OutputPipe::new(Some(process.stdout)),
+            stderr: OutputPipe::new(process.stderr),
             exit: Some(process.exit),
             orphaned: None,
             lent: Some(lent),
@@ -92,35 +92,35 @@ impl Monitor {
         }
     }
 
-    pub(super) async fn attend(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
-            Why::Over(exit) => (ExecState::Exited, exit, None),
-            Why::Stop(state, grace) => {
+            StopReason::Over(exit) => (ExecState::Exited, exit, None),
+            StopReason::Stop(state, grace) => {
                 let (exit, ended) = self.stop(grace).await;
                 (state, exit, Some(ended))
             }
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
         let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
-        // Before anybody is told of its end.
+        // Before its end is reported.
         drop(self.lent.take());
-        self.job.finish(Ended { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
+        self.job.finish(JobEnd { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });
         // What is left behind may go on printing.
         while self.read_on().await {}
         self.job.attended.store(false, Ordering::Relaxed);
     }
 
-    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Why {
-        let mut over: Option<Over> = None;
+    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> StopReason {
+        let mut over: Option<DrainState> = None;
         let (job, mut had_room) = (self.job.clone(), true);
         loop {
             let open = self.stdout.is_open() || self.stderr.is_open();
             if let Some(over) = over.filter(|_| !open) {
-                return Why::Over(over.exit);
+                return StopReason::Over(over.exit);
             }
             let room = self.job.has_room();
             if room && !had_room {
-                // Nobody read its pipes meanwhile, so it was not the command that was silent.
+                // Its pipes were not read during that time, so the silence was not the command's.
                 self.job.inner().printed = Instant::now();
             }
             had_room = room;
@@ -128,27 +128,27 @@ impl Monitor {
             tokio::select! {
                 biased;
                 Some(order) = orders.recv() => match order {
-                    Order::Cancel(grace) => return Why::Stop(ExecState::Cancelled, grace),
+                    Order::Cancel(grace) => return StopReason::Stop(ExecState::Cancelled, grace),
                     Order::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
                 },
-                exit = exited(&mut self.exit) => over = Some(Over::now(exit)),
+                exit = exited(&mut self.exit) => over = Some(DrainState::now(exit)),
                 // Before the pipes: a flood must not keep a limit from being seen.
                 () = at(limit) => {
                     if let Some(over) = over {
-                        return Why::Over(over.exit);
+                        return StopReason::Over(over.exit);
                     }
                     if let Some(why) = self.reach(state) {
                         return why;
                     }
                 }
-                () = at(over.map(Over::until)), if room => return Why::Over(over.and_then(|it| it.exit)),
+                () = at(over.map(DrainState::until)), if room => return StopReason::Over(over.and_then(|it| it.exit)),
                 more = self.stdout.read(), if room && self.stdout.is_open() => if more {
                     self.job.append(Stream::Stdout, self.stdout.bytes());
-                    over = over.map(Over::printed);
+                    over = over.map(DrainState::printed);
                 },
                 more = self.stderr.read(), if room && self.stderr.is_open() => if more {
                     self.job.append(Stream::Stderr, self.stderr.bytes());
-                    over = over.map(Over::printed);
+                    over = over.map(DrainState::printed);
                 },
                 () = job.taken.notified(), if !room => {}
             }
@@ -166,7 +166,7 @@ impl Monitor {
     }
 
     /// A limit is reached: the command is ended, or left to run from now on.
-    fn reach(&mut self, state: ExecState) -> Option<Why> {
+    fn reach(&mut self, state: ExecState) -> Option<StopReason> {
         let mut inner = self.job.inner();
         if inner.life == Lifetime::Keep {
             self.orphaned = None;
@@ -180,12 +180,12 @@ impl Monitor {
             self.job.changed.send_replace(());
             return None;
         }
-        Some(Why::Stop(state, self.job.grace))
+        Some(StopReason::Stop(state, self.job.grace))
     }
 
-    /// Ends the tree, and reads what it still prints meanwhile.
+    /// Ends the tree, and reads its remaining output.
     async fn stop(&mut self, grace: Duration) -> (Option<Exit>, bool) {
-        self.job.run_free();
+        self.job.release_backpressure();
         let (machine, mark) = (self.machine.clone(), self.job.mark);
         let ending = machine.end(mark, grace);
         tokio::pin!(ending);
@@ -218,7 +218,7 @@ impl Monitor {
     }
 }
 
-/// How it ended, once; then never again.
+/// The exit status, once; pending after that.
 async fn exited(exit: &mut Option<oneshot::Receiver<Exit>>) -> Option<Exit> {
     let Some(receiver) = exit else { return std::future::pending().await };
     let known = receiver.await.ok();

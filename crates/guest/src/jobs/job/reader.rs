@@ -1,4 +1,4 @@
-//! What a command prints into.
+//! Reads a command's output.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,18 +15,18 @@ thread_local! {
 }
 
 /// One of the two outputs of a command, until its end.
-pub(super) struct Pipe {
+pub(super) struct OutputPipe {
     source: Option<Box<dyn AsyncRead + Send + Unpin>>,
     buffer: Vec<u8>,
 }
 
-impl Pipe {
+impl OutputPipe {
     /// Its end was not seen yet.
     pub(super) fn is_open(&self) -> bool {
         self.source.is_some()
     }
 
-    /// What was read last.
+    /// The bytes that were read last.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }

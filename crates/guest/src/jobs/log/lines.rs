@@ -12,31 +12,31 @@ const SHOW: usize = 4 << 10;
 
 /// A line, or what there is of it yet.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
-    /// Where it begins.
+pub(super) struct LogLine<'a> {
+    /// Offset of its first byte.
     pub(super) offset: u64,
-    /// From 1.
+    /// Counted from 1.
     pub(super) number: u64,
     /// Without its end; its first 64 KiB.
     pub(super) text: &'a [u8],
-    /// Where the next one begins.
+    /// Offset of the next line.
     pub(super) end: u64,
 }
 
 /// A place in a part, and the line around it as far as it was seen.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineCursor {
     offset: u64,
-    /// 0 until a chunk has told.
+    /// 0 until the first chunk.
     number: u64,
-    /// What earlier chunks had of this line.
+    /// The part of this line in earlier chunks.
     held: Vec<u8>,
     at: u64,
     /// The line has ended; the next one begins at `at`.
     ended: bool,
 }
 
-impl Lines {
+impl LineCursor {
     /// The first line is what lies behind `offset`, also in the middle of one.
     pub(super) fn from(offset: u64) -> Self {
         Self { offset, number: 0, held: Vec::new(), at: offset, ended: false }
@@ -54,7 +54,7 @@ impl Lines {
     }
 
     /// The next line that ends in the chunk.
-    pub(super) fn next<'a>(&'a mut self, chunk: &'a Chunk<'_>) -> Option<Line<'a>> {
+    pub(super) fn next<'a>(&'a mut self, chunk: &'a Chunk<'_>) -> Option<LogLine<'a>> {
         if self.ended {
             (self.offset, self.number, self.ended) = (self.at, self.number + 1, false);
             self.held.clear();
@@ -75,13 +75,13 @@ impl Lines {
     }
 
     /// The last line, when it has not ended yet.
-    pub(super) fn open(&self) -> Option<Line<'_>> {
+    pub(super) fn open(&self) -> Option<LogLine<'_>> {
         (!self.ended && self.at > self.offset).then(|| self.line(&self.held))
     }
 
-    fn line<'a>(&self, text: &'a [u8]) -> Line<'a> {
+    fn line<'a>(&self, text: &'a [u8]) -> LogLine<'a> {
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        Line { offset: self.offset, number: self.number, text, end: self.at }
+        LogLine { offset: self.offset, number: self.number, text, end: self.at }
     }
 
     fn hold(&mut self, bytes: &[u8]) {
@@ -89,7 +89,7 @@ impl Lines {
     }
 }
 
-/// As much of a line as is shown, cut between characters.
+/// The shown part of a line, cut between characters.
 pub(super) fn cut(line: &[u8]) -> &[u8] {
     if line.len() <= SHOW {
         return line;

@@ -3,21 +3,22 @@
 use memchr::memchr_iter;
 
 use super::Log;
-use super::segment::{Chunk, Place};
+use super::segment::{Chunk, LogPosition};
 use crate::protocol::{Position, StreamSelector};
 
 /// A copy of some segments, to be looked at while others use the log.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(super) chunks: Vec<Chunk<'static>>,
-    /// Where the next one begins.
+    /// Offset of the next page.
     pub(super) end: u64,
     /// Nothing came behind it yet.
     pub(super) last: bool,
 }
 
 impl Log {
-    /// At most `limit` bytes from `offset`, or from the oldest byte that is kept. Says where the bytes begin.
+    /// At most `limit` bytes from `offset`, or from the oldest retained byte; the result has the offset of the first
+    /// one.
     pub(crate) fn read(&self, part: StreamSelector, offset: u64, limit: usize) -> (u64, Vec<u8>) {
         let mut begin = offset.clamp(self.first(part), self.total(part));
         let mut bytes = Vec::new();
@@ -36,7 +37,7 @@ impl Log {
         (begin, bytes)
     }
 
-    /// Which byte is meant. A line that is gone is the oldest byte that is kept, one that has not come yet is the end.
+    /// The offset of a position. An evicted line is the oldest retained byte, a future one is the end.
     pub(crate) fn resolve(&self, part: StreamSelector, from: Position) -> u64 {
         let (first, total) = (self.first(part), self.total(part));
         let offset = match from {
@@ -84,7 +85,7 @@ impl Log {
         chunk.offset + memchr_iter(b'\n', &chunk.bytes).nth(within).map_or(0, |it| it as u64 + 1)
     }
 
-    /// What the part has in each segment from the one on that `offset` lies in. Slots that cannot be read are left out.
+    /// The bytes of a stream in each segment, from the segment of `offset` on. Unreadable slots are left out.
     pub(super) fn chunks(&self, part: StreamSelector, offset: u64) -> impl Iterator<Item = Chunk<'_>> {
         let index = self.last_segment(|it| it.offset(part) <= offset);
         (index..=self.sealed.len()).filter_map(move |index| self.chunk(index, part))
@@ -103,22 +104,22 @@ impl Log {
     fn chunk(&self, index: usize, part: StreamSelector) -> Option<Chunk<'_>> {
         let begin = self.begin_of(index);
         let bytes = match self.sealed.get(index) {
-            None => self.live.of(part),
+            None => self.live.part_bytes(part),
             Some(_) if begin.offset(part) == self.begin_of(index + 1).offset(part) => Vec::new().into(),
-            Some(it) => it.of(part, self.spill.read(it.slot, it.len())?).into(),
+            Some(it) => it.part_bytes(part, self.spill.read(it.slot, it.len())?).into(),
         };
         Some(Chunk { offset: begin.offset(part), newlines: begin.newlines(part), bytes })
     }
 
     /// The last segment whose beginning is so, where that is so of all before it; the oldest when of none.
-    fn last_segment(&self, is_so: impl Fn(&Place) -> bool) -> usize {
+    fn last_segment(&self, is_so: impl Fn(&LogPosition) -> bool) -> usize {
         match is_so(&self.begin) {
             true => self.sealed.len(),
             false => self.sealed.partition_point(|it| is_so(&it.begin)).saturating_sub(1),
         }
     }
 
-    pub(super) fn begin_of(&self, index: usize) -> &Place {
+    pub(super) fn begin_of(&self, index: usize) -> &LogPosition {
         self.sealed.get(index).map_or(&self.begin, |it| &it.begin)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 
 use super::Slice;
-use super::lines::{Line, Lines, cut, text};
+use super::lines::{LineCursor, LogLine, cut, text};
 use crate::protocol::LineMatch;
 
 /// Bytes of text in an answer after which nothing is added.
@@ -19,7 +19,7 @@ const ANSWER: usize = 128 << 10;
 /// matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
 #[derive(Debug)]
 pub(crate) struct Hunt {
-    lines: Lines,
+    lines: LineCursor,
     from: u64,
     at: u64,
     haul: MatchCollector,
@@ -29,10 +29,10 @@ pub(crate) struct Hunt {
 impl Hunt {
     pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let haul = MatchCollector::new(pattern, context, most, from);
-        Self { lines: Lines::from(from), from, at: from, haul, over: false }
+        Self { lines: LineCursor::from(from), from, at: from, haul, over: false }
     }
 
-    /// Where the next slice begins.
+    /// Offset of the next slice.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -52,7 +52,7 @@ impl Hunt {
         for chunk in &slice.chunks {
             self.lines.join(chunk);
             while let Some(line) = self.lines.next(chunk) {
-                self.haul.look(&line, true);
+                self.haul.check_line(&line, true);
                 self.at = line.end;
                 self.over = self.haul.is_full();
                 if self.over || Instant::now() >= until {
@@ -64,19 +64,19 @@ impl Hunt {
         if slice.last {
             self.over = true;
             if let Some(line) = self.lines.open() {
-                self.haul.look(&line, false);
+                self.haul.check_line(&line, false);
             }
         }
     }
 
-    /// What was found; whether there is or may be a further match; and where to go on from.
+    /// The matches; whether there is or may be a further one; and where to continue.
     pub(crate) fn answer(self) -> (Vec<LineMatch>, bool, u64) {
         let MatchCollector { found, more, behind, seen, .. } = self.haul;
         (found, more || !self.over, if more { behind } else { seen })
     }
 }
 
-/// What a search found.
+/// The matches of a search.
 #[derive(Debug)]
 struct MatchCollector {
     pattern: Regex,
@@ -100,7 +100,7 @@ impl MatchCollector {
         Self { pattern, context, most, found, taken: 0, more: false, before, behind: from, seen: from }
     }
 
-    fn look(&mut self, line: &Line<'_>, ended: bool) {
+    fn check_line(&mut self, line: &LogLine<'_>, ended: bool) {
         let full = self.found.len() >= self.most || self.taken >= ANSWER;
         let matches = !self.more && self.pattern.is_match(line.text);
         self.add_after(line);
@@ -115,13 +115,13 @@ impl MatchCollector {
         self.remember(line);
     }
 
-    fn add(&mut self, line: &Line<'_>) {
+    fn add(&mut self, line: &LogLine<'_>) {
         let found = LineMatch { before: self.before.iter().map(|it| text(it)).collect(), ..line.found() };
         self.taken += found.text.len() + found.before.iter().map(String::len).sum::<usize>();
         self.found.push(found);
     }
 
-    fn add_after(&mut self, line: &Line<'_>) {
+    fn add_after(&mut self, line: &LogLine<'_>) {
         if self.taken >= ANSWER {
             return;
         }
@@ -132,7 +132,7 @@ impl MatchCollector {
         }
     }
 
-    fn remember(&mut self, line: &Line<'_>) {
+    fn remember(&mut self, line: &LogLine<'_>) {
         if self.context == 0 {
             return;
         }
@@ -148,7 +148,7 @@ impl MatchCollector {
     }
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// The line as a match without context.
     pub(super) fn found(&self) -> LineMatch {
         let (before, after) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! Pieces of output in order of arrival: their bytes, and the lengths of the runs that each stream has in them.
 //!
-//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is told by its
+//! Runs of the two streams alternate, the first is of standard output (and may be empty), so a run is encoded by its
 //! length alone: seven bits a byte, lowest first. Even pieces of one byte in turn cost no more than twice their size.
 
 use std::borrow::Cow;
@@ -15,12 +15,12 @@ const RUN: usize = 3;
 
 /// Bytes and newlines of each stream before some point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     bytes: [u64; 2],
     newlines: [u64; 2],
 }
 
-impl Place {
+impl LogPosition {
     /// Moves behind these bytes.
     pub(super) fn pass(&mut self, stream: Stream, bytes: &[u8]) {
         self.bytes[side(stream)] += bytes.len() as u64;
@@ -28,15 +28,15 @@ impl Place {
     }
 
     pub(super) fn offset(&self, part: StreamSelector) -> u64 {
-        of(part, self.bytes)
+        select_count(part, self.bytes)
     }
 
     pub(super) fn newlines(&self, part: StreamSelector) -> u64 {
-        of(part, self.newlines)
+        select_count(part, self.newlines)
     }
 }
 
-fn of(part: StreamSelector, [stdout, stderr]: [u64; 2]) -> u64 {
+fn select_count(part: StreamSelector, [stdout, stderr]: [u64; 2]) -> u64 {
     match part {
         StreamSelector::All => stdout + stderr,
         StreamSelector::Stdout => stdout,
@@ -55,7 +55,7 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// What one part has in one segment.
+/// The bytes of a stream in one segment.
 #[derive(Debug)]
 pub(super) struct Chunk<'a> {
     /// Bytes of the part before it.
@@ -66,7 +66,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The same on its own.
+    /// A copy that owns its bytes.
     pub(super) fn into_owned(self) -> Chunk<'static> {
         Chunk { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
     }
@@ -87,8 +87,8 @@ impl Chunk<'_> {
 
 /// A segment that lies in a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sealed {
-    pub(super) begin: Place,
+pub(super) struct SealedSegment {
+    pub(super) begin: LogPosition,
     pub(super) slot: u32,
     /// Bytes of output.
     pub(super) bytes: u16,
@@ -96,13 +96,13 @@ pub(super) struct Sealed {
     pub(super) runs: u16,
 }
 
-impl Sealed {
+impl SealedSegment {
     pub(super) fn len(&self) -> usize {
         usize::from(self.bytes) + usize::from(self.runs)
     }
 
-    /// What one part has in what was read from the slot.
-    pub(super) fn of(&self, part: StreamSelector, mut image: Vec<u8>) -> Vec<u8> {
+    /// The bytes of a stream in the content of the slot.
+    pub(super) fn part_bytes(&self, part: StreamSelector, mut image: Vec<u8>) -> Vec<u8> {
         let runs = image.split_off(usize::from(self.bytes));
         match side_of(part) {
             None => image,
@@ -113,21 +113,21 @@ impl Sealed {
 
 /// The segment that output is appended to.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct ActiveSegment {
     bytes: Vec<u8>,
     runs: Vec<u8>,
-    /// Which side the last run is of, and its length; it is not among `runs` yet.
+    /// The stream of the last run, and its length; it is not among `runs` yet.
     side: usize,
     run: usize,
 }
 
-impl Live {
-    /// Appends as many of the bytes as there is room for in a segment of `most` bytes, and says how many.
+impl ActiveSegment {
+    /// Appends as many of the bytes as fit into a segment of `most` bytes, and returns their number.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], most: usize) -> usize {
         let turns = side(stream) != self.side;
         let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN } else { RUN };
         let count = most.saturating_sub(taken).min(bytes.len());
-        self.make_room(count, most);
+        self.reserve(count, most);
         self.add(stream, &bytes[..count]);
         count
     }
@@ -145,7 +145,7 @@ impl Live {
     }
 
     /// `Vec` doubles, also beyond what a segment can hold.
-    fn make_room(&mut self, count: usize, most: usize) {
+    fn reserve(&mut self, count: usize, most: usize) {
         let needed = self.bytes.len() + count;
         if needed > self.bytes.capacity() {
             let wanted = needed.max((2 * self.bytes.capacity()).min(most));
@@ -176,7 +176,7 @@ impl Live {
     }
 
     /// Forgets the first bytes; `begin` moves behind them.
-    pub(super) fn forget(&mut self, mut count: usize, begin: &mut Place) {
+    pub(super) fn forget(&mut self, mut count: usize, begin: &mut LogPosition) {
         let old = std::mem::take(self);
         let mut rest = old.bytes.as_slice();
         for (run, stream) in old.lengths().zip([Stream::Stdout, Stream::Stderr].into_iter().cycle()) {
@@ -202,8 +202,8 @@ impl Live {
         self.bytes.capacity() + self.runs.capacity()
     }
 
-    /// What one part has in it.
-    pub(super) fn of(&self, part: StreamSelector) -> Cow<'_, [u8]> {
+    /// The bytes of a stream.
+    pub(super) fn part_bytes(&self, part: StreamSelector) -> Cow<'_, [u8]> {
         match side_of(part) {
             None => Cow::Borrowed(&self.bytes),
             Some(side) => Cow::Owned(filtered(side, &self.bytes, self.lengths())),
@@ -274,14 +274,17 @@ mod tests {
 
     #[test]
     fn runs_that_a_disk_made_up_are_survived() {
-        let sealed = Sealed { begin: Place::default(), slot: 0, bytes: 3, runs: 5 };
-        assert_eq!(sealed.of(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]), b"abc");
+        let sealed = SealedSegment { begin: LogPosition::default(), slot: 0, bytes: 3, runs: 5 };
+        assert_eq!(
+            sealed.part_bytes(StreamSelector::Stdout, vec![b'a', b'b', b'c', 0xff, 0xff, 0xff, 0xff, 0xff]),
+            b"abc"
+        );
     }
 
     #[test]
     fn a_full_segment_is_no_longer_than_its_slot() {
         for piece in [1, 2, 127, 128, 5000, 1 << 17] {
-            let mut live = Live::default();
+            let mut live = ActiveSegment::default();
             let mut turn = [Stream::Stderr, Stream::Stdout].into_iter().cycle();
             while live.push(turn.next().unwrap(), &vec![b'x'; piece], 64 << 10) > 0 {}
             let (bytes, runs) = (live.len(), live.memory());

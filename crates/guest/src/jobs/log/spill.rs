@@ -1,4 +1,4 @@
-//! Where output goes that is too much for memory.
+//! Stores output that exceeds memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,7 +13,7 @@ use crate::protocol::Retention;
 /// Bytes of a slot.
 const SLOT: usize = 64 << 10;
 
-/// One unlinked file for all jobs of a guest, in slots of 64 KiB. It is made when the first slot is needed.
+/// An unlinked file for all jobs of a guest, in slots of 64 KiB. It is created for the first slot.
 ///
 /// Nothing of it is ever an error: a disk that fails has no slots, and what it does not give back is gone.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Slots {
 }
 
 impl Spill {
-    /// Its file will be in this directory. As much may be in use as [`Retention`] says by default.
+    /// Its file is created in this directory, with the default limit of [`Retention`].
     pub(crate) fn in_dir(dir: &Path) -> Self {
         Self::with_slots_of(SLOT, dir)
     }
@@ -45,7 +45,7 @@ impl Spill {
         Self { dir: dir.to_owned(), slot_bytes, file: OnceLock::new(), slots }
     }
 
-    /// As much may be in use. What is in use beyond it stays until it is given back.
+    /// Sets the limit. Slots beyond it stay in use until they are released.
     pub(crate) fn set_total(&self, bytes: u64) {
         self.slots().most = bytes / self.slot_bytes as u64;
     }
@@ -60,7 +60,7 @@ impl Spill {
         self.slots().used()
     }
 
-    /// A slot that nobody uses, if there may be one more.
+    /// A free slot, within the limit.
     pub(super) fn take(&self) -> Option<u32> {
         let mut slots = self.slots();
         if slots.used() >= slots.most {
@@ -78,8 +78,8 @@ impl Spill {
         Some(slot)
     }
 
-    /// The slot is nobody's any more.
-    pub(super) fn give(&self, slot: u32) {
+    /// Frees the slot.
+    pub(super) fn release(&self, slot: u32) {
         self.slots().free.push(slot);
     }
 
@@ -150,7 +150,7 @@ mod tests {
         spill.set_total(47);
         let taken = [spill.take(), spill.take(), spill.take()];
         assert_eq!((taken, spill.used()), ([Some(0), Some(1), None], 2));
-        spill.give(0);
+        spill.release(0);
         assert_eq!((spill.take(), spill.take()), (Some(0), None));
     }
 

@@ -119,7 +119,7 @@ impl Log {
 /// All that a watch sees.
 fn look(watch: &mut Watch, log: &Log) -> Option<LineMatch> {
     loop {
-        let found = watch.look(&log.slice(StreamSelector::All, watch.at(), 2), Instant::now());
+        let found = watch.search(&log.slice(StreamSelector::All, watch.at(), 2), Instant::now());
         if found.is_some() || watch.at() >= log.total(StreamSelector::All) {
             return found;
         }
@@ -158,7 +158,7 @@ fn run(log: &mut Log, model: &mut Model, op: &Op) {
         Op::Finish => log.finish(),
         Op::Shed => {
             let kept = log.kept();
-            assert_eq!((log.shed(), log.kept()), (kept, 0));
+            assert_eq!((log.discard(), log.kept()), (kept, 0));
         }
     }
 }
@@ -387,7 +387,7 @@ fn logs_share_what_there_is() {
     assert!(logs.iter().all(|log| log.tail(1, 100).1 == b"299\n"));
     let kept = logs[0].kept();
     assert!(kept > 20);
-    assert_eq!((logs[0].shed(), logs[0].kept(), logs[0].total(StreamSelector::All)), (kept, 0, 1090));
+    assert_eq!((logs[0].discard(), logs[0].kept(), logs[0].total(StreamSelector::All)), (kept, 0, 1090));
     // What one forgot another can have.
     let before = logs[1].kept();
     logs[1].append(Stream::Stdout, &[b'x'; 100]);

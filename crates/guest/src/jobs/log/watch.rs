@@ -5,7 +5,7 @@ use std::time::Instant;
 use regex::bytes::Regex;
 
 use super::Slice;
-use super::lines::Lines;
+use super::lines::LineCursor;
 use crate::protocol::LineMatch;
 
 /// Waits for a line of both streams in order of arrival.
@@ -15,7 +15,7 @@ use crate::protocol::LineMatch;
 #[derive(Debug)]
 pub(crate) struct Watch {
     pattern: Regex,
-    lines: Lines,
+    lines: LineCursor,
     at: u64,
     /// The end of the last line when it was looked at before it had ended.
     looked: u64,
@@ -24,17 +24,17 @@ pub(crate) struct Watch {
 impl Watch {
     /// Looks at what lies behind `from`, in [`Part::All`](crate::protocol::Part::All), now or later.
     pub(crate) fn new(pattern: Regex, from: u64) -> Self {
-        Self { pattern, lines: Lines::from(from), at: from, looked: 0 }
+        Self { pattern, lines: LineCursor::from(from), at: from, looked: 0 }
     }
 
-    /// Where the next slice begins.
+    /// Offset of the next slice.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
     /// The first line that matches in the slice, which is looked at until then, but for one line at least. It comes
     /// without context.
-    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) -> Option<LineMatch> {
+    pub(crate) fn search(&mut self, slice: &Slice, until: Instant) -> Option<LineMatch> {
         if self.at > slice.end {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What a guest left that was killed while it wrote.
+//! Files that a killed guest left half-written.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fs
 
 use super::is_temporary;
 
-/// How much older than the clock a time of the kernel's may be.
+/// Limit of the lag of file times behind the clock.
 const GRAIN: Duration = Duration::from_millis(20);
 
 /// Entries of a directory that are looked at: who writes one file does not wait for more.
@@ -28,7 +28,7 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Those of guests that ran before now.
+    /// Files of guests that ran before now.
     pub(crate) fn of_earlier_guests() -> Self {
         Self { since: nanoseconds(SystemTime::now()), cleared: Mutex::default() }
     }
@@ -53,14 +53,13 @@ impl Leftovers {
     }
 }
 
-/// When that was, as far as times of files tell.
+/// Nanoseconds since 1970, in the resolution of the file system.
 pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 
-/// Says that a file under a temporary name is being written. A guest of another container, which has the same directory
-/// and started later, leaves it then.
+/// Marks a temporary file as in use, so that a guest of another container with the same directory does not remove it.
 pub(super) fn mark_in_use(file: impl AsFd) {
     // Where a file system has no locks, its age has to do.
     let _ = flock(file, FlockOperation::NonBlockingLockExclusive);

@@ -1,4 +1,4 @@
-//! Real processes of this machine. What needs root says so and is not tried without it.
+//! Real processes of this machine. Tests that need root are skipped without it.
 
 mod ending;
 mod users;
@@ -14,7 +14,7 @@ use super::*;
 use crate::os::machine::{Exit, Session};
 use crate::protocol::TerminalSize;
 
-/// Somebody whom no machine has.
+/// A user that no machine has.
 const STRANGER: UserSpec = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
 const GRACE: Duration = Duration::from_millis(200);
 

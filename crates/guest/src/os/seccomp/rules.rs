@@ -1,23 +1,23 @@
-//! Which calls.
+//! The rules of the filter.
 
 use libc::{ENOSYS, EPERM, c_long};
 
-/// What becomes of some of the calls.
-pub(super) struct Rule {
+/// The treatment of some calls.
+pub(super) struct CallRule {
     pub(super) call: c_long,
-    pub(super) when: When,
-    pub(super) then: Then,
+    pub(super) when: CallCondition,
+    pub(super) then: RuleAction,
 }
 
-pub(super) enum Then {
+pub(super) enum RuleAction {
     /// It is not made, and answers this error.
     Refuse(i32),
     /// The guest makes what it may be in its place, and answers.
     Ask,
 }
 
-/// Which of its calls. Arguments count from 0; unless said otherwise their lower halves are what the kernel looks at.
-pub(super) enum When {
+/// Selects calls by their arguments. Arguments count from 0; unless noted otherwise their lower 32 bits are compared.
+pub(super) enum CallCondition {
     Always,
     AnyBit {
         argument: u32,
@@ -44,16 +44,16 @@ pub(super) enum When {
     },
 }
 
-const fn never(call: c_long, errno: i32) -> Rule {
-    Rule { call, when: When::Always, then: Then::Refuse(errno) }
+const fn never(call: c_long, errno: i32) -> CallRule {
+    CallRule { call, when: CallCondition::Always, then: RuleAction::Refuse(errno) }
 }
 
-const fn forbidden(call: c_long, when: When) -> Rule {
-    Rule { call, when, then: Then::Refuse(EPERM) }
+const fn forbidden(call: c_long, when: CallCondition) -> CallRule {
+    CallRule { call, when, then: RuleAction::Refuse(EPERM) }
 }
 
 /// At most one row for each call.
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[CallRule] = &[
     forbidden(libc::SYS_clone, NEW_USER),
     forbidden(libc::SYS_unshare, NEW_USER),
     // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
@@ -64,24 +64,32 @@ pub(super) const RULES: &[Rule] = &[
     never(libc::SYS_bpf, EPERM),
     never(libc::SYS_perf_event_open, EPERM),
     never(libc::SYS_userfaultfd, EPERM),
-    forbidden(libc::SYS_socket, When::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] }),
+    forbidden(
+        libc::SYS_socket,
+        CallCondition::OneOf { argument: 0, values: &[libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] },
+    ),
     never(libc::SYS_io_uring_setup, ENOSYS),
     never(libc::SYS_io_uring_enter, ENOSYS),
     never(libc::SYS_io_uring_register, ENOSYS),
-    // A command is told by this limit (see `tree`). Nobody can raise it again, but everybody could lower it further.
-    forbidden(SETRLIMIT, When::OneOf { argument: 0, values: &[MARK] }),
-    forbidden(libc::SYS_prlimit64, When::Sets { argument: 1, value: MARK as u32, pointer: 2 }),
+    // This limit identifies the processes of a command (see `tree`). The kernel prevents raising it again, and this
+    // rule prevents lowering it.
+    forbidden(SETRLIMIT, CallCondition::OneOf { argument: 0, values: &[MARK] }),
+    forbidden(libc::SYS_prlimit64, CallCondition::Sets { argument: 1, value: MARK as u32, pointer: 2 }),
 ];
 
-/// For where the worker, PID 1 and all commands are one user. A row here stands for one of the same call above.
-pub(super) const OF_OTHERS: &[Rule] = &[
+/// For containers where the worker, PID 1 and all commands are one user. A row here replaces one of the same call
+/// above.
+pub(super) const OF_OTHERS: &[CallRule] = &[
     never(libc::SYS_ptrace, EPERM),
     never(libc::SYS_process_vm_readv, EPERM),
     never(libc::SYS_process_vm_writev, EPERM),
     never(libc::SYS_pidfd_getfd, EPERM),
     never(libc::SYS_process_madvise, EPERM),
     // Nor sets limits of PID 1 or the worker.
-    forbidden(libc::SYS_prlimit64, When::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 }),
+    forbidden(
+        libc::SYS_prlimit64,
+        CallCondition::SetsOrOther { argument: 1, value: MARK as u32, pointer: 2, other: 0 },
+    ),
 ];
 
 #[cfg(target_arch = "x86_64")]
@@ -89,7 +97,7 @@ const SETRLIMIT: c_long = libc::SYS_setrlimit;
 #[cfg(target_arch = "aarch64")]
 const SETRLIMIT: c_long = 164;
 
-const NEW_USER: When = When::AnyBit { argument: 0, bits: libc::CLONE_NEWUSER };
+const NEW_USER: CallCondition = CallCondition::AnyBit { argument: 0, bits: libc::CLONE_NEWUSER };
 pub(super) const MARK: i32 = libc::RLIMIT_RTTIME as i32;
 
 const SET_ID_BITS: i32 = 0o6000;
@@ -97,30 +105,30 @@ const SET_ID_BITS: i32 = 0o6000;
 /// The flag that `O_TMPFILE` has beyond `O_DIRECTORY`.
 const NAMELESS: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-const fn mode(call: c_long, argument: u32, then: Then) -> Rule {
-    Rule { call, when: When::AnyBit { argument, bits: SET_ID_BITS }, then }
+const fn mode(call: c_long, argument: u32, then: RuleAction) -> CallRule {
+    CallRule { call, when: CallCondition::AnyBit { argument, bits: SET_ID_BITS }, then }
 }
 
 /// Only a call that makes a file looks at the mode. The guest is asked, since an unpacker makes set-id files so.
-const fn made(call: c_long, flags: u32, mode: u32) -> Rule {
-    let when = When::BothAnyBit([(mode, SET_ID_BITS), (flags, libc::O_CREAT | NAMELESS)]);
-    Rule { call, when, then: Then::Ask }
+const fn made(call: c_long, flags: u32, mode: u32) -> CallRule {
+    let when = CallCondition::BothAnyBit([(mode, SET_ID_BITS), (flags, libc::O_CREAT | NAMELESS)]);
+    CallRule { call, when, then: RuleAction::Ask }
 }
 
 /// All calls that give a file a mode which could have a set-id bit. Making a directory never gives one.
-pub(super) const SET_ID: &[Rule] = &[
+pub(super) const SET_ID: &[CallRule] = &[
     #[cfg(target_arch = "x86_64")]
     made(libc::SYS_open, 1, 2),
     made(libc::SYS_openat, 2, 3),
     #[cfg(target_arch = "x86_64")]
-    mode(libc::SYS_chmod, 1, Then::Ask),
-    mode(libc::SYS_fchmod, 1, Then::Ask),
-    mode(libc::SYS_fchmodat, 2, Then::Ask),
+    mode(libc::SYS_chmod, 1, RuleAction::Ask),
+    mode(libc::SYS_fchmod, 1, RuleAction::Ask),
+    mode(libc::SYS_fchmodat, 2, RuleAction::Ask),
     #[cfg(target_arch = "x86_64")]
-    mode(libc::SYS_creat, 1, Then::Refuse(EPERM)),
+    mode(libc::SYS_creat, 1, RuleAction::Refuse(EPERM)),
     #[cfg(target_arch = "x86_64")]
-    mode(libc::SYS_mknod, 1, Then::Refuse(EPERM)),
-    mode(libc::SYS_mknodat, 2, Then::Refuse(EPERM)),
+    mode(libc::SYS_mknod, 1, RuleAction::Refuse(EPERM)),
+    mode(libc::SYS_mknodat, 2, RuleAction::Refuse(EPERM)),
     // Their modes lie in memory or beside flags; programs fall back to the calls above.
     never(libc::SYS_openat2, ENOSYS),
     never(libc::SYS_fchmodat2, ENOSYS),

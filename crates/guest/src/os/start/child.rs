@@ -1,4 +1,4 @@
-//! What a child does until it is the command.
+//! The child's code between its start and the execution of the command.
 //!
 //! It shares the memory of who started it and runs beside it, on a stack of its own but with the thread pointer of the
 //! thread that made it. So nothing here allocates, locks, panics or touches `errno`, as functions of the C library do:
@@ -19,11 +19,11 @@ use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::program::Program;
-use super::word::{Said, say_last, say_listener};
+use super::status_channel::{ChildStatus, say_last, say_listener};
 use crate::os::seccomp::Filter;
 use crate::os::{openat2, raw_syscall};
 
-/// Where the child finds what it needs, beside its own 0, 1 and 2. The script stays open in the command.
+/// The number of a descriptor that the child needs, beside its own 0, 1 and 2. The script stays open in the command.
 pub(super) const SCRIPT: RawFd = 3;
 pub(super) const STATUS: RawFd = 4;
 pub(super) const ROOT: RawFd = 5;
@@ -32,10 +32,10 @@ pub(super) const FIRST_FREE: RawFd = 6;
 /// Descriptors of a command, at most.
 const OPEN_FILES: u64 = 16_384;
 
-/// Where a child was when something failed.
+/// The stage at which a child failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Step {
+pub(super) enum SpawnStage {
     Session,
     Descriptors,
     Terminal,
@@ -43,7 +43,7 @@ pub(super) enum Step {
     User,
     Directory,
     Filter,
-    /// No candidate could be executed; the errno is the one that says most.
+    /// No candidate could be executed; the errno is the most specific one.
     Program,
     /// There is a file, and what it needs to run is missing.
     Interpreter,
@@ -51,7 +51,7 @@ pub(super) enum Step {
     Format,
 }
 
-impl Step {
+impl SpawnStage {
     pub(super) const ALL: [Self; 10] = [
         Self::Session,
         Self::Descriptors,
@@ -66,10 +66,10 @@ impl Step {
     ];
 }
 
-/// In place of a step: nothing failed, and this is what the user may do.
+/// In place of a stage: no failure, and the value has the user's access.
 pub(super) const SEEN: u32 = u32::MAX;
 
-/// All that a child needs. It is lent to the child, which drops nothing of it.
+/// The arguments of a child. They are lent to the child, which drops nothing of them.
 #[derive(Debug)]
 pub(super) struct ChildArgs {
     pub(super) stdio: [RawFd; 3],
@@ -84,12 +84,12 @@ pub(super) struct ChildArgs {
     pub(super) dumpable: bool,
     pub(super) cwd: CString,
     pub(super) filter: Arc<Filter>,
-    pub(super) then: Then,
+    pub(super) then: ChildAction,
 }
 
 /// The last step.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum ChildAction {
     /// Become a program.
     Execute(Execution),
     /// Say what the user may do in the directory.
@@ -107,8 +107,8 @@ pub(super) struct Execution {
     pub(super) environment: Vec<*const c_char>,
 }
 
-impl Then {
-    /// What is to be open as [`SCRIPT`].
+impl ChildAction {
+    /// The file to open as [`SCRIPT`].
     pub(super) fn script(&self) -> Option<&OwnedFd> {
         match self {
             Self::Execute(it) => it.program.script.as_ref(),
@@ -120,21 +120,21 @@ impl Then {
 // SAFETY: the pointers are to strings that the program beside them owns.
 unsafe impl Send for Execution {}
 
-type Failed = (Step, Errno);
+type SpawnFailure = (SpawnStage, Errno);
 
-/// Never returns: the child becomes the command, or says what failed and is gone.
+/// Never returns: the child becomes the command, or reports the failure and exits.
 pub(super) fn run(orders: &mut ChildArgs) -> ! {
     let (what, number) = match prepare(orders) {
         Err((step, errno)) => (step as u32, errno.raw_os_error()),
         Ok(allowed) => match &mut orders.then {
-            Then::Look => (SEEN, allowed),
-            Then::Execute(it) => {
+            ChildAction::Look => (SEEN, allowed),
+            ChildAction::Execute(it) => {
                 let (step, errno) = execute(it);
                 (step as u32, errno.raw_os_error())
             }
         },
     };
-    let said: Said = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
+    let said: ChildStatus = [what, number.cast_unsigned(), getuid().as_raw(), getgid().as_raw()];
     say_last(STATUS, said);
     loop {
         // SAFETY: the end of this process alone.
@@ -143,21 +143,21 @@ pub(super) fn run(orders: &mut ChildArgs) -> ! {
 }
 
 /// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
-fn prepare(orders: &ChildArgs) -> Result<i32, Failed> {
-    place(orders).map_err(|errno| (Step::Descriptors, errno))?;
-    setsid().map_err(|errno| (Step::Session, errno))?;
+fn prepare(orders: &ChildArgs) -> Result<i32, SpawnFailure> {
+    place(orders).map_err(|errno| (SpawnStage::Descriptors, errno))?;
+    setsid().map_err(|errno| (SpawnStage::Session, errno))?;
     if orders.terminal {
         // SAFETY: `place` has put the terminal there.
-        ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (Step::Terminal, errno))?;
+        ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (SpawnStage::Terminal, errno))?;
     }
     plain_actions();
-    limits(orders).map_err(|errno| (Step::Limits, errno))?;
-    become_user(orders).map_err(|errno| (Step::User, errno))?;
+    limits(orders).map_err(|errno| (SpawnStage::Limits, errno))?;
+    become_user(orders).map_err(|errno| (SpawnStage::User, errno))?;
     umask(Mode::from_raw_mode(0o022));
-    let looking = matches!(orders.then, Then::Look);
+    let looking = matches!(orders.then, ChildAction::Look);
     match enter(&orders.cwd) {
         Err(_) if looking => return Ok(0),
-        Err(errno) => return Err((Step::Directory, errno)),
+        Err(errno) => return Err((SpawnStage::Directory, errno)),
         Ok(()) => {}
     }
     if looking {
@@ -167,7 +167,7 @@ fn prepare(orders: &ChildArgs) -> Result<i32, Failed> {
         Some(listener) => say_listener(STATUS, listener),
         None => Ok(()),
     });
-    installed.map_err(|errno| (Step::Filter, errno))?;
+    installed.map_err(|errno| (SpawnStage::Filter, errno))?;
     Ok(0)
 }
 
@@ -257,25 +257,25 @@ fn allowed() -> i32 {
     can(Access::READ_OK | Access::EXEC_OK) | can(Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Tries the candidates as `execvp` does, and says why none was it.
-pub(super) fn execute(what: &mut Execution) -> Failed {
+/// Tries the candidates as `execvp` does, and returns the most specific failure.
+pub(super) fn execute(what: &mut Execution) -> SpawnFailure {
     let Execution { candidates, words, by_shell, environment, .. } = what;
-    let mut why = (Step::Program, Errno::NOENT);
+    let mut why = (SpawnStage::Program, Errno::NOENT);
     unblock_signals();
     for candidate in &*candidates {
         let errno = exec(*candidate, words, environment);
         match errno {
             Errno::NOENT | Errno::NOTDIR if why.1 == Errno::NOENT && is_there(*candidate) => {
-                why = (Step::Interpreter, Errno::NOENT);
+                why = (SpawnStage::Interpreter, Errno::NOENT);
             }
             Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::STALE | Errno::TIMEDOUT | Errno::NAMETOOLONG => {}
-            Errno::ACCESS => why = (Step::Program, errno),
+            Errno::ACCESS => why = (SpawnStage::Program, errno),
             Errno::NOEXEC => {
                 by_shell[1] = *candidate;
                 exec(by_shell[0], by_shell, environment);
-                return (Step::Format, errno);
+                return (SpawnStage::Format, errno);
             }
-            _ => return (Step::Program, errno),
+            _ => return (SpawnStage::Program, errno),
         }
     }
     why

@@ -1,15 +1,15 @@
-//! What a command finds in its environment.
+//! The environment of a command.
 
 use crate::os::user::Account;
 
-/// Where programs are looked for when nobody says it.
+/// The default search path.
 const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What the engine made for PID 1 and not for the command.
+/// Variables that the engine set for PID 1, not for commands.
 const OF_THE_GUEST: [&[u8]; 7] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"PWD", b"OLDPWD", b"_"];
 
-/// `NAME=value` of a command, each name once, in the order in which they were first said: by the guest's own environment,
-/// the session, and the command itself, which wins.
+/// `NAME=value` of a command, each name once, in the order of first occurrence in the guest's own environment, the
+/// session's, and the command's, which wins.
 pub(crate) fn environment(said: [&[Vec<u8>]; 3], account: &Account, terminal: bool) -> Vec<Vec<u8>> {
     let (mut names, [own, session, added]) = (Names::default(), said);
     own.iter().filter(|it| !OF_THE_GUEST.contains(&name(it))).for_each(|it| names.set(it.clone()));

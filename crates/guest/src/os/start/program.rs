@@ -1,4 +1,4 @@
-//! What is executed: the words, and the files that are tried for them.
+//! The program to execute: its arguments, and the candidates for its file.
 
 use std::ffi::{CString, NulError};
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) const SHELL: &str = "/bin/sh";
 /// The kernel takes 128 KiB for one word; longer scripts are read from a descriptor.
 const LONGEST_SCRIPT: usize = 96 << 10;
 
-/// Where programs are looked for when the command's environment says nothing, as the C library has it.
+/// The search path if the command's environment has none; the default of the C library.
 const PATH: &[u8] = b"/bin:/usr/bin";
 
 /// A program with its words and its environment.
@@ -26,7 +26,7 @@ pub(crate) struct Program {
     pub(crate) candidates: Vec<CString>,
     pub(crate) words: Vec<CString>,
     pub(crate) environment: Vec<CString>,
-    /// What it is to find open as [`SCRIPT`](super::SCRIPT): a script, or what only it may read.
+    /// Opened as [`SCRIPT`](super::SCRIPT) in the child: a script, or a secret that only the child may read.
     pub(crate) script: Option<OwnedFd>,
     /// It is the shell that reads a script, not a program that was asked for.
     pub(crate) shell: bool,
@@ -49,14 +49,14 @@ impl Program {
         })
     }
 
-    /// Gives it bytes that it reads once, by a descriptor that nobody can open by way of `/proc`, as a file or a pipe
-    /// could be.
+    /// Passes bytes that it can read once, by a descriptor that cannot be opened through `/proc`, unlike a file or a
+    /// pipe.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn with_secret(mut self, secret: &[u8]) -> io::Result<Self> {
         let (mut ours, theirs) = UnixStream::pair()?;
-        // They fit into the socket, so nobody is waited for.
+        // They fit into the socket, so the write does not block.
         ours.set_nonblocking(true)?;
         ours.write_all(secret)?;
         self.script = Some(theirs.into());

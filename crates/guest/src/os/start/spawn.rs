@@ -26,14 +26,14 @@ const KEPT: usize = 16;
 
 static STACKS: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 
-/// What a child uses. Dropped as it is, it stays where it is for ever.
+/// Memory that a child uses. Dropping it leaks the memory, which the child may still use.
 #[derive(Debug)]
 pub(super) struct ChildMemory {
     orders: NonNull<ChildArgs>,
     stack: Stack,
 }
 
-// SAFETY: both are memory that nobody but this value and the child knows, and neither belongs to a thread.
+// SAFETY: both are memory that only this value and the child use, and neither belongs to a thread.
 unsafe impl Send for ChildMemory {}
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl ChildMemory {
     /// The child is another program or gone.
     pub(super) unsafe fn take_back(self) -> Box<ChildArgs> {
         self.stack.give_back();
-        // SAFETY: it came from a box, and nobody else has it any more.
+        // SAFETY: it came from a box, and the child no longer uses it.
         unsafe { Box::from_raw(self.orders.as_ptr()) }
     }
 }
@@ -122,12 +122,12 @@ fn clone(loan: &ChildMemory, memory: c_int) -> Result<u32, Errno> {
 }
 
 extern "C" fn enter(orders: *mut c_void) -> c_int {
-    // SAFETY: `clone` was given them, and nobody else touches them before the child is gone.
+    // SAFETY: `clone` was given them, and nothing else touches them before the child is gone.
     child::run(unsafe { &mut *orders.cast::<ChildArgs>() })
 }
 
-/// Whether a child may become another user while it has our memory. The kernel then makes that memory what
-/// `suid_dumpable` says, and with 1, which is for debugging, that user's processes could read and write it.
+/// Whether a child may become another user while it shares our memory. The kernel then sets the `dumpable` flag of that
+/// memory to `suid_dumpable`; with 1, a debugging mode, that user's processes could read and write it.
 pub(crate) fn may_share() -> bool {
     static SETTING: OnceLock<Option<File>> = OnceLock::new();
     let setting = SETTING.get_or_init(|| File::open("/proc/sys/fs/suid_dumpable").ok());

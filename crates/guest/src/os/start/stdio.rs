@@ -32,7 +32,7 @@ pub(crate) type ChildStdio = [OwnedFd; 3];
 ///
 /// # Errors
 /// The kernel's: too many descriptors, or no pseudo-terminals.
-pub(crate) fn make(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
+pub(crate) fn create(stdin: bool, terminal: Option<TerminalSize>, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     match terminal {
         Some(size) => on_terminal(stdin, size, uid),
         None => on_pipes(stdin, uid),
@@ -44,13 +44,13 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
     let (err, their_err) = pipe_with(PipeFlags::CLOEXEC)?;
     let (input, their_in) = if stdin {
         let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-        give(&theirs, uid);
+        set_owner(&theirs, uid);
         (Some(Box::new(pipe::Sender::from_owned_fd(ours)?) as Box<_>), theirs)
     } else {
         (None, nothing()?)
     };
-    give(&their_out, uid);
-    give(&their_err, uid);
+    set_owner(&their_out, uid);
+    set_owner(&their_err, uid);
     let ours = ParentStdio {
         stdin: input,
         stdout: Box::new(pipe::Receiver::from_owned_fd(out)?),
@@ -66,7 +66,7 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentS
     unlockpt(&master)?;
     // Not by its name, which means something else where the container has another `/dev/pts`.
     let theirs = ioctl_tiocgptpeer(&master, flags)?;
-    give(&theirs, uid);
+    set_owner(&theirs, uid);
     tcsetwinsize(&master, window(size))?;
     fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
     let (resized, typed) = (master.try_clone()?, master.try_clone()?);
@@ -87,8 +87,9 @@ fn nothing() -> io::Result<OwnedFd> {
     Ok(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Who may not do it is that user already, or runs commands as nobody else.
-fn give(end: &OwnedFd, uid: u32) {
+/// Errors are ignored: a guest that may not change the owner is that user already, or runs all commands as its own
+/// user.
+fn set_owner(end: &OwnedFd, uid: u32) {
     let _ = fchown(end, Some(Uid::from_raw(uid)), None);
 }
 
@@ -96,23 +97,23 @@ fn window(size: TerminalSize) -> Winsize {
     Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// What is shown on a terminal.
+/// The output of a terminal.
 struct PtyReader(pipe::Receiver);
 
 impl AsyncRead for PtyReader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.0).poll_read(cx, into)) {
-            // Nobody has the terminal open any more.
+            // No process has the terminal open any more.
             Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Poll::Ready(Ok(())),
             read => Poll::Ready(read),
         }
     }
 }
 
-/// What is typed on a terminal.
+/// The input of a terminal.
 struct PtyWriter {
     to: pipe::Sender,
-    /// What ends the input: after a line that was begun, the first one only hands over that line.
+    /// Ends the input: after an unfinished line, the first one only sends that line.
     ends: &'static [u8],
 }
 

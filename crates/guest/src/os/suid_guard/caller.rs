@@ -1,6 +1,6 @@
-//! Who made a call, and what of theirs it is about.
+//! The caller of a suspended call, and the files that it names.
 //!
-//! Everything of the caller's is opened before the kernel says that the caller still waits, and used after.
+//! Everything of the caller is opened before the kernel confirms that the caller still waits, and used after that.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::REFUSED;
-use super::listener::{Call, is_valid};
+use super::listener::{PendingCall, is_valid};
 use crate::os::as_user::as_user;
 use crate::os::machine::Ids;
 use crate::os::start::may_share;
@@ -21,9 +21,9 @@ use crate::os::start::may_share;
 /// Bytes of a path, with its NUL, that the kernel takes.
 const LONGEST_PATH: usize = 4096;
 
-/// A thread's identity, as the kernel tells it.
+/// A thread's identity according to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Caller {
+struct CallerThread {
     thread: u32,
     process: u32,
     ids: Ids,
@@ -34,25 +34,25 @@ struct Caller {
 
 /// A call, of numbers as they were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RawCall {
     /// Change the mode of what is open under that number.
     Open { number: i32, mode: u32 },
     /// Change the mode of what is at a path.
-    Named { path: At, mode: u32 },
+    Named { path: PathArgument, mode: u32 },
     /// Make a file.
-    Made { path: At, flags: i32, mode: u32 },
+    Made { path: PathArgument, flags: i32, mode: u32 },
 }
 
 /// A path in the caller's memory; if it is relative, from that number on, or from where the caller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct At {
+struct PathArgument {
     from: i32,
     address: u64,
 }
 
-/// What a caller wants, with all that is theirs opened.
+/// A caller's request, with all of its files opened.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum ResolvedCall {
     /// Change what is open.
     Open { file: OwnedFd, mode: u32 },
     /// Change what is at a path.
@@ -73,15 +73,20 @@ pub(super) struct Path {
 ///
 /// # Errors
 /// Those of `act`; else why the call cannot be made for that caller.
-pub(super) fn with<T>(call: &Call, listener: &OwnedFd, act: impl FnOnce(Wanted) -> Result<T>) -> Result<T> {
-    let asked = Asked::of(call).ok_or(REFUSED)?;
-    let caller = Caller::of(call.thread)?;
-    // Root is what this thread is. For anybody else it changes, and the kernel decides anew who may read its memory.
+pub(super) fn with<T>(
+    call: &PendingCall,
+    listener: &OwnedFd,
+    act: impl FnOnce(ResolvedCall) -> Result<T>,
+) -> Result<T> {
+    let asked = RawCall::from_notification(call).ok_or(REFUSED)?;
+    let caller = CallerThread::from_thread(call.thread)?;
+    // This thread is root. For other users it changes its ids, and the kernel then decides anew who may read its
+    // memory.
     if (caller.ids.uid, caller.ids.gid) != (0, 0) && !may_share() {
         return Err(REFUSED);
     }
     let looked = || {
-        let _back = Back::now()?;
+        let _back = RestoreCaps::now()?;
         raise()?;
         let wanted = caller.open(asked)?;
         is_valid(listener, call.id)?;
@@ -91,13 +96,13 @@ pub(super) fn with<T>(call: &Call, listener: &OwnedFd, act: impl FnOnce(Wanted) 
     as_user(&caller.ids, looked)?
 }
 
-impl Asked {
+impl RawCall {
     /// The filter asks about these calls only.
-    fn of(call: &Call) -> Option<Self> {
+    fn from_notification(call: &PendingCall) -> Option<Self> {
         let [one, two, three, four, ..] = call.arguments;
         let mode = |it: u64| it as u32 & 0o7777;
-        let here = |address| At { from: libc::AT_FDCWD, address };
-        let from = |number, address| At { from: lower_half(number), address };
+        let here = |address| PathArgument { from: libc::AT_FDCWD, address };
+        let from = |number, address| PathArgument { from: lower_half(number), address };
         Some(match i64::from(call.number) {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chmod => Self::Named { path: here(one), mode: mode(two) },
@@ -115,13 +120,13 @@ fn lower_half(argument: u64) -> i32 {
     argument as u32 as i32
 }
 
-impl Caller {
-    fn of(thread: u32) -> Result<Self> {
+impl CallerThread {
+    fn from_thread(thread: u32) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| REFUSED)?;
         Self::read(thread, &status).ok_or(REFUSED)
     }
 
-    /// One that is several users at once cannot be acted for.
+    /// A thread with several user ids cannot be acted for.
     fn read(thread: u32, status: &str) -> Option<Self> {
         let field = |name: &str| status.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':'));
         let numbers =
@@ -139,19 +144,19 @@ impl Caller {
         })
     }
 
-    fn open(&self, asked: Asked) -> Result<Wanted> {
+    fn open(&self, asked: RawCall) -> Result<ResolvedCall> {
         match asked {
-            Asked::Open { number, mode } => Ok(Wanted::Open { file: self.number(self.thread, number)?, mode }),
-            Asked::Named { path, mode } => {
+            RawCall::Open { number, mode } => Ok(ResolvedCall::Open { file: self.number(self.thread, number)?, mode }),
+            RawCall::Named { path, mode } => {
                 let text = self.text(path.address)?;
                 match self.by_number(&text) {
-                    Some((process, number)) => Ok(Wanted::Open { file: self.number(process, number)?, mode }),
-                    None => Ok(Wanted::Named { path: self.path(path.from, text)?, mode }),
+                    Some((process, number)) => Ok(ResolvedCall::Open { file: self.number(process, number)?, mode }),
+                    None => Ok(ResolvedCall::Named { path: self.path(path.from, text)?, mode }),
                 }
             }
-            Asked::Made { path, flags, mode } => {
+            RawCall::Made { path, flags, mode } => {
                 let path = self.path(path.from, self.text(path.address)?)?;
-                Ok(Wanted::Made { path, flags, mode: mode & !self.umask })
+                Ok(ResolvedCall::Made { path, flags, mode: mode & !self.umask })
             }
         }
     }
@@ -159,13 +164,13 @@ impl Caller {
     fn path(&self, from: i32, path: CString) -> Result<Path> {
         let from = match from {
             _ if path.as_bytes().first() == Some(&b'/') => None,
-            libc::AT_FDCWD => Some(self.look("cwd")?),
+            libc::AT_FDCWD => Some(self.open_link("cwd")?),
             number => Some(self.number(self.thread, number)?),
         };
-        Ok(Path { path, from, root: self.look("root")? })
+        Ok(Path { path, from, root: self.open_link("root")? })
     }
 
-    /// What C libraries say for a file that they have open: here that would be a file of the guest's.
+    /// The path by which C libraries name an open file: here it would be a file of the guest.
     fn by_number(&self, path: &CStr) -> Option<(u32, i32)> {
         let (process, number) = path.to_str().ok()?.strip_prefix("/proc/")?.split_once("/fd/")?;
         let process = match process {
@@ -178,12 +183,12 @@ impl Caller {
     }
 
     fn number(&self, process: u32, number: i32) -> Result<OwnedFd> {
-        let opened = look(&format!("/proc/{process}/fd/{number}"));
+        let opened = open_path(&format!("/proc/{process}/fd/{number}"));
         opened.map_err(|errno| if errno == Errno::NOENT { Errno::BADF } else { errno })
     }
 
-    fn look(&self, what: &str) -> Result<OwnedFd> {
-        look(&format!("/proc/{}/{what}", self.thread))
+    fn open_link(&self, what: &str) -> Result<OwnedFd> {
+        open_path(&format!("/proc/{}/{what}", self.thread))
     }
 
     fn text(&self, address: u64) -> Result<CString> {
@@ -197,14 +202,14 @@ impl Caller {
 }
 
 /// Whatever it is, without opening it for anything.
-fn look(path: &str) -> Result<OwnedFd> {
+fn open_path(path: &str) -> Result<OwnedFd> {
     open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
         Errno::ACCESS => REFUSED,
         other => other,
     })
 }
 
-/// All that the guest may have: for looking at a caller it takes what that one has, and more does no harm.
+/// Takes all capabilities that the guest may have: needed to inspect a caller with any of them.
 fn raise() -> Result<()> {
     let now = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })
@@ -216,15 +221,15 @@ fn lower(effective: CapabilitySet) -> Result<()> {
 }
 
 /// Gives a thread its capabilities back.
-struct Back(CapabilitySets);
+struct RestoreCaps(CapabilitySets);
 
-impl Back {
+impl RestoreCaps {
     fn now() -> Result<Self> {
         capabilities(None).map(Self)
     }
 }
 
-impl Drop for Back {
+impl Drop for RestoreCaps {
     fn drop(&mut self) {
         if set_capabilities(None, self.0).is_err() {
             abort(); // As in `as_user`: the next that this thread is for would have another's.
@@ -239,8 +244,8 @@ mod tests {
     const STATUS: &str = "Name:\tUid: 0\nUmask:\t0027\nTgid:\t41\nUid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t8 9 \n\
                           CapPrm:\t00000000000000cb\nCapEff:\t0000000000000009\n";
 
-    fn caller(status: &str) -> Option<Caller> {
-        Caller::read(42, status)
+    fn caller(status: &str) -> Option<CallerThread> {
+        CallerThread::read(42, status)
     }
 
     #[test]
@@ -271,23 +276,23 @@ mod tests {
         }
     }
 
-    fn asked(number: i64, arguments: [u64; 6]) -> Option<Asked> {
-        Asked::of(&Call { id: 1, thread: 1, number: number as i32, arguments })
+    fn asked(number: i64, arguments: [u64; 6]) -> Option<RawCall> {
+        RawCall::from_notification(&PendingCall { id: 1, thread: 1, number: number as i32, arguments })
     }
 
     #[test]
     fn a_call_means_what_the_kernel_takes_it_for() {
         let high = 7 << 32;
-        let at = At { from: -100, address: 1 };
+        let at = PathArgument { from: -100, address: 1 };
         let here = u64::from((-100i32).cast_unsigned());
-        let named = Asked::Named { path: at, mode: 0o4755 };
+        let named = RawCall::Named { path: at, mode: 0o4755 };
         assert_eq!(asked(libc::SYS_fchmodat, [here | high, 1, 0o104755, 0, 0, 0]), Some(named));
         assert_eq!(
             asked(libc::SYS_fchmod, [high | 3, 0o2755, 0, 0, 0, 0]),
-            Some(Asked::Open { number: 3, mode: 0o2755 })
+            Some(RawCall::Open { number: 3, mode: 0o2755 })
         );
         let flags = libc::O_CREAT as u64;
-        let made = Asked::Made { path: at, flags: libc::O_CREAT, mode: 0o6755 };
+        let made = RawCall::Made { path: at, flags: libc::O_CREAT, mode: 0o6755 };
         assert_eq!(asked(libc::SYS_openat, [here, 1, flags, 0o6755, 0, 0]), Some(made));
         assert_eq!(asked(libc::SYS_unlinkat, [here, 1, 0, 0, 0, 0]), None);
         #[cfg(target_arch = "x86_64")]

@@ -8,15 +8,15 @@ use rustix::fs::{chmodat, fchmod, open, openat2, statx};
 use rustix::io::{Errno, Result};
 
 use super::REFUSED;
-use super::caller::{Path, Wanted};
+use super::caller::{Path, ResolvedCall};
 
 const SET_ID: u32 = 0o6000;
 const SET_GROUP: u32 = 0o2000;
 
-/// What makes a file, and how. Another that is there already could be anything, and opening it could take for ever.
+/// Flags that create a file. An existing one could be anything, and opening it could block.
 const MAKES: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_PATH | libc::O_TMPFILE;
 
-/// What else means something for a new file.
+/// Other flags with a meaning for a new file.
 const PASSED_ON: i32 = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_EXCL
@@ -26,9 +26,9 @@ const PASSED_ON: i32 = libc::O_ACCMODE
     | libc::O_DIRECT
     | libc::O_NOATIME;
 
-/// What was done.
+/// The result of a change.
 #[derive(Debug)]
-pub(super) enum Done {
+pub(super) enum ChangeOutcome {
     Changed,
     /// The file is the caller's, who wants it closed on exec or not.
     Made {
@@ -39,25 +39,25 @@ pub(super) enum Done {
 
 /// The container's own files: what is on the mount of `/`.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct OwnMount {
     root: OwnedFd,
-    place: Place,
+    place: FileLocation,
     mount: u64,
     /// A caller can be given a file.
     gives: bool,
 }
 
-/// Where and what something is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct FileLocation {
     mount: u64,
     device: (u32, u32),
     inode: u64,
 }
 
-impl Own {
+impl OwnMount {
     /// # Errors
-    /// This kernel does not tell mounts apart, or cannot keep a path from leading through another process.
+    /// This kernel does not distinguish mounts, or cannot keep a path from leading through another process.
     pub(super) fn find(gives: bool) -> Result<Self> {
         let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         resolve(root.as_fd(), c".", OFlags::PATH)?;
@@ -68,27 +68,27 @@ impl Own {
     /// Does what is wanted, without the bits where the file is not the container's own.
     ///
     /// # Errors
-    /// What the kernel says to whom this thread acts for.
-    pub(super) fn change(&self, wanted: Wanted) -> Result<Done> {
+    /// The kernel's, for the caller's ids.
+    pub(super) fn change(&self, wanted: ResolvedCall) -> Result<ChangeOutcome> {
         let (file, mode) = match wanted {
-            Wanted::Open { file, mode } => (file, mode),
-            Wanted::Named { path, mode } => (self.resolve(&path, OFlags::PATH)?, mode),
-            Wanted::Made { path, flags, mode } => return self.make(&path, flags, mode),
+            ResolvedCall::Open { file, mode } => (file, mode),
+            ResolvedCall::Named { path, mode } => (self.resolve(&path, OFlags::PATH)?, mode),
+            ResolvedCall::Made { path, flags, mode } => return self.create_file(&path, flags, mode),
         };
         // A descriptor without a file to it takes no mode, but its path does, which is this process's own.
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         chmodat(CWD, own, self.fitting(&file, mode)?, AtFlags::empty())?;
-        Ok(Done::Changed)
+        Ok(ChangeOutcome::Changed)
     }
 
-    /// One that was not there is this call's own until the caller gets it.
-    fn make(&self, path: &Path, flags: i32, mode: u32) -> Result<Done> {
+    /// A newly created file belongs to this call until the caller gets it.
+    fn create_file(&self, path: &Path, flags: i32, mode: u32) -> Result<ChangeOutcome> {
         if !self.gives || flags & MAKES != libc::O_CREAT | libc::O_EXCL {
             return Err(REFUSED);
         }
         let file = self.resolve(path, OFlags::from_bits_retain((flags & PASSED_ON).cast_unsigned()))?;
         fchmod(&file, self.fitting(&file, mode)?)?;
-        Ok(Done::Made { file, closes: flags & libc::O_CLOEXEC != 0 })
+        Ok(ChangeOutcome::Made { file, closes: flags & libc::O_CLOEXEC != 0 })
     }
 
     fn fitting(&self, file: &OwnedFd, mode: u32) -> Result<Mode> {
@@ -98,7 +98,7 @@ impl Own {
     }
 
     fn resolve(&self, Path { path, from, root }: &Path, flags: OFlags) -> Result<OwnedFd> {
-        // Nobody inside may change their root. For one who did, paths would mean other files here.
+        // Processes inside cannot change their root. After such a change, paths would name other files here.
         if seen(root.as_fd())?.0 != self.place {
             return Err(REFUSED);
         }
@@ -108,25 +108,25 @@ impl Own {
 
 /// A link of `/proc` that leads to what a process has open leads nowhere: `self` would be this one.
 fn resolve(from: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd> {
-    // Nobody else looks into what is made before it has its mode.
+    // No other user may open the new file before it has its mode.
     let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
     openat2(from, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_MAGICLINKS)
 }
 
-/// What a file may have that is seen outside. A directory's bit gives nobody a right, and it keeps the one it has.
+/// The mode for a file that is visible outside. A set-id bit of a directory grants no rights, and stays as it is.
 fn harmless(mode: u32, now: u32) -> u32 {
     let kept = if FileType::from_raw_mode(now) == FileType::Directory { now & SET_GROUP } else { 0 };
     mode & (!SET_ID | kept)
 }
 
-fn seen(file: BorrowedFd<'_>) -> Result<(Place, u32)> {
+fn seen(file: BorrowedFd<'_>) -> Result<(FileLocation, u32)> {
     let all = StatxFlags::MNT_ID | StatxFlags::INO | StatxFlags::TYPE | StatxFlags::MODE;
     let it = statx(file, c"", AtFlags::EMPTY_PATH, all)?;
     if it.stx_mask & all.bits() != all.bits() {
         return Err(Errno::NOSYS);
     }
     let device = (it.stx_dev_major, it.stx_dev_minor);
-    Ok((Place { mount: it.stx_mnt_id, device, inode: it.stx_ino }, it.stx_mode.into()))
+    Ok((FileLocation { mount: it.stx_mnt_id, device, inode: it.stx_ino }, it.stx_mode.into()))
 }
 
 #[cfg(test)]
@@ -152,10 +152,10 @@ mod tests {
         }
     }
 
-    /// Does it on a file of which everything else says that it is the container's own, or is not.
-    fn mode_after(is_own: bool, wanted: impl FnOnce(&std::path::Path) -> Wanted) -> Result<u32> {
+    /// Applies the mode by path, for a file that is known to be the container's own or not.
+    fn mode_after(is_own: bool, wanted: impl FnOnce(&std::path::Path) -> ResolvedCall) -> Result<u32> {
         let dir = tempfile::tempdir().unwrap();
-        let mut own = Own::find(true).unwrap();
+        let mut own = OwnMount::find(true).unwrap();
         own.mount = seen(open(dir.path(), OFlags::PATH, Mode::empty())?.as_fd())?.0.mount;
         if !is_own {
             own.mount ^= 1;
@@ -164,10 +164,10 @@ mod tests {
         Ok(std::fs::metadata(dir.path().join("f")).unwrap().permissions().mode() & 0o7777)
     }
 
-    fn made(flags: i32) -> impl FnOnce(&std::path::Path) -> Wanted {
+    fn made(flags: i32) -> impl FnOnce(&std::path::Path) -> ResolvedCall {
         move |dir| {
             let path = CString::new(dir.join("f").as_os_str().as_bytes()).unwrap();
-            Wanted::Made {
+            ResolvedCall::Made {
                 path: Path { path, from: None, root: open("/", OFlags::PATH, Mode::empty()).unwrap() },
                 flags,
                 mode: 0o6755,
@@ -175,9 +175,9 @@ mod tests {
         }
     }
 
-    fn opened(dir: &std::path::Path) -> Wanted {
+    fn opened(dir: &std::path::Path) -> ResolvedCall {
         let file = std::fs::File::create(dir.join("f")).unwrap();
-        Wanted::Open { file: file.into(), mode: 0o6755 }
+        ResolvedCall::Open { file: file.into(), mode: 0o6755 }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the kernel says of calls that a filter stopped, and how it is answered.
+//! The kernel's notifications of suspended calls, and the answers.
 #![expect(unsafe_code, reason = "seccomp's notifications have no safe wrapper")]
 
 use std::io;
@@ -24,8 +24,8 @@ const IS_VALID: Opcode = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as Opcode;
 
 /// A call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    /// Of the notification.
+pub(super) struct PendingCall {
+    /// Id of the notification.
     pub(super) id: u64,
     /// The thread that made it, by its number here. 0: it is in another namespace.
     pub(super) thread: u32,
@@ -33,9 +33,9 @@ pub(super) struct Call {
     pub(super) arguments: [u64; 6],
 }
 
-/// What there is to do.
+/// An event of the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pending {
+pub(super) enum ListenerEvent {
     Call,
     Nothing,
     /// No process has the filter any more.
@@ -65,7 +65,7 @@ fn seccomp(operation: u32, flags: c_ulong, argument: usize) -> Result<()> {
     unsafe { raw_syscall::call(libc::SYS_seccomp, [operation as usize, flags as usize, argument, 0, 0]) }.map(drop)
 }
 
-/// One that wakes at calls.
+/// Registers the listener for wake-ups.
 ///
 /// # Errors
 /// Nothing can be watched.
@@ -75,27 +75,27 @@ pub(super) fn watched(listener: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>
 }
 
 /// Looks without waiting.
-pub(super) fn pending(listener: impl AsFd) -> Pending {
+pub(super) fn pending(listener: impl AsFd) -> ListenerEvent {
     let mut fds = [PollFd::new(&listener, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut fds, Some(&at_once)) {
-        Err(Errno::INTR) => Pending::Nothing,
-        Ok(1) if fds[0].revents().contains(PollFlags::IN) => Pending::Call,
-        Ok(0) => Pending::Nothing,
-        Ok(_) | Err(_) => Pending::Over,
+        Err(Errno::INTR) => ListenerEvent::Nothing,
+        Ok(1) if fds[0].revents().contains(PollFlags::IN) => ListenerEvent::Call,
+        Ok(0) => ListenerEvent::Nothing,
+        Ok(_) | Err(_) => ListenerEvent::Over,
     }
 }
 
 /// Takes a call that is [pending](Pending::Call).
 ///
 /// # Errors
-/// Its caller was killed meanwhile.
-pub(super) fn receive(listener: &OwnedFd) -> Result<Call> {
+/// Its caller was killed.
+pub(super) fn receive(listener: &OwnedFd) -> Result<PendingCall> {
     let data = seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] };
     let mut said = seccomp_notif { id: 0, pid: 0, flags: 0, data };
-    // SAFETY: the type is that of the call, of the size that the kernel said.
+    // SAFETY: the type is that of the call, of the size that the kernel reported.
     unsafe { ioctl(listener, Updater::<RECEIVE, seccomp_notif>::new(&mut said)) }?;
-    Ok(Call { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
+    Ok(PendingCall { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
 }
 
 /// Whether the thread of a call still waits for its answer, so that its number meant no other one until now.
@@ -107,10 +107,10 @@ pub(super) fn is_valid(listener: &OwnedFd, id: u64) -> Result<()> {
     unsafe { ioctl(listener, Setter::<IS_VALID, u64>::new(id)) }
 }
 
-/// What the call comes to. It is never made by the kernel itself.
+/// Answers the call. The kernel itself never makes it.
 ///
 /// # Errors
-/// Nobody waits for it.
+/// The caller no longer waits.
 pub(super) fn reply(listener: &OwnedFd, id: u64, errno: Option<Errno>) -> Result<()> {
     let error = errno.map_or(0, |it| -it.raw_os_error());
     let mut answer = seccomp_notif_resp { id, val: 0, error, flags: 0 };
@@ -121,8 +121,8 @@ pub(super) fn reply(listener: &OwnedFd, id: u64, errno: Option<Errno>) -> Result
 /// Gives a caller a file, as what the call comes to.
 ///
 /// # Errors
-/// Nobody waits for it, or the caller has no room for one more.
-pub(super) fn give(listener: &OwnedFd, id: u64, file: &OwnedFd, closes: bool) -> Result<()> {
+/// The caller no longer waits, or has no free descriptor.
+pub(super) fn add_descriptor(listener: &OwnedFd, id: u64, file: &OwnedFd, closes: bool) -> Result<()> {
     let newfd_flags = if closes { libc::O_CLOEXEC.cast_unsigned() } else { 0 };
     let (flags, srcfd) = (libc::SECCOMP_ADDFD_FLAG_SEND as u32, file.as_raw_fd().cast_unsigned());
     let given = seccomp_notif_addfd { id, flags, srcfd, newfd: 0, newfd_flags };

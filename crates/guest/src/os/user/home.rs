@@ -8,12 +8,12 @@ use rustix::io::{Errno, Result};
 
 use crate::os::openat2::open;
 
-/// Makes an absolute path a directory, with its parents. Only the last one is given to `owner`, and only when it was
-/// missing: what exists is left alone. Without one it stays with whoever makes it.
+/// Makes an absolute path a directory, with its parents. A last part that was missing is given to `owner`, if there is
+/// one; existing directories are left alone.
 ///
 /// # Errors
 /// The kernel's. `INVAL` for a path that is not absolute.
-pub(super) fn make(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<()> {
+pub(super) fn create(root: BorrowedFd<'_>, path: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<()> {
     let parts: Vec<&str> = path.strip_prefix('/').ok_or(Errno::INVAL)?.split('/').filter(|it| !it.is_empty()).collect();
     let mut so_far = String::new();
     let mut parent = open(root, c"/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
@@ -46,12 +46,12 @@ pub(super) fn take_over(root: BorrowedFd<'_>, path: &str, owner: (Uid, Gid), onl
     fchown(&there, Some(owner.0), Some(owner.1))
 }
 
-/// The umask of whoever started this process is not asked.
+/// Independent of this process's umask.
 fn made(parent: &OwnedFd, name: &str, mode: Mode, owner: Option<(Uid, Gid)>) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::RWXU)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat(parent, name, flags, Mode::empty())?;
-    // In this order: of what is somebody else's already, not every root may change the mode.
+    // In this order: not every root may change the mode of a file that belongs to another user.
     fchmod(&made, mode)?;
     if let Some((uid, gid)) = owner {
         fchown(&made, Some(uid), Some(gid))?;

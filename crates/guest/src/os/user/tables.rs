@@ -10,7 +10,7 @@ const MAX_GROUPS: usize = 65_536;
 
 /// A line of the passwd file, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct PasswdEntry {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -27,12 +27,12 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Users in the order of the file.
-    pub(crate) fn users(&self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn users(&self) -> impl Iterator<Item = PasswdEntry> {
         lines(&self.passwd).filter_map(user)
     }
 
     /// The first entry with that uid.
-    pub(crate) fn user(&self, uid: u32) -> Option<Entry> {
+    pub(crate) fn user(&self, uid: u32) -> Option<PasswdEntry> {
         self.users().find(|it| it.uid == uid)
     }
 
@@ -51,11 +51,11 @@ impl Tables {
     }
 
     /// Adds a user under the first name that is free.
-    pub(crate) fn add_user(&mut self, uid: u32, gid: u32, shell: &str) -> Entry {
+    pub(crate) fn add_user(&mut self, uid: u32, gid: u32, shell: &str) -> PasswdEntry {
         let name = self.free_name(base(uid));
         let home = if name == "root" { "/root".to_owned() } else { format!("/home/{name}") };
         append(&mut self.passwd, &format!("{name}:x:{uid}:{gid}::{home}:{shell}"));
-        Entry { name, uid, gid, home, shell: shell.to_owned() }
+        PasswdEntry { name, uid, gid, home, shell: shell.to_owned() }
     }
 
     /// Adds a user of which more is known; its name is the next that is free.
@@ -74,7 +74,7 @@ impl Tables {
         self.add_group_named(gid, base(gid))
     }
 
-    /// The same under a name, or the next that is free.
+    /// The same under a name, or the next free one.
     pub(crate) fn add_group_named(&mut self, gid: u32, name: &str) -> bool {
         if lines(&self.group).filter_map(group).any(|it| it.gid == gid) {
             return false;
@@ -104,13 +104,13 @@ fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
     table.split(|byte| *byte == b'\n')
 }
 
-fn user(line: &[u8]) -> Option<Entry> {
+fn user(line: &[u8]) -> Option<PasswdEntry> {
     let mut fields = line.split(|byte| *byte == b':');
     let name = text(fields.next()?)?;
     let (uid, gid) = (number(fields.nth(1)?)?, number(fields.next()?)?);
     let (home, shell) = (fields.nth(1).unwrap_or_default(), fields.next().unwrap_or_default());
     let nobody = name.is_empty() || name.starts_with(['#', '+', '-']);
-    (!nobody).then_some(Entry { name, uid, gid, home: text(home)?, shell: text(shell)? })
+    (!nobody).then_some(PasswdEntry { name, uid, gid, home: text(home)?, shell: text(shell)? })
 }
 
 fn group(line: &[u8]) -> Option<Group<'_>> {
@@ -120,13 +120,13 @@ fn group(line: &[u8]) -> Option<Group<'_>> {
     Some(Group { name, gid, members: fields.next().unwrap_or_default().trim_ascii_end() })
 }
 
-/// What is longer, or has control characters, is nothing that a table should say.
+/// Refuses a longer text, and control characters.
 fn text(field: &[u8]) -> Option<String> {
     let text = str::from_utf8(field).ok().filter(|it| it.len() <= LONGEST_FIELD)?;
     (!text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
-/// The highest number means "no change" to the kernel, so nobody has it.
+/// The highest number means "no change" to the kernel, so no account has it.
 fn number(field: &[u8]) -> Option<u32> {
     let digits = str::from_utf8(field).ok().filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok().filter(|it| *it != u32::MAX)

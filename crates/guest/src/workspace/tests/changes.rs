@@ -111,8 +111,8 @@ fn the_least_lately_touched_is_forgotten_first() {
     let world = World::new();
     let print = |it: u8| fingerprint::Print::of_content(&[it], &rustix::fs::stat(world.dir.path()).unwrap());
     for it in 0..10_002 {
-        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", tracker::By::Tool);
-        world.memory.touch(b"0", &print(0), "t", tracker::By::Tool);
+        world.memory.touch(format!("{it}").as_bytes(), &print(0), "t", tracker::ContentSource::Tool);
+        world.memory.touch(b"0", &print(0), "t", tracker::ContentSource::Tool);
     }
     let all = world.memory.touched();
     assert_eq!(all.len(), 10_000);
@@ -126,7 +126,7 @@ async fn a_file_that_gave_way_is_open_until_the_act_is_over_and_no_longer() {
     let write = write::Write { path: "a", how: OpenMode::Overwrite, executable: None, seen: false, tool: "write_file" };
     world.work().write(&write, b"new").unwrap();
     assert_eq!(open_without_a_name(&world), 1, "whoever waits for the act does not wait for its end");
-    world.afterwards.settle().await;
+    world.afterwards.flush().await;
     assert_eq!(open_without_a_name(&world), 0);
 }
 

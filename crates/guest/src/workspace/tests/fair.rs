@@ -91,7 +91,7 @@ impl Call {
         over
     }
 
-    /// Nobody changes a file of that name until the sender is dropped.
+    /// Locks a file of that name until the sender is dropped.
     fn hold(&self, name: &'static str) -> (mpsc::Sender<()>, JoinHandle<()>) {
         let dir = open(self.world.path(""), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         let stat = fstat(dir).unwrap();
@@ -160,7 +160,7 @@ fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
         assert_eq!(call.last_words(1).await[&1], None);
         drop(end);
         held.join().unwrap();
-        // The only thread is free when the act has said what it says.
+        // The only thread is free again when the request was answered.
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         call.ask(2, ping(), b"").await;
         assert!(call.last_words(1).await.contains_key(&2));

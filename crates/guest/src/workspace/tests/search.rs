@@ -161,7 +161,7 @@ fn a_file_of_many_blocks_is_searched_as_one() {
 mod as_ripgrep {
     use proptest::prelude::*;
 
-    use super::super::super::line_search::{Block, Hunt};
+    use super::super::super::line_search::{Block, LineMatcher};
 
     proptest! {
         /// Blocks are searched, and lines are meant.
@@ -173,10 +173,10 @@ mod as_ripgrep {
                 r"\B", "(?R)^a$", "b|ab+$",
             ]),
         ) {
-            let hunt = Hunt::new(pattern, false, 0).unwrap();
+            let hunt = LineMatcher::new(pattern, false, 0).unwrap();
             let mut found = Vec::new();
             let mut hit = |it: crate::protocol::workspace::GrepMatch| { found.push(it.line); true };
-            hunt.look(&mut text.as_bytes(), &mut Block::default(), &|| false, &mut hit).unwrap();
+            hunt.search(&mut text.as_bytes(), &mut Block::default(), &|| false, &mut hit).unwrap();
             let alone = regex::bytes::Regex::new(pattern).unwrap();
             let mut lines: Vec<&str> = text.split('\n').collect();
             if lines.last() == Some(&"") {

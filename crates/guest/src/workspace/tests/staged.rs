@@ -1,4 +1,4 @@
-//! Many files at once, and what tells their content.
+//! Many files at once, and their digests.
 
 use super::*;
 use crate::protocol::workspace::{FileDigest, StagedFile};

@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 
-/// Where a link says to lead, by its name.
+/// Targets of links, by name.
 const OUTSIDE: &[(&str, &str)] = &[
     ("relative", "../secret"),
     ("absolute-shadow", "/etc/shadow"),
@@ -260,7 +260,7 @@ fn a_path_is_parts_and_nothing_else() {
     for path in
         ["proc/self/environ", "proc/1/root/etc/passwd", "proc/self/root/etc/passwd", "sys/kernel", ".coracle/link"]
     {
-        assert!(root.look(path).is_err(), "{path}");
+        assert!(root.open_path(path).is_err(), "{path}");
         assert!(root.place(path, crate::files::FinalLink::Itself, false).is_err(), "{path}");
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::host::fs::HostPath;
 use crate::{Command, ContainerName, HostEntry, ImageId, Policy, Port, Protocol, admit};
 
-fn line(words: &Words) -> String {
+fn line(words: &EngineArgs) -> String {
     words.0.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join(" ")
 }
 
@@ -205,7 +205,7 @@ fn r23_what_would_be_read_as_something_else_is_refused() {
 
 #[test]
 fn r22_limits_are_whole_and_what_cannot_be_had_is_refused() {
-    let with = |cpus, memory, pids| line(&limits(Words::default(), Limits { memory, cpus, pids }));
+    let with = |cpus, memory, pids| line(&limits(EngineArgs::default(), Limits { memory, cpus, pids }));
     assert_eq!(with(Some(0.5), Some(ByteSize::mib(64)), Some(50)), "--cpus 1 --memory 200M");
     assert_eq!(with(Some(2.1), Some(ByteSize(ByteSize::mib(512).0 + 1)), None), "--cpus 3 --memory 513M");
     assert_eq!(with(None, None, None), "");

@@ -1,4 +1,4 @@
-//! One connection of HTTP/1.1 over a unix socket.
+//! A connection of HTTP/1.1 over a unix socket.
 
 use std::io::ErrorKind;
 
@@ -14,7 +14,7 @@ use super::{ApiFault, ApiResult, ApiSocket};
 use crate::program::ANSWER_BYTES;
 
 #[derive(Debug)]
-pub(super) struct Connection(SendRequest<Empty<Bytes>>);
+pub(super) struct ApiConnection(SendRequest<Empty<Bytes>>);
 
 #[derive(Debug)]
 pub(super) struct Response {
@@ -22,7 +22,7 @@ pub(super) struct Response {
     pub(super) body: Bytes,
 }
 
-impl Connection {
+impl ApiConnection {
     /// Connects, and sends nothing to a peer that is not trusted.
     pub(super) async fn open(socket: &ApiSocket) -> ApiResult<Self> {
         socket.check_file()?;
@@ -79,12 +79,12 @@ mod tests {
         let (path, me) = (dir.path().join("s"), rustix::process::geteuid().as_raw());
         let listener = UnixListener::bind(&path).unwrap();
         let stranger = ApiSocket { path, owners: vec![me + 1], needs_storage_proof: false };
-        let refused = Connection::open(&stranger).await.unwrap_err();
+        let refused = ApiConnection::open(&stranger).await.unwrap_err();
         assert!(matches!(refused, ApiFault::ForeignOwner(uid) if uid == me), "{refused}");
         assert!(stranger.check_file().is_err());
         let mine = ApiSocket { owners: vec![me], ..stranger };
         let (mut connection, mut peer) = {
-            let (connection, accepted) = tokio::join!(Connection::open(&mine), listener.accept());
+            let (connection, accepted) = tokio::join!(ApiConnection::open(&mine), listener.accept());
             (connection.unwrap(), accepted.unwrap().0)
         };
         let (response, sent) = tokio::join!(connection.get("/a"), async {

@@ -4,7 +4,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use serde::Deserialize;
 
-use super::{ApiFault, ApiResult, Connection};
+use super::{ApiConnection, ApiFault, ApiResult};
 
 /// A longer line is no event.
 const LINE_BYTES: usize = 256 << 10;
@@ -23,12 +23,12 @@ pub(in crate::cli) struct EngineEvent {
 pub(in crate::cli) struct EventStream {
     body: Incoming,
     /// It ends with the stream.
-    _connection: Connection,
+    _connection: ApiConnection,
     unread: Vec<u8>,
 }
 
 impl EventStream {
-    pub(super) fn new(connection: Connection, body: Incoming) -> Self {
+    pub(super) fn new(connection: ApiConnection, body: Incoming) -> Self {
         Self { body, _connection: connection, unread: Vec::new() }
     }
 
@@ -73,7 +73,7 @@ struct ActorJson {
 
 #[derive(Default, Deserialize)]
 struct AttributesJson {
-    /// Of an event of a network.
+    /// The container in an event of a network.
     container: Option<String>,
 }
 

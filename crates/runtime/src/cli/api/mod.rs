@@ -1,11 +1,11 @@
 //! The engine's HTTP API over its unix socket: reads only, and never the only way.
 //!
-//! Whoever answers there is root or the user that we are, else nothing is sent. After a fault the socket is left alone for a
-//! while, and the caller asks the engine's program.
+//! Requests are sent only to a server that is root or our own user. After a fault the socket is left alone for a while,
+//! and the caller asks the engine's program.
 
 mod connection;
+mod error;
 mod events;
-mod fault;
 pub(super) mod paths;
 mod socket;
 mod storage;
@@ -19,13 +19,13 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use tokio::time::Instant;
 
-use self::connection::{Connection, Response};
+use self::connection::{ApiConnection, Response};
+pub(super) use self::error::{ApiFault, ApiResult};
 pub(super) use self::events::EventStream;
-pub(super) use self::fault::{ApiFault, ApiResult};
 pub(super) use self::socket::ApiSocket;
 pub(super) use self::storage::StorageProof;
 
-/// How long a socket that failed is left alone.
+/// Pause after a failure of the socket.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Engines answer this question without any lock.
@@ -43,18 +43,18 @@ static REPORTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// A client of one socket, with connections that stay open.
 #[derive(Clone, Debug)]
-pub(super) struct ApiClient(Arc<Shared>);
+pub(super) struct ApiClient(Arc<ApiState>);
 
 #[derive(Debug)]
-struct Shared {
+struct ApiState {
     socket: ApiSocket,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<ApiConnection>>,
     paused_until: Mutex<Option<Instant>>,
 }
 
 impl ApiClient {
     pub(super) fn new(socket: ApiSocket) -> Self {
-        Self(Arc::new(Shared { socket, idle: Mutex::default(), paused_until: Mutex::default() }))
+        Self(Arc::new(ApiState { socket, idle: Mutex::default(), paused_until: Mutex::default() }))
     }
 
     pub(super) fn socket(&self) -> &ApiSocket {
@@ -101,7 +101,7 @@ impl ApiClient {
 
     /// Events from now on, over a connection of their own.
     pub(super) async fn events(&self, path: &str) -> ApiResult<EventStream> {
-        let mut connection = Connection::open(&self.0.socket).await?;
+        let mut connection = ApiConnection::open(&self.0.socket).await?;
         match connection.stream(path).await? {
             (StatusCode::OK, body) => Ok(EventStream::new(connection, body)),
             (status, _) => Err(ApiFault::Status(status)),
@@ -122,20 +122,20 @@ impl ApiClient {
             self.keep(connection);
             return Ok(response);
         }
-        // The engine may have closed a kept connection at that moment; a new one tells.
-        let mut connection = Connection::open(&self.0.socket).await?;
+        // The engine may have closed a kept connection at that moment, so a new one is tried.
+        let mut connection = ApiConnection::open(&self.0.socket).await?;
         let response = connection.get(path).await?;
         self.keep(connection);
         Ok(response)
     }
 
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<ApiConnection> {
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|it| !it.is_closed());
         idle.pop()
     }
 
-    fn keep(&self, connection: Connection) {
+    fn keep(&self, connection: ApiConnection) {
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE {
             idle.push(connection);

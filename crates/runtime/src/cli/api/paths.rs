@@ -1,4 +1,4 @@
-//! From a question to a path of the API. Pure.
+//! Builds paths of the API. Pure.
 //!
 //! Docker's paths name no version, so the newest of the engine answers. Podman's are those of its own API, whose JSON is
 //! that of its program; the version is the oldest that we take.
@@ -38,7 +38,7 @@ pub(in crate::cli) fn inspect(dialect: Dialect, object: Object, name: &str) -> A
     })
 }
 
-/// With the size of what the container wrote.
+/// With the size of the container's own layer.
 pub(in crate::cli) fn inspect_with_size(dialect: Dialect, id: &str) -> ApiResult<String> {
     inspect(dialect, Object::Container, id).map(|it| format!("{it}?size=true"))
 }
@@ -53,10 +53,10 @@ pub(in crate::cli) fn list(dialect: Dialect, object: Object, filters: &Filters) 
     format!("{base}?{all}filters={}", utf8_percent_encode(&filters.0.to_string(), NON_ALPHANUMERIC))
 }
 
-/// Of Docker.
+/// Docker's path.
 pub(in crate::cli) const INFO: &str = "/info";
 
-/// What happens to containers and networks from now on.
+/// Events of containers and networks from now on.
 pub(in crate::cli) fn events(dialect: Dialect) -> String {
     let (base, stream) = if dialect == Dialect::Podman { (LIBPOD, "stream=true&") } else { ("", "") };
     let filters = r#"{"type":["container","network"]}"#;
@@ -79,12 +79,12 @@ fn base(dialect: Dialect, object: Object) -> String {
     format!("{api}/{objects}")
 }
 
-/// What a list is narrowed to, as engines read it.
+/// Filters of a list, in the engine's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Filters(Value);
 
 impl Filters {
-    fn of(name: &str, values: impl Iterator<Item = String>) -> Self {
+    fn new(name: &str, values: impl Iterator<Item = String>) -> Self {
         let values: Vec<Value> = values.map(Value::String).collect();
         let filters: Map<_, _> =
             (!values.is_empty()).then(|| (name.to_owned(), Value::Array(values))).into_iter().collect();
@@ -100,17 +100,18 @@ impl Filters {
             Some(value) => format!("{key}={value}"),
             None => key.clone(),
         };
-        Self::of("label", filter.0.iter().map(word))
+        Self::new("label", filter.0.iter().map(word))
     }
 
-    /// Of images, networks and volumes, which the caller then narrows down: Podman 4.3 finds no image by two labels.
+    /// The first label only, for images, networks and volumes; the caller checks the others: Podman 4.3 finds no image
+    /// by two labels.
     pub(in crate::cli) fn first_label(filter: &LabelFilter) -> Self {
         Self::labels(&LabelFilter(filter.0.iter().take(1).cloned().collect()))
     }
 
     pub(in crate::cli) fn handle(handle: &Handle) -> Self {
         let (name, value) = crate::cli::args::handle_filter(handle);
-        Self::of(name, std::iter::once(value))
+        Self::new(name, std::iter::once(value))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where an engine's API listens, and who may answer there.
+//! The socket of an engine's API, and the check of its owner.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,12 @@ pub(in crate::cli) struct ApiSocket {
 
 impl ApiSocket {
     /// The socket of an engine, as seen by the user `me`. It need not exist.
-    pub(in crate::cli) fn of(dialect: Dialect, settings: &EngineSettings, endpoint: &str, me: u32) -> Option<Self> {
+    pub(in crate::cli) fn for_engine(
+        dialect: Dialect,
+        settings: &EngineSettings,
+        endpoint: &str,
+        me: u32,
+    ) -> Option<Self> {
         let anyone_trusted = vec![0, me];
         match &settings.api {
             ApiUse::Never => return None,
@@ -29,7 +34,7 @@ impl ApiSocket {
                 let needs_storage_proof = dialect == Dialect::Podman;
                 return Some(Self { path: path.clone(), owners: anyone_trusted, needs_storage_proof });
             }
-            // What a program of the person's own choice speaks to is known only where they said it.
+            // The endpoint of a configured program is known only if it is configured, too.
             ApiUse::Auto if settings.program.is_some() && settings.endpoint.is_none() => return None,
             ApiUse::Auto => {}
         }
@@ -80,7 +85,7 @@ mod tests {
     }
 
     fn path(dialect: Dialect, settings: &EngineSettings, endpoint: &str, me: u32) -> Option<String> {
-        Some(ApiSocket::of(dialect, settings, endpoint, me)?.path.display().to_string())
+        Some(ApiSocket::for_engine(dialect, settings, endpoint, me)?.path.display().to_string())
     }
 
     #[test]
@@ -109,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_socket_of_another_user_is_not_used() {
-        let owners = |dialect, endpoint, me| ApiSocket::of(dialect, &settings(ApiUse::Auto), endpoint, me).unwrap();
+        let owners =
+            |dialect, endpoint, me| ApiSocket::for_engine(dialect, &settings(ApiUse::Auto), endpoint, me).unwrap();
         let is_trusted = |socket: &ApiSocket, uid| socket.check_peer(uid).is_ok();
         let docker = owners(Dialect::Docker, "unix:///s", ME);
         assert!(is_trusted(&docker, 0) && is_trusted(&docker, ME) && !is_trusted(&docker, 1001));

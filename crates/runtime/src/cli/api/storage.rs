@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often the lists of both are compared where neither has a container that the other knows.
+/// Interval at which the lists of both are compared if neither has a container that the other knows.
 const EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(in crate::cli) struct StorageProof {
     /// Holds what [`identity`](Self::identity) was when it was proven.
     file: PathBuf,
-    /// The socket, and what says where storage is.
+    /// The socket, and the files that configure the storage.
     watched: Vec<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<ProofState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProofState {
     proven: Option<String>,
     /// A container that the program made.
     witness: Option<String>,
@@ -63,7 +63,7 @@ impl StorageProof {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).witness.clone()
     }
 
-    /// It tells nothing: it may have been removed since.
+    /// Forgets the witness: it may have been removed.
     pub(in crate::cli) fn drop_witness(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).witness = None;
     }

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use coracle_protocol::paths;
 
-use super::{Facts, Words};
+use super::{EngineArgs, EngineFacts};
 use crate::cli::Dialect;
 use crate::program::argv::{SLEEP_SECONDS, capability_names, init};
 use crate::{Access, CreateSpec, GuestDelivery, Ids, NetworkAttachment, Placed, Port, Tmpfs, VolumeMount};
 
-pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) -> Words {
+pub(in crate::cli) fn create(dialect: Dialect, facts: EngineFacts, placed: &Placed) -> EngineArgs {
     let spec = placed.spec();
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
-    let it = Words::verb("create --pull=never --workdir=/").flag("user", own.unwrap_or(Ids::ROOT));
+    let it = EngineArgs::verb("create --pull=never --workdir=/").flag("user", own.unwrap_or(Ids::ROOT));
     let it = match placed.guest() {
         Some(guest) => with_guest(it, dialect, guest, placed),
         None => it.word("--init").word("--entrypoint=sleep"),
@@ -23,10 +23,9 @@ pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) ->
     let it = root(it, dialect, spec.read_only);
     let it = spec.tmpfs.iter().fold(it, |it, tmpfs| it.flag("tmpfs", in_memory(dialect, tmpfs, own)));
     let it = spec.volumes.iter().fold(it, |it, mount| volume(it, dialect, mount, own.is_some()));
-    let it = spec
-        .mounts
-        .iter()
-        .fold(it, |it, mount| bind(it, dialect, (mount.host.real(), mount.at.as_str()), mount.access));
+    let it = spec.mounts.iter().fold(it, |it, mount| {
+        bind(it, dialect, BindMount { source: mount.host.real(), target: mount.at.as_str(), access: mount.access })
+    });
     let it = network(it, facts, placed);
     let it = it.words(["--ipc=private", "--cgroupns=private", "--restart=no"]);
     let it = if spec.image_health { it } else { it.word("--no-healthcheck") };
@@ -44,7 +43,7 @@ pub(in crate::cli) fn create(dialect: Dialect, facts: Facts, placed: &Placed) ->
 }
 
 /// The guest as PID 1, where it finds its sockets, and a place in memory for what must not reach a disk.
-fn with_guest(it: Words, dialect: Dialect, guest: &GuestDelivery, placed: &Placed) -> Words {
+fn with_guest(it: EngineArgs, dialect: Dialect, guest: &GuestDelivery, placed: &Placed) -> EngineArgs {
     let it = it.flag("entrypoint", paths::PROGRAM);
     let (spec, of_guest) = (placed.spec(), "rw,noexec,nosuid,nodev");
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
@@ -53,15 +52,17 @@ fn with_guest(it: Words, dialect: Dialect, guest: &GuestDelivery, placed: &Place
     let run = format!("{}:{of_guest},size=16m,mode=0{}", paths::RUN, if own.is_some() { "700" } else { "755" });
     let it = it.flags("tmpfs", spill.into_iter().chain([run]).map(|options| empty(dialect, options, own)));
     let GuestDelivery::Bound { program, link } = guest else { return it };
-    let it = bind(it, dialect, (program, paths::PROGRAM), Access::ReadOnly);
-    let it = bind(it, dialect, (link, paths::LINK), Access::ReadWrite);
+    let it = bind(it, dialect, BindMount { source: program, target: paths::PROGRAM, access: Access::ReadOnly });
+    let it = bind(it, dialect, BindMount { source: link, target: paths::LINK, access: Access::ReadWrite });
     match placed.worker() {
-        Some(worker) => bind(it, dialect, (worker, paths::WORKER), Access::ReadOnly),
+        Some(worker) => {
+            bind(it, dialect, BindMount { source: worker, target: paths::WORKER, access: Access::ReadOnly })
+        }
         None => it,
     }
 }
 
-fn privileges(it: Words, dialect: Dialect, facts: Facts, spec: &CreateSpec) -> Words {
+fn privileges(it: EngineArgs, dialect: Dialect, facts: EngineFacts, spec: &CreateSpec) -> EngineArgs {
     let it = it
         .flag("cap-drop", "ALL")
         .flags("cap-add", capability_names(spec.capabilities))
@@ -88,7 +89,7 @@ fn empty(dialect: Dialect, tmpfs: String, owner: Option<Ids>) -> String {
     }
 }
 
-fn root(it: Words, dialect: Dialect, read_only: bool) -> Words {
+fn root(it: EngineArgs, dialect: Dialect, read_only: bool) -> EngineArgs {
     match (dialect, read_only) {
         (_, false) => it,
         (Dialect::Docker, true) => it.word("--read-only"),
@@ -100,9 +101,14 @@ fn in_memory(dialect: Dialect, Tmpfs { at, size, mode }: &Tmpfs, owner: Option<I
     empty(dialect, format!("{at}:rw,exec,nosuid,nodev,size={},mode={mode:04o}", size.0), owner)
 }
 
-/// Where nobody inside could give a new volume to who is to write there, it takes the owner of the image's directory:
-/// that comes with a copy of what is in it.
-fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &VolumeMount, as_in_image: bool) -> Words {
+/// A new volume takes the owner of the image's directory where no process inside may change its owner: the engine sets
+/// it when it copies the directory's content.
+fn volume(
+    it: EngineArgs,
+    dialect: Dialect,
+    VolumeMount { name, at, access }: &VolumeMount,
+    as_in_image: bool,
+) -> EngineArgs {
     let as_in_image = as_in_image && *access == Access::ReadWrite;
     match dialect {
         Dialect::Docker => {
@@ -119,7 +125,7 @@ fn volume(it: Words, dialect: Dialect, VolumeMount { name, at, access }: &Volume
     }
 }
 
-fn limits(it: Words, facts: Facts, spec: &CreateSpec) -> Words {
+fn limits(it: EngineArgs, facts: EngineFacts, spec: &CreateSpec) -> EngineArgs {
     let memory = spec.limits.memory.map(|it| it.0);
     let (nofile, core) = (spec.ulimits.nofile.map(u64::from), spec.ulimits.core);
     let bounds = facts.bounds.filter(|_| nofile.or(core).is_some());
@@ -133,7 +139,14 @@ fn limits(it: Words, facts: Facts, spec: &CreateSpec) -> Words {
         .flag("shm-size", "256m")
 }
 
-pub(super) fn bind(it: Words, dialect: Dialect, (source, target): (&Path, &str), access: Access) -> Words {
+pub(super) struct BindMount<'a> {
+    pub(super) source: &'a Path,
+    pub(super) target: &'a str,
+    pub(super) access: Access,
+}
+
+pub(super) fn bind(it: EngineArgs, dialect: Dialect, mount: BindMount<'_>) -> EngineArgs {
+    let BindMount { source, target, access } = mount;
     let source = source.to_str().unwrap_or_default();
     match dialect {
         Dialect::Docker => {
@@ -153,7 +166,7 @@ fn csv(field: &str) -> String {
     if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
 
-fn network(it: Words, facts: Facts, placed: &Placed) -> Words {
+fn network(it: EngineArgs, facts: EngineFacts, placed: &Placed) -> EngineArgs {
     let it = match placed.network() {
         NetworkAttachment::EngineDefault => it,
         NetworkAttachment::Alone => it.flag("network", facts.user_network.unwrap_or("slirp4netns")),

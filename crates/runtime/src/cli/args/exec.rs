@@ -2,13 +2,13 @@
 
 use coracle_protocol::paths;
 
-use super::{Words, on};
+use super::{EngineArgs, on};
 use crate::program::exec::{ENTER, MARK};
 use crate::{ContainerId, Exec, Ids};
 
 /// A command as the engine runs it: through the constant program that enters its directory.
-pub(in crate::cli) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> Words {
-    let it = Words::verb("exec");
+pub(in crate::cli) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> EngineArgs {
+    let it = EngineArgs::verb("exec");
     let it = if exec.stdin.is_some() { it.word("--interactive") } else { it };
     let it = it.flag("user", exec.user).flag("workdir", "/").flag("env", format_args!("{MARK}={mark}"));
     let it = it.flags("env", exec.env.iter().map(|(name, value)| format!("{name}={value}")));
@@ -18,13 +18,13 @@ pub(in crate::cli) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> Words {
 }
 
 /// One of our constant programs; its arguments follow.
-pub(in crate::cli) fn constant_program(id: &ContainerId, user: Ids, program: &str) -> Words {
-    let it = Words::verb("exec").flag("user", user).flag("workdir", "/").word("--").word(id.as_str());
+pub(in crate::cli) fn constant_program(id: &ContainerId, user: Ids, program: &str) -> EngineArgs {
+    let it = EngineArgs::verb("exec").flag("user", user).flag("workdir", "/").word("--").word(id.as_str());
     it.words(["/bin/sh", "-c", program, "coracle"])
 }
 
 /// The guest's own way to itself, which stays open as long as a link.
-pub(in crate::cli) fn connect(id: &ContainerId) -> Words {
+pub(in crate::cli) fn connect(id: &ContainerId) -> EngineArgs {
     // As the container's own user, who is PID 1's.
     on("exec --interactive --workdir=/", [id.as_str(), paths::PROGRAM, "connect"])
 }

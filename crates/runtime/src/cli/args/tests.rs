@@ -1,6 +1,6 @@
 use insta::assert_snapshot;
 
-use super::create::bind;
+use super::create::{BindMount, bind};
 use super::*;
 use crate::{
     Access, ByteSize, Capabilities, Command, ContainerName, CreateSpec, Exec, GuestDelivery, HostEntry, Ids, Limits,
@@ -12,7 +12,7 @@ fn spec() -> CreateSpec {
     CreateSpec::new(ContainerName::parse("Web_1.x").unwrap(), ImageRef::parse("ubuntu").unwrap())
 }
 
-fn words(dialect: Dialect, facts: Facts, spec: CreateSpec, network: NetworkAttachment) -> String {
+fn words(dialect: Dialect, facts: EngineFacts, spec: CreateSpec, network: NetworkAttachment) -> String {
     let image = ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap();
     let words = create(dialect, facts, &admit(spec, &Policy::everything()).unwrap().with_image(image, network));
     words.0.iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>().join("\n")
@@ -27,7 +27,7 @@ fn a_container_is_made_with_the_words_of_the_table() {
         labels: [("k".into(), "a b".into())].into(),
         ..spec()
     };
-    assert_snapshot!(words(Dialect::Docker, Facts::default(), spec, NetworkAttachment::Id("n".into())), @r"
+    assert_snapshot!(words(Dialect::Docker, EngineFacts::default(), spec, NetworkAttachment::Id("n".into())), @r"
     create
     --pull=never
     --workdir=/
@@ -69,7 +69,7 @@ fn a_container_is_made_with_the_words_of_the_table() {
 
 #[test]
 fn podman_differs_in_mapping_devices_and_what_it_adds_by_itself() {
-    let facts = Facts {
+    let facts = EngineFacts {
         rootless: true,
         selinux: true,
         pauses: true,
@@ -109,7 +109,8 @@ fn a_guest_is_bound_read_only_and_started_in_place_of_a_sleep() {
     let guided = |dialect, guest: Option<GuestDelivery>| {
         let spec = CreateSpec { lifeline: Some(std::time::Duration::from_secs(1800)), ..spec() };
         let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
-        let words = create(dialect, Facts::default(), &admitted.with_image(image.clone(), NetworkAttachment::None));
+        let words =
+            create(dialect, EngineFacts::default(), &admitted.with_image(image.clone(), NetworkAttachment::None));
         words.0.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let only = |guest: GuestDelivery, dialect| {
@@ -155,7 +156,7 @@ fn a_root_that_is_read_only_has_volumes_and_memory_over_it() {
         let admitted =
             admit(spec, &Policy::everything()).unwrap().with_guest(guest).with_image(image, NetworkAttachment::None);
         let bounds = (dialect == Dialect::Podman).then_some((1000, 99));
-        create(dialect, Facts { bounds, ..Facts::default() }, &admitted).0
+        create(dialect, EngineFacts { bounds, ..EngineFacts::default() }, &admitted).0
     };
     let more = |dialect| {
         let plain = words(dialect, self::spec());
@@ -199,7 +200,8 @@ fn a_bind_with_commas_and_quotes_stays_one_source() {
         at: ContainerPath::parse("/w").unwrap(),
         access: Access::ReadOnly,
     };
-    let Words(words) = bind(Words::default(), Dialect::Docker, (mount.host.real(), mount.at.as_str()), mount.access);
+    let bound = BindMount { source: mount.host.real(), target: mount.at.as_str(), access: mount.access };
+    let EngineArgs(words) = bind(EngineArgs::default(), Dialect::Docker, bound);
     let source = mount.host.real().to_str().unwrap().replace('"', "\"\"");
     let expected = format!("--mount=type=bind,\"source={source}\",target=/w,bind-propagation=rprivate,readonly");
     assert_eq!(words, [OsString::from(expected)]);
@@ -224,7 +226,7 @@ fn an_image_of_a_container_starts_as_it_is_told() {
     let words = |dialect, config| {
         let labels = vec![("k".to_owned(), "a \"b\" $c".to_owned())];
         let new = ImageCommit { container: id.clone(), tag: None, labels, config };
-        let words = commit(dialect, Facts::default(), &new).0;
+        let words = commit(dialect, EngineFacts::default(), &new).0;
         let shown: Vec<_> = words.iter().map(|it| it.to_str().unwrap()).collect();
         shown[..shown.len() - 2].join("\n")
     };
@@ -286,7 +288,7 @@ fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_h
     let policy = Policy { strict: true, ..Policy::everything() };
     let placed = admit(spec, &policy).unwrap().with_guest(Some(guest)).with_image(image, NetworkAttachment::None);
     let words = |dialect| {
-        let words = create(dialect, Facts::default(), &placed).0;
+        let words = create(dialect, EngineFacts::default(), &placed).0;
         let words = words.iter().map(|it| it.to_str().unwrap());
         let told = ["--user", "--cap", "--read", "--tmpfs", "--mount=type=volume", "--volume=own", "--volume=base"];
         words.filter(|it| told.iter().any(|told| it.starts_with(told))).collect::<Vec<_>>().join("\n")

@@ -88,7 +88,7 @@ impl ApiLookup {
         Ok(read::networks(&self.inspect(Object::Network, names).await?)?)
     }
 
-    /// Their list tells all that an inspection would.
+    /// Their list is as complete as an inspection.
     pub(super) async fn networks_with(&self, filter: &LabelFilter) -> ApiResult<Vec<Network>> {
         Ok(read::networks(&self.list(Object::Network, &Filters::first_label(filter)).await?)?)
     }
@@ -97,7 +97,7 @@ impl ApiLookup {
         Ok(read::volumes(&self.inspect(Object::Volume, names).await?)?)
     }
 
-    /// Their list tells all that an inspection would.
+    /// Their list is as complete as an inspection.
     pub(super) async fn volumes_with(&self, filter: &LabelFilter) -> ApiResult<Vec<Volume>> {
         let json = self.list(Object::Volume, &Filters::first_label(filter)).await?;
         Ok(read::listed_volumes(self.dialect, &json)?)
@@ -122,7 +122,7 @@ impl ApiLookup {
     }
 }
 
-/// What the program prints for several objects.
+/// The program's format for several objects.
 fn array(objects: &[Bytes]) -> Vec<u8> {
     let mut json = Vec::with_capacity(objects.iter().map(|it| it.len() + 1).sum::<usize>() + 1);
     json.push(b'[');

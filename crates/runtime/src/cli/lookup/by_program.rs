@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::args::{self, Words};
+use super::super::args::{self, EngineArgs};
 use super::super::{Dialect, deadline, is_silent, read};
 use crate::host::process::Finished;
 use crate::program::EngineProgram;
@@ -11,10 +11,10 @@ use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilte
 /// Inspect calls take many ids, and argument lists have an end.
 const INSPECT_AT_ONCE: usize = 100;
 
-/// As many are inspected in the time that one more program takes to start.
+/// Number of containers that are inspected in the time of another program start.
 const WORTH_TWO: usize = 32;
 
-/// How often a list is asked for while images are removed.
+/// How often a list is retried while images are being removed.
 const LOOKS: usize = 5;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl ProgramLookup {
         if ended.ok() {
             return read::container_of(handle, &ended.stdout.bytes());
         }
-        // Exit codes and words of a failed call do not tell whether it is missing.
+        // Exit code and text of a failed call do not show whether it is missing.
         if self.ids_of(handle).await?.is_empty() {
             return Ok(None);
         }
@@ -74,17 +74,17 @@ impl ProgramLookup {
             return Ok(Vec::new());
         }
         let ended = self.client.run("inspect", args::on("container inspect", ids), deadline::READ).await?;
-        // One that went away meanwhile makes the exit status 1; the others are there all the same.
+        // A container that was removed concurrently makes the exit status 1; the others are listed all the same.
         read::containers(&ended.stdout.bytes())
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {
         let words = args::on("container inspect", [id.as_str()]);
-        read::wanted_ports(&self.client.ask("inspect", words, deadline::READ).await?.stdout.bytes())
+        read::wanted_ports(&self.client.query("inspect", words, deadline::READ).await?.stdout.bytes())
     }
 
     pub(super) async fn written_bytes(&self, id: &ContainerId) -> Result<Option<u64>> {
-        read::written_bytes(&self.client.ask("inspect", args::sized(id), deadline::SIZE).await?.stdout.bytes())
+        read::written_bytes(&self.client.query("inspect", args::sized(id), deadline::SIZE).await?.stdout.bytes())
     }
 
     pub(super) async fn images(&self, names: &[String]) -> Result<Vec<Image>> {
@@ -92,19 +92,21 @@ impl ProgramLookup {
         let tells_none = |it: &Finished| !it.ok() && is_silent(&it.stdout.bytes());
         let mut ended = look().await?;
         if self.dialect == Dialect::Podman && names.len() > 1 && tells_none(&ended) {
-            // It tells of none when one of them is removed just then. By now that one is missing, and the others are told.
+            // The list is empty if one of them is removed at that moment. On the second try that one is missing, and
+            // the others are listed.
             ended = look().await?;
         }
         if tells_none(&ended) {
-            // No image of that name, or no engine: the engine's own list tells which. A name that no image has makes it short.
-            self.image_ids(Words::verb("image ls --quiet --filter=reference=none")).await?;
+            // There is no image of that name, or no engine: the engine's own list distinguishes the two. A name that no
+            // image has makes it short.
+            self.image_ids(EngineArgs::verb("image ls --quiet --filter=reference=none")).await?;
             return Ok(Vec::new());
         }
         read::images(&ended.stdout.bytes())
     }
 
     pub(super) async fn images_with(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
-        let words = args::with_labels(Words::verb("image ls --quiet --no-trunc"), filter);
+        let words = args::with_labels(EngineArgs::verb("image ls --quiet --no-trunc"), filter);
         let mut ids = self.image_ids(words).await?;
         ids.sort();
         ids.dedup();
@@ -114,8 +116,8 @@ impl ProgramLookup {
         self.images(&ids).await
     }
 
-    /// Podman fails to list images when one of them is removed meanwhile, by anybody: a read is worth another try.
-    async fn image_ids(&self, words: Words) -> Result<Vec<String>> {
+    /// Podman fails to list images while one of them is being removed: a read is worth another try.
+    async fn image_ids(&self, words: EngineArgs) -> Result<Vec<String>> {
         for _ in 1..LOOKS {
             match self.ids("image ls", words.clone(), deadline::READ).await {
                 Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -128,14 +130,14 @@ impl ProgramLookup {
     pub(super) async fn networks(&self, names: &[String]) -> Result<Vec<Network>> {
         let ended = self.client.run("network inspect", args::on("network inspect", names), deadline::NETWORK).await?;
         if !ended.ok() && is_silent(&ended.stdout.bytes()) {
-            self.client.ask("network ls", Words::verb("network ls --quiet"), deadline::NETWORK).await?;
+            self.client.query("network ls", EngineArgs::verb("network ls --quiet"), deadline::NETWORK).await?;
             return Ok(Vec::new());
         }
         read::networks(&ended.stdout.bytes())
     }
 
     pub(super) async fn networks_with(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
-        let words = args::with_labels(Words::verb("network ls --quiet --no-trunc"), filter);
+        let words = args::with_labels(EngineArgs::verb("network ls --quiet --no-trunc"), filter);
         match self.ids("network ls", words, deadline::NETWORK).await?[..] {
             [] => Ok(Vec::new()),
             ref ids => self.networks(ids).await,
@@ -145,14 +147,14 @@ impl ProgramLookup {
     pub(super) async fn volumes(&self, names: &[String]) -> Result<Vec<Volume>> {
         let ended = self.client.run("volume inspect", args::on("volume inspect", names), deadline::READ).await?;
         if !ended.ok() && is_silent(&ended.stdout.bytes()) {
-            self.client.ask("volume ls", Words::verb("volume ls --quiet"), deadline::READ).await?;
+            self.client.query("volume ls", EngineArgs::verb("volume ls --quiet"), deadline::READ).await?;
             return Ok(Vec::new());
         }
         read::volumes(&ended.stdout.bytes())
     }
 
     pub(super) async fn volumes_with(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
-        let words = args::with_labels(Words::verb("volume ls --quiet"), filter);
+        let words = args::with_labels(EngineArgs::verb("volume ls --quiet"), filter);
         match self.ids("volume ls", words, deadline::READ).await?[..] {
             [] => Ok(Vec::new()),
             ref names => self.volumes(names).await,
@@ -161,14 +163,14 @@ impl ProgramLookup {
 
     pub(super) async fn info(&self) -> Result<EngineInfo> {
         let format = if self.dialect == Dialect::Docker { "--format={{json .}}" } else { "--format=json" };
-        let words = Words::verb("info").word(format);
+        let words = EngineArgs::verb("info").word(format);
         let ended = self.client.run("info", words, deadline::READ).await?;
         let told = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
         // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
         told.map_err(|_| self.client.unavailable(&ended))
     }
 
-    async fn ids(&self, verb: &'static str, words: Words, within: Duration) -> Result<Vec<String>> {
-        Ok(read::ids(&self.client.ask(verb, words, within).await?.stdout.bytes()))
+    async fn ids(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Vec<String>> {
+        Ok(read::ids(&self.client.query(verb, words, within).await?.stdout.bytes()))
     }
 }

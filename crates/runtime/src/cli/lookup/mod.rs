@@ -1,4 +1,4 @@
-//! What an engine has: asked over its API where the socket answers, else by its program. Both give the same answers.
+//! Queries of an engine: over its API where the socket answers, else by its program. Both give the same answers.
 
 mod by_api;
 mod by_program;
@@ -49,7 +49,7 @@ impl Api {
 impl EngineLookup {
     pub(super) fn new(dialect: Dialect, settings: &EngineSettings, client: EngineProgram) -> Self {
         let me = rustix::process::geteuid().as_raw();
-        let api = ApiSocket::of(dialect, settings, client.endpoint(), me).map(|socket| {
+        let api = ApiSocket::for_engine(dialect, settings, client.endpoint(), me).map(|socket| {
             let proof = || StorageProof::new(&socket.path, &settings.config_dir, &settings.home);
             let storage = socket.needs_storage_proof.then(proof);
             let client = ApiClient::new(socket);
@@ -91,7 +91,7 @@ impl EngineLookup {
         self.either(|api| api.containers(filter), self.program.containers(filter)).await
     }
 
-    /// As they were a moment ago.
+    /// Their recent state.
     pub(super) async fn list_recent_containers(&self, filter: &LabelFilter) -> Result<Vec<Arc<Container>>> {
         let by_program = async { Ok(self.program.containers(filter).await?.into_iter().map(Arc::new).collect()) };
         self.either(|api| self.recent.list(api, filter), by_program).await

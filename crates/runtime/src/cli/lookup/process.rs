@@ -1,7 +1,7 @@
 //! A process that is held by a descriptor, so that its end is seen and no later one with its number is taken for it.
 
 #[cfg(target_os = "linux")]
-mod held {
+mod pidfd {
     use std::os::fd::OwnedFd;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,7 +26,7 @@ mod held {
 
 /// Elsewhere no process of a container is one of this machine.
 #[cfg(not(target_os = "linux"))]
-mod held {
+mod pidfd {
     #[derive(Debug)]
     pub(in crate::cli::lookup) struct RunningProcess;
 
@@ -41,7 +41,7 @@ mod held {
     }
 }
 
-pub(super) use held::RunningProcess;
+pub(super) use pidfd::RunningProcess;
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]

@@ -1,10 +1,10 @@
 //! Containers as the engine's events keep them, for lists that may be a moment old.
 //!
-//! The first list of a process is asked for as any other. From the second on an event stream is open: containers that no
-//! event has named since they were inspected are told as they were. Before each answer the engine is pinged, so that an
-//! engine that is gone is no answer, and events that it sent before have arrived. Docker sends an event before the act's
-//! program ends. Podman's service reads a log up to 250 ms later (4.3, measured); so there a container
-//! that has no process, or whose process has ended, is inspected each time.
+//! The first list of a process is a plain query. From the second on an event stream is open: containers without an
+//! event since their inspection are reported from memory. Before each answer the engine is pinged, so that an engine
+//! that is gone is detected, and earlier events have arrived. Docker sends an event before the command's program ends.
+//! Podman's service reads a log up to 250 ms later (4.3, measured); so there a container without a process, or whose
+//! process has ended, is inspected each time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::{Container, ContainerId, LabelFilter};
 /// More changes than this since the last list are dearer to look into than to list anew.
 const MAX_CHANGES: usize = 256;
 
-/// What is kept between lists.
+/// State that is kept between lists.
 #[derive(Debug, Default)]
 pub(super) struct RecentContainers {
     kept: tokio::sync::Mutex<ListState>,
@@ -30,7 +30,7 @@ pub(super) struct RecentContainers {
 enum ListState {
     #[default]
     Unlisted,
-    /// These were listed once; a second list begins the watch.
+    /// These were listed once; a second list starts the event stream.
     ListedOnce(LabelFilter),
     Watched(Box<WatchedList>),
 }
@@ -57,13 +57,13 @@ struct Changes(Mutex<ChangeLog>);
 #[derive(Debug, Default)]
 struct ChangeLog {
     last: u64,
-    ids: BTreeMap<String, Change>,
+    ids: BTreeMap<String, RecentChange>,
     /// Events were missed, or will be.
     is_broken: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct RecentChange {
     number: u64,
     is_created: bool,
 }
@@ -89,7 +89,7 @@ impl RecentContainers {
             before if before.is_of(filter) => match self.begin(lookup, filter).await {
                 Ok(watched) => watched,
                 Err(fault) => {
-                    // Not every engine tells events, and each tells what it has.
+                    // Not every engine sends events, and each sends those that it has.
                     tracing::debug!("the engine's events cannot be followed: {fault}");
                     drop(kept);
                     return listed_once(lookup, filter).await;
@@ -208,7 +208,7 @@ impl Changes {
         log.last += 1;
         let number = log.last;
         let before = log.ids.get(id).is_some_and(|it| it.is_created);
-        log.ids.insert(id.to_owned(), Change { number, is_created: is_created || before });
+        log.ids.insert(id.to_owned(), RecentChange { number, is_created: is_created || before });
         if log.ids.len() > MAX_CHANGES {
             log.ids.clear();
             log.is_broken = true;
@@ -223,12 +223,12 @@ impl Changes {
         self.log().is_broken
     }
 
-    fn noted(&self) -> BTreeMap<String, Change> {
+    fn noted(&self) -> BTreeMap<String, RecentChange> {
         self.log().ids.clone()
     }
 
-    /// What was looked into since. An id that was named again meanwhile stays.
-    fn forget(&self, seen: &BTreeMap<String, Change>) {
+    /// Forgets changes that were inspected since. An id with a newer event stays.
+    fn forget(&self, seen: &BTreeMap<String, RecentChange>) {
         self.log().ids.retain(|id, it| seen.get(id).is_none_or(|then| then.number != it.number));
     }
 }

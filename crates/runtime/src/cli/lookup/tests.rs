@@ -190,7 +190,7 @@ async fn a_container_that_is_just_removed_is_missing_and_no_fault() {
 async fn a_connection_that_the_service_closed_is_made_anew() {
     let service = Service::start(|_| {
         let body = container("c", "a");
-        // It says nothing of closing, and does so by a second answer that nobody asked for.
+        // The header does not announce the close; a second, unsolicited answer does.
         [http(200, &body), b"HTTP/1.1 408 Timeout\r\n\r\n".to_vec()].concat()
     });
     let (engine, _temp) = docker_with_api("exit 9", &service.socket());

@@ -1,4 +1,4 @@
-//! Containers, as Docker and Podman tell of them.
+//! Containers in the JSON of Docker and Podman.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -86,7 +86,7 @@ struct HealthJson {
 }
 
 impl HealthJson {
-    /// Neither word is told for an image without a check.
+    /// An image without a check reports neither value.
     fn read(self) -> Option<Health> {
         match self.status.as_str() {
             "starting" => Some(Health::Starting),
@@ -170,7 +170,13 @@ impl ContainerJson {
             user: self.config.user,
             workdir: self.config.working_dir,
             env: self.config.env.unwrap_or_default(),
-            ports: self.network_settings.ports.iter().flatten().flat_map(published).collect(),
+            ports: self
+                .network_settings
+                .ports
+                .iter()
+                .flatten()
+                .flat_map(|(inside, hosts)| published(inside, hosts.as_deref()))
+                .collect(),
             mounts: self.mounts.into_iter().map(MountJson::read).collect(),
             networks: networks(self.network_settings.networks, &self.host_config.network_mode),
             limits: self.host_config.limits(),
@@ -204,8 +210,8 @@ impl MountJson {
     }
 }
 
-/// One container port on each of its host addresses; a port that is only exposed has none.
-fn published((inside, hosts): (&String, &Option<Vec<HostPortJson>>)) -> Vec<PublishedPort> {
+/// A container port on each of its host addresses; a port that is only exposed has none.
+fn published(inside: &str, hosts: Option<&[HostPortJson]>) -> Vec<PublishedPort> {
     let (port, protocol) = inside.split_once('/').unwrap_or((inside, "tcp"));
     let protocol = if protocol == "udp" { Protocol::Udp } else { Protocol::Tcp };
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -213,7 +219,7 @@ fn published((inside, hosts): (&String, &Option<Vec<HostPortJson>>)) -> Vec<Publ
         let (container, host) = (port.parse().ok()?, it.host_port.parse().ok()?);
         Some(PublishedPort { container, host, address: it.host_ip.parse().unwrap_or(any), protocol })
     };
-    hosts.iter().flatten().filter_map(read).collect()
+    hosts.into_iter().flatten().filter_map(read).collect()
 }
 
 /// Podman has more words for the same states.

@@ -1,4 +1,4 @@
-//! Images, as Docker and Podman tell of them.
+//! Images in the JSON of Docker and Podman.
 
 use serde::Deserialize;
 

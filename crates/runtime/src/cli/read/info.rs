@@ -1,4 +1,4 @@
-//! What engines say of themselves.
+//! Engines' information about themselves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Networks, as Docker and Podman tell of them.
+//! Networks in the JSON of Docker and Podman.
 
 use std::collections::BTreeMap;
 

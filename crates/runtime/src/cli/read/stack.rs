@@ -1,4 +1,4 @@
-//! What Compose prints, and volumes.
+//! The output of Compose, and volumes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(in crate::cli) fn escaped(model: &Value) -> Value {
     texts(model, &|it| it.replace('$', "$$"))
 }
 
-/// The same value with all its texts changed; names of fields are taken as they are.
+/// The value with all its texts changed; field names stay.
 fn texts(value: &Value, change: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => change(text).into(),

@@ -13,7 +13,7 @@ fn image(passwd: Option<&str>) -> TempDir {
     root
 }
 
-/// Who is settled: a stranger where that can be, else whoever runs the tests.
+/// The user of the tests: an unknown one where root can create it, else the caller.
 fn guest() -> (u32, u32) {
     if geteuid().is_root() { (61_234, 61_235) } else { (geteuid().as_raw(), getegid().as_raw()) }
 }

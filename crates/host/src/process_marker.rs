@@ -1,7 +1,7 @@
 //! Processes of this host that carry a mark in their environment, and so does what they start.
 //!
-//! By the mark a program's whole tree is found in `/proc` and ended, whatever group or session a part of it has moved to.
-//! What wipes its environment gets away: this finds what was left behind, and holds nobody who wants to leave.
+//! The mark leads to a program's whole tree in `/proc`, whatever group or session a part of it has moved to. A process
+//! that clears its environment escapes: this finds leftovers, and is no jail.
 
 use std::fs;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep};
 /// The variable that holds the mark.
 pub const MARK: &str = "CORACLE_MARK";
 
-/// How long processes that got KILL may take to go.
+/// Limit of the time that killed processes take to exit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long a process may take to become another program before it is taken for one without a mark.
+/// Limit of the time that a process takes to execute another program; after that it counts as unmarked.
 const UNCLEAR: Duration = Duration::from_secs(1);
 
 const SHORTLY: Duration = Duration::from_millis(1);
@@ -56,7 +56,7 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
 pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     let begun = Instant::now();
     loop {
-        let found = look(mark);
+        let found = scan(mark);
         if !found.unclear || begun.elapsed() >= UNCLEAR {
             return found.carrying;
         }
@@ -67,43 +67,43 @@ pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
 /// Sends a signal to each of them.
 pub fn signal(processes: &[Pid], signal: Signal) {
     for pid in processes {
-        // It may have gone by itself meanwhile.
+        // It may have exited on its own.
         let _ = kill_process(*pid, signal);
     }
 }
 
-/// Processes whose mark begins so, as far as one look tells.
+/// Processes whose mark begins so, in a single scan.
 pub fn marked(mark: &str) -> Vec<Pid> {
-    look(mark).carrying
+    scan(mark).carrying
 }
 
-/// What one look at all processes found.
-struct Found {
+/// The result of one scan of all processes.
+struct MarkScan {
     carrying: Vec<Pid>,
-    /// Whether one was there that could not be told: it was just becoming another program.
+    /// Whether a process could not be read because it was just executing another program.
     unclear: bool,
 }
 
-fn look(mark: &str) -> Found {
+fn scan(mark: &str) -> MarkScan {
     let variable = format!("{MARK}={mark}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw);
-    let mut found = Found { carrying: Vec::new(), unclear: false };
+    let mut found = MarkScan { carrying: Vec::new(), unclear: false };
     for pid in pids {
         match fs::read(format!("/proc/{pid}/environ")) {
             Ok(environ) if environ.is_empty() => found.unclear |= is_becoming_another(pid),
             Ok(environ) if environ.split(|it| *it == 0).any(|it| it.starts_with(variable.as_bytes())) => {
                 found.carrying.push(pid);
             }
-            // One that is gone, or somebody else's.
+            // A process that exited, or of another user.
             Ok(_) | Err(_) => {}
         }
     }
     found
 }
 
-/// Whether a process that had no environment was between two programs: the kernel had not laid out the new one's yet,
-/// or has meanwhile.
+/// Whether a process without an environment was executing another program: the kernel has not laid out the new
+/// environment yet, or has done so since.
 fn is_becoming_another(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<_> = stat.rsplit_once(") ").map(|it| it.1.split_whitespace().collect()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the kernel refused, in words for the host.
+//! A path of a request, and the errors that name it.
 
 use rustix::io::Errno;
 
@@ -14,13 +14,13 @@ const MAX_NAME: usize = 255;
 
 /// A path as it was given, which is how messages name it.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedPath {
     path: String,
-    /// What it means that a part of the path is no directory.
+    /// The error if a part of the path is no directory.
     behind_file: ErrorCode,
 }
 
-impl Asked {
+impl RequestedPath {
     /// A path of something that should be there: behind a file there is nothing.
     pub(super) fn there(at: &FileRef) -> Result<Self, RpcError> {
         Self::new(at, ErrorCode::NotFound)

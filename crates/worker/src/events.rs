@@ -5,29 +5,29 @@ use coracle_sandbox::{Failure, Result};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::llm::Call;
+use crate::llm::ModelCall;
 
-/// Where the messages of one run go.
+/// Sends the messages of one run.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct EventSink {
     to: mpsc::Sender<WorkerMessage>,
     seq: u64,
     session_id: Option<String>,
     pub(crate) model: String,
 }
 
-impl Teller {
+impl EventSink {
     pub(crate) fn new(to: mpsc::Sender<WorkerMessage>, session_id: Option<String>, model: String) -> Self {
         Self { to, seq: 0, session_id, model }
     }
 
     pub(crate) async fn thinking(&mut self, text: &str) {
         let content = Some(bounded(text));
-        self.tell(WorkerMessage { content, ..WorkerMessage::new(MessageType::Thinking) }).await;
+        self.emit(WorkerMessage { content, ..WorkerMessage::new(MessageType::Thinking) }).await;
     }
 
-    pub(crate) async fn call(&mut self, call: &Call, input: &Map<String, Value>) {
-        self.tell(WorkerMessage {
+    pub(crate) async fn call(&mut self, call: &ModelCall, input: &Map<String, Value>) {
+        self.emit(WorkerMessage {
             tool_name: Some(call.name.clone()),
             tool_call_id: Some(call.id.clone()),
             tool_input: Some(input.clone()),
@@ -36,8 +36,8 @@ impl Teller {
         .await;
     }
 
-    pub(crate) async fn answer(&mut self, call: &Call, (output, is_error): (&str, bool)) {
-        self.tell(WorkerMessage {
+    pub(crate) async fn answer(&mut self, call: &ModelCall, output: &str, is_error: bool) {
+        self.emit(WorkerMessage {
             tool_name: Some(call.name.clone()),
             tool_call_id: Some(call.id.clone()),
             tool_output: Some(cut(output)),
@@ -56,16 +56,16 @@ impl Teller {
                 WorkerMessage { content: Some(bounded(text)), is_error: true, code: Some(code.word()), ..message }
             }
         };
-        self.tell(message).await;
-        self.tell(WorkerMessage { usage: Some(usage), ..WorkerMessage::new(MessageType::Usage) }).await;
+        self.emit(message).await;
+        self.emit(WorkerMessage { usage: Some(usage), ..WorkerMessage::new(MessageType::Usage) }).await;
     }
 
-    async fn tell(&mut self, mut message: WorkerMessage) {
+    async fn emit(&mut self, mut message: WorkerMessage) {
         self.seq += 1;
         message.seq = self.seq;
         message.session_id.clone_from(&self.session_id);
         message.model = (message.r#type != MessageType::Usage).then(|| self.model.clone());
-        // A host that went away hears nothing any more; the run is stopped by whoever found out.
+        // A closed channel is ignored: the side that noticed the host's disconnect stops the run.
         let _ = self.to.send(message).await;
     }
 }

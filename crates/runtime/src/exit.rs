@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{ContainerId, ContainerRuntime, Error, ProcessId};
 
-/// An engine tells of the end of a container a moment after what ran in it has ended: a busy one up to a second.
+/// An engine reports the end of a container a moment after its last process ended: a busy one up to a second.
 const MOMENT: Duration = Duration::from_millis(200);
 const LOOKS: usize = 6;
 
-/// Looks that a first process needs to be seen alive: one that was told to end stops listening before it ends.
+/// Queries until a first process counts as alive: one that was signalled stops listening before it ends.
 const ALIVE: usize = 3;
 
 /// The error of a container that does not run any more, or of an engine that is gone. `None` when the container runs.

@@ -1,4 +1,4 @@
-//! One run of the command line: a message a line.
+//! One run for the command line: one message per line.
 
 use coracle_sandbox::protocol::WorkerRequest;
 use coracle_sandbox::{Code, Failure, Result};
@@ -8,19 +8,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Worker;
 use crate::run::run;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 
-/// Runs to the end, and tells each message in a line.
+/// Runs one request to its end, and prints each message as a line.
 ///
 /// # Errors
-/// Why the run failed, which its `result` tells as well.
+/// Why the run failed, as in its `result`.
 pub async fn once(
     worker: &Worker,
     request: &WorkerRequest,
     mut to: impl AsyncWrite + Unpin,
     quit: CancellationToken,
 ) -> Result<()> {
-    let stop = Stop::default();
+    let stop = StopSignal::default();
     let (tell, mut told) = mpsc::channel(16);
     let writing = async {
         while let Some(message) = told.recv().await {

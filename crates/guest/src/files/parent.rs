@@ -1,4 +1,4 @@
-//! From a path to a descriptor, beneath the root and out of what is hidden.
+//! Resolves a path to a descriptor, beneath the root and outside hidden directories.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::fs::{fstat, fstatfs, mkdirat, open, openat, openat2, readlinkat};
 use rustix::io::{self, Errno};
 use rustix::process::geteuid;
 
-use super::fault::Asked;
+use super::requested_path::RequestedPath;
 use crate::protocol::{FileRef, RpcError};
 
 /// Beneath the root, by their first part.
@@ -23,24 +23,24 @@ pub(super) const MAX_LINKS: usize = 40;
 /// Retries after a concurrent rename, creation or removal.
 pub(crate) const MAX_DISTURBED: usize = 1000;
 
-/// What a path means that ends in a link.
+/// Whether the last part of a path is followed if it is a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalLink {
     /// The link.
     Itself,
-    /// What it leads to.
+    /// The target of the link.
     Target,
 }
 
 impl FinalLink {
-    pub(super) fn of(at: &FileRef) -> Self {
+    pub(super) fn from_file_ref(at: &FileRef) -> Self {
         if at.follow { Self::Target } else { Self::Itself }
     }
 }
 
 /// A name in an open directory. There need be nothing.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct ParentAndName {
     pub(super) dir: OwnedFd,
     pub(super) name: Vec<u8>,
 }
@@ -55,16 +55,16 @@ impl Root {
         Ok(Self(open(root, flags, Mode::empty())?))
     }
 
-    /// What is at a path; open, but for neither reading nor writing.
-    pub(super) fn find(&self, asked: &Asked, find: FinalLink) -> Result<OwnedFd, RpcError> {
+    /// Opens the entry at a path for neither reading nor writing.
+    pub(super) fn find(&self, asked: &RequestedPath, find: FinalLink) -> Result<OwnedFd, RpcError> {
         let flags = if find == FinalLink::Itself { OFlags::NOFOLLOW } else { OFlags::empty() };
         let there = self.resolve(asked.path().as_bytes(), flags).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
         Ok(there)
     }
 
-    /// What is at a spot, itself.
-    pub(super) fn find_in(&self, asked: &Asked, spot: &Spot) -> Result<OwnedFd, RpcError> {
+    /// Opens an entry of a directory; links are not followed.
+    pub(super) fn find_in(&self, asked: &RequestedPath, spot: &ParentAndName) -> Result<OwnedFd, RpcError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = openat(&spot.dir, &spot.name, flags, Mode::empty()).map_err(|it| asked.fault(it))?;
         self.inside(asked, there.as_fd())?;
@@ -74,7 +74,12 @@ impl Root {
     /// The directory and the name that a path comes to.
     ///
     /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
-    pub(super) fn spot(&self, asked: &Asked, find: FinalLink, parents: bool) -> Result<Spot, RpcError> {
+    pub(super) fn spot(
+        &self,
+        asked: &RequestedPath,
+        find: FinalLink,
+        parents: bool,
+    ) -> Result<ParentAndName, RpcError> {
         let mut path = asked.path().as_bytes().to_vec();
         for step in 0..=MAX_LINKS {
             let (parent, name) = split(&path).ok_or_else(|| asked.wrong("is a directory"))?;
@@ -83,24 +88,24 @@ impl Root {
             match (find, read_link(dir.as_fd(), name).map_err(|it| asked.fault(it))?) {
                 (FinalLink::Target, Some(target)) if target.starts_with(b"/") => path = target,
                 (FinalLink::Target, Some(target)) => path = join(&inside, &target),
-                _ => return Ok(Spot { dir, name: name.to_vec() }),
+                _ => return Ok(ParentAndName { dir, name: name.to_vec() }),
             }
         }
         Err(asked.fault(Errno::LOOP))
     }
 
     /// The last part of a path as a name in a directory, when it may be touched there.
-    pub(super) fn beside(&self, asked: &Asked, dir: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
+    pub(super) fn beside(&self, asked: &RequestedPath, dir: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let name = asked.name().as_bytes();
         self.beneath(asked, dir, name).map(|_| name.to_vec())
     }
 
-    fn dir(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
+    fn dir(&self, asked: &RequestedPath, path: &[u8]) -> Result<OwnedFd, RpcError> {
         self.resolve(path, OFlags::DIRECTORY).map_err(|it| asked.fault(it))
     }
 
-    /// That directory, made with those above it that are missing.
-    fn make_dirs(&self, asked: &Asked, path: &[u8]) -> Result<OwnedFd, RpcError> {
+    /// Opens that directory, and creates it with its missing parents.
+    fn make_dirs(&self, asked: &RequestedPath, path: &[u8]) -> Result<OwnedFd, RpcError> {
         let (mut there, mut missing) = (path, Vec::new());
         let mut dir = loop {
             match (self.resolve(there, OFlags::DIRECTORY), last(there)) {
@@ -134,10 +139,10 @@ impl Root {
         Err(Errno::AGAIN)
     }
 
-    /// Where an open file is, as a path from the root, when it may be touched at all.
+    /// The path of an open file from the root, if access to it is allowed.
     ///
     /// The kernel is asked for the place of what *was* opened, so that neither links nor swapped names matter.
-    pub(super) fn inside(&self, asked: &Asked, fd: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
+    pub(super) fn inside(&self, asked: &RequestedPath, fd: BorrowedFd<'_>) -> Result<Vec<u8>, RpcError> {
         let fault = |it| asked.fault(it);
         let (root, path) = (real(self.0.as_fd()).map_err(fault)?, real(fd).map_err(fault)?);
         let hidden = || asked.denied("is out of reach of file calls");
@@ -148,8 +153,8 @@ impl Root {
         if is_hidden(&inside) { Err(hidden()) } else { Ok(inside) }
     }
 
-    /// Where an open directory is, when that name in it may be touched.
-    fn beneath(&self, asked: &Asked, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, RpcError> {
+    /// The path of an open directory, if access to that name in it is allowed.
+    fn beneath(&self, asked: &RequestedPath, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, RpcError> {
         let inside = self.inside(asked, dir)?;
         if is_hidden(&join(&inside, name)) {
             return Err(asked.denied("is out of reach of file calls"));
@@ -168,7 +173,7 @@ pub(crate) fn enter(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     open_in(above, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// The same with anything.
+/// The same for any kind of entry.
 pub(super) fn open_in(above: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -182,7 +187,7 @@ pub(super) fn open_in(above: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::
     }
 }
 
-/// What tells the mount that an open file is on.
+/// Identifies the mount that an open file is on.
 fn mount(fd: BorrowedFd<'_>) -> io::Result<(u64, String)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
     let info = info.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
@@ -200,12 +205,12 @@ fn own(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Where an open file is.
+/// The path of an open file.
 pub(crate) fn real(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(readlinkat(CWD, own(fd), Vec::new())?.into_bytes())
 }
 
-/// Where a link leads; `None` for anything else, also for nothing.
+/// The target of a link; `None` for any other entry, and for a missing one.
 fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let link = match openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -215,7 +220,7 @@ fn read_link(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     match readlinkat(&link, "", Vec::new()) {
         Ok(_) if !trusted(&stat, &above) => Err(Errno::ACCESS),
         Ok(target) => Ok(Some(target.into_bytes())),
-        Err(Errno::INVAL | Errno::NOENT) => Ok(None), // what the kernel says of an open file that is no link
+        Err(Errno::INVAL | Errno::NOENT) => Ok(None), // the kernel's error for an open file that is no link
         Err(errno) => Err(errno),
     }
 }
@@ -231,7 +236,7 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     last(path).filter(|(_, name)| *name != b"." && *name != b"..")
 }
 
-/// What is before the last part of a path, and that part.
+/// Splits the last part from a path.
 fn last(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|it| *it != b'/')? + 1;
     let begin = path[..end].iter().rposition(|it| *it == b'/').map_or(0, |it| it + 1);

@@ -63,7 +63,7 @@ impl Redactor {
         parted.map_or(begin, |(it, _)| it.end)
     }
 
-    /// For what comes in pieces.
+    /// A redactor for text that arrives in pieces.
     #[must_use]
     pub fn sieve(&self) -> StreamRedactor {
         StreamRedactor { redactor: self.clone(), held: Vec::new() }
@@ -78,7 +78,7 @@ pub struct StreamRedactor {
 }
 
 impl StreamRedactor {
-    /// What of it can be passed on.
+    /// Adds a piece, and returns the text that can be passed on.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);
         let safe = self.held.len() - self.redactor.unfinished_of(&self.held, 1);
@@ -87,7 +87,7 @@ impl StreamRedactor {
         self.redactor.clean_between(&[], &ready, &[])
     }
 
-    /// What was held back, since nothing more comes.
+    /// Returns the text that was held back, at the end of the input.
     pub fn end(self) -> Vec<u8> {
         self.redactor.clean_between(&[], &self.held, &[])
     }

@@ -1,8 +1,8 @@
-//! What a child's last word means to the one who asked for the command.
+//! Converts a child's last message to the caller's error.
 
 use rustix::io::Errno;
 
-use super::child::Step;
+use super::child::SpawnStage;
 use super::program::{Program, SHELL};
 use crate::os::machine::SpawnError;
 use crate::protocol::{ErrorCode, RpcError};
@@ -11,43 +11,43 @@ use crate::protocol::{ErrorCode, RpcError};
 const LONGEST_WORD: usize = 128 << 10;
 
 /// Why a child failed.
-pub(super) fn explain(step: Step, errno: Errno, program: &Program, cwd: &str) -> SpawnError {
+pub(super) fn explain(step: SpawnStage, errno: Errno, program: &Program, cwd: &str) -> SpawnError {
     match (step, errno) {
-        (Step::Program, Errno::NOENT) if program.shell => {
+        (SpawnStage::Program, Errno::NOENT) if program.shell => {
             fault(ErrorCode::NoShell, format!("a script needs `{SHELL}`, and there is none"))
         }
-        (Step::Program, Errno::NOENT) => SpawnError::NoProgram,
-        (Step::Program, Errno::ACCESS) => SpawnError::NoPermission("permission denied".into()),
-        (Step::Program, Errno::TOOBIG) => fault(ErrorCode::TooLong, too_long(program)),
-        (Step::Program, Errno::AGAIN | Errno::NOMEM | Errno::IO | Errno::MFILE | Errno::NFILE) => {
+        (SpawnStage::Program, Errno::NOENT) => SpawnError::NoProgram,
+        (SpawnStage::Program, Errno::ACCESS) => SpawnError::NoPermission("permission denied".into()),
+        (SpawnStage::Program, Errno::TOOBIG) => fault(ErrorCode::TooLong, too_long(program)),
+        (SpawnStage::Program, Errno::AGAIN | Errno::NOMEM | Errno::IO | Errno::MFILE | Errno::NFILE) => {
             cannot("the program could not be loaded", errno)
         }
-        (Step::Program, _) => SpawnError::NoPermission(said(errno)),
-        (Step::Interpreter, _) => {
+        (SpawnStage::Program, _) => SpawnError::NoPermission(describe(errno)),
+        (SpawnStage::Interpreter, _) => {
             SpawnError::NoPermission("the interpreter or loader that the file names is missing".into())
         }
-        (Step::Format, _) => SpawnError::NoPermission("the format of the file is unknown".into()),
-        (Step::Directory, Errno::NOENT) => no_directory(cwd, "does not exist"),
-        (Step::Directory, Errno::NOTDIR) => no_directory(cwd, "is not a directory"),
-        (Step::Directory, Errno::ACCESS) => no_directory(cwd, "cannot be entered by the user"),
-        (Step::Directory, _) => no_directory(cwd, &format!("cannot be entered: {}", said(errno))),
-        (Step::Session, _) => cannot("no session of its own", errno),
-        (Step::Descriptors, _) => cannot("no input and output", errno),
-        (Step::Terminal, _) => cannot("no terminal", errno),
-        (Step::Limits, _) => cannot("its limits cannot be set", errno),
-        (Step::User, _) => cannot("the guest may not change to that user", errno),
-        (Step::Filter, _) => {
+        (SpawnStage::Format, _) => SpawnError::NoPermission("the format of the file is unknown".into()),
+        (SpawnStage::Directory, Errno::NOENT) => no_directory(cwd, "does not exist"),
+        (SpawnStage::Directory, Errno::NOTDIR) => no_directory(cwd, "is not a directory"),
+        (SpawnStage::Directory, Errno::ACCESS) => no_directory(cwd, "cannot be entered by the user"),
+        (SpawnStage::Directory, _) => no_directory(cwd, &format!("cannot be entered: {}", describe(errno))),
+        (SpawnStage::Session, _) => cannot("no session of its own", errno),
+        (SpawnStage::Descriptors, _) => cannot("no input and output", errno),
+        (SpawnStage::Terminal, _) => cannot("no terminal", errno),
+        (SpawnStage::Limits, _) => cannot("its limits cannot be set", errno),
+        (SpawnStage::User, _) => cannot("the guest may not change to that user", errno),
+        (SpawnStage::Filter, _) => {
             cannot("the filter for system calls cannot be installed, and without it nothing runs", errno)
         }
     }
 }
 
-/// Why there is no child at all.
+/// Why no child was created.
 pub(super) fn no_child(errno: Errno) -> RpcError {
     let why = match errno {
         Errno::AGAIN => "the container has as many processes as it may".to_owned(),
         Errno::MFILE | Errno::NFILE => "the guest has as many files open as it may".to_owned(),
-        other => said(other),
+        other => describe(other),
     };
     RpcError::new(ErrorCode::CannotStart, format!("the command could not be started: {why}"))
 }
@@ -69,7 +69,7 @@ fn no_directory(cwd: &str, why: &str) -> SpawnError {
 }
 
 fn cannot(what: &str, errno: Errno) -> SpawnError {
-    fault(ErrorCode::CannotStart, format!("the command could not be started: {what} ({})", said(errno)))
+    fault(ErrorCode::CannotStart, format!("the command could not be started: {what} ({})", describe(errno)))
 }
 
 fn fault(code: ErrorCode, message: String) -> SpawnError {
@@ -77,7 +77,7 @@ fn fault(code: ErrorCode, message: String) -> SpawnError {
 }
 
 /// The system's own words, as a fragment of a sentence.
-fn said(errno: Errno) -> String {
+fn describe(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     text[..1].to_lowercase() + &text[1..]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_no_fault_and_a_missing_shell_is() {
-        let explained = |program: &Program| explain(Step::Program, Errno::NOENT, program, "/");
+        let explained = |program: &Program| explain(SpawnStage::Program, Errno::NOENT, program, "/");
         assert_eq!(explained(&program(1, 1)), SpawnError::NoProgram);
         let script = Program::script(b"ls".to_vec(), Vec::new()).unwrap();
         let SpawnError::Fault(fault) = explained(&script) else { panic!("a fault") };

@@ -8,115 +8,62 @@ use tokio::time::sleep;
 use super::{FakeRuntime, refused};
 use crate::{ContainerId, EngineKind, Error, Excerpt, Result};
 
-/// The verbs of the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the verbs of the trait, by their names")]
-pub enum Verb {
-    Info,
-    Create,
-    Start,
-    Stop,
-    Inspect,
-    List,
-    Remove,
-    Exec,
-    Upload,
-    Download,
-    FindImage,
-    Pull,
-    Import,
-    Commit,
-    Build,
-    ListImages,
-    RemoveImage,
-    TagImage,
-    FindNetwork,
-    CreateNetwork,
-    ListNetworks,
-    RemoveNetwork,
-    ReadStack,
-    StackUp,
-    StackDown,
-    Logs,
-    CheckHealth,
-    CreateVolume,
-    ListVolumes,
-    RemoveVolume,
+/// Declares the verbs, each with the name that errors use.
+macro_rules! verbs {
+    ($($verb:ident = $name:literal,)*) => {
+        /// The verbs of the engine.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "the verbs of the trait, by their names")]
+        pub enum Verb { $($verb,)* }
+
+        impl Verb {
+            /// All of them, for tests that let each fail in turn.
+            pub const ALL: &[Self] = &[$(Self::$verb,)*];
+
+            /// The name in errors.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$verb => $name,)* }
+            }
+        }
+    };
+}
+
+verbs! {
+    Info = "info",
+    Create = "create",
+    Start = "start",
+    Stop = "stop",
+    Inspect = "inspect",
+    List = "list",
+    Remove = "remove",
+    Exec = "exec",
+    Upload = "upload",
+    Download = "download",
+    FindImage = "find image",
+    Pull = "pull",
+    Import = "import",
+    Commit = "commit",
+    Build = "build",
+    ListImages = "list images",
+    RemoveImage = "remove image",
+    TagImage = "tag",
+    FindNetwork = "find network",
+    CreateNetwork = "create network",
+    ListNetworks = "list networks",
+    RemoveNetwork = "remove network",
+    ReadStack = "compose config",
+    StackUp = "compose up",
+    StackDown = "compose down",
+    Logs = "logs",
+    CheckHealth = "check health",
+    CreateVolume = "create volume",
+    ListVolumes = "list volumes",
+    RemoveVolume = "remove volume",
 }
 
 impl Verb {
-    /// All of them, for tests that let each fail in turn.
-    pub const ALL: [Self; 30] = [
-        Self::Info,
-        Self::Create,
-        Self::Start,
-        Self::Stop,
-        Self::Inspect,
-        Self::List,
-        Self::Remove,
-        Self::Exec,
-        Self::Upload,
-        Self::Download,
-        Self::FindImage,
-        Self::Pull,
-        Self::Import,
-        Self::Commit,
-        Self::Build,
-        Self::ListImages,
-        Self::RemoveImage,
-        Self::TagImage,
-        Self::FindNetwork,
-        Self::CreateNetwork,
-        Self::ListNetworks,
-        Self::RemoveNetwork,
-        Self::ReadStack,
-        Self::StackUp,
-        Self::StackDown,
-        Self::Logs,
-        Self::CheckHealth,
-        Self::CreateVolume,
-        Self::ListVolumes,
-        Self::RemoveVolume,
-    ];
-
-    /// The word that errors name it by.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Create => "create",
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::Inspect => "inspect",
-            Self::List => "list",
-            Self::Remove => "remove",
-            Self::Exec => "exec",
-            Self::Upload => "upload",
-            Self::Download => "download",
-            Self::FindImage => "find image",
-            Self::Pull => "pull",
-            Self::Import => "import",
-            Self::Commit => "commit",
-            Self::Build => "build",
-            Self::ListImages => "list images",
-            Self::RemoveImage => "remove image",
-            Self::TagImage => "tag",
-            Self::FindNetwork => "find network",
-            Self::CreateNetwork => "create network",
-            Self::ListNetworks => "list networks",
-            Self::RemoveNetwork => "remove network",
-            Self::ReadStack => "compose config",
-            Self::StackUp => "compose up",
-            Self::StackDown => "compose down",
-            Self::Logs => "logs",
-            Self::CheckHealth => "check health",
-            Self::CreateVolume => "create volume",
-            Self::ListVolumes => "list volumes",
-            Self::RemoveVolume => "remove volume",
-        }
-    }
-
-    /// How long an answer may take (containers.md 1.12); `None` where the call brings its own limit or has none.
+    /// Limit of an answer (containers.md 1.12); `None` where the call brings its own limit or has none.
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
             Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import | Self::Build | Self::StackUp => {
@@ -135,7 +82,7 @@ impl Verb {
     }
 }
 
-/// What is wrong with the engine, and what was asked of it.
+/// Faults of the engine, and its calls so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     failing: BTreeSet<Verb>,

@@ -1,4 +1,4 @@
-//! What a child says before it is another program, and how that is heard.
+//! The messages of a child before it executes the program.
 //!
 //! By a socket, since a listener of the filter's can only be given away by the child, in whose table it is made.
 #![expect(unsafe_code, reason = "a child sends by a bare system call")]
@@ -17,14 +17,14 @@ use crate::os::raw_syscall;
 
 /// The last word of a child: a step and its errno, or [`SEEN`](super::child::SEEN) and bits of `access`; then its uid and
 /// gid.
-pub(super) type Said = [u32; 4];
+pub(super) type ChildStatus = [u32; 4];
 
-/// What was heard.
+/// A received message.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum StatusMessage {
     /// None when there was no room for it. What it would be asked fails then.
     Disconnect(Option<OwnedFd>),
-    Last(Said),
+    Last(ChildStatus),
 }
 
 /// An end for us and one for a child. Words keep apart.
@@ -35,7 +35,7 @@ pub(super) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// One descriptor on its way.
+/// A message with one descriptor.
 #[repr(C)]
 struct Rights {
     head: cmsghdr,
@@ -58,18 +58,18 @@ pub(super) fn say_listener(to: RawFd, listener: RawFd) -> Result<(), Errno> {
 }
 
 /// Sends the last word. For a child, too.
-pub(super) fn say_last(to: RawFd, said: Said) {
+pub(super) fn say_last(to: RawFd, said: ChildStatus) {
     let arguments = [to as usize, said.as_ptr() as usize, size_of_val(&said), 0, 0];
-    // SAFETY: an array that is alive. Whether anybody hears it makes no difference to a child that ends now.
+    // SAFETY: an array that is alive. A failed write makes no difference to a child that exits now.
     let _ = unsafe { raw_syscall::call(libc::SYS_write, arguments) };
 }
 
-/// Takes what was said, or nothing at the end.
+/// Receives a message; `None` at the end.
 ///
 /// # Errors
-/// [`WouldBlock`](io::ErrorKind::WouldBlock): nothing was said yet.
-pub(super) fn hear(from: BorrowedFd<'_>) -> io::Result<Option<Word>> {
-    let mut bytes = [0; size_of::<Said>()];
+/// [`WouldBlock`](io::ErrorKind::WouldBlock): no message has arrived yet.
+pub(super) fn receive(from: BorrowedFd<'_>) -> io::Result<Option<StatusMessage>> {
+    let mut bytes = [0; size_of::<ChildStatus>()];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -82,8 +82,8 @@ pub(super) fn hear(from: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     match count {
         0 => Ok(None),
-        1 => Ok(Some(Word::Disconnect(listener))),
-        16 => Ok(Some(Word::Last([word(0), word(4), word(8), word(12)]))),
+        1 => Ok(Some(StatusMessage::Disconnect(listener))),
+        16 => Ok(Some(StatusMessage::Last([word(0), word(4), word(8), word(12)]))),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -97,18 +97,18 @@ mod tests {
     #[test]
     fn words_come_one_by_one_and_then_an_end() {
         let (ours, theirs) = pair().unwrap();
-        let nothing = hear(ours.as_fd()).unwrap_err();
+        let nothing = receive(ours.as_fd()).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let file = tempfile::tempfile().unwrap();
         say_listener(theirs.as_raw_fd(), file.as_raw_fd()).unwrap();
         say_last(theirs.as_raw_fd(), [1, 2, 3, u32::MAX]);
         drop(theirs);
-        let Some(Word::Disconnect(Some(got))) = hear(ours.as_fd()).unwrap() else { panic!("a descriptor") };
+        let Some(StatusMessage::Disconnect(Some(got))) = receive(ours.as_fd()).unwrap() else { panic!("a descriptor") };
         let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
         assert_eq!(inode(got.as_fd()), inode(file.as_fd()));
         assert!(rustix::io::fcntl_getfd(&got).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
-        let Some(Word::Last(said)) = hear(ours.as_fd()).unwrap() else { panic!("a word") };
+        let Some(StatusMessage::Last(said)) = receive(ours.as_fd()).unwrap() else { panic!("a word") };
         assert_eq!(said, [1, 2, 3, u32::MAX]);
-        assert!(hear(ours.as_fd()).unwrap().is_none());
+        assert!(receive(ours.as_fd()).unwrap().is_none());
     }
 }

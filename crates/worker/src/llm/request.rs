@@ -8,18 +8,18 @@ use coracle_sandbox::{Code, Failure};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::http::{Trouble, post};
+use super::http::{HttpError, post};
 use super::reply::{Meter, Reply};
-use super::retry::{Patience, is_worth_it};
+use super::retry::{RetryPolicy, is_worth_it};
 use crate::ProxyUrl;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 
-/// Bytes of a provider's message that are told.
+/// Limit of a provider's message in an error, in bytes.
 const TOLD: usize = 1 << 10;
 
 /// Why there is no reply.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum LlmError {
     /// The conversation is longer than the model takes.
     TooLong(String),
     /// The question is one that the provider does not take.
@@ -28,17 +28,17 @@ pub(crate) enum Refusal {
     Failed(Failure),
 }
 
-impl From<Refusal> for Failure {
-    fn from(it: Refusal) -> Self {
+impl From<LlmError> for Failure {
+    fn from(it: LlmError) -> Self {
         match it {
-            Refusal::TooLong(told) => Self::new(Code::ContextOverflow, told),
-            Refusal::Unfit(failure) | Refusal::Failed(failure) => failure,
+            LlmError::TooLong(told) => Self::new(Code::ContextOverflow, told),
+            LlmError::Unfit(failure) | LlmError::Failed(failure) => failure,
         }
     }
 }
 
-/// One attempt that came to nothing.
-enum Missed {
+/// The failure of one attempt.
+enum AttemptError {
     /// Worth another.
     Again {
         why: String,
@@ -47,7 +47,7 @@ enum Missed {
     },
     /// The provider does not know a field; without it the question is worth another.
     Without(&'static str),
-    Refused(Refusal),
+    Refused(LlmError),
 }
 
 /// The way to a model.
@@ -55,14 +55,14 @@ enum Missed {
 pub(crate) struct Llm<'a> {
     url: &'a ProxyUrl,
     token: Option<&'a Secret>,
-    patience: Patience,
+    patience: RetryPolicy,
     /// The provider takes no `stream`, or no `stream_options`.
     plain: AtomicBool,
     without_options: AtomicBool,
 }
 
 impl<'a> Llm<'a> {
-    pub(crate) fn new(url: &'a ProxyUrl, token: Option<&'a Secret>, patience: Patience) -> Self {
+    pub(crate) fn new(url: &'a ProxyUrl, token: Option<&'a Secret>, patience: RetryPolicy) -> Self {
         Self { url, token, patience, plain: false.into(), without_options: false.into() }
     }
 
@@ -70,41 +70,46 @@ impl<'a> Llm<'a> {
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) async fn ask(&self, question: &Value, meter: &mut Meter, stop: &Stop) -> Result<Reply, Refusal> {
+    pub(crate) async fn complete(
+        &self,
+        question: &Value,
+        meter: &mut Meter,
+        stop: &StopSignal,
+    ) -> Result<Reply, LlmError> {
         let (begun, mut attempt, mut answered) = (Instant::now(), 0, false);
         loop {
             attempt += 1;
-            let missed = match stop.unless(self.once(question)).await.map_err(Refusal::Failed)? {
+            let missed = match stop.unless(self.once(question)).await.map_err(LlmError::Failed)? {
                 Ok(mut reply) => {
                     meter.add(reply.usage.as_ref());
                     meter.turns += 1;
-                    reply.tidy(meter.turns);
+                    reply.normalize_calls(meter.turns);
                     return Ok(reply);
                 }
                 Err(missed) => missed,
             };
             let (why, after) = match missed {
-                Missed::Refused(refusal) => return Err(refusal),
-                Missed::Without(field) => {
+                AttemptError::Refused(refusal) => return Err(refusal),
+                AttemptError::Without(field) => {
                     tracing::info!(field, "the provider does not take a field");
                     attempt -= 1;
                     continue;
                 }
-                Missed::Again { why, after, answered: this } => {
+                AttemptError::Again { why, after, answered: this } => {
                     answered |= this;
                     (why, after)
                 }
             };
             let wait = self.patience.after(attempt, after, random());
             if attempt >= self.patience.attempts || begun.elapsed() + wait > self.patience.all {
-                return Err(Refusal::Failed(gave_up(&why, attempt, answered)));
+                return Err(LlmError::Failed(gave_up(&why, attempt, answered)));
             }
             tracing::info!(attempt, %why, "the model is asked again");
-            stop.unless(sleep(wait)).await.map_err(Refusal::Failed)?;
+            stop.unless(sleep(wait)).await.map_err(LlmError::Failed)?;
         }
     }
 
-    async fn once(&self, question: &Value) -> Result<Reply, Missed> {
+    async fn once(&self, question: &Value) -> Result<Reply, AttemptError> {
         let mut body = question.clone();
         if !self.plain.load(Ordering::Relaxed) {
             body["stream"] = true.into();
@@ -114,31 +119,35 @@ impl<'a> Llm<'a> {
         }
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let asked = timeout(self.patience.call, post(self.url, self.token, body, self.patience.silence)).await;
-        let again = |why, answered| Missed::Again { why, after: None, answered };
-        match asked.unwrap_or_else(|_| Err(Trouble::Broken("the call took too long".into()))) {
+        let again = |why, answered| AttemptError::Again { why, after: None, answered };
+        match asked.unwrap_or_else(|_| Err(HttpError::Broken("the call took too long".into()))) {
             Ok(reply) => Ok(reply),
-            Err(Trouble::Unanswered(why)) => Err(again(why, false)),
-            Err(Trouble::Broken(why)) => Err(again(why, true)),
-            Err(Trouble::Status { status, retry_after, body }) => Err(self.judge(status, retry_after, &body)),
+            Err(HttpError::Unanswered(why)) => Err(again(why, false)),
+            Err(HttpError::Broken(why)) => Err(again(why, true)),
+            Err(HttpError::Status { status, retry_after, body }) => Err(self.judge(status, retry_after, &body)),
         }
     }
 
-    fn judge(&self, status: u16, retry_after: Option<Duration>, body: &[u8]) -> Missed {
+    fn judge(&self, status: u16, retry_after: Option<Duration>, body: &[u8]) -> AttemptError {
         let (told, code) = message(body);
         let failed = |code: Code| Failure::new(code, format!("The model refused (HTTP {status}): {told}"));
-        let refused = |failure| Missed::Refused(Refusal::Failed(failure));
+        let refused = |failure| AttemptError::Refused(LlmError::Failed(failure));
         match status {
             401 | 403 => refused(failed(Code::LlmUnauthorized)),
             429 if code == "budget_exhausted" => refused(failed(Code::BudgetExhausted)),
             _ if is_worth_it(status) => {
-                Missed::Again { why: format!("HTTP {status}: {told}"), after: retry_after, answered: true }
+                AttemptError::Again { why: format!("HTTP {status}: {told}"), after: retry_after, answered: true }
             }
-            _ if is_too_long(&told, &code) => Missed::Refused(Refusal::TooLong(failed(Code::ContextOverflow).message)),
+            _ if is_too_long(&told, &code) => {
+                AttemptError::Refused(LlmError::TooLong(failed(Code::ContextOverflow).message))
+            }
             400 if told.contains("stream_options") && !self.without_options.swap(true, Ordering::Relaxed) => {
-                Missed::Without("stream_options")
+                AttemptError::Without("stream_options")
             }
-            400 if told.contains("stream") && !self.plain.swap(true, Ordering::Relaxed) => Missed::Without("stream"),
-            400 | 422 => Missed::Refused(Refusal::Unfit(failed(Code::LlmFailed))),
+            400 if told.contains("stream") && !self.plain.swap(true, Ordering::Relaxed) => {
+                AttemptError::Without("stream")
+            }
+            400 | 422 => AttemptError::Refused(LlmError::Unfit(failed(Code::LlmFailed))),
             _ => refused(failed(Code::LlmFailed)),
         }
     }
@@ -152,7 +161,7 @@ fn gave_up(why: &str, attempts: u32, answered: bool) -> Failure {
     Failure::new(Code::ProxyUnreachable, format!("The proxy did not answer after {attempts} attempts: {why}"))
 }
 
-/// What an error says, and its code.
+/// The message of an error, and its code.
 fn message(body: &[u8]) -> (String, String) {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = if value["error"].is_null() { &value } else { &value["error"] };

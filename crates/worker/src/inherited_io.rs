@@ -12,19 +12,19 @@ use rustix::stdio::{dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 /// Above 0, 1 and 2, and above what the guest gives a program.
 const FIRST_FREE: i32 = 10;
 
-/// What a worker was given, out of reach of all others.
+/// Channel and token, inaccessible to other processes.
 #[derive(Debug)]
 pub struct Private {
-    /// What the host sends.
+    /// Requests of the host.
     pub input: File,
-    /// Where the host listens.
+    /// Messages to the host.
     pub output: File,
     /// The `llm` token, where there is one.
     pub token: Option<Secret>,
 }
 
-/// Takes the channel and the token for this process alone. To be called before anything else: from then on nobody reads
-/// its memory or finds its descriptors in `/proc`, whatever is printed goes to the log, and nothing is read by accident.
+/// Takes the channel and the token for this process alone. Must be called first: from then on no other process reads
+/// its memory or finds its descriptors in `/proc`, all printed text goes to the log, and nothing is read by accident.
 ///
 /// # Errors
 /// The kernel's.

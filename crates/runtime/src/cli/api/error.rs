@@ -1,4 +1,4 @@
-//! Why an answer of the API cannot be used.
+//! Errors of the API's answers.
 
 use std::io;
 

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::llm::Call;
+use crate::llm::ModelCall;
 
 /// Answers of tools that stay when a conversation is too long.
 const STAY: usize = 10;
 
 /// The messages so far.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     messages: Vec<Value>,
     shortened: bool,
 }
 
-impl Talk {
+impl Conversation {
     pub(super) fn new(system: &str, prompt: &str) -> Self {
         let mut talk = Self { messages: Vec::new(), shortened: false };
         if !system.is_empty() {
@@ -36,7 +36,7 @@ impl Talk {
         self.push(json!({ "role": "user", "content": text }));
     }
 
-    pub(super) fn answer(&mut self, call: &Call, text: &str) {
+    pub(super) fn answer(&mut self, call: &ModelCall, text: &str) {
         self.push(json!({ "role": "tool", "tool_call_id": call.id, "content": text }));
     }
 
@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn a_conversation_that_is_too_long_loses_its_oldest_answers_once() {
-        let mut talk = Talk::new("s", "p");
+        let mut talk = Conversation::new("s", "p");
         for at in 0..12 {
-            talk.answer(&Call { id: at.to_string(), ..Call::default() }, "äöü");
+            talk.answer(&ModelCall { id: at.to_string(), ..ModelCall::default() }, "äöü");
         }
         assert!(talk.shorten());
         let said: Vec<&str> = talk.messages().iter().filter_map(|it| it["content"].as_str()).collect();

@@ -1,11 +1,11 @@
-//! What tools said and a conversation has no room for.
+//! Tool output that is too long for a conversation.
 
 use std::collections::VecDeque;
 
 /// Bytes of one answer in a conversation.
 const INLINE: usize = 32 << 10;
 
-/// Bytes of each end that are told of a longer one.
+/// Bytes of each end of a longer output that the model receives.
 const END: usize = 15 << 10;
 
 /// Bytes that are kept for a run.
@@ -13,13 +13,13 @@ const MOST: usize = 64 << 20;
 
 /// Whole answers of a run, the oldest forgotten first.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct OutputCache {
     all: VecDeque<(String, String)>,
     bytes: usize,
     count: u64,
 }
 
-impl Kept {
+impl OutputCache {
     /// A text as it is, or its two ends and where the rest is.
     pub(crate) fn shortened(&mut self, text: String) -> String {
         if text.len() <= INLINE {
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn what_is_long_is_told_by_its_ends_and_kept_until_there_is_too_much() {
-        let mut kept = Kept::default();
+        let mut kept = OutputCache::default();
         assert_eq!(kept.shortened("x".repeat(INLINE)).len(), INLINE);
         let long = format!("start{}end", "ä".repeat(INLINE));
         let short = kept.shortened(long.clone());

@@ -107,6 +107,17 @@ impl HostPath {
     }
 }
 
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
+    }
+}
+
 /// Puts a file of ours in the place of another: written beside it, synced, renamed, and its directory synced. Whoever reads
 /// sees the old content or the new one, and a machine that dies keeps one of the two. Only its owner may read it.
 ///

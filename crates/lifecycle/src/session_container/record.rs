@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::host::fs::remove;
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
 };
@@ -271,18 +272,14 @@ impl SlotRecord {
 }
 
 impl Store {
-    /// Waits for the lock of a slot. To make a container takes its time, so whoever comes meanwhile has patience.
+    /// Waits for the lock of a slot. To create a container takes its time, so a call that comes meanwhile has patience.
     pub(super) async fn lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Lock> {
-        Lock::take_within(&self.slot_lock(session, role), session.as_str(), PATIENCE).await
+        self.lock_within(&slot_lock(session, role), session.as_str(), PATIENCE).await
     }
 
-    /// The lock of a slot, unless somebody holds it.
+    /// The lock of a slot, unless another call holds it.
     pub(super) fn try_lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Option<Lock>> {
-        Ok(Lock::try_take(&self.slot_lock(session, role))?)
-    }
-
-    fn slot_lock(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
-        self.root().join("locks").join(format!("session-{}-{session}", role.as_str()))
+        self.try_lock_file(&slot_lock(session, role))
     }
 
     pub(super) fn session_dir(&self, session: &ContainerName) -> PathBuf {
@@ -329,10 +326,7 @@ impl Store {
 
     pub(super) fn forget_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<(), StoreError> {
         let file = self.slot_file(session, role);
-        match std::fs::remove_file(&file) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
-            _ => {}
-        }
+        remove(&file).map_err(StoreError::io(&file))?;
         if role == SlotRole::Workspace {
             self.forget_baseline(session)?;
         }
@@ -360,6 +354,10 @@ impl Store {
         slots.sort_by(|a, b| (&a.session, a.role.as_str()).cmp(&(&b.session, b.role.as_str())));
         Ok(slots)
     }
+}
+
+fn slot_lock(session: &ContainerName, role: SlotRole) -> String {
+    format!("session-{}-{session}", role.as_str())
 }
 
 fn set_aside(file: &Path, why: &str) -> Result<SlotFile, StoreError> {

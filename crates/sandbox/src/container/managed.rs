@@ -66,7 +66,7 @@ pub(crate) struct ManagedContainer {
 impl ManagedContainer {
     pub(crate) fn new(services: &SandboxServices, dir: &SandboxDir, options: ContainerOptions) -> Result<Self> {
         let session = session_of(dir.key())?;
-        let network = PrivateNetwork::new(services, dir, &session)?;
+        let network = PrivateNetwork::new(services, &session)?;
         Ok(Self { services: services.clone(), session, options: Arc::new(options), network })
     }
 
@@ -141,7 +141,7 @@ impl ManagedContainer {
     async fn running_container(&self, ready: coracle_lifecycle::Ready) -> Result<RunningContainer> {
         let slot = &ready.slot;
         let subnet = match &slot.container_id {
-            Some(id) if self.options.private_network.is_some() => self.network.subnet(id, slot.generation).await,
+            Some(id) if self.options.private_network.is_some() => self.network.subnet(id, slot.generation.into()).await,
             _ => Ok(None),
         };
         Ok(RunningContainer {

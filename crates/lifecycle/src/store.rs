@@ -35,11 +35,20 @@ pub struct Store {
 
 /// A record, or a file that should have been one.
 #[derive(Debug)]
-pub(crate) enum Loaded {
-    Record(Arc<Record>),
-    /// Set aside; the container's labels may still tell what it was.
+pub(crate) enum Loaded<T = Arc<Record>> {
+    Record(T),
+    /// Moved aside; the container's labels may still tell what it was.
     Damaged,
     Missing,
+}
+
+impl<T> Loaded<T> {
+    pub(crate) fn record(self) -> Option<T> {
+        match self {
+            Self::Record(record) => Some(record),
+            Self::Damaged | Self::Missing => None,
+        }
+    }
 }
 
 impl Store {
@@ -148,33 +157,17 @@ impl Store {
         if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
             return Ok(Loaded::Record(known));
         }
-        let bytes = match read_own(&file) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => {
-                self.read.forget(&file);
-                return Ok(Loaded::Missing);
-            }
-            Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return self.set_aside(&file, &err.to_string()),
-            Err(err) => return Err(err),
-        };
-        match Record::from_bytes(&bytes) {
-            Ok(record) if key_of(&record.name) == key_of(name) => {
-                let record = Arc::new(record);
-                if let Some(stamp) = stamp {
-                    self.read.keep(&file, stamp, &record);
-                }
-                Ok(Loaded::Record(record))
-            }
-            Ok(_) => self.set_aside(&file, "it names another container"),
-            Err(err) => self.set_aside(&file, &err.to_string()),
+        let loaded = load_file(&file, |bytes| match Record::from_bytes(bytes) {
+            Ok(record) if key_of(&record.name) == key_of(name) => Ok(Arc::new(record)),
+            Ok(_) => Err("it names another container".to_owned()),
+            Err(err) => Err(err.to_string()),
+        })?;
+        match (&loaded, stamp) {
+            (Loaded::Record(record), Some(stamp)) => self.read.keep(&file, stamp, record),
+            (Loaded::Record(_), None) => {}
+            _ => self.read.forget(&file),
         }
-    }
-
-    fn set_aside(&self, file: &Path, why: &str) -> Result<Loaded, StoreError> {
-        let aside = file.with_file_name(format!("metadata.json.bad-{}", jiff::Timestamp::now().as_millisecond()));
-        tracing::warn!(file = %file.display(), why, "a record is set aside");
-        std::fs::rename(file, aside).map_err(StoreError::io(file))?;
-        Ok(Loaded::Damaged)
+        Ok(loaded)
     }
 
     /// Writes a record: beside the old one, to the disk, then in its place.
@@ -318,6 +311,28 @@ fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), 
         return Err(StoreError::Owner(path.to_owned()));
     }
     Ok(())
+}
+
+/// Reads the record in a file. One that is not ours, or that `parse` refuses, is moved aside, once.
+pub(crate) fn load_file<T>(
+    file: &Path,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<Loaded<T>, StoreError> {
+    let parsed = match read_own(file) {
+        Ok(None) => return Ok(Loaded::Missing),
+        Ok(Some(bytes)) => parse(&bytes),
+        Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => Err(err.to_string()),
+        Err(err) => return Err(err),
+    };
+    let why = match parsed {
+        Ok(record) => return Ok(Loaded::Record(record)),
+        Err(why) => why,
+    };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let aside = file.with_file_name(format!("{name}.bad-{}", jiff::Timestamp::now().as_millisecond()));
+    tracing::warn!(file = %file.display(), why, "a record is set aside");
+    std::fs::rename(file, aside).map_err(StoreError::io(file))?;
+    Ok(Loaded::Damaged)
 }
 
 /// A plain file of ours, or nothing.

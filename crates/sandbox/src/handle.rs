@@ -135,13 +135,13 @@ impl OpenSandbox {
     /// Warnings about its container.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        self.container.warnings()
+        self.container.info.warnings()
     }
 
     /// The engine's id of its container.
     #[must_use]
     pub fn container(&self) -> &str {
-        &self.container.id
+        &self.container.info.id
     }
 }
 

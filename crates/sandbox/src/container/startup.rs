@@ -65,7 +65,7 @@ impl Startup {
     /// The container that runs is on that network with this host.
     pub(super) fn met_at(&self, held: &RunningContainer) -> Result<()> {
         let Some(proxy) = &self.by_tcp else { return Ok(()) };
-        proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.spec_pending))?)
+        proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.info.spec_pending))?)
     }
 
     /// What must not be reached beside what nobody may reach; none where nothing keeps it in.

@@ -27,10 +27,9 @@ struct OnNoNetwork {
 #[async_trait]
 impl ContainerSource for OnNoNetwork {
     async fn ensure(&self) -> Result<RunningContainer> {
-        Ok(RunningContainer {
-            spec_pending: self.spec_pending,
-            ..RunningContainer::first(self.link.clone(), "a".into())
-        })
+        let mut running = RunningContainer::first(self.link.clone(), "a".into());
+        running.info.spec_pending = self.spec_pending;
+        Ok(running)
     }
 
     async fn liveness(&self) -> Result<SandboxLiveness> {

@@ -75,7 +75,7 @@ pub use networks::{
 };
 pub use packages::{SharedPackage, SharedPackages};
 pub use protected_paths::DEFAULT_PROTECTED;
-pub use prune::{Prune, PruneItem, PruneKind, prunable, prune};
+pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{

@@ -86,6 +86,11 @@ impl SandboxProxy {
         Self { dir, grants, observer, transport: Transport::Unix, kept: Mutex::default() }
     }
 
+    /// How the container reaches it.
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
     /// Reached that way.
     #[must_use]
     pub fn by(self, transport: Transport) -> Self {

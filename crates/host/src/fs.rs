@@ -107,6 +107,17 @@ impl HostPath {
     }
 }
 
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
+    }
+}
+
 /// Replaces a file atomically: the new content is written beside it, synced and renamed, and the directory is synced. A
 /// reader sees the old content or the new one, and a crash leaves one of the two. Only its owner may read it.
 ///

@@ -15,14 +15,13 @@ use coracle_runtime::{
 use serde_json::{Map, Value};
 
 use crate::clock::now;
-use crate::default_network::place;
 use crate::guest::{GuestProgram, Links};
-use crate::lock::Lock;
+use crate::networks::place;
 use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, SecretState, State};
 use crate::remove::remove_all;
 use crate::shared_mounts::shared_problem;
 use crate::store::Loaded;
-use crate::{Error, Result, Review, Store, host_review, protected_paths};
+use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
 /// What a record holds before the container is made. Every default is decided.
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ mod clock;
 mod compose_stack;
 mod copy;
 mod create;
-mod default_network;
 mod destroy;
 mod enter;
 mod error;
@@ -33,7 +32,6 @@ mod health;
 mod host_review;
 mod lease;
 mod list;
-mod lock;
 mod managed_container;
 mod networks;
 mod packages;
@@ -57,6 +55,7 @@ pub use adopt::adopt;
 pub use clock::ClockReading;
 pub use compose_stack::StackPart;
 pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
+pub use coracle_runtime::host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{Destroyed, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
@@ -69,15 +68,14 @@ pub use host_review::{Change, Finding, Review, compared, read_only_paths};
 pub use lease::{LeaseTerms, expires_at};
 pub(crate) use list::asked;
 pub use list::{ContainerEntry, ContainerList, list, list_recent};
-pub use lock::Lock;
 pub use managed_container::ManagedContainer;
 pub use networks::{
-    NewNetwork, OwnNetwork, SlotNetwork, create_network, destroy_network, drop_networks, ensure_slot_network,
-    find_network, find_slot_network, networks,
+    NetworkOwner, NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks,
+    slot_networks,
 };
 pub use packages::{SharedPackage, SharedPackages};
 pub use protected_paths::DEFAULT_PROTECTED;
-pub use prune::{Prune, PruneItem, PruneKind, prunable, prune};
+pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{

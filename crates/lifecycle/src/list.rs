@@ -8,7 +8,7 @@ use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 use crate::compose_stack::service;
 use crate::find::{proven, rebuild};
 use crate::record::{Record, Role};
-use crate::{Engines, Result, Store, StoreError};
+use crate::{Engines, ManagedContainer, Result, Store, StoreError};
 
 /// One container of ours.
 #[derive(Debug)]
@@ -17,6 +17,14 @@ pub struct ContainerEntry {
     pub record: Arc<Record>,
     /// What the engine knows; missing when it is gone.
     pub container: Option<Arc<Container>>,
+}
+
+impl ContainerEntry {
+    /// The same with its engine.
+    pub(crate) fn on(self, runtime: Arc<dyn ContainerRuntime>) -> ManagedContainer {
+        let container = self.container.map(Arc::unwrap_or_clone);
+        ManagedContainer { runtime, record: Arc::unwrap_or_clone(self.record), container }
+    }
 }
 
 /// All that carries our label.

@@ -1,43 +1,43 @@
-//! Networks that containers share, made and removed by name (containers.md 12.1 to 12.3).
+//! Networks of ours, created and removed by name (containers.md 12.1 to 12.3): those that a caller requests, that of one
+//! slot alone, and the one that all other containers share.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coracle_runtime::{
-    ContainerName, ContainerRuntime, Error as Engine, IpNet, LabelFilter, Network, NetworkCreate, NetworkName,
-    ProjectName, random_hex,
+    ContainerName, ContainerRuntime, EngineKind, Error as Engine, IpNet, LabelFilter, Network, NetworkAttachment,
+    NetworkCreate, NetworkName, NetworkRequest, ProjectName, random_hex,
 };
 
-use crate::default_network::LONE;
+use crate::record::{Record, State};
 use crate::{Engines, Error, Kind, Result, Store, asked};
 
-/// The value of the label `kind` on a network that somebody asked for by name.
+/// The label `kind` of a network that a caller requested by name.
 const NAMED: &str = "network";
 
-/// The same on the network of a slot alone, which is made and removed with the slot's container.
+/// The label `kind` of a network of one slot alone, and the label that names the slot's session. It has no label
+/// `session`: that is for networks that a session shares.
 const OF_SLOT: &str = "room";
 
-/// The label that names the slot. No `session`: a network that has one is a session's, to be shared.
-const SESSION_LABEL: &str = "room";
+/// The label `kind` of the network that all other containers share.
+const SHARED: &str = "lone";
 
-/// A network to be made.
+/// Who may use a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkOwner {
+    /// Containers that name it, at the request of this session.
+    Session(String),
+    /// The slot of this session alone.
+    Slot(ContainerName),
+}
+
+/// A network to be created.
 #[derive(Clone, Debug)]
 pub struct NewNetwork {
     /// Its name.
     pub name: NetworkName,
-    /// The session that makes it.
-    pub session: String,
-    /// No way out.
-    pub internal: bool,
-}
-
-/// The network of a slot alone.
-#[derive(Clone, Debug)]
-pub struct SlotNetwork {
-    /// Its name.
-    pub name: NetworkName,
-    /// The session of the slot.
-    pub slot: ContainerName,
+    /// Who may use it.
+    pub owner: NetworkOwner,
     /// No way out.
     pub internal: bool,
 }
@@ -49,11 +49,11 @@ pub struct OwnNetwork {
     pub name: String,
     /// The engine's id.
     pub id: String,
-    /// When it was made, as its label says.
+    /// When it was created, as its label says.
     pub created: String,
     /// No way out.
     pub internal: bool,
-    /// The session that made it; missing for those of a stack.
+    /// The session that created it; missing for that of a slot.
     pub session: Option<String>,
     /// The stack that it belongs to.
     pub project: Option<ProjectName>,
@@ -65,103 +65,85 @@ pub struct OwnNetwork {
     pub subnets: Vec<IpNet>,
     /// The session of the slot that it is for, if it is one slot's alone.
     pub slot: Option<String>,
+    kind: String,
 }
 
-/// Makes a bridge network on which containers find each other by name. One of ours that exists is given as it is;
-/// `true` says that it was made now.
+impl NewNetwork {
+    fn kind(&self) -> &'static str {
+        if matches!(self.owner, NetworkOwner::Session(_)) { NAMED } else { OF_SLOT }
+    }
+
+    /// Why one of ours with that name is not this network, and in what it differs if it is of this kind.
+    fn difference(&self, own: &OwnNetwork) -> Option<Vec<&'static str>> {
+        let other_slot = matches!(&self.owner, NetworkOwner::Slot(slot) if own.slot.as_deref() != Some(slot.as_str()));
+        match own.kind == self.kind() {
+            false => Some(Vec::new()),
+            true if other_slot => Some(vec!["room"]),
+            true if own.internal != self.internal => Some(vec!["internal"]),
+            true => None,
+        }
+    }
+
+    fn taken(&self, ours: bool, differs: Vec<&'static str>) -> Error {
+        Error::NetworkTaken { name: self.name.clone(), ours, differs }
+    }
+}
+
+/// Creates a bridge network on which containers find each other by name. One of ours that exists is returned as it is;
+/// `true` for one that was created now.
 ///
 /// # Errors
-/// [`Error::NetworkTaken`] for a name that something else has, or one of ours with another way out.
+/// [`Error::NetworkTaken`] for a name that something else has, or one of ours with another owner or another way out.
 pub async fn create_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
     new: &NewNetwork,
 ) -> Result<(OwnNetwork, bool)> {
     let _lock = store.common_lock("networks").await?;
-    let taken = |ours, differs| Error::NetworkTaken { name: new.name.clone(), ours, differs };
     if let Some(found) = named(runtime, &new.name).await? {
-        return match own(store, runtime, &found) {
-            Some((own, kind)) if kind == NAMED && own.internal == new.internal => Ok((own, false)),
-            Some((_, kind)) if kind == NAMED => Err(taken(true, vec!["internal"])),
-            Some(_) => Err(taken(true, Vec::new())),
-            None => Err(taken(false, Vec::new())),
-        };
+        let own = own(store, runtime, &found).ok_or_else(|| new.taken(false, Vec::new()))?;
+        return new.difference(&own).map_or(Ok((own, false)), |differs| Err(new.taken(true, differs)));
     }
-    let whose = [("kind", NAMED.to_owned()), ("session", new.session.clone())];
-    Ok((make(runtime, store, (&new.name, new.internal), whose).await?, true))
-}
-
-/// The network of a slot, created if it is missing. It belongs to that slot alone.
-///
-/// # Errors
-/// [`Error::NetworkTaken`] for a name that anything else has.
-pub async fn ensure_slot_network(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    new: &SlotNetwork,
-) -> Result<OwnNetwork> {
-    let _lock = store.common_lock("networks").await?;
-    if let Some(found) = named(runtime, &new.name).await? {
-        let own = own(store, runtime, &found);
-        let differs = match &own {
-            Some((own, kind)) if is_of(own, kind, &new.slot) && own.internal == new.internal => vec![],
-            Some((own, kind)) if is_of(own, kind, &new.slot) => vec!["internal"],
-            Some((_, kind)) if kind == OF_SLOT => vec!["room"],
-            _ => vec!["kind"],
-        };
-        return match own {
-            Some((own, _)) if differs.is_empty() => Ok(own),
-            own => Err(Error::NetworkTaken { name: new.name.clone(), ours: own.is_some(), differs }),
-        };
-    }
-    let whose = [("kind", OF_SLOT.to_owned()), (SESSION_LABEL, new.slot.to_string())];
-    make(runtime, store, (&new.name, new.internal), whose).await
-}
-
-/// That of a slot, of that name. `None` also where the name is anything else's.
-///
-/// # Errors
-/// When the engine does not answer.
-pub async fn find_slot_network(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    (name, slot): (&NetworkName, &ContainerName),
-) -> Result<Option<OwnNetwork>> {
-    let found = named(runtime, name).await?.and_then(|it| own(store, runtime, &it));
-    Ok(found.filter(|(own, kind)| is_of(own, kind, slot)).map(|it| it.0))
-}
-
-fn is_of(own: &OwnNetwork, kind: &str, slot: &ContainerName) -> bool {
-    kind == OF_SLOT && own.slot.as_deref() == Some(slot.as_str())
-}
-
-/// The lock of networks is held.
-async fn make(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    (name, internal): (&NetworkName, bool),
-    whose: [(&str, String); 2],
-) -> Result<OwnNetwork> {
-    let named = [("id", random_hex::<16>()), ("name", name.to_string())];
-    let labels = store.labels(runtime.kind(), named.into_iter().chain(whose));
-    let labels = labels.into_iter().collect();
-    let made = match runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach: true, internal }).await
-    {
-        // Somebody else was faster.
-        Err(Engine::NetworkTaken(_)) => {
-            return Err(Error::NetworkTaken { name: name.clone(), ours: false, differs: Vec::new() });
-        }
-        made => own(store, runtime, &made?),
+    let owner = match &new.owner {
+        NetworkOwner::Session(session) => ("session", session.clone()),
+        NetworkOwner::Slot(session) => (OF_SLOT, session.to_string()),
     };
-    let (own, _) = made.ok_or(Engine::Unreadable { verb: "network create", detail: "no network of ours".into() })?;
-    store.unbury_network(name)?;
-    Ok(own)
+    let labels = vec![("name", new.name.to_string()), ("kind", new.kind().to_owned()), owner];
+    let found = match create(runtime, store, &new.name, Reach { labels, reach: true, internal: new.internal }).await {
+        // Another process was faster.
+        Err(Engine::NetworkTaken(_)) => return Err(new.taken(false, Vec::new())),
+        created => created?,
+    };
+    let own = own(store, runtime, &found);
+    store.unbury_network(&new.name)?;
+    let unreadable = || Engine::Unreadable { verb: "network create", detail: "no network of ours".into() };
+    Ok((own.ok_or_else(unreadable)?, true))
 }
 
-/// The network of ours of that name, or nothing when there is none.
+/// What a new network leads to, and what its labels say of it.
+struct Reach {
+    labels: Vec<(&'static str, String)>,
+    /// Its members reach each other.
+    reach: bool,
+    internal: bool,
+}
+
+async fn create(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    name: &NetworkName,
+    new: Reach,
+) -> coracle_runtime::Result<Network> {
+    let Reach { labels, reach, internal } = new;
+    let labels = store.labels(runtime.kind(), [("id", random_hex::<16>())].into_iter().chain(labels));
+    let labels = labels.into_iter().collect();
+    runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach, internal }).await
+}
+
+/// The network of ours that a caller requested by that name, or nothing when there is none.
 ///
 /// # Errors
-/// [`Error::NotManaged`] for somebody else's; [`Error::Belongs`] for one that nobody asked for by name.
+/// [`Error::NotManaged`] for one that is not ours; [`Error::Belongs`] for one that belongs to something else of ours.
 pub async fn find_network(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -169,13 +151,13 @@ pub async fn find_network(
 ) -> Result<Option<OwnNetwork>> {
     let Some(found) = named(runtime, name).await? else { return Ok(None) };
     match own(store, runtime, &found) {
-        Some((own, kind)) if kind == NAMED => Ok(Some(own)),
+        Some(own) if own.kind == NAMED => Ok(Some(own)),
         Some(_) => Err(Error::Belongs { kind: Kind::Network, name: name.to_string() }),
         None => Err(Error::NotManaged { kind: Kind::Network, name: name.to_string() }),
     }
 }
 
-/// Removes a network that [`find_network`] or [`find_slot_network`] found, and remembers that it was ours.
+/// Removes a network of ours, and remembers that it was ours.
 ///
 /// # Errors
 /// [`Error::InUse`] while containers are on it; nothing is done then.
@@ -192,7 +174,7 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
     Ok(())
 }
 
-/// The networks of ours on the preferred engine and on every engine that a record names, but for the one that lone
+/// The networks of ours on the preferred engine and on every engine that a record names, but for the one that all other
 /// containers share and those of slots. Oldest first.
 ///
 /// # Errors
@@ -208,10 +190,8 @@ pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNet
 
 /// The same on one engine, with those of slots.
 pub(crate) async fn networks_on(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Vec<OwnNetwork>> {
-    let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-    let found = runtime.list_networks(&managed).await?;
-    let own = found.iter().filter_map(|it| own(store, runtime, it)).filter(|it| it.1 != LONE);
-    let mut own: Vec<_> = own.map(|it| it.0).collect();
+    let mut own = labelled(runtime, store, ("managed", "true")).await?;
+    own.retain(|it| it.kind != SHARED);
     if own.is_empty() {
         return Ok(Vec::new());
     }
@@ -220,6 +200,27 @@ pub(crate) async fn networks_on(runtime: &dyn ContainerRuntime, store: &Store) -
         network.containers = members.remove(&network.name).unwrap_or_default();
     }
     Ok(own)
+}
+
+/// The networks of one slot alone.
+///
+/// # Errors
+/// When the engine does not answer.
+pub async fn slot_networks(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    slot: &ContainerName,
+) -> Result<Vec<OwnNetwork>> {
+    let mut own = labelled(runtime, store, (OF_SLOT, slot.as_str())).await?;
+    own.retain(|it| it.slot.as_deref() == Some(slot.as_str()));
+    Ok(own)
+}
+
+/// Those of ours with that label.
+async fn labelled(runtime: &dyn ContainerRuntime, store: &Store, label: (&str, &str)) -> Result<Vec<OwnNetwork>> {
+    let filter = LabelFilter(vec![(store.signer().key(label.0), Some(label.1.to_owned()))]);
+    let found = runtime.list_networks(&filter).await?;
+    Ok(found.iter().filter_map(|it| own(store, runtime, it)).collect())
 }
 
 /// Removes the networks of a session that no container is on any more; what cannot be removed stays. Their names.
@@ -250,35 +251,30 @@ async fn named(runtime: &dyn ContainerRuntime, name: &NetworkName) -> Result<Opt
     Ok(found.filter(|it| it.name == name.as_str()))
 }
 
-/// A network whose labels are signed, and signed for its name: a set that was copied to another one is no proof. With
-/// its kind.
-fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Option<(OwnNetwork, String)> {
+/// A network whose labels are signed, and signed for its name: a set that was copied to another one is no proof.
+fn own(store: &Store, runtime: &dyn ContainerRuntime, network: &Network) -> Option<OwnNetwork> {
     let label = |name: &str| network.labels.get(&store.signer().key(name)).map(String::as_str);
     if !store.signed(runtime.kind(), &network.labels) || label("name").is_some_and(|it| it != network.name) {
         return None;
     }
-    let kind = label("kind")?;
-    if matches!(kind, NAMED | OF_SLOT) && label("name").is_none() {
-        return None;
-    }
-    let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());
-    let own = OwnNetwork {
+    let kind = label("kind").filter(|it| !matches!(*it, NAMED | OF_SLOT) || label("name").is_some())?;
+    Some(OwnNetwork {
         name: network.name.clone(),
         id: network.id.clone(),
         created: label("created").unwrap_or_default().to_owned(),
         internal: network.internal,
         session: label("session").map(str::to_owned),
-        project,
+        project: label("compose_project").and_then(|it| ProjectName::parse(it).ok()),
         containers: Vec::new(),
         gateways: network.gateways.clone(),
         subnets: network.subnets.clone(),
-        slot: label(SESSION_LABEL).filter(|_| kind == OF_SLOT).map(str::to_owned),
-    };
-    Some((own, kind.to_owned()))
+        slot: label(OF_SLOT).filter(|_| kind == OF_SLOT).map(str::to_owned),
+        kind: kind.to_owned(),
+    })
 }
 
-/// Who is on which network. Engines differ in what they tell of a network's members, and not in what they tell of a
-/// container's networks.
+/// The containers on each network. Engines differ in what they report of a network's members, and not in what they report
+/// of a container's networks.
 async fn members(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<String, Vec<String>>> {
     let mut members: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for container in runtime.list(&LabelFilter::default()).await? {
@@ -287,6 +283,83 @@ async fn members(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<String, Vec<
         }
     }
     Ok(members)
+}
+
+/// The network that a container joins; creates what is missing.
+pub(crate) async fn place(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    request: &NetworkRequest,
+) -> Result<NetworkAttachment> {
+    match request {
+        NetworkRequest::None => Ok(NetworkAttachment::None),
+        NetworkRequest::Host => Ok(NetworkAttachment::Host),
+        NetworkRequest::Named(name) => proven(runtime, store, name).await.map(NetworkAttachment::Id),
+        NetworkRequest::Bridge => match shared_name(runtime, store) {
+            Some(name) => ensure_shared(runtime, store, &name).await.map(NetworkAttachment::Id),
+            None => Ok(NetworkAttachment::Alone),
+        },
+    }
+}
+
+/// The network that all of our containers share on an engine that keeps its members apart. Podman separates networks and
+/// not their members, and its firewall forgets even that whenever a container leaves (netavark 1.4): there each container
+/// has a network stack of its own.
+fn shared_name(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
+    // Apple's engine separates no members either, and reports that it has no such stack.
+    if matches!(runtime.kind(), EngineKind::Podman | EngineKind::Container) {
+        return None;
+    }
+    // Each state directory has its own: it would not know another's signature.
+    let name = format!("{}-lone-{}", store.signer().namespace(), store.signer().fingerprint());
+    Some(NetworkName::parse(name).expect("a namespace and hex digits are a name"))
+}
+
+/// Looked for first without a lock: it is there but for the first time.
+async fn ensure_shared(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
+    if let Ok(id) = proven(runtime, store, name).await {
+        return Ok(id);
+    }
+    let _lock = match store.common_lock("network").await {
+        // Many came at once, and each looks while it holds the lock: the first of them has created it long ago.
+        Err(Error::Busy { .. }) => return proven(runtime, store, name).await,
+        lock => lock?,
+    };
+    let new = Reach { labels: vec![("kind", SHARED.to_owned())], reach: false, internal: false };
+    match create(runtime, store, name, new).await {
+        // Another process was faster, between the look and the lock.
+        Err(Engine::NetworkTaken(_)) => proven(runtime, store, name).await,
+        created => Ok(created?.id),
+    }
+}
+
+/// The id of the network of that name, which must be ours.
+async fn proven(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
+    let (kind, text) = (Kind::Network, name.to_string());
+    match named(runtime, name).await? {
+        Some(network) if store.signed(runtime.kind(), &network.labels) => Ok(network.id),
+        Some(_) => Err(Error::NotManaged { kind, name: text }),
+        None => Err(Error::NotFound { kind, name: text, near: Vec::new() }),
+    }
+}
+
+/// Removes the network that all containers share when the last of them goes. A process that creates one holds it.
+///
+/// Of several that go at once each finds the others' records, so those that are going do not count: one that is too early
+/// is refused by the engine, and the last one is not. They take turns, or one would keep another from its try.
+pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: &Record) -> Result<()> {
+    let Some(name) = shared_name(runtime, store) else { return Ok(()) };
+    let _turn = store.common_lock("network").await?;
+    let Some(_mine) = store.try_own_network()? else { return Ok(()) };
+    let stays = |it: &Record| it.engine == last.engine && it.state != State::Destroying;
+    if store.records()?.iter().any(|it| it.record_id != last.record_id && stays(it)) {
+        return Ok(());
+    }
+    match proven(runtime, store, &name).await {
+        Ok(id) => Ok(runtime.remove_network(&id).await?),
+        Err(Error::NotFound { .. } | Error::NotManaged { .. }) => Ok(()),
+        Err(err) => Err(err),
+    }
 }
 
 #[cfg(test)]
@@ -298,6 +371,7 @@ mod tests {
     use coracle_runtime::{EngineKind, FakeRuntime, LabelNamespace};
 
     use super::*;
+    use crate::record::tests::record;
 
     /// One engine for all.
     struct SingleEngine(FakeRuntime);
@@ -318,7 +392,8 @@ mod tests {
     }
 
     fn team(internal: bool) -> NewNetwork {
-        NewNetwork { name: NetworkName::parse("team").unwrap(), session: "a".into(), internal }
+        let owner = NetworkOwner::Session("a".into());
+        NewNetwork { name: NetworkName::parse("team").unwrap(), owner, internal }
     }
 
     #[tokio::test]
@@ -340,26 +415,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, fake) = (store(dir.path()), FakeRuntime::new());
         let name = |it: &str| ContainerName::parse(it).unwrap();
-        let of = |slot: &str| SlotNetwork { name: team(true).name, slot: name(slot), internal: true };
+        let of = |slot: &str| NewNetwork { owner: NetworkOwner::Slot(name(slot)), ..team(true) };
         let (one, team) = (of("sbx-1"), team(true));
         // A network that a caller created by that name is not given to a slot.
         let (asked, _) = create_network(&fake, &store, &team).await.unwrap();
-        let err = ensure_slot_network(&fake, &store, &one).await.unwrap_err();
-        assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs == &["kind"]), "{err:?}");
-        assert_eq!(find_slot_network(&fake, &store, (&one.name, &one.slot)).await.unwrap(), None);
+        let err = create_network(&fake, &store, &one).await.unwrap_err();
+        assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs.is_empty()), "{err:?}");
+        assert_eq!(slot_networks(&fake, &store, &name("sbx-1")).await.unwrap(), []);
         destroy_network(&fake, &store, &asked).await.unwrap();
 
-        let made = ensure_slot_network(&fake, &store, &one).await.unwrap();
-        assert_eq!(ensure_slot_network(&fake, &store, &one).await.unwrap(), made);
-        assert_eq!(find_slot_network(&fake, &store, (&one.name, &one.slot)).await.unwrap(), Some(made.clone()));
+        let (made, _) = create_network(&fake, &store, &one).await.unwrap();
+        assert_eq!(create_network(&fake, &store, &one).await.unwrap(), (made.clone(), false));
+        assert_eq!(slot_networks(&fake, &store, &name("sbx-1")).await.unwrap(), [made.clone()]);
         for taken in [
-            ensure_slot_network(&fake, &store, &of("sbx-2")).await.map(drop),
-            ensure_slot_network(&fake, &store, &SlotNetwork { internal: false, ..one.clone() }).await.map(drop),
+            create_network(&fake, &store, &of("sbx-2")).await.map(drop),
+            create_network(&fake, &store, &NewNetwork { internal: false, ..one.clone() }).await.map(drop),
             create_network(&fake, &store, &team).await.map(drop),
         ] {
             assert!(matches!(taken, Err(Error::NetworkTaken { ours: true, .. })), "{taken:?}");
         }
-        assert_eq!(find_slot_network(&fake, &store, (&one.name, &name("sbx-2"))).await.unwrap(), None);
+        assert_eq!(slot_networks(&fake, &store, &name("sbx-2")).await.unwrap(), []);
         assert!(matches!(find_network(&fake, &store, &one.name).await, Err(Error::Belongs { .. })));
         // A session that may use every other session's may still not use this.
         assert_eq!((made.session.as_deref(), made.slot.as_deref()), (None, Some("sbx-1")));
@@ -380,5 +455,30 @@ mod tests {
         fake.create_network(&NetworkCreate { name: copy.clone(), labels, reach: true, internal: false }).await.unwrap();
         assert!(matches!(find_network(&fake, &store, &copy).await, Err(Error::NotManaged { .. })));
         assert_eq!(networks_on(&fake, &store).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_of_those_that_go_at_once_takes_the_network_along() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        place(&fake, &store, &NetworkRequest::Bridge).await.unwrap();
+        let there = async || {
+            let name = shared_name(&fake, &store).unwrap();
+            fake.find_network(&name).await.unwrap().is_some()
+        };
+        let [one, other] = ["one", "other"].map(|it| Record { state: State::Destroying, ..record(it) });
+        let staying = Record { state: State::Ready, ..record("staying") };
+        for it in [&one, &other, &staying] {
+            store.save(it).unwrap();
+        }
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(there().await, "one stays on it");
+        store.forget(&staying.name).unwrap();
+        let making = store.hold_network().await.unwrap();
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(there().await, "somebody is making one");
+        drop(making);
+        drop_shared(&fake, &store, &one).await.unwrap();
+        assert!(!there().await, "the other goes, too");
     }
 }

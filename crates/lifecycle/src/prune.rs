@@ -1,13 +1,15 @@
-//! What of ours nothing needs any more (containers.md 14.7).
+//! Unused resources of ours (containers.md 14.7).
 //!
 //! **Invariant:** what is found here is proven ours, one by one; a label alone makes nothing a candidate.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use coracle_runtime::{Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, RecordId, Volume};
+use coracle_runtime::{
+    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, MountPoint, ProjectName, RecordId, Volume,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -19,8 +21,8 @@ use crate::reap::in_use;
 use crate::record::{Record, Role, State};
 use crate::remove::clear_directory;
 use crate::{
-    ContainerEntry, EndOptions, EndReason, Engines, Error, Links, ManagedContainer, RemoveOptions, Result, SAVE_TIME,
-    SessionContainers, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network, list,
+    ContainerEntry, EndOptions, EndReason, Engines, Error, Links, RemoveOptions, Result, SAVE_TIME, SessionContainers,
+    SharedPackages, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network, list,
     reconcile,
 };
 
@@ -33,18 +35,19 @@ pub struct PruneItem {
     pub name: String,
     /// Its id, where it has one.
     pub id: Option<String>,
-    /// When it was made, where that is known.
+    /// When it was created, where that is known.
     pub made: Option<Timestamp>,
-    /// The session that made it; missing where it is nobody's any more.
+    /// The session that created it; missing where that has ended.
     pub session: Option<String>,
-    /// Why it may go, or why it stays.
+    /// Why it may be removed, or why it stays.
     pub reason: String,
     /// Bytes on the disk, where they are known.
     pub bytes: Option<u64>,
-    way: PruneAction,
+    /// How it is removed; it stays without.
+    action: Option<PruneAction>,
 }
 
-/// Kinds of things.
+/// Kinds of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PruneKind {
@@ -60,339 +63,346 @@ pub enum PruneKind {
     Temporary,
 }
 
-/// How it goes.
+impl PruneKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Containers, Self::Networks, Self::Volumes, Self::Records, Self::Temporary];
+}
+
 #[derive(Clone, Debug)]
 enum PruneAction {
-    Stays,
     Record(Arc<dyn ContainerRuntime>, Arc<Record>),
     Heal(RecordId),
     Container(Arc<dyn ContainerRuntime>, ContainerId),
     Network(Arc<dyn ContainerRuntime>, OwnNetwork),
     Volume(Arc<dyn ContainerRuntime>, String),
-    Room(ContainerName, SlotRole),
+    Slot(ContainerName, SlotRole),
     Directory(PathBuf),
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Prune {
-    /// Nothing needs it.
+    /// Unused.
     pub candidates: Vec<PruneItem>,
-    /// Somebody does.
+    /// In use.
     pub kept: Vec<PruneItem>,
 }
 
 impl Prune {
-    fn add(&mut self, thing: PruneItem) {
-        if matches!(thing.way, PruneAction::Stays) { self.kept.push(thing) } else { self.candidates.push(thing) }
+    fn add(&mut self, item: PruneItem) {
+        if item.action.is_none() { self.kept.push(item) } else { self.candidates.push(item) }
     }
 }
 
-/// Looks at all there is of these kinds, on every engine that holds some of ours. Changes nothing.
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneScope<'a> {
+    /// Kinds of resources.
+    pub kinds: &'a [PruneKind],
+    /// How long containers are kept.
+    pub terms: &'a LeaseTerms,
+    /// The time.
+    pub now: &'a ClockReading,
+    /// Where calls of ours have temporary directories.
+    pub temp_dirs: &'a [PathBuf],
+}
+
+impl PruneScope<'_> {
+    fn has(&self, kind: PruneKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// Looks at all resources of these kinds, on every engine that holds some of ours. Changes nothing.
 ///
 /// # Errors
-/// When one of these engines does not answer: what it holds would be told as gone.
-pub async fn prunable(
-    engines: &dyn Engines,
-    store: &Store,
-    links: &Links,
-    (terms, now): (&LeaseTerms, &ClockReading),
-    (wanted, temp_dirs): (impl Fn(PruneKind) -> bool, &[PathBuf]),
-) -> Result<Prune> {
+/// When one of these engines does not answer: what it holds would be reported as gone.
+pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope: &PruneScope<'_>) -> Result<Prune> {
     let mut found = Prune::default();
     let listing = list(engines, store).await?;
-    if wanted(PruneKind::Containers) || wanted(PruneKind::Records) {
-        for it in listing.containers {
-            let thing = of_record(engines, store, links, (it, terms, now)).await?;
-            if wanted(thing.kind) {
-                found.add(thing);
+    if scope.has(PruneKind::Containers) || scope.has(PruneKind::Records) {
+        for entry in listing.containers {
+            let runtime = engines.of(entry.record.engine, &entry.record.endpoint).await?;
+            let item = of_record(&runtime, (store, links), entry, scope).await;
+            if scope.has(item.kind) {
+                found.add(item);
             }
         }
-        slots(store, now, (&wanted, &mut found))?;
-        for name in listing.unverified.into_iter().filter(|_| wanted(PruneKind::Containers)) {
-            let reason = "unverified: it carries our label without proof".to_owned();
-            found.add(PruneItem { name, reason, ..PruneItem::of(PruneKind::Containers) });
+    }
+    if scope.has(PruneKind::Containers) {
+        store.slots()?.iter().for_each(|it| found.add(of_slot(it, scope.now)));
+        for name in listing.unverified {
+            let reason = "unverified: it carries our label without proof";
+            found.add(PruneItem::new(PruneKind::Containers, name, reason));
         }
     }
     for runtime in asked(engines, &store.records()?).await? {
-        if wanted(PruneKind::Containers) {
+        if scope.has(PruneKind::Containers) {
             builds(&runtime, store, &mut found).await?;
         }
-        if wanted(PruneKind::Networks) {
+        if scope.has(PruneKind::Networks) {
             for it in networks_on(&*runtime, store).await? {
-                found.add(of_network(&runtime, store, it)?);
+                found.add(of_network(&runtime, &store.records()?, it));
             }
         }
-        if wanted(PruneKind::Volumes) {
+        if scope.has(PruneKind::Volumes) {
             volumes(&runtime, store, &mut found).await?;
         }
     }
-    if wanted(PruneKind::Temporary) {
-        temporary(store, &mut found)?;
-        temp_dirs.iter().for_each(|it| clones(it, &mut found));
+    if scope.has(PruneKind::Temporary) {
+        links_left(store, &mut found)?;
+        scope.temp_dirs.iter().for_each(|it| temporary(it, &mut found));
     }
     Ok(found)
 }
 
-/// Removes one that was found, by its id. Work in a container is saved as by any other `destroy`.
-///
-/// # Errors
-/// Those of its removal.
-pub async fn prune(
-    engines: &dyn Engines,
-    store: &Store,
-    (removing, tell): (&RemoveOptions<'_>, &SlotObserver<'_>),
-    thing: &PruneItem,
-) -> Result<()> {
-    match &thing.way {
-        PruneAction::Stays => {}
-        PruneAction::Heal(id) => {
-            reconcile(engines, store, Duration::MAX).await?;
-            // What it could not do is in its log; that the record is there says enough.
-            if store.records()?.iter().any(|it| it.record_id == *id) {
-                return Err(Error::Busy { name: thing.name.clone() });
-            }
-        }
-        PruneAction::Record(runtime, record) => {
-            destroy(&**runtime, store, record, removing).await?;
-        }
-        PruneAction::Container(runtime, id) => drop(runtime.remove(id).await?),
-        PruneAction::Network(runtime, network) => destroy_network(&**runtime, store, network).await?,
-        PruneAction::Volume(runtime, name) => runtime.remove_volume(name).await?,
-        PruneAction::Room(session, role) => {
-            let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
-            let RemoveOptions { saving, grace, .. } = *removing;
-            let reason = EndReason::LeaseExpired;
-            let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
-            slots.end_slot(engines, (session, *role), &ending).await?;
-        }
-        PruneAction::Directory(path) => {
-            if let (Some(above), Some(name)) = (path.parent(), path.file_name().and_then(|it| it.to_str())) {
-                clear_directory(above.to_owned(), name.to_owned()).await?;
-            }
-        }
-    }
-    Ok(())
-}
-
 impl PruneItem {
-    fn of(kind: PruneKind) -> Self {
-        let (name, reason) = (String::new(), String::new());
-        Self { kind, name, id: None, made: None, session: None, reason, bytes: None, way: PruneAction::Stays }
+    /// Something that stays.
+    fn new(kind: PruneKind, name: impl Into<String>, reason: impl Into<String>) -> Self {
+        let (name, reason) = (name.into(), reason.into());
+        Self { kind, name, id: None, made: None, session: None, reason, bytes: None, action: None }
+    }
+
+    /// Something that may be removed, for that reason.
+    fn unused(self, reason: impl Into<String>, action: PruneAction) -> Self {
+        Self { reason: reason.into(), action: Some(action), ..self }
+    }
+
+    /// Removes it by its id. Work in a container is saved as by any other `destroy`.
+    ///
+    /// # Errors
+    /// Those of its removal.
+    pub async fn remove(
+        &self,
+        engines: &dyn Engines,
+        store: &Store,
+        removing: &RemoveOptions<'_>,
+        tell: &SlotObserver<'_>,
+    ) -> Result<()> {
+        match self.action.as_ref() {
+            None => Ok(()),
+            Some(PruneAction::Heal(id)) => {
+                reconcile(engines, store, Duration::MAX).await?;
+                // What it could not do is in its log; that the record is there says enough.
+                let there = store.records()?.iter().any(|it| it.record_id == *id);
+                if there { Err(Error::Busy { name: self.name.clone() }) } else { Ok(()) }
+            }
+            Some(PruneAction::Record(runtime, record)) => destroy(&**runtime, store, record, removing).await.map(drop),
+            Some(PruneAction::Container(runtime, id)) => Ok(runtime.remove(id).await.map(drop)?),
+            Some(PruneAction::Network(runtime, network)) => destroy_network(&**runtime, store, network).await,
+            Some(PruneAction::Volume(runtime, name)) => Ok(runtime.remove_volume(name).await?),
+            Some(PruneAction::Slot(session, role)) => {
+                let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
+                let RemoveOptions { saving, grace, .. } = *removing;
+                let reason = EndReason::LeaseExpired;
+                let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
+                slots.end_slot(engines, (session, *role), &ending).await
+            }
+            Some(PruneAction::Directory(path)) => match (path.parent(), path.file_name().and_then(|it| it.to_str())) {
+                (Some(above), Some(name)) => clear_directory(above.to_owned(), name.to_owned()).await,
+                _ => Ok(()),
+            },
+        }
     }
 }
 
 async fn of_record(
-    engines: &dyn Engines,
-    store: &Store,
-    links: &Links,
-    (it, terms, now): (ContainerEntry, &LeaseTerms, &ClockReading),
-) -> Result<PruneItem> {
-    let ContainerEntry { record, container } = it;
-    let thing = PruneItem {
-        name: record.name.to_string(),
+    runtime: &Arc<dyn ContainerRuntime>,
+    (store, links): (&Store, &Links),
+    entry: ContainerEntry,
+    scope: &PruneScope<'_>,
+) -> PruneItem {
+    let (record, gone) = (entry.record.clone(), entry.container.is_none());
+    let mut item = PruneItem {
         id: record.id.as_ref().map(ToString::to_string),
         made: Some(record.created),
         session: Some(record.session.clone()),
-        ..PruneItem::of(if container.is_none() { PruneKind::Records } else { PruneKind::Containers })
+        ..PruneItem::new(PruneKind::Containers, record.name.as_str(), "")
     };
-    let stays = |reason: &str| PruneItem { reason: reason.to_owned(), ..thing.clone() };
-    let broken_off = record.state == State::Destroying || !record.maker.alive();
+    let stays = |reason: &str| PruneItem { reason: reason.to_owned(), ..item.clone() };
     if record.state != State::Ready {
-        let kind = PruneKind::Containers;
-        return Ok(match broken_off {
-            true => PruneItem {
-                kind,
-                way: PruneAction::Heal(record.record_id.clone()),
-                session: None,
-                ..stays("its making or removal was broken off")
-            },
-            false => PruneItem { kind, ..stays("it is just being made") },
-        });
+        if record.state != State::Destroying && record.maker.alive() {
+            return stays("it is just being made");
+        }
+        item.session = None;
+        return item.unused("its making or removal was broken off", PruneAction::Heal(record.record_id.clone()));
     }
-    let runtime = engines.of(record.engine, &record.endpoint).await?;
-    let goes = PruneAction::Record(runtime.clone(), record.clone());
-    if container.is_none() {
-        return Ok(PruneItem { way: goes, ..stays("its container is gone") });
+    let removal = PruneAction::Record(runtime.clone(), record.clone());
+    if gone {
+        item.kind = PruneKind::Records;
+        return item.unused("its container is gone", removal);
     }
     if record.persistent {
-        return Ok(stays("it is persistent"));
+        return stays("it is persistent");
     }
     let orphan = record.owner.as_ref().is_some_and(|it| !it.alive());
-    let over = verdict(&record, true, terms, now) == Verdict::Over;
+    let over = verdict(&record, true, scope.terms, scope.now) == Verdict::Over;
     if !orphan && !over {
-        return Ok(stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" }));
+        return stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" });
     }
-    let mut found = ManagedContainer {
-        runtime,
-        record: Arc::unwrap_or_clone(record),
-        container: container.map(Arc::unwrap_or_clone),
-    };
+    let mut found = entry.on(runtime.clone());
     if in_use(store, links, &mut found).await {
-        return Ok(stays("something runs in it"));
+        return stays("something runs in it");
     }
-    let bytes = match found
-        .record
-        .id
-        .as_ref()
-        .filter(|_| found.container.as_ref().is_some_and(coracle_runtime::Container::running))
-    {
-        Some(id) => found.runtime.usage(id).await.ok().flatten().and_then(|it| it.disk_bytes),
-        None => None,
+    if let Some(container) = found.container.filter(Container::running) {
+        item.bytes = runtime.usage(&container.id).await.ok().flatten().and_then(|it| it.disk_bytes);
+    }
+    item.session = item.session.filter(|_| !over);
+    item.unused(if orphan { "the process of its session is dead" } else { "nobody has used it for long" }, removal)
+}
+
+/// A container of a session goes when the session's process is dead and has not renewed its lease.
+fn of_slot(slot: &crate::session_container::SlotRecord, now: &ClockReading) -> PruneItem {
+    let name = slot.name.as_ref().map_or_else(|| slot.volume.name.as_str(), ContainerName::as_str);
+    let item = PruneItem {
+        id: slot.container_id().map(ToString::to_string),
+        made: Some(slot.started_at),
+        ..PruneItem::new(PruneKind::Containers, name, "its session lives")
     };
-    let session = thing.session.clone().filter(|_| !over);
-    let reason = if orphan { "the process of its session is dead" } else { "nobody has used it for long" };
-    Ok(PruneItem { way: goes, bytes, session, ..stays(reason) })
-}
-
-/// SessionContainers of sessions, which go when their process is dead and has not renewed its lease.
-fn slots(
-    store: &Store,
-    now: &ClockReading,
-    (wanted, found): (&impl Fn(PruneKind) -> bool, &mut Prune),
-) -> Result<(), StoreError> {
-    for slot in store.slots()?.into_iter().filter(|_| wanted(PruneKind::Containers)) {
-        let over = slot.is_over(now.wall);
-        let way = if over { PruneAction::Room(slot.session.clone(), slot.role) } else { PruneAction::Stays };
-        let reason = if over { "the process of its session is dead" } else { "its session lives" }.to_owned();
-        found.add(PruneItem {
-            name: slot.name.as_ref().map_or_else(|| slot.volume.name.to_string(), ToString::to_string),
-            id: slot.container_id().map(ToString::to_string),
-            made: Some(slot.started_at),
-            session: Some(slot.session.to_string()).filter(|_| !over),
-            reason,
-            way,
-            ..PruneItem::of(PruneKind::Containers)
-        });
+    match slot.is_over(now.wall) {
+        true => item.unused("the process of its session is dead", PruneAction::Slot(slot.session.clone(), slot.role)),
+        false => PruneItem { session: Some(slot.session.to_string()), ..item },
     }
-    Ok(())
 }
 
-/// Containers that images were to be made of, and that no record knows any more.
+/// Containers that images were to be built in, and that no record names any more.
 async fn builds(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let label = |name: &str| store.signer().key(name);
     let filter = LabelFilter(vec![(label("managed"), Some("true".into())), (label("role"), Some("build".into()))]);
     let mut listed = runtime.list(&filter).await?;
     listed.retain(|it| store.signed(runtime.kind(), &it.labels));
-    // Whoever makes one has its record on the disk before the engine hears of it, so records are read after.
-    let known: Vec<RecordId> = store.records()?.into_iter().map(|it| it.record_id.clone()).collect();
+    // The record of a build is on the disk before the engine is called, so records are read after.
+    let records = store.records()?;
     for it in listed {
-        let id = it.labels.get(&label("id")).cloned().unwrap_or_default();
-        if known.iter().any(|known| known.as_str() == id) {
+        let id = it.labels.get(&label("id")).map(String::as_str).unwrap_or_default();
+        if records.iter().any(|known| known.record_id.as_str() == id) {
             continue;
         }
-        found.add(PruneItem {
-            name: it.name.clone(),
+        let item = PruneItem {
             id: Some(it.id.to_string()),
             made: it.labels.get(&label("created")).and_then(|it| it.parse().ok()),
-            reason: "it was made for an image, and its maker is gone".to_owned(),
-            way: PruneAction::Container(runtime.clone(), it.id),
-            ..PruneItem::of(PruneKind::Containers)
-        });
+            ..PruneItem::new(PruneKind::Containers, it.name, "")
+        };
+        let removal = PruneAction::Container(runtime.clone(), it.id);
+        found.add(item.unused("it was made for an image, and its maker is gone", removal));
     }
     Ok(())
 }
 
-fn of_network(runtime: &Arc<dyn ContainerRuntime>, store: &Store, it: OwnNetwork) -> Result<PruneItem> {
-    let records = store.records()?;
-    let thing = PruneItem {
-        name: it.name.clone(),
+fn of_network(runtime: &Arc<dyn ContainerRuntime>, records: &[Arc<Record>], it: OwnNetwork) -> PruneItem {
+    let item = PruneItem {
         id: Some(it.id.clone()),
         made: it.created.parse().ok(),
         session: it.session.clone().filter(|session| records.iter().any(|record| record.session == *session)),
-        ..PruneItem::of(PruneKind::Networks)
+        ..PruneItem::new(PruneKind::Networks, it.name.as_str(), "")
     };
     if !it.containers.is_empty() {
-        return Ok(PruneItem { reason: format!("used by {}", it.containers.join(", ")), ..thing });
+        return PruneItem { reason: format!("used by {}", it.containers.join(", ")), ..item };
     }
     if it.project.is_some() && records.iter().any(|record| record.compose_project == it.project) {
-        return Ok(PruneItem { reason: "its stack is there".to_owned(), ..thing });
+        return PruneItem { reason: "its stack is there".to_owned(), ..item };
     }
-    Ok(PruneItem {
-        reason: "no container is on it".to_owned(),
-        way: PruneAction::Network(runtime.clone(), it),
-        ..thing
-    })
+    item.unused("no container is on it", PruneAction::Network(runtime.clone(), it))
 }
 
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
-    let listed = runtime.list_volumes(&managed).await?;
-    let (records, slots, role_label) = (store.records()?, store.slots()?, store.signer().key("role"));
-    let (of_packages, listed): (Vec<_>, Vec<_>) =
-        listed.into_iter().partition(|it| it.labels.get(&role_label).is_some_and(|it| it == packages::ROLE));
-    packages_of_before(runtime, store, of_packages, found).await?;
-    for it in listed.into_iter().filter(|it| store.signed(runtime.kind(), &it.labels)) {
-        let of_ours = it.labels.get(&store.signer().key("compose_project"));
-        let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project")).cloned().unwrap_or_default();
-        let of_room = SlotRole::ALL.iter().any(|role| it.labels.get(&role_label).is_some_and(|it| it == role.as_str()));
-        let of_container = it.labels.get(&role_label).is_some_and(|it| it == Role::Primary.as_str());
-        let (there, whose) = if of_room {
-            (slots.iter().any(|slot| slot.volume.name.as_str() == it.name), "session")
-        } else if of_container {
-            let is_its = |record: &Arc<Record>| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
-            (records.iter().any(is_its), "container")
+    let mut listed = runtime.list_volumes(&managed).await?;
+    listed.retain(|it| store.signed(runtime.kind(), &it.labels));
+    let owners = VolumeOwners::of(store)?;
+    let mut packages = None;
+    for it in listed {
+        let (reason, stays) = if owners.role(&it) == packages::ROLE {
+            if packages.is_none() {
+                packages = Some(PackageUse::of(&**runtime, store).await?);
+            }
+            packages.as_ref().map_or(("", true), |packages| packages.look(&it.name))
         } else {
-            let of_project = |it: &Arc<Record>| it.compose_project.as_ref().is_some_and(|it| it.as_str() == project);
-            (records.iter().any(of_project), "stack")
+            owners.look(&it)
         };
-        let way = if there { PruneAction::Stays } else { PruneAction::Volume(runtime.clone(), it.name.clone()) };
-        let reason = format!("its {whose} is {}", if there { "there" } else { "gone" });
-        let made = it.created.parse().ok();
-        found.add(PruneItem {
+        let item = PruneItem {
             id: Some(it.name.clone()),
-            name: it.name,
-            made,
-            reason,
-            way,
-            ..PruneItem::of(PruneKind::Volumes)
+            made: it.created.parse().ok(),
+            ..PruneItem::new(PruneKind::Volumes, it.name.as_str(), reason)
+        };
+        found.add(match stays {
+            true => item,
+            false => item.unused(reason, PruneAction::Volume(runtime.clone(), it.name)),
         });
     }
     Ok(())
 }
 
-/// Packages for snippets stay as long as nobody clears them; those of before, as long as a container has them.
-async fn packages_of_before(
-    runtime: &Arc<dyn ContainerRuntime>,
-    store: &Store,
-    listed: Vec<Volume>,
-    found: &mut Prune,
-) -> Result<()> {
-    let ours = |it: &Volume| store.signed(runtime.kind(), &it.labels);
-    let listed: Vec<_> = listed.into_iter().filter(ours).collect();
-    if listed.is_empty() {
-        return Ok(());
+/// What volumes are needed for.
+struct VolumeOwners<'a> {
+    store: &'a Store,
+    records: Vec<Arc<Record>>,
+    slots: Vec<crate::session_container::SlotRecord>,
+}
+
+impl<'a> VolumeOwners<'a> {
+    fn of(store: &'a Store) -> Result<Self, StoreError> {
+        Ok(Self { store, records: store.records()?, slots: store.slots()? })
     }
-    // Whoever adds some has a volume that is remembered nowhere yet.
-    let at_rest = store.try_common_lock(packages::ROLE)?.is_some();
-    let kept = store.shared_packages()?;
-    let containers = runtime.list(&LabelFilter(vec![(store.signer().key("managed"), None)])).await?;
-    for it in listed {
-        let is_it = |part: Component<'_>| part.as_os_str() == it.name.as_str();
-        let has_it = |container: &Container| container.mounts.iter().any(|it| it.source.components().any(is_it));
-        let (reason, goes) = match () {
-            () if kept.iter().any(|kept| kept.volume.as_str() == it.name) => ("snippets get these packages", false),
-            () if !at_rest => ("packages are just being changed", false),
-            () if containers.iter().any(has_it) => ("a container has these packages", false),
-            () => ("snippets get other packages now", true),
-        };
-        let way = if goes { PruneAction::Volume(runtime.clone(), it.name.clone()) } else { PruneAction::Stays };
-        found.add(PruneItem {
-            id: Some(it.name.clone()),
-            made: it.created.parse().ok(),
-            reason: reason.to_owned(),
-            way,
-            name: it.name,
-            ..PruneItem::of(PruneKind::Volumes)
-        });
+
+    fn role<'v>(&self, it: &'v Volume) -> &'v str {
+        it.labels.get(&self.store.signer().key("role")).map(String::as_str).unwrap_or_default()
     }
-    Ok(())
+
+    /// Whether the owner of a volume is there.
+    fn look(&self, it: &Volume) -> (&'static str, bool) {
+        let role = self.role(it);
+        if SlotRole::ALL.iter().any(|it| it.as_str() == role) {
+            let there = self.slots.iter().any(|slot| slot.volume.name.as_str() == it.name);
+            return (if there { "its session is there" } else { "its session is gone" }, there);
+        }
+        if role == Role::Primary.as_str() {
+            let owns = |record: &Arc<Record>| record.volume.as_ref().is_some_and(|own| own.name.as_str() == it.name);
+            let there = self.records.iter().any(owns);
+            return (if there { "its container is there" } else { "its container is gone" }, there);
+        }
+        let of_ours = it.labels.get(&self.store.signer().key("compose_project"));
+        let project = of_ours.or_else(|| it.labels.get("com.docker.compose.project"));
+        let is_project = |it: &ProjectName| project.is_some_and(|project| project == it.as_str());
+        let there = self.records.iter().any(|it| it.compose_project.as_ref().is_some_and(is_project));
+        (if there { "its stack is there" } else { "its stack is gone" }, there)
+    }
+}
+
+/// Where packages for snippets are used: they stay until they are cleared, and earlier ones as long as a container has them.
+struct PackageUse {
+    kept: Vec<SharedPackages>,
+    at_rest: bool,
+    containers: Vec<Container>,
+}
+
+impl PackageUse {
+    async fn of(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Self> {
+        // While packages are added, their volume is not recorded yet.
+        let at_rest = store.try_common_lock(packages::ROLE)?.is_some();
+        let kept = store.shared_packages()?;
+        let managed = LabelFilter(vec![(store.signer().key("managed"), None)]);
+        Ok(Self { kept, at_rest, containers: runtime.list(&managed).await? })
+    }
+
+    fn look(&self, volume: &str) -> (&'static str, bool) {
+        let is_it = |part: Component<'_>| part.as_os_str() == volume;
+        let has_it = |it: &MountPoint| it.source.components().any(is_it);
+        match () {
+            () if self.kept.iter().any(|kept| kept.volume.as_str() == volume) => ("snippets get these packages", true),
+            () if !self.at_rest => ("packages are just being changed", true),
+            () if self.containers.iter().any(|it| it.mounts.iter().any(has_it)) => {
+                ("a container has these packages", true)
+            }
+            () => ("snippets get other packages now", false),
+        }
+    }
 }
 
 /// What containers saw as their link, and what was put aside when it was to be cleared.
-fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
+fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
     let above = store.root().join("link");
-    let left: Vec<_> = names_in(&above);
+    let left = names_in(&above);
     let (records, doomed) = (store.records()?, store.doomed()?);
     for name in left {
         let of_record = |it: &Record| it.record_id.as_str() == name;
@@ -400,38 +410,36 @@ fn temporary(store: &Store, found: &mut Prune) -> Result<()> {
             continue;
         }
         let path = above.join(&name);
-        let meta = path.symlink_metadata().ok();
-        let made = meta.as_ref().and_then(|it| it.modified().ok()).and_then(timestamp);
-        found.add(PruneItem {
-            reason: "its container is gone".to_owned(),
-            made,
-            way: PruneAction::Directory(path),
-            name: format!("link/{name}"),
-            ..PruneItem::of(PruneKind::Temporary)
-        });
+        let item = PruneItem {
+            made: path.symlink_metadata().ok().as_ref().and_then(modified),
+            ..PruneItem::new(PruneKind::Temporary, format!("link/{name}"), "")
+        };
+        found.add(item.unused("its container is gone", PruneAction::Directory(path)));
     }
     Ok(())
 }
 
-/// No call takes more than an hour or two; its directory is not left behind but by a process that was killed.
+/// No call takes more than an hour or two; its directory is left behind only by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(86400);
 
 /// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet.
 const TEMPORARY: &[&str] = &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-"];
 
 /// Temporary directories of calls.
-fn clones(dir: &Path, found: &mut Prune) {
+fn temporary(dir: &Path, found: &mut Prune) {
     for name in names_in(dir).into_iter().filter(|it| TEMPORARY.iter().any(|begin| it.starts_with(begin))) {
         let path = dir.join(&name);
         let Ok(meta) = path.symlink_metadata() else { continue };
-        let old = meta.modified().ok().and_then(|it| it.elapsed().ok()).is_some_and(|it| it > ABANDONED);
         if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
             continue;
         }
-        let made = meta.modified().ok().and_then(timestamp);
-        let way = if old { PruneAction::Directory(path) } else { PruneAction::Stays };
-        let reason = if old { "the process that made it is gone" } else { "somebody may be using it" };
-        found.add(PruneItem { name, made, way, reason: reason.to_owned(), ..PruneItem::of(PruneKind::Temporary) });
+        let old = meta.modified().ok().and_then(|it| it.elapsed().ok()).is_some_and(|it| it > ABANDONED);
+        let item = PruneItem::new(PruneKind::Temporary, name, "somebody may be using it");
+        let item = PruneItem { made: modified(&meta), ..item };
+        found.add(match old {
+            true => item.unused("the process that made it is gone", PruneAction::Directory(path)),
+            false => item,
+        });
     }
 }
 
@@ -440,6 +448,6 @@ fn names_in(dir: &Path) -> Vec<String> {
     entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect()
 }
 
-fn timestamp(time: SystemTime) -> Option<Timestamp> {
-    Timestamp::try_from(time).ok()
+fn modified(meta: &std::fs::Metadata) -> Option<Timestamp> {
+    meta.modified().ok().and_then(|it| Timestamp::try_from(it).ok())
 }

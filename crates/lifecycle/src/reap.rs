@@ -1,7 +1,6 @@
 //! Lets go of containers whose session will not come back, and of records whose container is gone (containers.md 14.8,
 //! 14.10).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{ExecTarget, JobId};
@@ -54,11 +53,7 @@ pub async fn reap(
 /// Whether it could be ended: not one in which something runs.
 async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: ContainerEntry) -> Result<bool> {
     let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
-    let mut found = ManagedContainer {
-        runtime,
-        record: Arc::unwrap_or_clone(it.record),
-        container: it.container.map(Arc::unwrap_or_clone),
-    };
+    let mut found = it.on(runtime);
     if in_use(store, removing.links, &mut found).await {
         return Ok(false);
     }

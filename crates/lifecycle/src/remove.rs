@@ -8,7 +8,7 @@ use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{ContainerRuntime, LabelFilter, ProjectName, Removed};
 
 use crate::compose_stack::remove_stack;
-use crate::default_network::drop_shared;
+use crate::networks::drop_shared;
 use crate::record::{MadeFrom, Record};
 use crate::{Error, Result, Store, StoreError, protected_paths, volume};
 

@@ -6,16 +6,21 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use coracle_runtime::host::fs::{remove, replace};
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
 use crate::record::Record;
 use crate::record_cache::{FileStamp, RecordCache};
-use crate::{Lock, Result, StoreError};
+use crate::{Error, Lock, Result, StoreError};
 
 /// Length of the key that signs labels.
 const KEY_BYTES: usize = 32;
+
+/// A caller waits this long for a lock before it is told `busy`.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Larger files are no records.
 const MAX_RECORD: u64 = 4 << 20;
@@ -30,11 +35,20 @@ pub struct Store {
 
 /// A record, or a file that should have been one.
 #[derive(Debug)]
-pub(crate) enum Loaded {
-    Record(Arc<Record>),
-    /// Set aside; the container's labels may still tell what it was.
+pub(crate) enum Loaded<T = Arc<Record>> {
+    Record(T),
+    /// Moved aside; the container's labels may still tell what it was.
     Damaged,
     Missing,
+}
+
+impl<T> Loaded<T> {
+    pub(crate) fn record(self) -> Option<T> {
+        match self {
+            Self::Record(record) => Some(record),
+            Self::Damaged | Self::Missing => None,
+        }
+    }
 }
 
 impl Store {
@@ -87,37 +101,52 @@ impl Store {
     /// # Errors
     /// [`Error::Busy`](crate::Error::Busy) when another call holds it for 10 s.
     pub async fn lock(&self, name: &ContainerName) -> Result<Lock> {
-        Lock::take(&self.lock_file("container", &key_of(name)), name.as_str()).await
+        self.lock_within(&format!("container-{}", key_of(name)), name.as_str(), LOCK_TIMEOUT).await
     }
 
-    /// The lock of one container, unless somebody holds it.
+    /// The lock of one container, unless another call holds it.
     pub(crate) fn try_lock(&self, name: &ContainerName) -> Result<Option<Lock>> {
-        Ok(Lock::try_take(&self.lock_file("container", &key_of(name)))?)
+        self.try_lock_file(&format!("container-{}", key_of(name)))
     }
 
-    /// Waits for a lock of all containers together. Whoever holds one of these only
-    /// tries for a container's lock and never waits for it.
+    /// Waits for a lock of all containers together. A call that holds one of these only tries for a container's lock and
+    /// never waits for it.
     pub(crate) async fn common_lock(&self, what: &str) -> Result<Lock> {
-        Lock::take(&self.lock_file("common", what), what).await
+        self.lock_within(&format!("common-{what}"), what, LOCK_TIMEOUT).await
     }
 
-    /// A lock of all containers together, unless somebody holds it.
+    /// A lock of all containers together, unless another call holds it.
     pub(crate) fn try_common_lock(&self, what: &str) -> Result<Option<Lock>> {
-        Ok(Lock::try_take(&self.lock_file("common", what))?)
+        self.try_lock_file(&format!("common-{what}"))
     }
 
     /// Holds the network that all containers share: it is not removed meanwhile.
     pub(crate) async fn hold_network(&self) -> Result<Lock> {
-        Lock::share(&self.lock_file("common", "network-in-use"), "the network").await
+        let file = self.lock_file("common-network-in-use");
+        let lock = Lock::share(&file, LOCK_TIMEOUT).await.map_err(StoreError::io(&file))?;
+        lock.ok_or_else(|| Error::Busy { name: "the network".to_owned() })
     }
 
-    /// The right to remove that network, unless somebody holds it.
+    /// The right to remove that network, unless another call holds it.
     pub(crate) fn try_own_network(&self) -> Result<Option<Lock>> {
-        Ok(Lock::try_take(&self.lock_file("common", "network-in-use"))?)
+        self.try_common_lock("network-in-use")
     }
 
-    fn lock_file(&self, kind: &str, name: &str) -> PathBuf {
-        self.root.join("locks").join(format!("{kind}-{name}"))
+    /// Waits for a lock for at most that time. `what` it is for is in the error.
+    pub(crate) async fn lock_within(&self, lock: &str, what: &str, patience: Duration) -> Result<Lock> {
+        let file = self.lock_file(lock);
+        let lock = Lock::take(&file, patience).await.map_err(StoreError::io(&file))?;
+        lock.ok_or_else(|| Error::Busy { name: what.to_owned() })
+    }
+
+    /// A lock, unless another call holds it.
+    pub(crate) fn try_lock_file(&self, lock: &str) -> Result<Option<Lock>> {
+        let file = self.lock_file(lock);
+        Ok(Lock::try_take(&file).map_err(StoreError::io(&file))?)
+    }
+
+    fn lock_file(&self, lock: &str) -> PathBuf {
+        self.root.join("locks").join(lock)
     }
 
     /// Reads one record. A damaged one is moved aside, once.
@@ -128,33 +157,17 @@ impl Store {
         if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
             return Ok(Loaded::Record(known));
         }
-        let bytes = match read_own(&file) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => {
-                self.read.forget(&file);
-                return Ok(Loaded::Missing);
-            }
-            Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return self.set_aside(&file, &err.to_string()),
-            Err(err) => return Err(err),
-        };
-        match Record::from_bytes(&bytes) {
-            Ok(record) if key_of(&record.name) == key_of(name) => {
-                let record = Arc::new(record);
-                if let Some(stamp) = stamp {
-                    self.read.keep(&file, stamp, &record);
-                }
-                Ok(Loaded::Record(record))
-            }
-            Ok(_) => self.set_aside(&file, "it names another container"),
-            Err(err) => self.set_aside(&file, &err.to_string()),
+        let loaded = load_file(&file, |bytes| match Record::from_bytes(bytes) {
+            Ok(record) if key_of(&record.name) == key_of(name) => Ok(Arc::new(record)),
+            Ok(_) => Err("it names another container".to_owned()),
+            Err(err) => Err(err.to_string()),
+        })?;
+        match (&loaded, stamp) {
+            (Loaded::Record(record), Some(stamp)) => self.read.keep(&file, stamp, record),
+            (Loaded::Record(_), None) => {}
+            _ => self.read.forget(&file),
         }
-    }
-
-    fn set_aside(&self, file: &Path, why: &str) -> Result<Loaded, StoreError> {
-        let aside = file.with_file_name(format!("metadata.json.bad-{}", jiff::Timestamp::now().as_millisecond()));
-        tracing::warn!(file = %file.display(), why, "a record is set aside");
-        std::fs::rename(file, aside).map_err(StoreError::io(file))?;
-        Ok(Loaded::Damaged)
+        Ok(loaded)
     }
 
     /// Writes a record: beside the old one, to the disk, then in its place.
@@ -183,10 +196,7 @@ impl Store {
     /// Removes a record and its directory if nothing else is in it.
     pub(crate) fn forget(&self, name: &ContainerName) -> Result<(), StoreError> {
         let file = self.record_file(name);
-        match std::fs::remove_file(&file) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
-            _ => {}
-        }
+        remove(&file).map_err(StoreError::io(&file))?;
         if let Some(dir) = file.parent() {
             // Something set aside may lie in it: then it stays.
             let _ = std::fs::remove_dir(dir);
@@ -303,6 +313,28 @@ fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), 
     Ok(())
 }
 
+/// Reads the record in a file. One that is not ours, or that `parse` refuses, is moved aside, once.
+pub(crate) fn load_file<T>(
+    file: &Path,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<Loaded<T>, StoreError> {
+    let parsed = match read_own(file) {
+        Ok(None) => return Ok(Loaded::Missing),
+        Ok(Some(bytes)) => parse(&bytes),
+        Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => Err(err.to_string()),
+        Err(err) => return Err(err),
+    };
+    let why = match parsed {
+        Ok(record) => return Ok(Loaded::Record(record)),
+        Err(why) => why,
+    };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let aside = file.with_file_name(format!("{name}.bad-{}", jiff::Timestamp::now().as_millisecond()));
+    tracing::warn!(file = %file.display(), why, "a record is set aside");
+    std::fs::rename(file, aside).map_err(StoreError::io(file))?;
+    Ok(Loaded::Damaged)
+}
+
 /// A plain file of ours, or nothing.
 pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     let meta = match path.symlink_metadata() {
@@ -318,7 +350,7 @@ pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 
 /// Beside it, to the disk, in its place, and the directory to the disk too.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    coracle_runtime::host::fs::replace(path, bytes).map_err(StoreError::io(path))
+    replace(path, bytes).map_err(StoreError::io(path))
 }
 
 /// 32 random bytes, made once. Of several processes that make it at once, the first one's stays.

@@ -1,35 +1,37 @@
 //! What was ours and is destroyed: remembered a while, so that a second `destroy` succeeds quietly.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use coracle_runtime::host::fs::remove;
 use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::store::{Store, key_of, read_own, write_whole};
 
-/// A destroyed container.
+/// A destroyed container, or a network that was removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Tombstone {
-    pub(crate) name: ContainerName,
-    pub(crate) id: Option<ContainerId>,
-    pub(crate) at: jiff::Timestamp,
+struct Tombstone {
+    name: String,
+    id: Option<String>,
+    at: Timestamp,
 }
 
-/// A network that was removed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct NetworkTombstone {
-    name: NetworkName,
-    id: String,
-    at: jiff::Timestamp,
+impl Tombstone {
+    fn read(file: &Path) -> Result<Option<Self>, StoreError> {
+        Ok(read_own(file)?.and_then(|it| serde_json::from_slice(&it).ok()))
+    }
+
+    fn write(file: &Path, name: &str, id: Option<&str>) -> Result<(), StoreError> {
+        let tombstone = Self { name: name.to_owned(), id: id.map(str::to_owned), at: Timestamp::now() };
+        write_whole(file, &serde_json::to_vec(&tombstone).expect("names and times serialise"))
+    }
 }
 
 impl Store {
-    pub(crate) fn bury(&self, name: &ContainerName, id: Option<ContainerId>) -> Result<(), StoreError> {
-        let gone = Tombstone { name: name.clone(), id, at: jiff::Timestamp::now() };
-        let bytes = serde_json::to_vec(&gone).expect("names and times serialise");
-        write_whole(&self.graves().join(format!("{}.json", key_of(name))), &bytes)
+    pub(crate) fn bury(&self, name: &ContainerName, id: Option<&ContainerId>) -> Result<(), StoreError> {
+        Tombstone::write(&self.container_grave(name), name.as_str(), id.map(ContainerId::as_str))
     }
 
     /// The name of a container that was ours and is destroyed, by name or id.
@@ -38,29 +40,24 @@ impl Store {
     /// When the state directory cannot be read.
     pub fn destroyed(&self, handle: &Handle) -> Result<Option<ContainerName>, StoreError> {
         let found = match handle {
-            Handle::Name(name) => self.grave(&format!("{}.json", key_of(name)))?,
+            Handle::Name(name) => Tombstone::read(&self.container_grave(name))?,
             Handle::IdPrefix(digits) => {
-                let begins = |it: &Tombstone| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
-                self.all_gone()?.into_iter().find(begins)
+                let begins = |it: &Tombstone| it.id.as_ref().is_some_and(|id| id.starts_with(digits.as_str()));
+                self.tombstones("container")?.into_iter().map(|it| it.1).find(begins)
             }
         };
-        Ok(found.map(|it| it.name))
+        Ok(found.and_then(|it| ContainerName::parse(it.name).ok()))
     }
 
     /// Remembers a network that was ours and is removed.
     pub(crate) fn bury_network(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
-        let gone = NetworkTombstone { name: name.clone(), id: id.to_owned(), at: jiff::Timestamp::now() };
-        let bytes = serde_json::to_vec(&gone).expect("names and times serialise");
-        write_whole(&self.network_grave(name), &bytes)
+        Tombstone::write(&self.network_grave(name), name.as_str(), Some(id))
     }
 
     /// It is there again.
     pub(crate) fn unbury_network(&self, name: &NetworkName) -> Result<(), StoreError> {
         let file = self.network_grave(name);
-        match std::fs::remove_file(&file) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&file)(err)),
-            _ => Ok(()),
-        }
+        remove(&file).map_err(StoreError::io(&file))
     }
 
     /// Whether a network of that name was ours and is removed.
@@ -68,48 +65,31 @@ impl Store {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn network_destroyed(&self, name: &NetworkName) -> Result<bool, StoreError> {
-        Ok(read_own(&self.network_grave(name))?.is_some())
-    }
-
-    fn network_grave(&self, name: &NetworkName) -> PathBuf {
-        self.root().join("gone/network").join(format!("{name}.json"))
-    }
-
-    fn networks_gone(&self) -> Result<Vec<NetworkTombstone>, StoreError> {
-        let dir = self.root().join("gone/network");
-        let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
-        let read = |path: PathBuf| Ok(read_own(&path)?.and_then(|it| serde_json::from_slice(&it).ok()));
-        let found: Result<Vec<Option<NetworkTombstone>>, StoreError> =
-            entries.filter_map(|it| Some(read(it.ok()?.path()))).collect();
-        Ok(found?.into_iter().flatten().collect())
+        Ok(Tombstone::read(&self.network_grave(name))?.is_some())
     }
 
     /// Forgets what was destroyed before that time.
-    pub(crate) fn forget_gone(&self, before: jiff::Timestamp) -> Result<(), StoreError> {
-        for network in self.networks_gone()?.iter().filter(|it| it.at < before) {
-            self.unbury_network(&network.name)?;
-        }
-        for gone in self.all_gone()?.iter().filter(|it| it.at < before) {
-            let file = self.graves().join(format!("{}.json", key_of(&gone.name)));
-            std::fs::remove_file(&file).map_err(StoreError::io(&file))?;
+    pub(crate) fn forget_gone(&self, before: Timestamp) -> Result<(), StoreError> {
+        for (file, _) in
+            [self.tombstones("network")?, self.tombstones("container")?].concat().iter().filter(|it| it.1.at < before)
+        {
+            remove(file).map_err(StoreError::io(file))?;
         }
         Ok(())
     }
 
-    fn all_gone(&self) -> Result<Vec<Tombstone>, StoreError> {
-        let dir = self.graves();
-        let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
-        let names = entries.filter_map(|it| it.ok()?.file_name().into_string().ok());
-        let found: Result<Vec<_>, _> = names.filter(|it| it.ends_with(".json")).map(|it| self.grave(&it)).collect();
-        Ok(found?.into_iter().flatten().collect())
+    fn tombstones(&self, kind: &str) -> Result<Vec<(PathBuf, Tombstone)>, StoreError> {
+        let dir = self.root().join("gone").join(kind);
+        let files = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?.filter_map(|it| Some(it.ok()?.path()));
+        let json = files.filter(|it| it.extension().is_some_and(|it| it == "json"));
+        json.filter_map(|file| Some(Tombstone::read(&file).transpose()?.map(|it| (file, it)))).collect()
     }
 
-    fn grave(&self, file: &str) -> Result<Option<Tombstone>, StoreError> {
-        let bytes = read_own(&self.graves().join(file))?;
-        Ok(bytes.and_then(|it| serde_json::from_slice(&it).ok()))
+    fn container_grave(&self, name: &ContainerName) -> PathBuf {
+        self.root().join("gone/container").join(format!("{}.json", key_of(name)))
     }
 
-    fn graves(&self) -> std::path::PathBuf {
-        self.root().join("gone/container")
+    fn network_grave(&self, name: &NetworkName) -> PathBuf {
+        self.root().join("gone/network").join(format!("{name}.json"))
     }
 }

@@ -1,51 +1,40 @@
 //! Files of ours in the state directory: written whole, read whole, locked over all processes.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::host::fs::replace;
+pub(crate) use coracle_runtime::host::lock::Lock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::{Code, Failure, Result};
 
-/// Between two looks at a lock.
-const AGAIN: Duration = Duration::from_millis(2);
-
-/// Held until it is dropped, or its process ends.
-#[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
-
 pub(crate) fn own_directory(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Failure::internal)
 }
 
-/// Takes a lock, waiting a while for its holder. `flock` has no waiting that an async task could abandon.
+/// Takes a lock, waiting a while for its holder.
+///
+/// # Errors
+/// `busy` when it is held for longer.
 pub(crate) async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
-    taken(path, patience, File::try_lock).await
+    taken(Lock::take(path, patience).await)
 }
 
 /// Takes a lock that others may share.
+///
+/// # Errors
+/// `busy` when it is held alone for longer.
 pub(crate) async fn lock_shared(path: &Path, patience: Duration) -> Result<Lock> {
-    taken(path, patience, File::try_lock_shared).await
+    taken(Lock::share(path, patience).await)
 }
 
-async fn taken(path: &Path, patience: Duration, take: fn(&File) -> Result<(), TryLockError>) -> Result<Lock> {
-    let mut options = File::options();
-    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.map_err(Failure::internal)?;
-    let give_up = tokio::time::Instant::now() + patience;
-    loop {
-        match take(&file) {
-            Ok(()) => return Ok(Lock(file)),
-            Err(TryLockError::WouldBlock) if tokio::time::Instant::now() < give_up => tokio::time::sleep(AGAIN).await,
-            Err(TryLockError::WouldBlock) => return Err(Failure::new(Code::Busy, "Another call is at work there.")),
-            Err(TryLockError::Error(err)) => return Err(Failure::internal(err)),
-        }
-    }
+fn taken(lock: io::Result<Option<Lock>>) -> Result<Lock> {
+    lock.map_err(Failure::internal)?.ok_or_else(|| Failure::new(Code::Busy, "Another call is at work there."))
 }
 
 pub(crate) fn names(dir: &Path) -> Result<Vec<PathBuf>> {

@@ -135,13 +135,13 @@ impl OpenSandbox {
     /// Warnings about its container.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        self.container.warnings()
+        self.container.info.warnings()
     }
 
     /// The engine's id of its container.
     #[must_use]
     pub fn container(&self) -> &str {
-        &self.container.id
+        &self.container.info.id
     }
 }
 
@@ -155,12 +155,7 @@ impl SandboxHandle {
         let container = ManagedContainer::new(services, &dir, options.container)?;
         let proxy = Arc::new(SandboxProxy::new(dir.clone(), options.grants, None).by(transport));
         let (key, env) = (dir.key().clone(), options.startup.env.clone());
-        let startup = Startup::new(dir, profile.clone(), options.startup);
-        let startup = match transport {
-            Transport::Unix => startup,
-            Transport::Link => startup.by_link(proxy.clone()),
-            Transport::Tcp => startup.by_tcp(proxy.clone()),
-        };
+        let startup = Startup::new(dir, profile.clone(), options.startup).with_proxy(proxy.clone());
         Ok(Self {
             key,
             profile,

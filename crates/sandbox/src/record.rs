@@ -224,12 +224,9 @@ impl SandboxDir {
         self.save(&record)
     }
 
-    /// Nothing is remembered any more.
+    /// Removes the record.
     pub(crate) fn forget(&self) -> Result<()> {
-        match std::fs::remove_file(self.file()) {
-            Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::Failure::internal(err)),
-            _ => Ok(()),
-        }
+        coracle_runtime::host::fs::remove(&self.file()).map_err(crate::Failure::internal)
     }
 
     fn file(&self) -> PathBuf {

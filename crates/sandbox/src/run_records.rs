@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** only the process that drives a run writes its record. A run whose process is dead is lost.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_runtime::host::fs;
+use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerName, ProcessId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -103,26 +105,19 @@ impl RunRecords {
     ///
     /// # Errors
     /// `busy` while another process does.
-    pub fn lock(&self) -> Result<File> {
+    pub fn lock(&self) -> Result<Lock> {
         std::fs::create_dir_all(&self.dir).map_err(Failure::internal)?;
-        let mut options = OpenOptions::new();
-        let options = options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(self.file("lock")).map_err(Failure::internal)?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => {
-                let message = format!("an agent works in `{}` already", self.workflow);
-                Err(Failure::new(Code::Busy, message).hint("wait for it, or cancel it"))
-            }
-            Err(TryLockError::Error(err)) => Err(Failure::internal(err)),
-        }
+        Lock::try_take(&self.file("lock")).map_err(Failure::internal)?.ok_or_else(|| {
+            let message = format!("an agent works in `{}` already", self.workflow);
+            Failure::new(Code::Busy, message).hint("wait for it, or cancel it")
+        })
     }
 
     /// As [`lock`](Self::lock), after it ended the agent that works there.
     ///
     /// # Errors
     /// `busy` if the agent goes on for longer than `patience`; `cancelled`.
-    pub async fn lock_without_agent(&self, cancel: &CancellationToken, patience: Duration) -> Result<File> {
+    pub async fn lock_without_agent(&self, cancel: &CancellationToken, patience: Duration) -> Result<Lock> {
         let give_up = Instant::now() + patience;
         let mut requested = false;
         loop {
@@ -144,7 +139,7 @@ impl RunRecords {
     /// Whatever the file system says.
     pub fn begin(&self, run: &RunRecord) -> Result<()> {
         for end in ["jsonl", "cancel"] {
-            remove(&self.file(end))?;
+            fs::remove(&self.file(end)).map_err(Failure::internal)?;
         }
         self.save(run)
     }
@@ -204,13 +199,6 @@ impl RunRecords {
     /// # Errors
     /// Whatever the file system says.
     pub fn forget(&self) -> Result<()> {
-        ["json", "jsonl", "cancel"].iter().try_for_each(|end| remove(&self.file(end)))
-    }
-}
-
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(Failure::internal(err)),
-        _ => Ok(()),
+        ["json", "jsonl", "cancel"].iter().try_for_each(|end| fs::remove(&self.file(end)).map_err(Failure::internal))
     }
 }

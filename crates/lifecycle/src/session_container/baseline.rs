@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
+use coracle_runtime::host::fs::remove;
 use coracle_runtime::{Baseline, ContainerName};
 
 use super::SessionContainers;
@@ -56,9 +57,6 @@ impl Store {
 
     pub(super) fn forget_baseline(&self, session: &ContainerName) -> Result<(), StoreError> {
         let file = self.baseline_file(session);
-        match std::fs::remove_file(&file) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&file)(err)),
-            _ => Ok(()),
-        }
+        remove(&file).map_err(StoreError::io(&file))
     }
 }

@@ -141,8 +141,7 @@ impl SessionContainers {
             Err(err) => {
                 making.record().id.iter().for_each(|id| self.links.forget(id));
                 for failed in making.undo().await {
-                    let error = failed.to_string();
-                    (ask.tell)(record.event(ContainerEvent::CleanupFailed { step: "undo", error }));
+                    (ask.tell)(record.cleanup_failed("undo", &failed));
                 }
                 return Err(err);
             }

@@ -8,12 +8,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::create::Parts;
 use super::inspect::Liveness;
-use super::record::{LastContainer, SlotFile};
+use super::record::LastContainer;
 use super::{
-    ContainerEvent, ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver,
-    SlotRecord,
+    ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
 use crate::slot::SlotRole;
+use crate::store::Loaded;
 use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, Saved, destroy, volume};
 
 /// How a session is ended.
@@ -95,7 +95,7 @@ impl SessionContainers {
         key: (&ContainerName, SlotRole),
         ending: &EndOptions<'_>,
     ) -> Result<()> {
-        let SlotFile::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
+        let Loaded::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
         let mut done = self.end_all(engines, vec![*seen], ending).await;
         match done.failed.pop() {
             Some((.., SlotError::Lifecycle(err))) => Err(err),
@@ -108,18 +108,15 @@ impl SessionContainers {
         let (mut done, until) = (EndedSession::default(), Instant::now() + ending.within);
         for seen in &slots {
             let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
-            let late = || Error::Busy { name: seen.session.to_string() }.into();
-            let key = (seen.session.clone(), seen.role);
-            match ended.unwrap_or_else(|_| Err(late())) {
+            match ended.unwrap_or_else(|_| Err(seen.late())) {
                 Ok(saved) => {
-                    saved.iter().for_each(|it| (ending.tell)(seen.saved(it)));
+                    seen.report_end(&saved, ending.tell, ending.reason);
                     done.saved.extend(saved);
-                    done.ended.push(key);
-                    (ending.tell)(seen.event(ContainerEvent::Ended { reason: ending.reason }));
+                    done.ended.push((seen.session.clone(), seen.role));
                 }
                 Err(err) => {
-                    (ending.tell)(seen.event(ContainerEvent::CleanupFailed { step: "end", error: err.to_string() }));
-                    done.failed.push((key.0, key.1, err));
+                    (ending.tell)(seen.cleanup_failed("end", &err));
+                    done.failed.push((seen.session.clone(), seen.role, err));
                 }
             }
         }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::adopt::is_itself;
 use super::inspect::{Liveness, is_of, record_of};
-use super::record::{ExitCause, SlotFile, SlotVolume};
+use super::record::{ExitCause, SlotVolume};
 use super::{
     BoxError, ContainerTemplate, EnsureRequest, LiveContainer, PATIENCE, Ready, Reason, Recreated, SessionContainers,
     Slot, SlotError, SlotObserver, SlotRecord, SlotUse, lease_from,
@@ -17,6 +17,7 @@ use super::{
 use crate::clock::ClockReading;
 use crate::guest::answers;
 use crate::slot::{SlotId, SlotRole};
+use crate::store::Loaded;
 use crate::{Engines, Error, Kind, RemoveOptions, SavePolicy, destroy, volume};
 
 /// Failures are counted for so long.
@@ -104,10 +105,10 @@ impl SessionContainers {
     {
         let key = (ask.session, ask.role);
         let record = match self.store.load_slot(key)? {
-            SlotFile::Record(record) => Some(*record),
-            SlotFile::Damaged => self.adopt(engines, key, true).await?,
+            Loaded::Record(record) => Some(*record),
+            Loaded::Damaged => self.adopt(engines, key, true).await?,
             // A sandbox is of many processes, and another one may have set its damaged record aside.
-            SlotFile::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
+            Loaded::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
             self.sweep_others(engines, ask.tell).await;
@@ -257,7 +258,7 @@ impl SessionContainers {
         slot: &SlotRecord,
     ) -> crate::Result<Option<crate::Record>> {
         let Some(name) = &slot.name else { return Ok(None) };
-        if let crate::store::Loaded::Record(record) = self.store.load(name)? {
+        if let Loaded::Record(record) = self.store.load(name)? {
             return Ok(Some(Arc::unwrap_or_clone(record)));
         }
         match runtime.inspect(&Handle::Name(name.clone())).await {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use coracle_runtime::{ContainerId, ContainerName, ContainerPath, ImageId};
 use serde::Serialize;
 
-use super::{Reason, SlotRecord};
-use crate::Saved;
+use super::{Reason, SlotError, SlotRecord};
 use crate::slot::{SlotId, SlotRole};
+use crate::{Error, Saved};
 
 /// What hears of events.
 pub type SlotObserver<'a> = dyn Fn(SlotEvent) + Send + Sync + 'a;
@@ -117,10 +117,24 @@ impl SlotRecord {
         }
     }
 
-    pub(super) fn saved(&self, saved: &Saved) -> SlotEvent {
-        let Saved { location, files, bytes, left_out, .. } = saved;
-        let (location, files, bytes, left_out) = (location.clone(), *files, *bytes, *left_out);
-        self.event(ContainerEvent::Saved { location, files, bytes, left_out })
+    /// Reports what was saved, and that the slot is gone.
+    pub(super) fn report_end(&self, saved: &[Saved], tell: &SlotObserver<'_>, reason: EndReason) {
+        for Saved { location, files, bytes, left_out, .. } in saved.iter().cloned() {
+            tell(self.event(ContainerEvent::Saved { location, files, bytes, left_out }));
+        }
+        tell(self.event(ContainerEvent::Ended { reason }));
+    }
+
+    /// Reports that a step of its removal failed.
+    pub(super) fn cleanup_failed(&self, step: &'static str, err: &dyn std::error::Error) -> SlotEvent {
+        let error = err.to_string();
+        tracing::warn!(session = %self.session, step, error, "a slot cannot be removed");
+        self.event(ContainerEvent::CleanupFailed { step, error })
+    }
+
+    /// There was no time for its end.
+    pub(super) fn late(&self) -> SlotError {
+        Error::Busy { name: self.session.to_string() }.into()
     }
 
     /// As who keeps a log of engines knows its container.

@@ -1,13 +1,14 @@
-//! Slots whose time is over: those that nobody uses lose their container, and old ones all that they have
+//! Slots whose time is over: those that are not used lose their container, and old ones all that they have
 //! (`workspace.idle`, `workspace.lifetime`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
+use tokio::time::timeout;
 
 use super::end::EndOptions;
-use super::record::{Deferred, ExitCause, SlotFile, SlotVolume};
+use super::record::{Deferred, ExitCause, SlotVolume};
 use super::slot_state::ClaimedSlot;
 use super::{
     ContainerEvent, EndReason, Reason, Recreated, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
@@ -16,27 +17,28 @@ use crate::clock::ClockReading;
 use crate::find::proven;
 use crate::reap::in_use;
 use crate::slot::SlotRole;
+use crate::store::Loaded;
 use crate::{Engines, ManagedContainer, Saved, volume};
 
-/// What runs in a sandbox that nobody uses has so long to end.
-const STOPS_WITHIN: Duration = Duration::from_secs(10);
+/// What runs in a sandbox that is not used has so long to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longer than it takes until a call is written down.
 const REST: Duration = Duration::from_secs(120);
 
-/// One that could not be ended is tried again after so long, and after twice as long each time, up to the most.
-const AGAIN: Duration = Duration::from_secs(60);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(6 * 60 * 60);
+/// One that could not be ended is tried again after so long, and after twice as long each time, up to the maximum.
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// A slot in which nothing runs, and that nobody else is at.
+/// A slot in which nothing runs, and that no other call is at.
 struct AtRest<'a> {
     claimed: ClaimedSlot<'a>,
     runtime: Arc<dyn ContainerRuntime>,
 }
 
 impl SessionContainers {
-    /// Removes the containers of slots that nobody has used for long by both clocks, in which nothing runs, and which
-    /// nobody is at. Volumes and records stay. Failures are told and fail nobody.
+    /// Removes the containers of slots that were not used for long by both clocks, in which nothing runs, and which no call
+    /// is at. Volumes and records stay. Failures are reported to `tell`.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -46,48 +48,32 @@ impl SessionContainers {
         now: &ClockReading,
         tell: &SlotObserver<'_>,
     ) -> Result<(), SlotError> {
-        for record in self.store.slots()? {
-            let slot = self.slot(&record.session, record.role);
-            if record.container.is_none() || record.lost.is_some() || !self.is_idle(&slot, &record, now) {
-                continue;
-            }
-            match Box::pin(self.sweep_one(engines, (&slot, &record), now)).await {
-                Ok(true) => tell(record.event(ContainerEvent::IdleCleanup { idle_seconds: record.idle_seconds(now) })),
+        for seen in self.store.slots()? {
+            match Box::pin(self.sweep_one(engines, &seen, now)).await {
+                Ok(true) => tell(seen.event(ContainerEvent::IdleCleanup { idle_seconds: seen.idle_seconds(now) })),
                 Ok(false) => {}
-                Err(err) => {
-                    tracing::warn!(session = %record.session, %err, "a slot that nobody uses cannot be removed");
-                    tell(record.event(ContainerEvent::CleanupFailed { step: "idle", error: err.to_string() }));
-                }
+                Err(err) => tell(seen.cleanup_failed("idle", &err)),
             }
         }
         Ok(())
     }
 
-    fn is_idle(&self, slot: &Slot, record: &SlotRecord, now: &ClockReading) -> bool {
-        let idle = if record.role == SlotRole::Sandbox { self.terms.sandbox_idle } else { self.terms.idle };
-        let past = |used: &ClockReading| now.is_past(used, idle, idle);
-        let here = slot.seen().used.clone();
-        !slot.is_called() && past(&record.used) && here.is_none_or(|it| past(&it))
-    }
-
-    async fn sweep_one(
-        &self,
-        engines: &dyn Engines,
-        (slot, seen): (&Slot, &SlotRecord),
-        now: &ClockReading,
-    ) -> Result<bool, SlotError> {
-        let due = |record: &SlotRecord| {
-            let same = record.container_id() == seen.container_id();
-            !record.ending && record.lost.is_none() && same && self.is_idle(slot, record, now)
+    async fn sweep_one(&self, engines: &dyn Engines, seen: &SlotRecord, now: &ClockReading) -> Result<bool, SlotError> {
+        let (slot, idle) = (self.slot(&seen.session, seen.role), self.terms.idle_of(seen.role));
+        let is_idle = |record: &SlotRecord| {
+            let there = record.container.is_some() && record.container_id() == seen.container_id();
+            let here = slot.seen().used.clone();
+            let unused = here.iter().chain([&record.used]).all(|used| now.is_past(used, idle, idle));
+            there && !record.ending && record.lost.is_none() && unused
         };
-        let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, slot, seen, due).await? else {
+        let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, &slot, seen, is_idle).await? else {
             return Ok(false);
         };
         let record = &mut *claimed.record;
         record.lost = Some(ExitCause { reason: Reason::Idle, exit_code: None });
         match record.container_id() {
             Some(id) if record.role.is_started_again() => {
-                runtime.stop(id, STOPS_WITHIN).await?;
+                runtime.stop(id, STOP_TIMEOUT).await?;
                 self.store.save_slot(record)?;
             }
             _ => self.clear_container(&*runtime, record).await?,
@@ -95,9 +81,9 @@ impl SessionContainers {
         Ok(true)
     }
 
-    /// Ends the slots of sessions whose lifetime is over by both clocks, in which nothing runs, and which nobody is at.
+    /// Ends the slots of sessions whose lifetime is over by both clocks, in which nothing runs, and which no call is at.
     /// Their work is saved, and container and volume go. The record stays, so that the session's next call gets a first
-    /// container again and is told. Failures are told and fail nobody.
+    /// container again, and its response reports that. Failures are reported to the observer.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -107,43 +93,53 @@ impl SessionContainers {
         now: &ClockReading,
         ending: &EndOptions<'_>,
     ) -> Result<(), SlotError> {
-        // A sandbox is ended by whoever knows what work is in it.
-        let of_session = |it: &&SlotRecord| it.role != SlotRole::Sandbox && self.is_due(it, now);
-        for seen in self.store.slots()?.iter().filter(of_session) {
-            let ended =
-                tokio::time::timeout(ending.within, Box::pin(self.expire_one(engines, (seen, now), ending))).await;
-            let late = || crate::Error::Busy { name: seen.session.to_string() }.into();
-            match ended.unwrap_or_else(|_| Err(late())) {
+        // A sandbox is ended by the crate that knows what work is in it.
+        for seen in self.store.slots()?.iter().filter(|it| it.role != SlotRole::Sandbox) {
+            let ended = timeout(ending.within, Box::pin(self.expire_one(engines, (seen, now), ending))).await;
+            match ended.unwrap_or_else(|_| Err(seen.late())) {
                 Ok(None) => {}
-                Ok(Some(saved)) => {
-                    saved.iter().for_each(|it| (ending.tell)(seen.saved(it)));
-                    (ending.tell)(seen.event(ContainerEvent::Ended { reason: EndReason::Lifetime }));
-                }
+                Ok(Some(saved)) => seen.report_end(&saved, ending.tell, EndReason::Lifetime),
                 Err(err) => {
-                    tracing::warn!(session = %seen.session, %err, "a slot that is old cannot be removed");
                     self.put_off((&seen.session, seen.role), now)?;
-                    (ending.tell)(
-                        seen.event(ContainerEvent::CleanupFailed { step: "lifetime", error: err.to_string() }),
-                    );
+                    (ending.tell)(seen.cleanup_failed("lifetime", &err));
                 }
             }
         }
         Ok(())
     }
 
-    /// Sandboxes whose lifetime is over, in which nothing runs, and which nobody is at. Who ends them saves what is in
-    /// them, and says so with [`put_off`](Self::put_off) if that cannot be.
+    /// What was saved; `None` if it is in use.
+    async fn expire_one(
+        &self,
+        engines: &dyn Engines,
+        (seen, now): (&SlotRecord, &ClockReading),
+        ending: &EndOptions<'_>,
+    ) -> Result<Option<Vec<Saved>>, SlotError> {
+        let slot = self.slot(&seen.session, seen.role);
+        let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
+        let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, &slot, seen, due).await? else {
+            return Ok(None);
+        };
+        let record = &mut *claimed.record;
+        let saved = self.remove(&*runtime, &slot, record, ending).await?;
+        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
+        self.begin_anew(record.clone())?;
+        Ok(Some(saved))
+    }
+
+    /// Sandboxes whose lifetime is over, in which nothing runs, and which no call is at. The caller that ends them saves
+    /// what is in them, and calls [`put_off`](Self::put_off) if that cannot be.
     ///
     /// # Errors
-    /// When the records cannot be read. One of which it cannot be told whether it is used is left out.
+    /// When the records cannot be read. One whose use is not known is left out.
     pub async fn old_sandboxes(
         &self,
         engines: &dyn Engines,
         now: &ClockReading,
     ) -> Result<Vec<ContainerName>, SlotError> {
         let mut old = Vec::new();
-        for seen in self.store.slots()?.iter().filter(|it| it.role == SlotRole::Sandbox && self.is_due(it, now)) {
-            match self.is_at_rest(engines, seen, now).await {
+        for seen in self.store.slots()?.iter().filter(|it| it.role == SlotRole::Sandbox) {
+            match self.is_old(engines, seen, now).await {
                 Ok(true) => old.push(seen.session.clone()),
                 Ok(false) => {}
                 Err(err) => tracing::warn!(session = %seen.session, %err, "an old sandbox cannot be looked at"),
@@ -155,30 +151,24 @@ impl SessionContainers {
     /// Whether one of [`old_sandboxes`](Self::old_sandboxes) still is: others were ended since, which takes its time.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When it is not known.
     pub async fn is_old_sandbox(
         &self,
         engines: &dyn Engines,
         session: &ContainerName,
         now: &ClockReading,
     ) -> Result<bool, SlotError> {
-        let SlotFile::Record(seen) = self.store.load_slot((session, SlotRole::Sandbox))? else { return Ok(false) };
-        self.is_at_rest(engines, &seen, now).await
+        let Loaded::Record(seen) = self.store.load_slot((session, SlotRole::Sandbox))? else { return Ok(false) };
+        self.is_old(engines, &seen, now).await
     }
 
-    async fn is_at_rest(
-        &self,
-        engines: &dyn Engines,
-        seen: &SlotRecord,
-        now: &ClockReading,
-    ) -> Result<bool, SlotError> {
+    async fn is_old(&self, engines: &dyn Engines, seen: &SlotRecord, now: &ClockReading) -> Result<bool, SlotError> {
         let slot = self.slot(&seen.session, seen.role);
-        let due = |record: &SlotRecord| self.may_expire(record, now);
-        Ok(self.at_rest(engines, &slot, seen, due).await?.is_some())
+        Ok(self.at_rest(engines, &slot, seen, |it| self.may_expire(it, now)).await?.is_some())
     }
 
-    /// Claims a slot whose time is over, if nothing runs in it and nobody is at it. Whoever calls from here on waits at the
-    /// door.
+    /// Claims a slot whose time is over, if nothing runs in it and no call is at it. Calls that come from here on wait at
+    /// the door.
     async fn at_rest<'a>(
         &self,
         engines: &dyn Engines,
@@ -186,12 +176,16 @@ impl SessionContainers {
         seen: &SlotRecord,
         is_due: impl Fn(&SlotRecord) -> bool,
     ) -> Result<Option<AtRest<'a>>, SlotError> {
+        // Before the lock, which keeps other processes from noting a use.
+        if slot.is_called() || !is_due(seen) {
+            return Ok(None);
+        }
         let Some(claimed) = self.try_claim(slot, (&seen.session, seen.role))? else { return Ok(None) };
         if slot.is_called() || !is_due(&claimed.record) {
             return Ok(None);
         }
         let runtime = self.engine_of(engines, &claimed.record).await?;
-        // A link that is held may be an exec of the engine, and pass for somebody.
+        // A link that is held may be an exec of the engine, and pass for a user.
         self.forget(slot, claimed.record.container_id());
         if slot.is_called() {
             return Ok(None);
@@ -219,85 +213,52 @@ impl SessionContainers {
         Ok(self.store.save_slot(record)?)
     }
 
-    /// It is old, and was not found to be stuck a moment ago.
-    fn is_due(&self, record: &SlotRecord, now: &ClockReading) -> bool {
-        self.is_old(record, now) && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
-    }
-
+    /// It is old, was not found to be stuck a moment ago, and no other process uses it: none that owns it lives, and none
+    /// noted a call a moment ago.
     fn may_expire(&self, record: &SlotRecord, now: &ClockReading) -> bool {
-        self.is_due(record, now) && !self.is_used(record, now)
-    }
-
-    fn is_old(&self, record: &SlotRecord, now: &ClockReading) -> bool {
-        let lasts = self.lifetime(record.role);
-        let past = |begun: &ClockReading| now.is_past(begun, lasts, lasts);
-        // What was never filled has nothing that could be old.
-        record.volume.filled.is_some() && record.volume.begun.as_ref().is_some_and(past)
-    }
-
-    fn lifetime(&self, role: SlotRole) -> Duration {
-        if role == SlotRole::Sandbox { self.terms.sandbox_lifetime } else { self.terms.lifetime }
-    }
-
-    /// What was saved; nothing at all when somebody is in it.
-    async fn expire_one(
-        &self,
-        engines: &dyn Engines,
-        (seen, now): (&SlotRecord, &ClockReading),
-        ending: &EndOptions<'_>,
-    ) -> Result<Option<Vec<Saved>>, SlotError> {
-        let slot = self.slot(&seen.session, seen.role);
-        let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
-        let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, &slot, seen, due).await? else {
-            return Ok(None);
-        };
-        let record = &mut *claimed.record;
-        let saved = self.remove(&*runtime, &slot, record, ending).await?;
-        volume::remove(&*runtime, &self.store, &record.volume.name).await?;
-        self.begin_anew(record.clone())?;
-        Ok(Some(saved))
-    }
-
-    /// Whether another process may be at it: one that lives, or one that called a moment ago and wrote that down.
-    fn is_used(&self, record: &SlotRecord, now: &ClockReading) -> bool {
+        let lifetime = self.terms.lifetime_of(record.role);
+        let past = |begun: &ClockReading| now.is_past(begun, lifetime, lifetime);
+        // A volume that was never filled has nothing that could be old.
+        let is_old = record.volume.filled.is_some() && record.volume.begun.as_ref().is_some_and(past);
         let of_another = |it: &ProcessId| *it != ProcessId::current() && it.alive();
-        let rest = REST.min(self.lifetime(record.role));
-        record.owner.as_ref().is_some_and(of_another) || !now.is_past(&record.used, rest, rest)
+        let rest = REST.min(lifetime);
+        is_old
+            && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
+            && !record.owner.as_ref().is_some_and(of_another)
+            && now.is_past(&record.used, rest, rest)
     }
 
-    /// Remembers that there was a slot, and what is to be told of that.
+    /// Remembers that there was a slot, and what the next response reports of that.
     fn begin_anew(&self, mut record: SlotRecord) -> Result<(), SlotError> {
         if record.role == SlotRole::Workspace {
             self.store.forget_baseline(&record.session)?;
         }
         let from = record.news.as_ref().map_or(record.generation, |it| it.from);
-        let news = Recreated { reason: Reason::Lifetime, exit_code: None, from, to: 1, files_lost: true };
         record.has_none();
         let name = self.fresh_volume(record.role);
-        self.store.save_slot(&SlotRecord {
+        Ok(self.store.save_slot(&SlotRecord {
             volume: SlotVolume { name, filled: None, begun: None, ..record.volume },
             generation: 1,
             restarts: Vec::new(),
             refused_until: None,
             lost: None,
-            news: Some(news),
+            news: Some(Recreated { reason: Reason::Lifetime, exit_code: None, from, to: 1, files_lost: true }),
             put_off: None,
             ..record
-        })?;
-        Ok(())
+        })?)
     }
 }
 
 impl Deferred {
     /// It may be tried again.
     fn is_over(&self, now: &ClockReading) -> bool {
-        let pause = AGAIN.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(AGAIN_AT_MOST);
+        let pause = RETRY_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(MAX_RETRY_PAUSE);
         now.is_past(&self.at, pause, pause)
     }
 }
 
 impl SlotRecord {
-    /// For how long nobody had used it.
+    /// For how long it was not used.
     fn idle_seconds(&self, now: &ClockReading) -> u64 {
         u64::try_from(now.wall.duration_since(self.used.wall).as_secs()).unwrap_or_default()
     }

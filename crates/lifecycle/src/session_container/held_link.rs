@@ -1,34 +1,31 @@
-//! The way into a slot that is there.
+//! The link to a slot's container that runs, and what a save of it begins with.
+
+use std::sync::Arc;
 
 use coracle_runtime::ContainerName;
 use coracle_runtime::link::Link;
 
 use super::SessionContainers;
-use super::record::SlotFile;
+use crate::record::Record;
 use crate::slot::SlotRole;
-use crate::store::Loaded;
 
 impl SessionContainers {
-    /// What a save of a slot's files is headed by, when somebody else writes it: nothing is in it yet. `None` without a
-    /// container that is remembered.
+    /// The head of the manifest of a save of a slot's files, if another crate writes it: nothing is in it yet. `None`
+    /// without a recorded container.
     #[must_use]
     pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveManifest> {
-        let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
-        match self.store.load(slot.name.as_ref()?) {
-            Ok(Loaded::Record(record)) => Some(crate::SaveManifest::new(&record, jiff::Timestamp::now(), &[])),
-            _ => None,
-        }
+        Some(crate::SaveManifest::new(&*self.recorded(session, role)?, jiff::Timestamp::now(), &[]))
     }
 
-    /// The link to a slot's container, if it can be had without asking an engine. Makes nothing.
+    /// The link to a slot's container, if it can be had without asking an engine. Creates nothing.
     pub async fn held_link(&self, session: &ContainerName, role: SlotRole) -> Option<Link> {
         if let Some(there) = self.slot(session, role).seen().there.clone() {
             return Some(there.link);
         }
-        let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
-        match self.store.load(slot.name.as_ref()?) {
-            Ok(Loaded::Record(record)) => self.links.at_hand(&self.store, &record).await,
-            _ => None,
-        }
+        self.links.at_hand(&self.store, &*self.recorded(session, role)?).await
+    }
+
+    fn recorded(&self, session: &ContainerName, role: SlotRole) -> Option<Arc<Record>> {
+        self.store.load_slot((session, role)).ok()?.record()?.container
     }
 }

@@ -7,7 +7,7 @@ use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
-use super::record::{ExitCause, SlotFile};
+use super::record::ExitCause;
 use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
@@ -93,7 +93,7 @@ impl SessionContainers {
         engines: &dyn Engines,
         key: (&ContainerName, SlotRole),
     ) -> Result<Option<Status>, SlotError> {
-        let SlotFile::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
+        let Loaded::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
         let Some(record) = &slot.container else { return Ok(None) };
         let runtime = engines.of(record.engine, &record.endpoint).await?;
         let container = proven(&*runtime, record).await?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::slot::SlotRole;
+
 /// How long things may take, and last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLimits {
@@ -15,6 +17,16 @@ pub struct SlotLimits {
     pub sandbox_lifetime: Duration,
     /// A lease without renewal.
     pub lease: Duration,
+}
+
+impl SlotLimits {
+    pub(super) fn idle_of(&self, role: SlotRole) -> Duration {
+        if role == SlotRole::Sandbox { self.sandbox_idle } else { self.idle }
+    }
+
+    pub(super) fn lifetime_of(&self, role: SlotRole) -> Duration {
+        if role == SlotRole::Sandbox { self.sandbox_lifetime } else { self.lifetime }
+    }
 }
 
 impl Default for SlotLimits {

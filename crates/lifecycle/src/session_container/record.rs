@@ -1,12 +1,11 @@
 //! What is remembered of a slot: one file for each session and role (workspace.md 1.2).
 
 use std::collections::BTreeMap;
-use std::fs::DirEntry;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::host::fs::remove;
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
 };
@@ -18,7 +17,7 @@ use super::{Reason, Recreated};
 use crate::clock::ClockReading;
 use crate::record::{Record, State, summed_bytes, summed_value};
 use crate::slot::SlotRole;
-use crate::store::{Loaded, own_directory, read_own, write_whole};
+use crate::store::{Loaded, load_file, own_directory, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 
 /// Whoever wants a slot waits so long for somebody who is at it.
@@ -161,15 +160,6 @@ pub(crate) struct Deferred {
     pub(crate) at: ClockReading,
 }
 
-/// A record, or a file that should have been one.
-#[derive(Debug)]
-pub(crate) enum SlotFile {
-    Record(Box<SlotRecord>),
-    /// Set aside.
-    Damaged,
-    Missing,
-}
-
 impl SlotRecord {
     /// One that begins with a volume and no container. Its lease is over at once, and its user is nobody.
     pub(super) fn begun(
@@ -271,18 +261,14 @@ impl SlotRecord {
 }
 
 impl Store {
-    /// Waits for the lock of a slot. To make a container takes its time, so whoever comes meanwhile has patience.
+    /// Waits for the lock of a slot. To create a container takes its time, so a call that comes meanwhile has patience.
     pub(super) async fn lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Lock> {
-        Lock::take_within(&self.slot_lock(session, role), session.as_str(), PATIENCE).await
+        self.lock_within(&slot_lock(session, role), session.as_str(), PATIENCE).await
     }
 
-    /// The lock of a slot, unless somebody holds it.
+    /// The lock of a slot, unless another call holds it.
     pub(super) fn try_lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Option<Lock>> {
-        Ok(Lock::try_take(&self.slot_lock(session, role))?)
-    }
-
-    fn slot_lock(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
-        self.root().join("locks").join(format!("session-{}-{session}", role.as_str()))
+        self.try_lock_file(&slot_lock(session, role))
     }
 
     pub(super) fn session_dir(&self, session: &ContainerName) -> PathBuf {
@@ -294,32 +280,26 @@ impl Store {
     }
 
     /// Reads one record. A damaged one is moved aside, once.
-    pub(crate) fn load_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<SlotFile, StoreError> {
-        let file = self.slot_file(session, role);
-        let bytes = match read_own(&file) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(SlotFile::Missing),
-            Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => return set_aside(&file, &err.to_string()),
-            Err(err) => return Err(err),
-        };
-        match SlotRecord::from_bytes(&bytes) {
-            Ok(mut it) if it.session == *session && it.role == role => {
-                if let Some(record) = self.ready_record(it.name.as_ref())? {
-                    it.has_container(record);
-                }
-                Ok(SlotFile::Record(Box::new(it)))
-            }
-            Ok(_) => set_aside(&file, "it is that of another slot"),
-            Err(why) => set_aside(&file, &why),
+    pub(crate) fn load_slot(
+        &self,
+        (session, role): (&ContainerName, SlotRole),
+    ) -> Result<Loaded<Box<SlotRecord>>, StoreError> {
+        let mut loaded = load_file(&self.slot_file(session, role), |bytes| match SlotRecord::from_bytes(bytes)? {
+            it if it.session == *session && it.role == role => Ok(Box::new(it)),
+            _ => Err("it is that of another slot".to_owned()),
+        })?;
+        if let Loaded::Record(slot) = &mut loaded
+            && let Some(record) = self.ready_record(slot.name.as_ref())?
+        {
+            slot.has_container(record);
         }
+        Ok(loaded)
     }
 
     /// The record of that name, if it is that of a container that was made to its end.
     pub(super) fn ready_record(&self, name: Option<&ContainerName>) -> Result<Option<Arc<Record>>, StoreError> {
-        match name.map(|it| self.load(it)).transpose()? {
-            Some(Loaded::Record(record)) if record.state == State::Ready => Ok(Some(record)),
-            _ => Ok(None),
-        }
+        let record = name.map(|it| self.load(it)).transpose()?.and_then(Loaded::record);
+        Ok(record.filter(|it| it.state == State::Ready))
     }
 
     pub(crate) fn save_slot(&self, record: &SlotRecord) -> Result<(), StoreError> {
@@ -329,10 +309,7 @@ impl Store {
 
     pub(super) fn forget_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<(), StoreError> {
         let file = self.slot_file(session, role);
-        match std::fs::remove_file(&file) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(StoreError::io(&file)(err)),
-            _ => {}
-        }
+        remove(&file).map_err(StoreError::io(&file))?;
         if role == SlotRole::Workspace {
             self.forget_baseline(session)?;
         }
@@ -344,17 +321,11 @@ impl Store {
     /// The records of all slots. Damaged ones are set aside and left out.
     pub(crate) fn slots(&self) -> Result<Vec<SlotRecord>, StoreError> {
         let dir = self.root().join("sessions");
-        let entries = match std::fs::read_dir(&dir) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(StoreError::io(&dir))?,
-        };
-        let name = |it: io::Result<DirEntry>| ContainerName::parse(it.ok()?.file_name().to_str()?).ok();
+        let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
         let mut slots = Vec::new();
-        for session in entries.filter_map(name) {
+        for session in entries.filter_map(|it| ContainerName::parse(it.ok()?.file_name().to_str()?).ok()) {
             for role in SlotRole::ALL {
-                if let SlotFile::Record(record) = self.load_slot((&session, role))? {
-                    slots.push(*record);
-                }
+                slots.extend(self.load_slot((&session, role))?.record().map(|it| *it));
             }
         }
         slots.sort_by(|a, b| (&a.session, a.role.as_str()).cmp(&(&b.session, b.role.as_str())));
@@ -362,10 +333,6 @@ impl Store {
     }
 }
 
-fn set_aside(file: &Path, why: &str) -> Result<SlotFile, StoreError> {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let aside = file.with_file_name(format!("{name}.bad-{}", Timestamp::now().as_millisecond()));
-    tracing::warn!(file = %file.display(), why, "the record of a session is set aside");
-    std::fs::rename(file, aside).map_err(StoreError::io(file))?;
-    Ok(SlotFile::Damaged)
+fn slot_lock(session: &ContainerName, role: SlotRole) -> String {
+    format!("session-{}-{session}", role.as_str())
 }

@@ -8,10 +8,11 @@ use coracle_runtime::{ContainerName, ContainerRuntime};
 use tokio::time::timeout;
 
 use super::error::SlotError;
-use super::record::{PATIENCE, SlotFile, SlotInfo, SlotRecord};
+use super::record::{PATIENCE, SlotInfo, SlotRecord};
 use super::registry::SessionContainers;
 use crate::clock::ClockReading;
 use crate::slot::SlotRole;
+use crate::store::Loaded;
 use crate::{Engines, Error, Lock};
 
 /// A slot as this process knows it.
@@ -74,7 +75,7 @@ impl SessionContainers {
         let busy = |_| Error::Busy { name: key.0.to_string() };
         let _door = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
         let _lock = self.store.lock_slot(key).await?;
-        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
@@ -86,7 +87,7 @@ impl SessionContainers {
     ) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
         let Ok(_door) = slot.door.try_lock() else { return Ok(None) };
         let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
-        let SlotFile::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 

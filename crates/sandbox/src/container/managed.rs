@@ -13,6 +13,7 @@ use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, Refused};
 
 use super::private_network::PrivateNetwork;
 use super::source::{ContainerSource, RunningContainer, SandboxLiveness};
+use crate::provider::SandboxInfo;
 use crate::services::{SandboxServices, session_of};
 use crate::worktree::{SaveTo, SharedDir};
 use crate::{Failure, Result, SandboxDir};
@@ -66,7 +67,7 @@ pub(crate) struct ManagedContainer {
 impl ManagedContainer {
     pub(crate) fn new(services: &SandboxServices, dir: &SandboxDir, options: ContainerOptions) -> Result<Self> {
         let session = session_of(dir.key())?;
-        let network = PrivateNetwork::new(services, dir, &session)?;
+        let network = PrivateNetwork::new(services, &session)?;
         Ok(Self { services: services.clone(), session, options: Arc::new(options), network })
     }
 
@@ -140,20 +141,19 @@ impl ManagedContainer {
 
     async fn running_container(&self, ready: coracle_lifecycle::Ready) -> Result<RunningContainer> {
         let slot = &ready.slot;
-        let subnet = match &slot.container_id {
-            Some(id) if self.options.private_network.is_some() => self.network.subnet(id, slot.generation).await,
-            _ => Ok(None),
-        };
-        Ok(RunningContainer {
-            subnet: subnet.map_err(|err| self.services.failure(err))?,
-            link: ready.link.clone(),
+        let info = SandboxInfo {
             id: slot.container_id.as_ref().map(ToString::to_string).unwrap_or_default(),
-            image_id: slot.image_id.as_ref().map(ToString::to_string),
-            generation: slot.generation,
+            image_id: slot.image_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+            generation: slot.generation.into(),
             recreated: ready.news.as_ref().map(|it| it.reason.as_str().to_owned()),
             spec_pending: ready.spec_pending,
-            lease: Some(Arc::new(ready)),
-        })
+        };
+        let subnet = match &slot.container_id {
+            Some(id) if self.options.private_network.is_some() => self.network.subnet(id, info.generation).await,
+            _ => Ok(None),
+        };
+        let subnet = subnet.map_err(|err| self.services.failure(err))?;
+        Ok(RunningContainer { link: ready.link.clone(), info, subnet, lease: Some(Arc::new(ready)) })
     }
 
     /// Removes the network of a container that was not created.

@@ -1,16 +1,12 @@
 //! The network that one sandbox shares with this host alone, if its proxy is reached by one (`proxy.transport = "tcp"`).
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_lifecycle::{
-    Error, OwnNetwork, Result, SlotNetwork, StoreError, destroy_network, ensure_slot_network, find_slot_network,
-};
+use coracle_lifecycle::{NetworkOwner, NewNetwork, OwnNetwork, Result, create_network, destroy_network, slot_networks};
 use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
 
 use crate::Failure;
 use crate::proxy::PrivateSubnet;
-use crate::record::SandboxDir;
 use crate::services::SandboxServices;
 
 /// Created with its container, and removed with it.
@@ -20,8 +16,6 @@ pub(super) struct PrivateNetwork {
     session: ContainerName,
     /// The network without a way out, and the one for containers that have every way out anyway.
     names: [NetworkName; 2],
-    /// Exists while there may be such a network: otherwise no engine is asked.
-    mark: PathBuf,
     /// The subnet of one start of a container: it stays while that runs, and another start may be on another network.
     known: Arc<Mutex<Option<KnownSubnet>>>,
 }
@@ -30,22 +24,17 @@ pub(super) struct PrivateNetwork {
 #[derive(Clone, Debug)]
 struct KnownSubnet {
     container: ContainerId,
-    generation: u32,
+    generation: u64,
     subnet: PrivateSubnet,
 }
 
 impl PrivateNetwork {
-    pub(super) fn new(services: &SandboxServices, dir: &SandboxDir, session: &ContainerName) -> crate::Result<Self> {
+    pub(super) fn new(services: &SandboxServices, session: &ContainerName) -> crate::Result<Self> {
         let namespace = services.store.signer().namespace();
         let named =
             |suffix: &str| NetworkName::parse(format!("{namespace}-{session}{suffix}")).map_err(Failure::internal);
-        Ok(Self {
-            services: services.clone(),
-            session: session.clone(),
-            names: [named("")?, named("-open")?],
-            mark: dir.root().join("network"),
-            known: Arc::default(),
-        })
+        let names = [named("")?, named("-open")?];
+        Ok(Self { services: services.clone(), session: session.clone(), names, known: Arc::default() })
     }
 
     fn known(&self) -> MutexGuard<'_, Option<KnownSubnet>> {
@@ -54,17 +43,16 @@ impl PrivateNetwork {
 
     /// Creates the network if it is missing.
     pub(super) async fn ensure(&self, internal: bool) -> Result<NetworkName> {
-        std::fs::write(&self.mark, "").map_err(|source| self.mark_error(source))?;
         let runtime = self.services.engines.preferred().await?;
         let name = if internal { &self.names[0] } else { &self.names[1] };
-        let new = SlotNetwork { name: name.clone(), slot: self.session.clone(), internal };
-        ensure_slot_network(&*runtime, &self.services.store, &new).await?;
+        let new = NewNetwork { name: name.clone(), owner: NetworkOwner::Slot(self.session.clone()), internal };
+        create_network(&*runtime, &self.services.store, &new).await?;
         Ok(name.clone())
     }
 
     /// The subnet that this start of a container is on. `None` if it is on no such network, or the engine reports no
     /// addresses.
-    pub(super) async fn subnet(&self, id: &ContainerId, generation: u32) -> Result<Option<PrivateSubnet>> {
+    pub(super) async fn subnet(&self, id: &ContainerId, generation: u64) -> Result<Option<PrivateSubnet>> {
         if let Some(known) = &*self.known()
             && known.container == *id
             && known.generation == generation
@@ -73,11 +61,8 @@ impl PrivateNetwork {
         }
         let runtime = self.services.engines.preferred().await?;
         let container = runtime.inspect(&Handle::from(id)).await?;
-        let Some(name) = self.names.iter().find(|it| container.networks.iter().any(|on| on == it.as_str())) else {
-            return Ok(None);
-        };
-        let found = find_slot_network(&*runtime, &self.services.store, (name, &self.session)).await?;
-        let subnet = found.as_ref().and_then(private_subnet);
+        let all = slot_networks(&*runtime, &self.services.store, &self.session).await?;
+        let subnet = all.iter().find(|it| container.networks.contains(&it.name)).and_then(private_subnet);
         *self.known() = subnet.map(|subnet| KnownSubnet { container: id.clone(), generation, subnet });
         Ok(subnet)
     }
@@ -85,20 +70,11 @@ impl PrivateNetwork {
     /// Removes it. No container uses it any more.
     pub(super) async fn remove(&self) -> Result<()> {
         *self.known() = None;
-        if !self.mark.exists() {
-            return Ok(());
-        }
         let (runtime, store) = (self.services.engines.preferred().await?, &self.services.store);
-        for name in &self.names {
-            if let Some(network) = find_slot_network(&*runtime, store, (name, &self.session)).await? {
-                destroy_network(&*runtime, store, &network).await?;
-            }
+        for network in slot_networks(&*runtime, store, &self.session).await? {
+            destroy_network(&*runtime, store, &network).await?;
         }
-        std::fs::remove_file(&self.mark).map_err(|source| self.mark_error(source))
-    }
-
-    fn mark_error(&self, source: std::io::Error) -> Error {
-        StoreError::Io { path: self.mark.clone(), source }.into()
+        Ok(())
     }
 }
 
@@ -117,7 +93,6 @@ mod tests {
 
     use super::*;
     use crate::services::test_support::services;
-    use crate::{Domain, ProfileName, SandboxKey};
 
     async fn create(runtime: &FakeRuntime, name: &str, network: NetworkAttachment) -> ContainerId {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
@@ -131,10 +106,8 @@ mod tests {
     async fn the_address_of_this_host_is_that_of_the_network_that_the_container_is_on() {
         let (dir, runtime) = (tempfile::tempdir().unwrap(), FakeRuntime::new());
         let services = services(dir.path(), &runtime);
-        let key = SandboxKey::of(&ProfileName::parse("default").unwrap(), &Domain::Named("a".into()), "local");
-        let its = SandboxDir::open(&services.sandboxes(), &key).unwrap();
         let session = ContainerName::parse("sbx-0a").unwrap();
-        let own = PrivateNetwork::new(&services, &its, &session).unwrap();
+        let own = PrivateNetwork::new(&services, &session).unwrap();
         let walled = own.ensure(true).await.unwrap();
         let open = own.ensure(false).await.unwrap();
         let alone = create(&runtime, "alone", NetworkAttachment::None).await;

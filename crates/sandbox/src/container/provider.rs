@@ -107,14 +107,7 @@ impl ContainerSandboxProvider {
 #[async_trait]
 impl SandboxProvider for ContainerSandboxProvider {
     async fn ensure_running(&self) -> Result<SandboxInfo> {
-        let held = self.held().await?;
-        Ok(SandboxInfo {
-            id: held.id,
-            generation: held.generation.into(),
-            image_id: held.image_id.unwrap_or_default(),
-            recreated: held.recreated,
-            spec_pending: held.spec_pending,
-        })
+        Ok(self.held().await?.info)
     }
 
     async fn exec_stream(&self, call: ExecCall) -> Result<ExecStream> {
@@ -163,19 +156,15 @@ impl SandboxProvider for ContainerSandboxProvider {
             network: self.network.clone(),
             token: token.clone(),
         };
-        let worker: Result<Box<dyn WorkerProcess>> = match call {
-            WorkerCall::Serve => Ok(Box::new(LinkWorker::spawn(&held.link, start))),
+        let worker: Box<dyn WorkerProcess> = match call {
+            WorkerCall::Serve => Box::new(LinkWorker::spawn(&held.link, start)),
             WorkerCall::Once(request) => match LinkOnce::spawn(&held.link, start, &request).await {
-                Ok(worker) => Ok(Box::new(worker)),
-                Err(failure) => Err(failure),
+                Ok(worker) => Box::new(worker),
+                Err(failure) => {
+                    self.sandbox.dismiss_worker(&token).await?;
+                    return Err(failure);
+                }
             },
-        };
-        let worker = match worker {
-            Ok(worker) => worker,
-            Err(failure) => {
-                self.sandbox.dismiss_worker(&token).await?;
-                return Err(failure);
-            }
         };
         Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), proxy: self.proxy.clone(), token }))
     }
@@ -202,20 +191,14 @@ impl SandboxProvider for ContainerSandboxProvider {
         if state == SandboxState::Running
             && let Ok(held) = self.held().await
         {
-            (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.generation.into());
+            (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.info.generation);
             proxy_ok = crate::proxy::self_test(&held.link, self.sandbox.wall().as_deref()).await.is_ok();
         }
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }
 
     fn metered(&self) -> Metered {
-        let it = self.proxy.metered();
-        Metered {
-            requests: it.requests,
-            input_tokens: it.input_tokens,
-            output_tokens: it.output_tokens,
-            cost_usd: it.cost_usd,
-        }
+        self.proxy.metered()
     }
 
     async fn teardown(&self, _: Teardown) -> TeardownReport {

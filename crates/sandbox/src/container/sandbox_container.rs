@@ -83,7 +83,7 @@ impl Sandbox {
         if self.is_proven(&held).await? {
             return Ok(held);
         }
-        let proven = it.startup.prove(&held.link, &held.id).await;
+        let proven = it.startup.prove(&held.link, &held.info.id).await;
         if let Err(failure) = proven {
             drop(held);
             self.discard().await;
@@ -104,7 +104,7 @@ impl Sandbox {
         self.0.startup.met(&held.link)?;
         if let Err(failure) = self.0.startup.met_at(&held) {
             // It is on a network by which nobody reaches it, and will be. Whoever is in it came another way, or before.
-            if !held.spec_pending && !is_busy(&held).await {
+            if !held.info.spec_pending && !is_busy(&held).await {
                 drop(held);
                 self.discard().await;
             }
@@ -114,7 +114,7 @@ impl Sandbox {
     }
 
     async fn is_proven(&self, held: &RunningContainer) -> Result<bool> {
-        self.0.startup.is_proven(&held.link, &held.id).await
+        self.0.startup.is_proven(&held.link, &held.info.id).await
     }
 
     /// Commands find this in their environment, too, until the container starts again.

@@ -8,12 +8,11 @@
 mod network;
 
 use std::fmt;
-use std::fs::{File, TryLockError};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use coracle_runtime::host::lock::Lock;
 use coracle_runtime::link::Link;
 use tokio::time::Instant;
 
@@ -71,7 +70,7 @@ struct Listens {
     proxy: Proxy,
     _listening: Option<Listening>,
     outlets: Option<Outlets>,
-    _mine: File,
+    _mine: Lock,
 }
 
 impl fmt::Debug for SandboxProxy {
@@ -85,6 +84,11 @@ impl SandboxProxy {
     #[must_use]
     pub fn new(dir: SandboxDir, grants: Grants, observer: Option<Observer>) -> Self {
         Self { dir, grants, observer, transport: Transport::Unix, kept: Mutex::default() }
+    }
+
+    /// How the container reaches it.
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Reached that way.
@@ -130,7 +134,7 @@ impl SandboxProxy {
 
     fn listen(&self, kept: &mut Kept) -> Result<()> {
         if kept.listens.is_none()
-            && let Some(mine) = self.take()?
+            && let Some(mine) = Lock::try_take(&self.dir.root().join("proxy.lock")).map_err(Failure::internal)?
         {
             let proxy = self.proxy()?;
             let listening = match (self.transport, kept.at) {
@@ -207,18 +211,6 @@ impl SandboxProxy {
 
     fn meter(&self) -> PathBuf {
         self.dir.root().join("metered.json")
-    }
-
-    /// The lock of the one that listens, unless another process has it.
-    fn take(&self) -> Result<Option<File>> {
-        let mut options = File::options();
-        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.dir.root().join("proxy.lock")).map_err(Failure::internal)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(err)) => Err(Failure::internal(err)),
-        }
     }
 
     fn proxy(&self) -> Result<Proxy> {

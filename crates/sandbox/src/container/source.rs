@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use coracle_lifecycle::{EndReason, Ready};
 use coracle_runtime::link::Link;
 
-use crate::provider::spec_pending;
+use crate::Result;
+use crate::provider::SandboxInfo;
 use crate::proxy::PrivateSubnet;
-use crate::{Result, Warning};
 
 /// Gives one sandbox its container: creates it on first use, starts it again after it ended, and replaces it on the same
 /// volume if that is not enough.
@@ -42,16 +42,8 @@ pub trait ContainerSource: fmt::Debug + Send + Sync {
 pub struct RunningContainer {
     /// The connection to its guest.
     pub link: Link,
-    /// The engine's id.
-    pub id: String,
-    /// Its image.
-    pub image_id: Option<String>,
-    /// From 1, one more for each start.
-    pub generation: u32,
-    /// Why this container replaced another one, if that was not reported yet.
-    pub recreated: Option<String>,
-    /// It was created with earlier settings, and is in use.
-    pub spec_pending: bool,
+    /// What a driver learns of it.
+    pub info: SandboxInfo,
     /// Its private network with this host, if it is on one.
     pub subnet: Option<PrivateSubnet>,
     /// The container is in use until this is dropped.
@@ -62,22 +54,8 @@ impl RunningContainer {
     /// The first container of a sandbox, on no private network.
     #[must_use]
     pub fn first(link: Link, id: String) -> Self {
-        Self {
-            link,
-            id,
-            image_id: None,
-            generation: 1,
-            recreated: None,
-            spec_pending: false,
-            subnet: None,
-            lease: None,
-        }
-    }
-
-    /// Warnings about its state.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
-        self.spec_pending.then(spec_pending).into_iter().collect()
+        let info = SandboxInfo { id, generation: 1, ..SandboxInfo::default() };
+        Self { link, info, subnet: None, lease: None }
     }
 }
 

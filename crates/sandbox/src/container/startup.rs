@@ -11,7 +11,7 @@ use coracle_runtime::link::{Link, Upstream};
 pub(super) use self::steps::set_env;
 pub use self::steps::{StartHook, StartupOptions};
 use self::steps::{not_ready, prepare};
-use super::sandbox_proxy::{OTHER_WAYS, SandboxProxy};
+use super::sandbox_proxy::{OTHER_WAYS, SandboxProxy, Transport};
 use crate::record::{SandboxDir, SandboxRecord, StartRecord};
 use crate::{Code, Failure, ProfileName, Result, RunningContainer};
 
@@ -25,10 +25,8 @@ pub struct Startup {
     pub(super) dir: SandboxDir,
     pub(super) profile: ProfileName,
     pub(super) options: StartupOptions,
-    /// What keeps the proxy, where it is reached by the container's own link.
-    by_link: Option<Arc<SandboxProxy>>,
-    /// The same where it is reached by a network.
-    by_tcp: Option<Arc<SandboxProxy>>,
+    /// The proxy, where it is reached by the container's own link or by a network.
+    proxy: Option<Arc<SandboxProxy>>,
 }
 
 /// It is on no network that leads to its proxy.
@@ -47,36 +45,37 @@ impl Startup {
     /// The one that is remembered in that directory.
     #[must_use]
     pub fn new(dir: SandboxDir, profile: ProfileName, options: StartupOptions) -> Self {
-        Self { dir, profile, options, by_link: None, by_tcp: None }
+        Self { dir, profile, options, proxy: None }
     }
 
-    /// Its proxy is reached by the container's own link.
+    /// Its container reaches that proxy, by the proxy's transport.
     #[must_use]
-    pub fn by_link(self, proxy: Arc<SandboxProxy>) -> Self {
-        Self { by_link: Some(proxy), options: StartupOptions { way: Upstream::Link, ..self.options }, ..self }
+    pub fn with_proxy(mut self, proxy: Arc<SandboxProxy>) -> Self {
+        if proxy.transport() == Transport::Link {
+            self.options.way = Upstream::Link;
+        }
+        Self { proxy: Some(proxy), ..self }
     }
 
-    /// Its proxy is reached by a network that the container is alone on with this host.
-    #[must_use]
-    pub fn by_tcp(self, proxy: Arc<SandboxProxy>) -> Self {
-        Self { by_tcp: Some(proxy), ..self }
+    fn proxy_by(&self, transport: Transport) -> Option<&Arc<SandboxProxy>> {
+        self.proxy.as_ref().filter(|it| it.transport() == transport)
     }
 
     /// The container that runs is on that network with this host.
     pub(super) fn met_at(&self, held: &RunningContainer) -> Result<()> {
-        let Some(proxy) = &self.by_tcp else { return Ok(()) };
-        proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.spec_pending))?)
+        let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(()) };
+        proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.info.spec_pending))?)
     }
 
     /// What must not be reached beside what nobody may reach; none where nothing keeps it in.
     pub(super) fn wall(&self) -> Option<Vec<IpAddr>> {
-        let own = self.by_tcp.as_ref().and_then(|it| it.address());
+        let own = self.proxy_by(Transport::Tcp).and_then(|it| it.address());
         Some(self.options.wall()?.iter().copied().chain(own).collect())
     }
 
     /// How the container is made ready now.
     async fn options(&self) -> Result<StartupOptions> {
-        let Some(proxy) = &self.by_tcp else { return Ok(self.options.clone()) };
+        let Some(proxy) = self.proxy_by(Transport::Tcp) else { return Ok(self.options.clone()) };
         // Another process may be about to listen.
         let mut looks = 0;
         let [api, egress] = loop {
@@ -93,7 +92,7 @@ impl Startup {
 
     /// The container that runs is reached by that link.
     pub(super) fn met(&self, link: &Link) -> Result<()> {
-        self.by_link.iter().try_for_each(|it| it.reached_by(link))
+        self.proxy_by(Transport::Link).map_or(Ok(()), |it| it.reached_by(link))
     }
 
     /// Sees to it that the container with that id, which runs, has its relays and no other way out. Its proxy has to
@@ -137,7 +136,7 @@ impl Startup {
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
         // The person may have put up a wall since, and a container in which something runs is still the same one.
         // And what it was told of where the proxy is has to be so still.
-        let told = self.by_tcp.as_ref().is_none_or(|it| ready.told.is_some() && ready.told == it.places());
+        let told = self.proxy_by(Transport::Tcp).is_none_or(|it| ready.told.is_some() && ready.told == it.places());
         Ok(told && ready.holds(id, &run, self.options.wall().is_some()))
     }
 }

@@ -27,10 +27,9 @@ struct OnNoNetwork {
 #[async_trait]
 impl ContainerSource for OnNoNetwork {
     async fn ensure(&self) -> Result<RunningContainer> {
-        Ok(RunningContainer {
-            spec_pending: self.spec_pending,
-            ..RunningContainer::first(self.link.clone(), "a".into())
-        })
+        let mut running = RunningContainer::first(self.link.clone(), "a".into());
+        running.info.spec_pending = self.spec_pending;
+        Ok(running)
     }
 
     async fn liveness(&self) -> Result<SandboxLiveness> {
@@ -55,7 +54,7 @@ async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
     let proxy =
         SandboxProxy::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
     let containers = Arc::new(OnNoNetwork { link: link.clone(), spec_pending, discarded: AtomicU32::new(0) });
-    let startup = Startup::new(dir, profile, StartupOptions::default()).by_tcp(Arc::new(proxy));
+    let startup = Startup::new(dir, profile, StartupOptions::default()).with_proxy(Arc::new(proxy));
     let failure = Sandbox::new(containers.clone(), startup).ensure().await.unwrap_err();
     (failure, containers.discarded.load(Ordering::Relaxed) > 0)
 }

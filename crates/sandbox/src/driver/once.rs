@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::link::SecretFile;
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecOutput, Exit, Ids, Link, Secret, random_hex};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Link, Secret, random_hex};
 
-use super::process::{WAITING, WorkerStart, died, gone, hear, lost};
-use crate::protocol::{Lines, MessageType, Mode, ResponseFrame, WorkerMessage, WorkerRequest};
+use super::process::{WorkerProgram, WorkerStart, died};
+use crate::protocol::{MessageType, Mode, ResponseFrame, WorkerMessage, WorkerRequest};
 use crate::provider::WorkerProcess;
 use crate::{Code, Failure, Result};
 
@@ -21,10 +19,7 @@ const MAX_PLACED: usize = 1 << 20;
 /// A worker for one run, in the container at the other end of a link.
 pub struct LinkOnce {
     id: String,
-    output: mpsc::Receiver<Chunk>,
-    lines: Lines,
-    ended: Option<JoinHandle<coracle_runtime::Result<ExecOutput>>>,
-    cancel: CancellationToken,
+    program: WorkerProgram,
     /// Messages that it said.
     messages: u64,
     /// What it said of how the run ended: nothing yet, well, or why not.
@@ -39,12 +34,6 @@ impl fmt::Debug for LinkOnce {
     }
 }
 
-impl Drop for LinkOnce {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
-
 impl LinkOnce {
     /// Has the guest place what is to be read, and starts it. What hinders the program itself is told by the first
     /// [`recv`](WorkerProcess::recv).
@@ -56,9 +45,7 @@ impl LinkOnce {
         let (placed, words) = told(request, &name(request))?;
         let user = start.user;
         let files: Vec<String> = placed.iter().map(|it| it.0.clone()).collect();
-        let cancel = CancellationToken::new();
-        let (live, output) = mpsc::channel(WAITING);
-        let exec = Exec { files: files.clone(), live: Some(live), cancel: cancel.clone(), ..start.exec(words) };
+        let exec = Exec { files: files.clone(), ..start.exec(words) };
         let placing = Placed { link, user, files };
         for (name, text) in placed {
             let file = SecretFile { name, user, mode: 0o400, content: Secret::from(text.as_str()) };
@@ -67,10 +54,8 @@ impl LinkOnce {
         }
         // From here on they go with the command.
         placing.given();
-        let link = link.clone();
-        let ended = Some(tokio::spawn(async move { link.exec(exec).await }));
-        let (lines, last) = (Lines::default(), VecDeque::new());
-        Ok(Self { id, output, lines, ended, cancel, messages: 0, result: None, last })
+        let program = WorkerProgram::spawn(link, exec);
+        Ok(Self { id, program, messages: 0, result: None, last: VecDeque::new() })
     }
 
     fn frame(&mut self, line: &[u8]) -> Result<ResponseFrame> {
@@ -89,12 +74,9 @@ impl LinkOnce {
 
     /// What a worker that serves says by itself: that the run failed, and that it is over.
     async fn over(&mut self) -> Result<Option<ResponseFrame>> {
-        if let Some(ended) = self.ended.take() {
-            let within = self.lines.is_within();
-            let output = ended.await.map_err(Failure::internal)?.map_err(|err| lost(&err))?;
+        if let Some(output) = self.program.wait().await? {
             let done = ResponseFrame::Done { messages: self.messages, id: self.id.clone() };
             match self.result.take() {
-                _ if within => return Err(died(&output)),
                 Some(Err((code, text))) => {
                     let id = self.id.clone();
                     self.last.extend([ResponseFrame::Error { text, code, id }, done]);
@@ -187,29 +169,22 @@ impl WorkerProcess for LinkOnce {
     async fn send(&mut self, request: &WorkerRequest) -> Result<()> {
         if request.mode == Mode::Cancel {
             // TERM: it ends the run by itself, and says so.
-            self.cancel.cancel();
+            self.program.cancel();
             return Ok(());
         }
         Err(Failure::new(Code::WorkerDied, "The worker takes no request but the one it has."))
     }
 
     async fn recv(&mut self) -> Result<Option<ResponseFrame>> {
-        loop {
-            if let Some(line) = self.lines.next_line()?.map(<[u8]>::to_vec) {
-                return self.frame(&line).map(Some);
-            }
-            if !hear(&mut self.output, &mut self.lines).await {
-                return self.over().await;
-            }
+        match self.program.next_line().await? {
+            Some(line) => self.frame(&line).map(Some),
+            None => self.over().await,
         }
     }
 
     async fn close(&mut self) -> Result<()> {
-        self.cancel.cancel();
-        // Nobody reads what it still says, and it must not wait for that.
-        self.output.close();
-        let Some(ended) = self.ended.take() else { return Ok(()) };
-        gone(ended).await
+        self.program.cancel();
+        self.program.close(Duration::ZERO).await
     }
 
     fn alive(&self) -> bool {

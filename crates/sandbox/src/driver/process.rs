@@ -22,7 +22,7 @@ use crate::{Code, Failure, Result};
 const PIPE: usize = 256 << 10;
 
 /// Pieces of output that wait to be looked at.
-pub(super) const WAITING: usize = 16;
+const WAITING: usize = 16;
 
 /// Bytes of what a worker logs that a failure tells, from its end.
 const LOG: usize = 2 << 10;
@@ -78,14 +78,81 @@ impl WorkerStart {
     }
 }
 
-/// A worker that serves, in the container at the other end of a link.
-pub struct LinkWorker {
-    /// None when no request can be sent any more.
-    stdin: Option<DuplexStream>,
+/// The program of a worker, and what it prints. It ends when this is dropped.
+pub(super) struct WorkerProgram {
     output: mpsc::Receiver<Chunk>,
     lines: Lines,
     ended: Option<JoinHandle<coracle_runtime::Result<ExecOutput>>>,
     cancel: CancellationToken,
+}
+
+impl Drop for WorkerProgram {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl WorkerProgram {
+    pub(super) fn spawn(link: &Link, exec: Exec) -> Self {
+        let (live, output) = mpsc::channel(WAITING);
+        let cancel = CancellationToken::new();
+        let exec = Exec { live: Some(live), cancel: cancel.clone(), ..exec };
+        let link = link.clone();
+        let ended = Some(tokio::spawn(async move { link.exec(exec).await }));
+        Self { output, lines: Lines::default(), ended, cancel }
+    }
+
+    /// The next line that it prints; `None` when it prints nothing any more.
+    pub(super) async fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(line) = self.lines.next_line()? {
+                return Ok(Some(line.to_vec()));
+            }
+            match self.output.recv().await {
+                Some(Chunk { stream: Stream::Stdout, bytes, .. }) => self.lines.push(&bytes),
+                Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
+                    tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// How it ended, the first time; a line without an end is `worker_died`.
+    pub(super) async fn wait(&mut self) -> Result<Option<ExecOutput>> {
+        let Some(ended) = self.ended.take() else { return Ok(None) };
+        let output = ended.await.map_err(Failure::internal)?.map_err(|err| lost(&err))?;
+        if self.lines.is_within() { Err(died(&output)) } else { Ok(Some(output)) }
+    }
+
+    /// Ends it by TERM.
+    pub(super) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Waits so long for its end, then ends it by TERM, and waits until it is gone.
+    pub(super) async fn close(&mut self, patience: Duration) -> Result<()> {
+        // Nobody reads what it still prints, and it must not wait for that.
+        self.output.close();
+        let Some(mut ended) = self.ended.take() else { return Ok(()) };
+        if timeout(patience, &mut ended).await.is_ok() {
+            return Ok(());
+        }
+        self.cancel.cancel();
+        let gone = timeout(GONE, ended).await;
+        gone.map(drop).map_err(|_| Failure::new(Code::SandboxLost, "The worker is not known to be gone."))
+    }
+
+    fn runs(&self) -> bool {
+        self.ended.as_ref().is_some_and(|it| !it.is_finished())
+    }
+}
+
+/// A worker that serves, in the container at the other end of a link.
+pub struct LinkWorker {
+    /// None when no request can be sent any more.
+    stdin: Option<DuplexStream>,
+    program: WorkerProgram,
     /// It said something that it must not, or is gone.
     broken: bool,
 }
@@ -96,61 +163,29 @@ impl fmt::Debug for LinkWorker {
     }
 }
 
-impl Drop for LinkWorker {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
-
 impl LinkWorker {
     /// Starts it. What hinders it is told by the first [`recv`](WorkerProcess::recv).
     #[must_use]
     pub fn spawn(link: &Link, start: WorkerStart) -> Self {
         let (stdin, theirs) = tokio::io::duplex(PIPE);
-        let (live, output) = mpsc::channel(WAITING);
-        let cancel = CancellationToken::new();
-        let exec = Exec {
-            stdin: Some(Input::Stream(Box::new(theirs))),
-            live: Some(live),
-            cancel: cancel.clone(),
-            ..start.exec(vec!["serve".to_owned()])
-        };
-        let link = link.clone();
-        let ended = Some(tokio::spawn(async move { link.exec(exec).await }));
-        Self { stdin: Some(stdin), output, lines: Lines::default(), ended, cancel, broken: false }
+        let exec = Exec { stdin: Some(Input::Stream(Box::new(theirs))), ..start.exec(vec!["serve".to_owned()]) };
+        Self { stdin: Some(stdin), program: WorkerProgram::spawn(link, exec), broken: false }
     }
 
-    async fn over(&mut self) -> Result<Option<ResponseFrame>> {
-        let within = self.lines.is_within();
-        let Some(ended) = self.ended.take() else { return Ok(None) };
-        self.broken = true;
-        let output = ended.await.map_err(Failure::internal)?.map_err(|err| lost(&err))?;
-        if output.exit == Exit::Code(0) && !within { Ok(None) } else { Err(died(&output)) }
-    }
-}
-
-/// Keeps the next piece of what a worker says. False when it says nothing any more.
-pub(super) async fn hear(output: &mut mpsc::Receiver<Chunk>, lines: &mut Lines) -> bool {
-    match output.recv().await {
-        Some(Chunk { stream: Stream::Stdout, bytes, .. }) => lines.push(&bytes),
-        Some(Chunk { stream: Stream::Stderr, bytes, .. }) => {
-            tracing::debug!(target: "coracle::worker", "{}", String::from_utf8_lossy(&bytes).escape_debug());
+    async fn next(&mut self) -> Result<Option<ResponseFrame>> {
+        if let Some(line) = self.program.next_line().await? {
+            return ResponseFrame::parse(&line).map(Some);
         }
-        None => return false,
-    }
-    true
-}
-
-/// Waits until a worker that was told to end is gone, however it ended.
-pub(super) async fn gone(ended: JoinHandle<coracle_runtime::Result<ExecOutput>>) -> Result<()> {
-    match timeout(GONE, ended).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Failure::new(Code::SandboxLost, "The worker is not known to be gone.")),
+        self.broken = true;
+        match self.program.wait().await? {
+            Some(output) if output.exit != Exit::Code(0) => Err(died(&output)),
+            _ => Ok(None),
+        }
     }
 }
 
 /// Why there is no end to be told.
-pub(super) fn lost(err: &Error) -> Failure {
+fn lost(err: &Error) -> Failure {
     match err {
         Error::GuestLost { .. } | Error::NotRunning { .. } | Error::NoSuchContainer(_) => {
             Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}."))
@@ -183,39 +218,18 @@ impl WorkerProcess for LinkWorker {
     }
 
     async fn recv(&mut self) -> Result<Option<ResponseFrame>> {
-        loop {
-            match self.lines.next_line() {
-                Ok(Some(line)) => {
-                    let frame = ResponseFrame::parse(line);
-                    self.broken |= frame.is_err();
-                    return frame.map(Some);
-                }
-                Ok(None) => {}
-                Err(failure) => {
-                    self.broken = true;
-                    return Err(failure);
-                }
-            }
-            if !hear(&mut self.output, &mut self.lines).await {
-                return self.over().await;
-            }
-        }
+        let next = self.next().await;
+        self.broken |= next.is_err();
+        next
     }
 
     async fn close(&mut self) -> Result<()> {
         self.stdin = None;
         self.broken = true;
-        let Some(mut ended) = self.ended.take() else { return Ok(()) };
-        // Nobody reads what it still says, and it must not wait for that.
-        self.output.close();
-        if timeout(PATIENCE, &mut ended).await.is_ok() {
-            return Ok(());
-        }
-        self.cancel.cancel();
-        gone(ended).await
+        self.program.close(PATIENCE).await
     }
 
     fn alive(&self) -> bool {
-        !self.broken && self.stdin.is_some() && self.ended.as_ref().is_some_and(|it| !it.is_finished())
+        !self.broken && self.stdin.is_some() && self.program.runs()
     }
 }

@@ -1,10 +1,12 @@
+mod fake;
+
 use std::sync::Arc;
 
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::fake::{FakeSandboxProvider, FakeStep};
 use super::*;
-use crate::provider::{FakeSandboxProvider, FakeStep};
 
 #[expect(clippy::needless_pass_by_value, reason = "a script reads better so")]
 fn msg(value: Value) -> FakeStep {
@@ -230,7 +232,7 @@ async fn x68_whoever_stops_listening_ends_the_run_within_five_seconds() {
 #[tokio::test]
 async fn x69_what_a_worker_tells_of_itself_is_not_what_was_metered() {
     let (driver, provider) = driver(vec![good_run("fine")]);
-    let metered = Metered { requests: 3, input_tokens: 900, output_tokens: 80, cost_usd: None };
+    let metered = Metered { requests: 3, input_tokens: 900, output_tokens: 80, ..Metered::default() };
     provider.meter(metered);
     run(&driver).await;
     assert_eq!((driver.usage().unwrap().input_tokens, driver.metered()), (Some(7), metered));

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use super::stream::ExecStream;
 use crate::protocol::{ResponseFrame, WorkerRequest};
+use crate::proxy::Metered;
 use crate::{Result, Warning};
 
 /// One sandbox: its container, made when it is first needed and again when it is gone.
@@ -89,7 +90,7 @@ pub trait WorkerProcess: fmt::Debug + Send {
 }
 
 /// A sandbox that is ready.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxInfo {
     /// Id of its container.
     pub id: String,
@@ -107,14 +108,9 @@ impl SandboxInfo {
     /// What else there is to tell of it.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {
-        self.spec_pending.then(spec_pending).into_iter().collect()
+        let message = "the settings changed; a command runs in the sandbox, which is made anew when it is used next";
+        self.spec_pending.then(|| Warning::new("spec_pending", message)).into_iter().collect()
     }
-}
-
-/// Settings changed, and count from the next start on.
-pub(crate) fn spec_pending() -> Warning {
-    let message = "the settings changed; a command runs in the sandbox, which is made anew when it is used next";
-    Warning::new("spec_pending", message)
 }
 
 /// A program to run.
@@ -242,17 +238,4 @@ pub struct TeardownReport {
     pub saved: Vec<String>,
     /// What could not be done; the rest was.
     pub errors: Vec<Warning>,
-}
-
-/// What the proxy counted. What a worker tells of itself is information.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Metered {
-    /// Requests that reached a provider.
-    pub requests: u64,
-    /// Tokens sent.
-    pub input_tokens: u64,
-    /// Tokens received.
-    pub output_tokens: u64,
-    /// Where the provider tells it.
-    pub cost_usd: Option<f64>,
 }

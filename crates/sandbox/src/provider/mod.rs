@@ -1,15 +1,13 @@
 //! Where sandboxes come from: the seam between what drives a worker and who makes containers (sandbox.md 1.1).
 
 mod contract;
-mod fake;
 mod frame;
 mod stream;
 
-pub(crate) use self::contract::spec_pending;
 pub use self::contract::{
-    ExecCall, ExecUser, Forward, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
-    SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+    ExecCall, ExecUser, Forward, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, SandboxState,
+    Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-pub use self::fake::{FakeSandboxProvider, FakeStep};
 pub use self::frame::Frame;
 pub use self::stream::{ExecStream, MAX_PIECE, MAX_STDERR};
+pub use crate::proxy::Metered;

@@ -1,6 +1,6 @@
 //! `create_network`: containers that find each other by name (containers.md 12.1).
 
-use coracle_lifecycle::NewNetwork;
+use coracle_lifecycle::{NetworkOwner, NewNetwork};
 use coracle_runtime::NetworkName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl Operation for CreateNetwork {
             leads_out(cx)?;
         }
         let ready = crate::preflight::ensure_ready(cx).await?;
-        let new = NewNetwork { name: self.name, session, internal };
+        let new = NewNetwork { name: self.name, owner: NetworkOwner::Session(session), internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Access::Use)?;
         let detail = if created { "Created" } else { "It exists already" };

@@ -1,7 +1,7 @@
 //! `prune`: what of ours nothing needs any more (containers.md 14.7).
 
 use coracle_images::cache::Listed;
-use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, prunable};
+use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
 use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -131,11 +131,12 @@ impl Pruning<'_> {
     async fn things(&mut self) -> Result<(), Failure> {
         let cx = self.cx;
         let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
-        let wanted = |it: PruneKind| self.wants(kind(it));
+        let kinds: Vec<_> = PruneKind::ALL.into_iter().filter(|it| self.wants(kind(*it))).collect();
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
-        let lease = (&terms, &ClockReading::now());
+        let now = ClockReading::now();
+        let scope = PruneScope { kinds: &kinds, terms: &terms, now: &now, temp_dirs: &temp_dirs };
         let (removing, tell) = (super::removing(cx, false, false)?, cx.slot_observer());
-        let found = prunable(cx.engines(), &store, cx.links(), lease, (wanted, &temp_dirs)).await?;
+        let found = prunable(cx.engines(), &store, cx.links(), &scope).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {
             self.keep(kind(it.kind), it.name, it.id, it.reason);
@@ -154,7 +155,7 @@ impl Pruning<'_> {
             }
             let removed = match self.answer.dry_run {
                 true => None,
-                false => Some(coracle_lifecycle::prune(cx.engines(), &store, (&removing, &*tell), &it).await),
+                false => Some(it.remove(cx.engines(), &store, &removing, &*tell).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);

@@ -1,8 +1,8 @@
 //! One run of an agent, from its prompt to its result.
 
-use std::fs::File;
 use std::time::Duration;
 
+use coracle_lifecycle::Lock;
 use coracle_runtime::{ProcessId, random_hex};
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
@@ -44,7 +44,7 @@ pub(crate) struct Begun {
     runs: RunRecords,
     request: AgenticRequest,
     /// Nobody else drives a run of the workflow.
-    alone: File,
+    alone: Lock,
 }
 
 /// The model that a task is for. Without a place to ask it, nothing is begun.

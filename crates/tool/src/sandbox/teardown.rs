@@ -1,9 +1,8 @@
 //! Sandboxes are taken away, and what only they have is saved before (sandbox.md 1.4, 2.5).
 
-use std::fs::File;
 use std::time::Duration;
 
-use coracle_lifecycle::{ClockReading, EndReason, SlotRole};
+use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
 use coracle_sandbox::{
@@ -98,7 +97,7 @@ struct Alone {
     /// Begins something there, if that was seen to.
     nobody_begins: Option<WorkflowClaim>,
     /// Drives an agent.
-    _stopped: Vec<File>,
+    _stopped: Vec<Lock>,
     workflows: Vec<WorkflowId>,
 }
 

@@ -49,7 +49,7 @@ impl SessionEgress {
         let user = Plan::for_person(role, cx).user;
         let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
-        let startup = if transport == Transport::Link { startup.by_link(gate.clone()) } else { startup };
+        let startup = startup.with_proxy(gate.clone());
         Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), startup }))
     }
 

@@ -5,20 +5,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use coracle_runtime::Exit;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use super::{
-    ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
-    SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
-};
 use crate::protocol::{Lines, Mode, ResponseFrame, WorkerRequest};
+use crate::provider::{
+    ExecCall, ExecStream, Forward, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
+    SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+};
 use crate::{Code, Failure, Result};
 
 /// What a worker of a script does next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FakeStep {
+pub(super) enum FakeStep {
     /// Says a line, in which `$ID` is the id of the request that was sent last.
     Say(String),
     /// Says nothing more until something is sent.
@@ -31,7 +28,7 @@ pub enum FakeStep {
 
 /// A sandbox whose workers follow scripts. A clone is the same sandbox.
 #[derive(Clone, Debug)]
-pub struct FakeSandboxProvider(Arc<Mutex<Played>>);
+pub(super) struct FakeSandboxProvider(Arc<Mutex<Played>>);
 
 #[derive(Debug)]
 struct Played {
@@ -42,14 +39,11 @@ struct Played {
     spawned: Vec<WorkerCall>,
     sent: Vec<WorkerRequest>,
     closed: usize,
-    files: Vec<(String, Vec<u8>)>,
-    execs: VecDeque<Vec<Frame>>,
 }
 
 impl FakeSandboxProvider {
     /// A sandbox whose first worker follows the first script, and so on.
-    #[must_use]
-    pub fn new(scripts: Vec<Vec<FakeStep>>) -> Self {
+    pub(super) fn new(scripts: Vec<Vec<FakeStep>>) -> Self {
         Self(Arc::new(Mutex::new(Played {
             scripts: scripts.into(),
             persistent: true,
@@ -58,8 +52,6 @@ impl FakeSandboxProvider {
             spawned: Vec::new(),
             sent: Vec::new(),
             closed: 0,
-            files: Vec::new(),
-            execs: VecDeque::new(),
         })))
     }
 
@@ -68,47 +60,33 @@ impl FakeSandboxProvider {
     }
 
     /// From now on each worker is for one request.
-    pub fn without_persistent_workers(&self) {
+    pub(super) fn without_persistent_workers(&self) {
         self.played().persistent = false;
     }
 
     /// From now on the container is another one.
-    pub fn recreate(&self) {
+    pub(super) fn recreate(&self) {
         self.played().generation += 1;
     }
 
     /// From now on the proxy has counted that.
-    pub fn meter(&self, metered: Metered) {
+    pub(super) fn meter(&self, metered: Metered) {
         self.played().metered = metered;
     }
 
-    /// What the next program says.
-    pub fn reply(&self, frames: Vec<Frame>) {
-        self.played().execs.push_back(frames);
-    }
-
     /// Workers that were started.
-    #[must_use]
-    pub fn spawned(&self) -> Vec<WorkerCall> {
+    pub(super) fn spawned(&self) -> Vec<WorkerCall> {
         self.played().spawned.clone()
     }
 
     /// Requests that were sent.
-    #[must_use]
-    pub fn sent(&self) -> Vec<WorkerRequest> {
+    pub(super) fn sent(&self) -> Vec<WorkerRequest> {
         self.played().sent.clone()
     }
 
     /// Workers that were closed.
-    #[must_use]
-    pub fn closed(&self) -> usize {
+    pub(super) fn closed(&self) -> usize {
         self.played().closed
-    }
-
-    /// Files that were written.
-    #[must_use]
-    pub fn files(&self) -> Vec<(String, Vec<u8>)> {
-        self.played().files.clone()
     }
 }
 
@@ -120,22 +98,12 @@ impl SandboxProvider for FakeSandboxProvider {
         Ok(SandboxInfo { id: "fake".into(), generation, image_id: "fake".into(), recreated, spec_pending: false })
     }
 
-    async fn exec_stream(&self, call: ExecCall) -> Result<ExecStream> {
-        if call.user != ExecUser::Agent {
-            return Err(Failure::new(Code::PolicyDenied, "Programs run as the agent."));
-        }
-        let frames = self.played().execs.pop_front().unwrap_or_else(|| vec![Frame::Exit(Exit::Code(0))]);
-        let (send, receive) = mpsc::channel(frames.len().max(1));
-        for frame in frames {
-            // There is room for all of them.
-            let _ = send.try_send(Ok(frame));
-        }
-        Ok(ExecStream::new(receive, CancellationToken::new()))
+    async fn exec_stream(&self, _: ExecCall) -> Result<ExecStream> {
+        Err(Failure::new(Code::Unsupported, "A fake sandbox runs no programs."))
     }
 
-    async fn write_file(&self, path: &str, content: &[u8], _: WriteOpts) -> Result<u64> {
-        self.played().files.push((path.to_owned(), content.to_vec()));
-        Ok(content.len() as u64)
+    async fn write_file(&self, _: &str, _: &[u8], _: WriteOpts) -> Result<u64> {
+        Err(Failure::new(Code::Unsupported, "A fake sandbox has no files."))
     }
 
     async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {

@@ -1,0 +1,69 @@
+//! Locks between processes: files that are never deleted.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// How often a held lock is tried. `flock` has no waiting that an async task could abandon.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A lock that is held until it is dropped, or its process ends.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+impl Lock {
+    /// Takes a lock that is free, at once.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or its file system has no locks.
+    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        attempt(open(path)?, File::try_lock).map(Result::ok)
+    }
+
+    /// Takes a lock, waiting for at most that time. `None` if it is still held then.
+    ///
+    /// # Errors
+    /// Those of [`try_take`](Self::try_take).
+    pub async fn take(path: &Path, patience: Duration) -> io::Result<Option<Self>> {
+        wait(path, patience, File::try_lock).await
+    }
+
+    /// Takes a lock that others may share, waiting for its only holder for at most that time.
+    ///
+    /// # Errors
+    /// Those of [`try_take`](Self::try_take).
+    pub async fn share(path: &Path, patience: Duration) -> io::Result<Option<Self>> {
+        wait(path, patience, File::try_lock_shared).await
+    }
+}
+
+type TryLock = fn(&File) -> Result<(), TryLockError>;
+
+async fn wait(path: &Path, patience: Duration, lock: TryLock) -> io::Result<Option<Lock>> {
+    let (mut file, give_up) = (open(path)?, Instant::now() + patience);
+    loop {
+        match attempt(file, lock)? {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(_) if Instant::now() >= give_up => return Ok(None),
+            Err(held) => file = held,
+        }
+        sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// The lock, or the file again if it is held.
+fn attempt(file: File, lock: TryLock) -> io::Result<Result<Lock, File>> {
+    match lock(&file) {
+        Ok(()) => Ok(Ok(Lock(file))),
+        Err(TryLockError::WouldBlock) => Ok(Err(file)),
+        Err(TryLockError::Error(err)) => Err(err),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}

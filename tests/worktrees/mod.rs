@@ -7,9 +7,10 @@ mod setup;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use coracle_lifecycle::SaveDestination;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_sandbox::worktree::{
-    CreateAsk, Diff, DiffAsk, Inside, RemoveAsk, SaveTo, SetupAsk, Worktree, WorktreeManager, WorktreeSettings,
+    CreateAsk, Diff, DiffAsk, Inside, RemoveAsk, SetupAsk, Worktree, WorktreeManager, WorktreeSettings,
 };
 use coracle_sandbox::{Code, Failure, WorkflowId};
 use serde_json::json;
@@ -109,13 +110,15 @@ impl Bench<'_> {
         .await
     }
 
-    fn save_to(&self) -> SaveTo {
-        let manifest = json!({ "schema": 1, "container": "box" });
-        SaveTo { dir: self.state.path().join("saved/box"), manifest: manifest.as_object().unwrap().clone() }
-    }
-
     fn removal(&self) -> RemoveAsk {
-        RemoveAsk { save_to: self.save_to(), discard: false, salvage_ignored: false }
+        let manifest = json!({
+            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
+            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
+            "at": "2026-01-01T00:00:00Z", "items": [], "pruned": [], "tool_version": "0",
+        });
+        let manifest = serde_json::from_value(manifest).unwrap();
+        let save_to = SaveDestination { dir: self.state.path().join("saved/box"), manifest };
+        RemoveAsk { save_to, discard: false, salvage_ignored: false }
     }
 
     /// Directories of finished saves.

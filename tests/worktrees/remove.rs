@@ -1,6 +1,6 @@
 //! The end of worktrees, and what is kept of them (X35 to X38).
 
-use coracle_lifecycle::SaveManifest;
+use coracle_lifecycle::{SaveManifest, SavedKind};
 use coracle_sandbox::Code;
 use coracle_sandbox::worktree::{PushAsk, RemoveAsk, WorktreeManager, WorktreeSettings};
 
@@ -22,7 +22,7 @@ async fn x35_unsaved_work_is_in_a_bundle_before_it_goes() {
         bench.sh("cd worktrees/a && echo changed > README.md && echo new > new && rm src/main.rs && echo x > staged && git add staged").await;
         let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
         let saved = removed.saved.unwrap();
-        assert_eq!((removed.removed, saved.kind, saved.files), (true, "git", 4));
+        assert_eq!((removed.removed, saved.kind, saved.files), (true, SavedKind::Git, 4));
         assert!(is_gone(bench, "a").await);
         assert!(bench.saves().contains(&saved.location) && bench.saves().len() == 1);
         let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
@@ -113,7 +113,7 @@ async fn x38_a_worktree_that_git_cannot_read_is_saved_as_an_archive() {
         bench.created("a").await;
         bench.sh("cd worktrees/a && echo nonsense > .git && echo mine > mine && ln -s mine in && ln -s /etc out && mkdir -p d/e && echo x > d/e/x").await;
         let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
-        assert_eq!((saved.kind, saved.files), ("tree", 6));
+        assert_eq!((saved.kind, saved.files), (SavedKind::Tree, 6));
         assert!(is_gone(bench, "a").await);
         let mut tar = tar::Archive::new(std::fs::File::open(saved.location.join("a.tar")).unwrap());
         let names: Vec<_> =
@@ -233,7 +233,7 @@ async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
         let discard = RemoveAsk { discard: true, ..bench.removal() };
         assert_eq!(code(bench.manager.save_rest(&bench.inside, &discard).await), Code::PolicyDenied);
         let saved = bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap();
-        assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), ["git", "tree"]);
+        assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), [SavedKind::Git, SavedKind::Tree]);
         let clone = bench.clone().await;
         let (it, bundle) = (clone.path().join("it"), saved[0].location.join("repository.bundle").display().to_string());
         git(&it, &["fetch", "--quiet", &bundle, "+refs/*:refs/saved/*"], "").await;
@@ -254,14 +254,7 @@ async fn a_save_is_one_for_those_who_restore_it() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.sh("echo x > worktrees/a/x").await;
-        let header = serde_json::json!({
-            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
-            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
-            "pruned": [], "tool_version": "0",
-        });
-        let mut ask = bench.removal();
-        ask.save_to.manifest = header.as_object().unwrap().clone();
-        let saved = bench.manager.remove(&bench.inside, &id("a"), &ask).await.unwrap().saved.unwrap();
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
         let manifest: SaveManifest =
             serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
         assert_eq!((manifest.items.len(), manifest.bytes()), (1, saved.bytes));

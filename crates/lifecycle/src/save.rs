@@ -1,11 +1,12 @@
-//! Unsaved work: what only a container has is kept on the host before it is removed (containers.md 14.6).
+//! Saves the work that exists only in a container, before that is removed (containers.md 14.6).
 //!
-//! From a container that runs, its guest finds the files, and git inside packs what it knows; where there is no guest, or
-//! the container stands still, whole trees come out through the engine.
+//! In a running container the guest finds the files, and git inside packs commits. Without a guest, or if the container is
+//! stopped, the engine copies whole trees. A caller with other means, such as a worktree manager, writes its saves with
+//! [`SaveWriter`] as well.
 //!
 //! **Invariant:** everything that comes from a container is data: names are checked, lengths and time are bounded, no
 //! program of the host reads a repository.
-//! **Invariant:** a save without a manifest was never finished, and is nothing.
+//! **Invariant:** a directory without a manifest is not a save.
 
 mod error;
 mod git;
@@ -13,6 +14,7 @@ mod limits;
 mod manifest;
 mod restore;
 mod roots;
+mod saves;
 mod via_engine;
 mod via_guest;
 mod writer;
@@ -25,18 +27,19 @@ use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, Contain
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::error::{Failed, SaveError};
+use self::error::PathError;
+pub use self::error::SaveError;
 use self::limits::PRUNED;
 pub use self::limits::{SAVE_TIME, SaveLimits};
 pub use self::manifest::{
     Bundle, NameList, Omission, Omissions, PartKind, SaveManifest, SavedItem, SavedKind, SavedPart,
 };
 pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
+pub use self::saves::{Save, SaveDestination};
 use self::via_engine::EngineSave;
 use self::via_guest::GuestSave;
 pub(crate) use self::via_guest::end_commands;
-pub use self::writer::Save;
-use self::writer::SaveWriter;
+pub use self::writer::{ArchiveWriter, SaveWriter};
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
 
@@ -80,13 +83,13 @@ impl SaveContext<'_> {
         tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
         match saved {
             Ok(saved) => Ok(saved),
-            Err(SaveFailure::Failed(failed)) => {
+            Err(SaveFailure::Path(failed)) => {
                 if let Some(id) = &record.id
                     && let Err(err) = self.runtime.stop(id, self.grace).await
                 {
                     tracing::warn!(container = %record.name, %err, "it cannot be stopped");
                 }
-                Err(Error::SaveFailed { reason: self.reason(&failed.trouble), paths: vec![failed.path] })
+                Err(Error::SaveFailed { reason: self.reason(&failed.error), paths: vec![failed.path] })
             }
             Err(SaveFailure::Other(err)) => Err(err),
         }
@@ -96,7 +99,7 @@ impl SaveContext<'_> {
         let until = Instant::now() + self.limits.time;
         if let Some(link) = self.link(record).await? {
             match self.by_link(&link, record, until).await {
-                Err(Failed { trouble: SaveError::Inside(err), .. }) => {
+                Err(PathError { error: SaveError::Inside(err), .. }) => {
                     tracing::warn!(container = %record.name, %err, "its guest cannot save, so the engine has to");
                 }
                 done => return Ok(done?),
@@ -113,7 +116,7 @@ impl SaveContext<'_> {
         Ok(self.by_engine(record, until).await?)
     }
 
-    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
+    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, PathError> {
         let mut out = self.save_writer(record);
         let outside = EngineSave { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
         let done = outside.save(&mut out).await;
@@ -123,7 +126,7 @@ impl SaveContext<'_> {
     /// Somebody removed the container, and its files are there without it.
     async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, SaveFailure> {
         let unread = |err| match err {
-            Error::Runtime(err) => Failed { path: record.workdir.to_string(), trouble: SaveError::Inside(err) }.into(),
+            Error::Runtime(err) => PathError { path: record.workdir.to_string(), error: SaveError::Inside(err) }.into(),
             other => SaveFailure::Other(other),
         };
         let reader = volume::reader(self.runtime, self.store, record).await.map_err(unread)?;
@@ -145,7 +148,7 @@ impl SaveContext<'_> {
         }
     }
 
-    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
+    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, PathError> {
         let mut out = self.save_writer(record);
         let baseline = self.baseline(record);
         let inside = GuestSave { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
@@ -165,7 +168,9 @@ impl SaveContext<'_> {
     }
 
     fn save_writer(&self, record: &Record) -> SaveWriter {
-        SaveWriter::new(self.store, record, self.limits.max_bytes, PRUNED)
+        let mut destination = SaveDestination::new(self.store, record);
+        destination.manifest.pruned = PRUNED.iter().map(|it| (*it).to_owned()).collect();
+        SaveWriter::in_place(destination, self.limits.max_bytes)
     }
 
     async fn container(&self, record: &Record) -> Result<Option<Container>> {
@@ -177,25 +182,23 @@ impl SaveContext<'_> {
         }
     }
 
-    fn reason(&self, trouble: &SaveError) -> String {
-        match trouble {
+    fn reason(&self, error: &SaveError) -> String {
+        match error {
             SaveError::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
             SaveError::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
-            SaveError::Disk(err) => format!("the state directory: {err}"),
-            SaveError::Inside(err) => err.to_string(),
-            SaveError::Odd(why) => (*why).to_owned(),
+            other => other.to_string(),
         }
     }
 }
 
 enum SaveFailure {
-    Failed(Failed),
+    Path(PathError),
     Other(Error),
 }
 
-impl From<Failed> for SaveFailure {
-    fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
+impl From<PathError> for SaveFailure {
+    fn from(failed: PathError) -> Self {
+        Self::Path(failed)
     }
 }
 
@@ -206,7 +209,7 @@ impl From<Error> for SaveFailure {
 }
 
 /// Finishes what was saved, or takes it away.
-fn kept(out: SaveWriter, done: Result<(), Failed>, record: &Record) -> Result<Vec<Saved>, Failed> {
+fn kept(out: SaveWriter, done: Result<(), PathError>, record: &Record) -> Result<Vec<Saved>, PathError> {
     if let Err(failed) = done {
         out.give_up();
         return Err(failed);
@@ -225,9 +228,9 @@ fn kept(out: SaveWriter, done: Result<(), Failed>, record: &Record) -> Result<Ve
             };
             Ok(manifest.items.into_iter().map(saved).collect())
         }
-        Err(trouble) => {
-            writer::clear(&dir);
-            Err(Failed { path: record.workdir.to_string(), trouble })
+        Err(error) => {
+            saves::clear(&dir);
+            Err(PathError { path: record.workdir.to_string(), error })
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_lifecycle::EndReason;
+use coracle_lifecycle::{EndReason, SaveDestination};
 use coracle_runtime::ContainerPath;
 
 use crate::container::{
@@ -17,7 +17,7 @@ use crate::driver::SandboxDriver;
 use crate::proxy::{Grants, Metered};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
-use crate::worktree::{Author, Inside, RemoveAsk, SaveTo, SavedWork, SharedDir, Worktree};
+use crate::worktree::{Author, Inside, RemoveAsk, SavedWork, SharedDir, Worktree};
 use crate::{Code, Failure, ProfileName, Result, SandboxKey, Warning, WorktreeManager};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
@@ -342,7 +342,7 @@ impl SandboxHandle {
     ///
     /// # Errors
     /// Its container has no record.
-    pub fn save_to(&self) -> Result<SaveTo> {
+    pub fn save_to(&self) -> Result<SaveDestination> {
         self.container.save_to()
     }
 }

@@ -149,7 +149,7 @@ impl<'a> Git<'a> {
                 }
                 let gap = chunk.offset != taken;
                 taken += chunk.bytes.len() as u64;
-                done = if gap { Err(SaveError::Odd("some of its output is missing")) } else { take(&chunk.bytes) };
+                done = if gap { Err(SaveError::Invalid("some of its output is missing")) } else { take(&chunk.bytes) };
                 if done.is_err() {
                     cancel.cancel();
                 }
@@ -169,7 +169,7 @@ impl<'a> Git<'a> {
 
 fn bounded(into: &mut Vec<u8>, bytes: &[u8]) -> Result<(), SaveError> {
     if into.len() + bytes.len() > MAX_STATUS {
-        return Err(SaveError::Odd("git names more files than can be looked at"));
+        return Err(SaveError::Invalid("git names more files than can be looked at"));
     }
     into.extend_from_slice(bytes);
     Ok(())

@@ -13,7 +13,7 @@ use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Failed, SaveError};
+use super::error::{PathError, SaveError};
 use super::limits::{PRUNED, SaveLimits};
 use super::manifest::{SavedItem, SavedKind};
 use super::roots::Roots;
@@ -67,7 +67,7 @@ enum SpooledKind {
 }
 
 impl EngineSave<'_> {
-    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), Failed> {
+    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
         let roots = Roots::of(self.record);
         let below = |it: &ContainerPath| {
             let workdir = roots.workdir.as_ref();
@@ -75,7 +75,7 @@ impl EngineSave<'_> {
         };
         let home = roots.home.iter().filter(|it| !below(it));
         for root in roots.workdir.iter().chain(home).chain(&roots.clones) {
-            let failed = |trouble| Failed { path: root.to_string(), trouble };
+            let failed = |error| PathError { path: root.to_string(), error };
             let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(SaveError::TooSlow))?;
             let Some(spool) = fetched.map_err(failed)? else { continue };
             let is_workdir = roots.workdir.as_ref() == Some(root);
@@ -86,7 +86,7 @@ impl EngineSave<'_> {
 
     /// `None` when nothing is there.
     async fn fetch(&self, root: &ContainerPath) -> Result<Option<Spool>, SaveError> {
-        let id = self.record.id.as_ref().ok_or(SaveError::Odd("its id is not known"))?;
+        let id = self.record.id.as_ref().ok_or(SaveError::Invalid("its id is not known"))?;
         let spool = || tempfile::tempfile_in(self.store.scratch()).map_err(SaveError::Disk);
         let file = spool()?;
         let into = file.try_clone().map_err(SaveError::Disk)?;
@@ -117,7 +117,7 @@ impl EngineSave<'_> {
         let own = |path: &str| join(root, path).is_none_or(|it| roots.own(&it));
         let trees = spool.trees();
         for tree in trees.iter().filter(|it| own(it)) {
-            let path = join(root, tree).ok_or(SaveError::Odd("the name of a git tree cannot be kept"))?;
+            let path = join(root, tree).ok_or(SaveError::Invalid("the name of a git tree cannot be kept"))?;
             let entries: Vec<_> = spool.below(tree).filter(|(path, _)| own(path)).collect();
             // What came with a snapshot is older, and may be nowhere else.
             let touched = self.record.snapshot.is_some() || entries.iter().any(|(_, it)| it.mtime >= since);
@@ -154,7 +154,7 @@ impl EngineSave<'_> {
         if entries.is_empty() {
             return Ok(());
         }
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let mut over = None;
         for (path, entry) in entries {
             let Some(inner) = below(path, above).filter(|it| !it.is_empty()) else { continue };
@@ -165,7 +165,7 @@ impl EngineSave<'_> {
                 item.left_out.add(inner, reason);
                 continue;
             }
-            match add(&mut writer, &mut item, inner, (spool, entry)) {
+            match add(&mut archive.tar, &mut item, inner, (spool, entry)) {
                 Err(SaveError::TooLarge) if item.kind == SavedKind::Files => {
                     over = Some("it does not fit");
                     item.left_out.add(inner, "it does not fit");
@@ -179,7 +179,7 @@ impl EngineSave<'_> {
                 over = Some("there was no time left");
             }
         }
-        out.keep_archive(&mut item, name, writer)?;
+        out.keep_archive(&mut item, archive)?;
         out.add(item);
         Ok(())
     }
@@ -220,12 +220,12 @@ impl Spool {
         use io::Seek;
         let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(SaveError::Disk)?;
         let mut archive = tar::Archive::new(io::BufReader::new(again));
-        let unreadable = |_| SaveError::Odd("the engine's archive cannot be read");
+        let unreadable = |_| SaveError::Invalid("the engine's archive cannot be read");
         let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
         for entry in archive.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entries.len() + odd.len() >= MAX_ENTRIES {
-                return Err(SaveError::Odd("there are more files than can be looked at"));
+                return Err(SaveError::Invalid("there are more files than can be looked at"));
             }
             let told = entry.path().map_err(unreadable)?.into_owned();
             // Podman calls a volume of a container that stands still `/`, and what is in it is right below.

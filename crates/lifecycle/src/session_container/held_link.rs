@@ -9,13 +9,12 @@ use crate::slot::SlotRole;
 use crate::store::Loaded;
 
 impl SessionContainers {
-    /// What a save of a slot's files is headed by, when somebody else writes it: nothing is in it yet. `None` without a
-    /// container that is remembered.
+    /// Where a caller that saves a slot's files itself writes them. `None` without a recorded container.
     #[must_use]
-    pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveManifest> {
+    pub fn save_destination(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveDestination> {
         let Ok(SlotFile::Record(slot)) = self.store.load_slot((session, role)) else { return None };
         match self.store.load(slot.name.as_ref()?) {
-            Ok(Loaded::Record(record)) => Some(crate::SaveManifest::new(&record, jiff::Timestamp::now(), &[])),
+            Ok(Loaded::Record(record)) => Some(crate::SaveDestination::new(&self.store, &record)),
             _ => None,
         }
     }

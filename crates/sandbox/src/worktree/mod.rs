@@ -58,7 +58,7 @@ pub use self::look::{PackPaths, Seen, SeenFile, SeenKind};
 pub use self::push::{PushAsk, Pushed};
 pub use self::read::FileChange;
 pub use self::remove::{RemoveAsk, Removed};
-pub use self::saved::{SaveTo, SavedWork};
+pub use self::saved::SavedWork;
 pub use self::setup::{Repo, SetupAsk};
 pub use self::shared::{READ_ONLY, SharedDir};
 use self::source::Source;

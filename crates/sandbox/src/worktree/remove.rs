@@ -1,11 +1,12 @@
 //! The end of a worktree: what only it holds is saved and checked first.
 
+use coracle_lifecycle::SaveDestination;
 use serde::Serialize;
 
 use super::WorktreeManager;
 use super::inside::Inside;
 use super::save::not_saved;
-use super::saved::{SaveTo, SavedWork};
+use super::saved::SavedWork;
 use super::state::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
@@ -13,7 +14,7 @@ use crate::{Code, Failure, Result, WorkflowId};
 #[derive(Clone, Debug)]
 pub struct RemoveAsk {
     /// Where its work goes.
-    pub save_to: SaveTo,
+    pub save_to: SaveDestination,
     /// Its work is thrown away (`security.allow_discard`).
     pub discard: bool,
     /// Ignored files are saved, too.

@@ -1,5 +1,6 @@
 //! What a sandbox holds beside its worktrees, and would lose with its volume.
 
+use coracle_lifecycle::SavedKind;
 use coracle_runtime::git;
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use serde_json::json;
@@ -9,7 +10,7 @@ use super::archive::PackSource;
 use super::inside::Inside;
 use super::remove::RemoveAsk;
 use super::save::not_saved;
-use super::saved::{Save, SavedWork, saved_before};
+use super::saved::SavedWork;
 use super::setup::{MAX_ENTRIES, entries};
 use super::shared::ORPHANS;
 use crate::{Code, Failure, Result, WorkflowId};
@@ -81,13 +82,14 @@ impl WorktreeManager {
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/stash"];
         let state = json!(String::from_utf8_lossy(&at.repo().printed(&words).await?));
         let path = at.path("repo.git")?;
-        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
-            return Ok(saved);
+        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
+            return Ok(SavedWork::new(save, &item));
         }
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, "repository.bundle")?;
-        let kind = self.bundle_of(at, &OWN, &save.file).await?;
-        save.item = json!({ "head": null, "bundle": kind, "state": state });
-        save.finish(&path, "git", 0, self.settings.save_max)
+        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
+        let name = "repository.bundle".to_owned();
+        save.item.bundle = Some(self.bundle_of(at, &OWN, &save.writer.path(&name)).await?);
+        save.item.state = Some(state);
+        save.finish_bundle(name)
     }
 
     async fn save_dir(&self, at: &Inside, dir: &str, ask: &RemoveAsk) -> Result<SavedWork> {

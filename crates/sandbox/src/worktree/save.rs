@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
+use coracle_lifecycle::{Bundle, SavedItem, SavedKind};
 use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::Stdin;
 use serde_json::json;
 
-use super::archive::PackSource;
+use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
 use super::inside::Inside;
 use super::read::{FileChange, changes, gitlinks};
 use super::remove::RemoveAsk;
-use super::saved::{Save, SavedWork, saved_before};
+use super::saved::SavedWork;
 use super::state::Workflow;
 use super::{LONG, WorktreeManager};
 use crate::{Code, Failure, Result, WorkflowId};
@@ -110,37 +111,46 @@ impl WorktreeManager {
         let tree = at.repo().printed(&["rev-parse", &format!("{}^{{tree}}", work.reference)]).await?;
         let state = json!([work.head, tip, String::from_utf8_lossy(&tree).trim()]);
         let path = at.tree_path(&workflow.id);
-        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
-            // Whoever saved it was cut short before it was removed.
-            return Ok(SavedWork { files: work.files.len() as u64, ..saved });
+        let files = work.files.len() as u64;
+        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
+            // A removal that was interrupted saved it.
+            return Ok(SavedWork { files, ..SavedWork::new(save, &item) });
         }
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, &format!("{}.bundle", workflow.id))?;
+        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
         let mut refs = vec![work.reference.as_str()];
         if branch != work.reference && tip.is_some() {
             refs.push(&branch);
         }
-        let kind = self.bundle_of(at, &refs, &save.file).await?;
-        save.item = json!({ "head": null, "branch": workflow.branch, "bundle": kind, "base_commit": workflow.base_commit,
-            "commit": work.head, "salvage": work.reference, "state": state,
-            "changed": work.files.iter().take(MAX_NAMES).map(|it| &it.path).collect::<Vec<_>>() });
-        save.finish(&path, "git", work.files.len() as u64, self.settings.save_max)
+        let name = format!("{}.bundle", workflow.id);
+        let bundle = self.bundle_of(at, &refs, &save.writer.path(&name)).await?;
+        save.item = SavedItem {
+            branch: Some(workflow.branch.clone()),
+            bundle: Some(bundle),
+            base_commit: Some(workflow.base_commit.clone()),
+            commit: work.head.clone(),
+            salvage: Some(work.reference.clone()),
+            state: Some(state),
+            changed: Some(work.files.iter().take(MAX_NAMES).map(|it| it.path.clone()).collect()),
+            ..save.item
+        };
+        Ok(SavedWork { files, ..save.finish_bundle(name)? })
     }
 
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
     /// repository inside says that the remote has may be wrong.
-    pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<&'static str> {
+    pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<Bundle> {
         let max = self.settings.save_max;
         // Where it is not known any more, nothing is known of what the remote has.
         if let Ok(source) = self.source_of(&self.records(at)?) {
             let new = [refs, &["--not", "--remotes=origin"]].concat();
             let mirror = self.mirror_dir(&source);
             if self.bundle_into(at, &new, file, max).await? && self.is_whole(&mirror, file).await? {
-                return Ok("new");
+                return Ok(Bundle::New);
             }
         }
         let empty = self.quarantine(None).await?;
         if self.bundle_into(at, refs, file, max).await? && self.is_whole(empty.path(), file).await? {
-            return Ok("whole");
+            return Ok(Bundle::Whole);
         }
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
     }
@@ -163,18 +173,11 @@ impl WorktreeManager {
 
     /// Saves a directory below the root as an archive.
     pub(super) async fn save_archive(&self, at: &Inside, source: PackSource<'_>, ask: &RemoveAsk) -> Result<SavedWork> {
-        let path = at.path(source.dir)?;
-        let name = archive_name(source.top);
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, &name)?;
-        let max = self.settings.save_max;
-        let packed = super::archive::pack(at, source, &save.file, max).await?;
-        let reason = "it is no file, or leads out of the tree";
-        let entries: Vec<_> =
-            packed.left_out.iter().take(MAX_NAMES).map(|it| json!({ "path": it, "reason": reason })).collect();
-        if !entries.is_empty() {
-            save.item = json!({ "left_out": { "entries": entries, "count": packed.left_out.len() } });
-        }
-        save.finish(&path, "tree", packed.files, max)
+        let mut save = self.begin_save(&ask.save_to, at.path(source.dir)?, SavedKind::Tree)?;
+        let mut archive = save.writer.archive_named(archive_name(source.top), at.agent).map_err(save_failed)?;
+        pack(at, source, &mut archive.tar, &mut save.item.left_out).await?;
+        save.writer.keep_archive(&mut save.item, archive).map_err(save_failed)?;
+        save.finish()
     }
 }
 

@@ -1,24 +1,13 @@
-//! Work that was saved: a directory on the host, in which there are only finished saves.
+//! Saves of worktrees and of what lies beside them, written by `lifecycle` as those of containers are.
 
-use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use coracle_lifecycle::{PartKind, Save, SaveDestination, SaveWriter, SavedItem, SavedKind};
 use coracle_runtime::ContainerPath;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
-use tempfile::TempDir;
 
+use super::WorktreeManager;
 use crate::{Code, Failure, Result};
-
-/// Where work is saved: a directory of its own for each save, below this one.
-#[derive(Clone, Debug)]
-pub struct SaveTo {
-    /// `$STATE/saved/<container>`.
-    pub dir: PathBuf,
-    /// What the manifest says of the container, but for `at` and `items`, as `lifecycle` writes it.
-    pub manifest: Map<String, Value>,
-}
 
 /// Work that was saved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,106 +15,64 @@ pub struct SavedWork {
     /// Its directory on the host.
     pub location: PathBuf,
     /// `git`: a bundle; `tree`: an archive of the files as they lay there.
-    pub kind: &'static str,
+    pub kind: SavedKind,
     /// Bytes of it.
     pub bytes: u64,
     /// Files that were not committed, or all of an archive's directory.
     pub files: u64,
 }
 
-/// A save on its way, in a temporary directory: where it belongs there are only finished ones.
-pub(super) struct Save<'a> {
-    to: &'a SaveTo,
-    temp: TempDir,
-    pub(super) file: PathBuf,
-    /// What the manifest says more of it.
-    pub(super) item: Value,
+impl SavedWork {
+    pub(super) fn new(save: Save, item: &SavedItem) -> Self {
+        Self { location: save.location, kind: item.kind, bytes: item.bytes, files: item.files }
+    }
 }
 
-impl<'a> Save<'a> {
-    pub(super) fn begin(to: &'a SaveTo, temp: &Path, name: &str) -> Result<Self> {
-        let temp = tempfile::Builder::new().prefix("save-").tempdir_in(temp).map_err(no_place)?;
-        let file = temp.path().join(name);
-        Ok(Self { to, temp, file, item: json!({}) })
+/// A save of one item.
+pub(super) struct ItemSave<'a> {
+    to: &'a SaveDestination,
+    max_bytes: u64,
+    pub(super) writer: SaveWriter,
+    pub(super) item: SavedItem,
+}
+
+impl WorktreeManager {
+    /// The save moves to its place when it is finished, so that no cleanup removes it before.
+    pub(super) fn begin_save<'a>(
+        &self,
+        to: &'a SaveDestination,
+        path: ContainerPath,
+        kind: SavedKind,
+    ) -> Result<ItemSave<'a>> {
+        let max_bytes = self.settings.save_max;
+        let writer = SaveWriter::staged(to.clone(), &self.mirrors, max_bytes).map_err(no_place)?;
+        Ok(ItemSave { to, max_bytes, writer, item: SavedItem::new(path, kind) })
+    }
+}
+
+impl ItemSave<'_> {
+    /// With the bundle of this name, which is written.
+    pub(super) fn finish_bundle(mut self, name: String) -> Result<SavedWork> {
+        self.writer.seal(&mut self.item, name, PartKind::Bundle).map_err(Failure::internal)?;
+        self.finish()
     }
 
-    /// In the directory that its time names; the next millisecond's when that is taken.
-    fn place(self, mut manifest: Map<String, Value>) -> Result<PathBuf> {
-        crate::files::own_directory(&self.to.dir).map_err(no_place)?;
-        let mut at = jiff::Timestamp::now();
-        for _ in 0..1000 {
-            manifest.insert("at".into(), json!(at.to_string()));
-            crate::files::write(&self.temp.path().join("manifest.json"), &manifest)?;
-            let dir = self.to.dir.join(at.strftime("%Y%m%dT%H%M%S.%3fZ").to_string());
-            match std::fs::rename(self.temp.path(), &dir) {
-                Ok(()) => return Ok(dir),
-                Err(err) if matches!(err.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
-                    at += jiff::SignedDuration::from_millis(1);
-                }
-                Err(err) => return Err(no_place(err)),
-            }
-        }
-        Err(no_place("there are too many"))
-    }
-
-    pub(super) fn finish(
-        self,
-        path: &ContainerPath,
-        kind: &'static str,
-        files: u64,
-        max_bytes: u64,
-    ) -> Result<SavedWork> {
-        let (bytes, sha256) = sum(&self.file).map_err(Failure::internal)?;
-        if bytes > max_bytes {
+    /// If the same was saved before, the result is that save.
+    pub(super) fn finish(mut self) -> Result<SavedWork> {
+        let Self { item, max_bytes, .. } = &self;
+        if item.bytes > *max_bytes {
             return Err(Failure::new(Code::SaveFailed, format!("There are more than {max_bytes} bytes to save.")));
         }
-        if let Some(saved) = saved_before(self.to, path, |item| item["parts"][0]["sha256"] == sha256.as_str()) {
-            return Ok(SavedWork { files, ..saved });
+        let digest = |it: &SavedItem| it.parts.first().map(|it| it.sha256.clone());
+        if let Some((save, _)) = self.to.find(&item.path, |it| digest(it) == digest(item)) {
+            return Ok(SavedWork::new(save, item));
         }
-        let what = if kind == "git" { "bundle" } else { "archive" };
-        let name = self.file.file_name().map(|it| it.to_string_lossy().into_owned());
-        let part = json!({ "file": name, "what": what, "bytes": bytes, "sha256": sha256 });
-        // What the archive has is its own; a bundle's files are in its commits.
-        let in_archive = if kind == "git" { 0 } else { files };
-        let mut item = json!({ "path": path, "kind": kind, "parts": [part], "files": in_archive, "bytes": bytes });
-        if let (Some(item), Some(more)) = (item.as_object_mut(), self.item.as_object()) {
-            item.extend(
-                more.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.clone(), value.clone())),
-            );
-        }
-        let mut manifest = self.to.manifest.clone();
-        manifest.insert("items".into(), json!([item]));
-        Ok(SavedWork { location: self.place(manifest)?, kind, bytes, files })
+        self.writer.add(item.clone());
+        let save = self.writer.finish().map_err(no_place)?.ok_or_else(|| no_place("nothing was written"))?;
+        Ok(SavedWork::new(save, &self.item))
     }
-}
-
-/// A finished save of a place, if it is the one that is meant and all of it is there.
-pub(super) fn saved_before(to: &SaveTo, path: &ContainerPath, is_it: impl Fn(&Value) -> bool) -> Option<SavedWork> {
-    std::fs::read_dir(&to.dir).ok()?.flatten().find_map(|entry| {
-        let manifest: Value = crate::files::read(&entry.path().join("manifest.json")).ok()??;
-        let item = manifest["items"].as_array()?.iter().find(|it| it["path"] == json!(path) && is_it(it))?;
-        let part = &item["parts"][0];
-        let (file, bytes) = (entry.path().join(part["file"].as_str()?), part["bytes"].as_u64()?);
-        let kind = if item["kind"] == "git" { "git" } else { "tree" };
-        let whole = sum(&file).is_ok_and(|(_, sha256)| part["sha256"] == sha256.as_str());
-        whole.then(|| SavedWork { location: entry.path(), kind, bytes, files: item["files"].as_u64().unwrap_or(0) })
-    })
 }
 
 fn no_place(err: impl std::fmt::Display) -> Failure {
     Failure::new(Code::SaveFailed, format!("There is no place to save it: {err}"))
-}
-
-fn sum(file: &Path) -> io::Result<(u64, String)> {
-    let (mut file, mut digest, mut bytes) = (std::fs::File::open(file)?, Sha256::new(), 0);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok((bytes, hex::encode(digest.finalize()))),
-            read => {
-                digest.update(&buffer[..read]);
-                bytes += read as u64;
-            }
-        }
-    }
 }

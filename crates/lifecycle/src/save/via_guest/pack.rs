@@ -23,7 +23,7 @@ impl GuestSave<'_> {
         let within = self.until.saturating_duration_since(Instant::now());
         let (met, more) = self.met(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
-            return Err(SaveError::Odd("there are more files than can be looked at"));
+            return Err(SaveError::Invalid("there are more files than can be looked at"));
         }
         for it in met {
             match relative(&it.path, item.path.as_str()).filter(|_| !it.odd) {

@@ -106,21 +106,21 @@ impl GuestSave<'_> {
     ) -> Result<(), SaveError> {
         standing.deleted.into_iter().for_each(|it| item.deleted.add(it));
         standing.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let mut dirs = BTreeMap::new();
         for path in standing.changed.iter().collect::<BTreeSet<_>>() {
             // Git names nothing beyond a link; who does leads somewhere else.
             if self.is_direct(&mut dirs, &item.path, path).await? {
-                self.add(&mut writer, item, path).await?;
+                self.add(&mut archive.tar, item, path).await?;
             } else {
                 item.left_out.add(path, "it does not lie in the tree");
             }
         }
         let known = |it: &&String| item.path.join(it).is_ok_and(|it| trees.contains(&it));
         for dir in standing.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
-            self.add_all(&mut writer, item, &dir).await?;
+            self.add_all(&mut archive.tar, item, &dir).await?;
         }
-        out.keep_archive(item, name, writer)
+        out.keep_archive(item, archive)
     }
 
     /// Whether all that lies above a file is directories of the tree. `known` are those that were looked at.
@@ -168,17 +168,17 @@ impl GuestSave<'_> {
         item: SavedItem,
     ) -> Result<SavedKind, SaveError> {
         let mut item = SavedItem { kind: SavedKind::Tree, bundle: None, ..item };
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let top = item.top().to_owned();
         // Git takes no directory for a repository without these, and they may be empty.
         for dir in [".git", ".git/objects", ".git/refs"] {
             let there = self.link.stat(self.at(&format!("{path}/{dir}"))).await;
             if there.is_ok_and(|it| it.kind == FileKind::Dir) {
-                writer.dir(&format!("{top}/{dir}"), 0o755)?;
+                archive.tar.dir(&format!("{top}/{dir}"), 0o755)?;
             }
         }
-        self.add_all(&mut writer, &mut item, "").await?;
-        out.keep_archive(&mut item, name, writer)?;
+        self.add_all(&mut archive.tar, &mut item, "").await?;
+        out.keep_archive(&mut item, archive)?;
         out.add(item);
         Ok(SavedKind::Tree)
     }

@@ -2,7 +2,7 @@
 
 use coracle_lifecycle::{SaveManifest, SavedKind};
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{PushAsk, RemoveAsk, WorktreeManager, WorktreeSettings};
+use coracle_sandbox::worktree::{PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
 
 use super::{Bench, code, id, settings, with_bench};
 use crate::engines::git;
@@ -77,7 +77,7 @@ async fn x36_without_room_for_the_bundle_nothing_is_removed() {
         assert!(bench.saves().is_empty());
         assert_eq!(bench.sh("cat worktrees/a/x && git -C worktrees/a rev-parse coracle/a").await, format!("x\n{tip}"));
         assert_eq!(bench.sh("git --git-dir=repo.git for-each-ref refs/coracle").await, "");
-        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        let discard = RemoveRequest { discard: true, ..bench.removal() };
         assert_eq!(code(bench.manager.remove(&bench.inside, &id("a"), &discard).await), Code::PolicyDenied);
         let leave = WorktreeSettings { allow_discard: true, ..settings(bench.state.path()) };
         let removed = WorktreeManager::new(leave).unwrap().remove(&bench.inside, &id("a"), &discard).await.unwrap();
@@ -91,7 +91,7 @@ async fn x37_what_was_pushed_goes_without_a_bundle() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.commit("a", "one", "1").await;
-        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
         assert!(removed.removed && removed.saved.is_none() && is_gone(bench, "a").await);
         assert!(bench.saves().is_empty());
@@ -230,7 +230,7 @@ async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
                      && cd ../.. && mkdir -p worktrees/.orphans/b-1 && echo kept > worktrees/.orphans/b-1/kept";
         bench.sh(extra).await;
         bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
-        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        let discard = RemoveRequest { discard: true, ..bench.removal() };
         assert_eq!(code(bench.manager.save_rest(&bench.inside, &discard).await), Code::PolicyDenied);
         let saved = bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap();
         assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), [SavedKind::Git, SavedKind::Tree]);

@@ -10,8 +10,10 @@
 
 mod error;
 mod git;
+mod guest_git;
 mod limits;
 mod manifest;
+mod repo_status;
 mod restore;
 mod roots;
 mod saves;
@@ -29,12 +31,14 @@ use tokio::time::Instant;
 
 use self::error::PathError;
 pub use self::error::SaveError;
+pub use self::guest_git::{GitPlace, OutputReceiver, stream_stdout};
 use self::limits::PRUNED;
 pub use self::limits::{SAVE_TIME, SaveLimits};
 pub use self::manifest::{
     Bundle, NameList, Omission, Omissions, PartKind, SaveManifest, SavedItem, SavedKind, SavedPart,
 };
-pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
+pub use self::repo_status::{RepoStatus, is_object_id};
+pub use self::restore::{Commits, RestoredItem, SAVED_REFS, Target};
 pub use self::saves::{Save, SaveDestination};
 use self::via_engine::EngineSave;
 use self::via_guest::GuestSave;

@@ -39,6 +39,8 @@ mod run_records;
 pub mod schema;
 #[cfg(feature = "host")]
 mod services;
+#[cfg(feature = "host")]
+mod shared_dir;
 mod token;
 #[cfg(feature = "host")]
 pub mod worktree;

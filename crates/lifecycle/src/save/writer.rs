@@ -200,6 +200,16 @@ impl SaveWriter {
     }
 }
 
+impl SavedItem {
+    /// Adds a link to the item's archive, unless it leads out of the tree.
+    pub(super) fn add_link(&mut self, tar: &mut Writer, path: &str, target: &str) -> Result<(), SaveError> {
+        if !tar.link_within(&format!("{}/{path}", self.top()), target)? {
+            self.left_out.add(path, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
+        }
+        Ok(())
+    }
+}
+
 /// An archive that is being written.
 #[derive(Debug)]
 pub struct ArchiveWriter {

@@ -15,7 +15,7 @@ use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, Refused};
 use super::private_network::PrivateNetwork;
 use super::source::{ContainerSource, RunningContainer, SandboxLiveness};
 use crate::services::{SandboxServices, session_of};
-use crate::worktree::SharedDir;
+use crate::shared_dir::SharedDir;
 use crate::{Failure, Result, SandboxDir};
 
 /// Time to stop and remove a container.

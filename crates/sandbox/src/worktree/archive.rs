@@ -6,7 +6,7 @@ use coracle_lifecycle::Omissions;
 use coracle_runtime::archive::{Error, Writer, plain_name};
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 
-use super::inside::{Inside, lost};
+use super::git_in_container::{Workdir, lost};
 use crate::{Code, Failure, Result};
 
 /// Files, links and directories of one tree.
@@ -26,7 +26,7 @@ pub(super) struct PackSource<'a> {
 /// Packs all that lies in a directory of the root. What cannot be packed is an error, but for links that lead out of it
 /// and for what is neither file nor directory.
 pub(super) async fn pack(
-    at: &Inside,
+    at: &Workdir,
     source: PackSource<'_>,
     writer: &mut Writer,
     left_out: &mut Omissions,
@@ -67,7 +67,7 @@ pub(super) async fn pack(
     Ok(())
 }
 
-async fn add(at: &Inside, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
+async fn add(at: &Workdir, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
     let (entry, mut content) = at.link.open_file(at.file(inside), 0, u64::MAX >> 1).await.map_err(lost)?;
     let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
     let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(save_failed)?;

@@ -9,8 +9,8 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::{Node, Tree};
 
 use super::WorktreeManager;
+use super::dirty::small;
 use super::source::beneath;
-use super::uncommitted::small;
 use crate::{Code, Failure, Result};
 
 /// What git reads of a repository that it clones, but for objects.

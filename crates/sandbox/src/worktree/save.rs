@@ -10,10 +10,10 @@ use serde_json::json;
 use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
-use super::inside::Inside;
-use super::read::{FileChange, changes, gitlinks};
-use super::remove::RemoveAsk;
-use super::saved::SavedWork;
+use super::git_in_container::Workdir;
+use super::item_save::SavedWork;
+use super::parse::{FileChange, changes, gitlinks};
+use super::remove::RemoveRequest;
 use super::state::Workflow;
 use super::{LONG, WorktreeManager};
 use crate::{Code, Failure, Result, WorkflowId};
@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 1000;
 const MAX_NAME: usize = 100;
 
 /// A state of a worktree that is worth saving.
-struct Work {
+struct UnsavedWork {
     head: Option<String>,
     /// The reference that holds all of it.
     reference: String,
@@ -35,7 +35,12 @@ struct Work {
 }
 
 impl WorktreeManager {
-    pub(super) async fn save(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<Option<SavedWork>> {
+    pub(super) async fn save(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+    ) -> Result<Option<SavedWork>> {
         let id = &workflow.id;
         if !at.is_dir(&format!("worktrees/{id}")).await? {
             return self.save_branch(at, workflow, ask).await;
@@ -55,7 +60,7 @@ impl WorktreeManager {
     }
 
     /// The directory is gone, and commits may be there.
-    async fn save_branch(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<Option<SavedWork>> {
+    async fn save_branch(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<Option<SavedWork>> {
         let reference = format!("refs/heads/{}", workflow.branch);
         let repo = at.repo();
         let Some(head) = repo.commit(&reference).await? else { return Ok(None) };
@@ -63,12 +68,12 @@ impl WorktreeManager {
         if told.is_empty() {
             return Ok(None);
         }
-        let work = Work { head: Some(head), reference: reference.clone(), files: vec![], nested: false };
+        let work = UnsavedWork { head: Some(head), reference: reference.clone(), files: vec![], nested: false };
         self.save_bundle(at, workflow, ask, &work).await.map(Some)
     }
 
     /// Its link is as we wrote it, or as git does, and git finds its commit. Anything else is not looked into.
-    async fn is_readable(&self, at: &Inside, id: &WorkflowId) -> Result<bool> {
+    async fn is_readable(&self, at: &Workdir, id: &WorkflowId) -> Result<bool> {
         let content = at.link.get(at.file(&format!("worktrees/{id}/.git")), 0, 4096).await;
         let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let absolute = text.starts_with("gitdir: /") && text.trim_end().ends_with(&format!("/repo.git/worktrees/{id}"));
@@ -76,7 +81,7 @@ impl WorktreeManager {
     }
 
     /// A commit of all that is there, if any of it would be lost.
-    async fn commit_all(&self, at: &Inside, workflow: &Workflow, ignored: bool) -> Result<Option<Work>> {
+    async fn commit_all(&self, at: &Workdir, workflow: &Workflow, ignored: bool) -> Result<Option<UnsavedWork>> {
         let id = &workflow.id;
         let branch = format!("refs/heads/{}", workflow.branch);
         with_index(at, id, async |git| {
@@ -100,12 +105,18 @@ impl WorktreeManager {
             let at = jiff::Timestamp::now().as_millisecond();
             let reference = format!("refs/coracle/salvage/{id}/{at}");
             git.printed(&["update-ref", &reference, &tip]).await?;
-            Ok(Some(Work { head: Some(head), reference, files, nested }))
+            Ok(Some(UnsavedWork { head: Some(head), reference, files, nested }))
         })
         .await
     }
 
-    async fn save_bundle(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk, work: &Work) -> Result<SavedWork> {
+    async fn save_bundle(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+        work: &UnsavedWork,
+    ) -> Result<SavedWork> {
         let branch = format!("refs/heads/{}", workflow.branch);
         let tip = at.repo().commit(&branch).await?;
         let tree = at.repo().printed(&["rev-parse", &format!("{}^{{tree}}", work.reference)]).await?;
@@ -138,7 +149,7 @@ impl WorktreeManager {
 
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
     /// repository inside says that the remote has may be wrong.
-    pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<Bundle> {
+    pub(super) async fn bundle_of(&self, at: &Workdir, refs: &[&str], file: &Path) -> Result<Bundle> {
         let max = self.settings.save_max;
         // Where it is not known any more, nothing is known of what the remote has.
         if let Ok(source) = self.source_of(&self.records(at)?) {
@@ -166,13 +177,18 @@ impl WorktreeManager {
     }
 
     /// The files as they lie there, with whatever `.git` is.
-    async fn save_tree(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<SavedWork> {
+    async fn save_tree(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<SavedWork> {
         let id = workflow.id.as_str();
         self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, ask).await
     }
 
     /// Saves a directory below the root as an archive.
-    pub(super) async fn save_archive(&self, at: &Inside, source: PackSource<'_>, ask: &RemoveAsk) -> Result<SavedWork> {
+    pub(super) async fn save_archive(
+        &self,
+        at: &Workdir,
+        source: PackSource<'_>,
+        ask: &RemoveRequest,
+    ) -> Result<SavedWork> {
         let mut save = self.begin_save(&ask.save_to, at.path(source.dir)?, SavedKind::Tree)?;
         let mut archive = save.writer.archive_named(archive_name(source.top), at.agent).map_err(save_failed)?;
         pack(at, source, &mut archive.tar, &mut save.item.left_out).await?;
@@ -191,7 +207,7 @@ pub(super) fn not_saved(err: Failure) -> Failure {
 }
 
 /// A submodule that nobody filled is an empty directory.
-async fn has_nested(at: &Inside, id: &WorkflowId, told: &[u8]) -> Result<bool> {
+async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> {
     for name in gitlinks(told) {
         let place = format!("worktrees/{id}/{name}/.git");
         // What cannot be asked for by its name may be one.

@@ -35,6 +35,8 @@ mod record;
 #[cfg(feature = "host")]
 mod registry;
 #[cfg(feature = "host")]
+mod repository_source;
+#[cfg(feature = "host")]
 mod run_records;
 pub mod schema;
 #[cfg(feature = "host")]
@@ -42,6 +44,8 @@ mod services;
 #[cfg(feature = "host")]
 mod shared_dir;
 mod token;
+#[cfg(feature = "host")]
+mod workflow_records;
 #[cfg(feature = "host")]
 pub mod worktree;
 

@@ -226,10 +226,7 @@ impl SandboxDir {
 
     /// Nothing is remembered any more.
     pub(crate) fn forget(&self) -> Result<()> {
-        match std::fs::remove_file(self.file()) {
-            Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(crate::Failure::internal(err)),
-            _ => Ok(()),
-        }
+        crate::files::remove(&self.file())
     }
 
     fn file(&self) -> PathBuf {

@@ -18,7 +18,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::{Node, Tree};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{lock, read, write};
+use crate::files::{lock, read, remove, write};
 use crate::{Code, Failure, Result, SandboxDir, WORKER};
 
 /// Paths below it that lie read-only over themselves in the container.
@@ -238,10 +238,7 @@ impl SharedDir {
     }
 
     fn forget(&self) -> Result<()> {
-        match std::fs::remove_file(file(&self.sandbox)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(Failure::internal(err)),
-            _ => Ok(()),
-        }
+        remove(&file(&self.sandbox))
     }
 
     fn not_ours(&self) -> Failure {

@@ -57,10 +57,6 @@ impl SaveWriter {
         Ok(Self { dir: staging.path().to_owned(), staging: Some(staging), ..writer })
     }
 
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Bytes that still fit.
     pub(super) fn left(&self) -> u64 {
         self.left
@@ -158,18 +154,16 @@ impl SaveWriter {
     /// Writes the manifest, unless the save is empty.
     ///
     /// # Errors
-    /// [`SaveError::Disk`].
+    /// [`SaveError::Disk`]: nothing is left of the save.
     pub fn finish(mut self) -> Result<Option<Save>, SaveError> {
         if self.manifest.items.is_empty() {
             return Ok(None);
         }
         let location = match self.staging.take() {
-            Some(staging) => self.place(&staging).map_err(Disk)?,
-            None => {
-                self.make_dir().and_then(|()| self.write_manifest()).map_err(Disk)?;
-                self.dir
-            }
+            Some(staging) => self.place(&staging),
+            None => self.make_dir().and_then(|()| self.write_manifest()).map(|()| self.dir.clone()),
         };
+        let location = location.inspect_err(|_| clear(&self.dir)).map_err(Disk)?;
         Ok(Save::new(location, self.manifest))
     }
 

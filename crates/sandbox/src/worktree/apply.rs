@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::export::PatchFormat;
 use super::git_in_container::{Sink, Workdir};
-use super::source::beneath;
 use super::{WorktreeManager, git_command, parse};
+use crate::repository_source::beneath;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// A patch that is held in memory.

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::mirror::good;
 use super::{LONG, SOON, WorktreeManager, host, parse, succeeded};
+use crate::repository_source::checked_repository;
 use crate::{Code, Failure, Result};
 
 /// Branches, tags, and what is checked out, as they are there.
@@ -63,7 +64,7 @@ impl WorktreeManager {
 
     /// The configuration of its repository, which lies where it may, with its objects and references.
     fn config_of(&self, dir: &Path) -> Result<PathBuf> {
-        let common = self.checked_repository(dir)?;
+        let common = checked_repository(dir, &self.settings.allow_roots)?;
         if common.join("shallow").symlink_metadata().is_ok() {
             let failure = Failure::new(Code::FetchFailed, format!("`{}` is a shallow clone", dir.display()));
             return Err(failure.hint("run `git fetch --unshallow` there, or clone it by its URL"));

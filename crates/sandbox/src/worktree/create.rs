@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::dirty::UncommittedChanges;
 use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
-use super::source::{Source, branch_of};
-use super::state::{Records, Workflow, compose_project};
 use super::{WorktreeManager, parse};
 use crate::files::Lock;
+use crate::repository_source::{Source, branch_of};
 use crate::shared_dir::ORPHANS;
+use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::{Code, Failure, Result, Warning, WorkflowId};
 
 /// Names that are told of a base that is none.
@@ -168,14 +168,18 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`.
     pub fn expect_source(&self, source: &str) -> Result<()> {
-        Source::parse(source, self.settings.allow_private, &self.settings.allow_roots).map(drop)
+        self.source(source).map(drop)
     }
 
     pub(super) fn source_of(&self, records: &Records) -> Result<Source> {
         let repository = records.repository()?.ok_or_else(|| {
             Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")
         })?;
-        Source::parse(&repository.url, self.settings.allow_private, &self.settings.allow_roots)
+        self.source(&repository.url)
+    }
+
+    pub(super) fn source(&self, text: &str) -> Result<Source> {
+        Source::parse(text, self.settings.allow_private, &self.settings.allow_roots)
     }
 
     /// All of it at once, since each is a way there and back.

@@ -14,9 +14,9 @@ use coracle_runtime::host::git::{Asked, Git, HostGit as _, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
 use tempfile::TempDir;
 
-use super::source::beneath;
 use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
 use crate::failure::over_limit;
+use crate::repository_source::{RepositoryDirs, small_file};
 use crate::{Failure, Result, Warning};
 
 /// An index is no longer.
@@ -52,12 +52,6 @@ struct MirrorHead<'a> {
     head: &'a str,
 }
 
-/// Where a checkout keeps what git needs.
-pub(super) struct RepositoryDirs {
-    git_dir: PathBuf,
-    pub(super) common_dir: PathBuf,
-}
-
 impl WorktreeManager {
     /// What is not committed in a checkout, as far as somebody wants to know: that it cannot be told fails nobody who does
     /// not want it.
@@ -79,7 +73,7 @@ impl WorktreeManager {
 
     /// What is not committed in a checkout; `None` where all is, or nothing is checked out.
     pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<UncommittedChanges>> {
-        let Some(place) = self.place(dir)? else { return Ok(None) };
+        let Some(place) = RepositoryDirs::find(dir, &self.settings.allow_roots)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
         let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, LONG);
         let (told, patterns) = tokio::join!(asked, self.persons_patterns());
@@ -126,32 +120,11 @@ impl WorktreeManager {
         }
     }
 
-    pub(super) fn place(&self, dir: &Path) -> Result<Option<RepositoryDirs>> {
-        let dot_git = dir.join(".git");
-        let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
-        let git_dir = if held.is_dir() {
-            held.real().to_owned()
-        } else {
-            let text = small(&dot_git, 4096).unwrap_or_default();
-            let Some(to) = text.strip_prefix("gitdir: ") else { return Ok(None) };
-            let Ok(held) = HostPath::open(&dir.join(to.trim_end())) else { return Ok(None) };
-            held.real().to_owned()
-        };
-        let common = small(&git_dir.join("commondir"), 4096).map(|it| git_dir.join(it.trim_end()));
-        let common = common.unwrap_or_else(|| git_dir.clone());
-        let Ok(common) = HostPath::open(&common) else { return Ok(None) };
-        // A file in the checkout says where: it leads to nothing that the person does not allow.
-        for place in [git_dir.as_path(), common.real()] {
-            beneath(place, &self.settings.allow_roots)?;
-        }
-        Ok(Some(RepositoryDirs { git_dir, common_dir: common.real().to_owned() }))
-    }
-
     async fn look(&self, dir: &Path, place: &RepositoryDirs, base: MirrorHead<'_>, persons: &str) -> Result<Checkout> {
         let repository = self.quarantine(None).await?;
         let objects = [base.mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
-        let patterns = small(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
+        let patterns = small_file(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
         let patterns = format!("{patterns}\n{persons}");
         let written = || -> std::io::Result<()> {
             for (below, name, content) in [("objects/info", "alternates", &lines), ("info", "exclude", &patterns)] {
@@ -202,7 +175,7 @@ impl WorktreeManager {
             Some(said) => said.strip_prefix("~/").map_or_else(|| PathBuf::from(said), |it| home.join(it)),
             None => xdg.unwrap_or_else(|| home.join(".config")).join("git/ignore"),
         };
-        if file.is_absolute() { small(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
+        if file.is_absolute() { small_file(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
     }
 
     /// What git prints of the checkout; it has to end well.
@@ -246,13 +219,6 @@ impl UncommittedChanges {
 
 fn names(told: &[u8]) -> BTreeSet<Vec<u8>> {
     told.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
-}
-
-/// The content of a small regular file.
-pub(super) fn small(path: &Path, max: u64) -> Option<String> {
-    let mut text = String::new();
-    HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 fn copy(from: &Path, to: &Path) -> bool {

@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
-use super::source::Source;
-use super::state::{Records, Repository};
 use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
+use crate::repository_source::Source;
 use crate::shared_dir::config_of;
+use crate::workflow_records::{Records, Repository};
 use crate::{Code, Failure, Result, Warning};
 
 /// Names of repositories that are not finished.
@@ -58,7 +58,7 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` for another repository than the one there is.
     pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<Repo> {
-        let source = Source::parse(&ask.source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let source = self.source(&ask.source)?;
         let records = self.records(at)?;
         let _lock = records.lock("repo").await?;
         let url = source.text();

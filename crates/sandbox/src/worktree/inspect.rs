@@ -1,7 +1,7 @@
 //! Files of a repository as its mirror has them, for whoever has to know them before there is a container.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::Input;
 use coracle_runtime::archive::Writer;
@@ -10,9 +10,9 @@ use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::create::hexadecimal;
-use super::source::Source;
 use super::{LONG, SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
+use crate::repository_source::Source;
 use crate::{Code, Failure, Result};
 
 /// Names of files that are read.
@@ -82,24 +82,23 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`.
     pub async fn see(&self, source: &str, base: Option<&str>) -> Result<Option<RepoCommit>> {
-        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let from = self.source(source)?;
         let mirror = self.fresh_mirror(&from).await?;
         let name = base.or(mirror.head.as_deref()).unwrap_or("main");
         let commit = match (mirror.branches.get(name), hexadecimal(name)) {
-            (Some(id), _) => id.clone(),
-            (None, Some(part)) => {
-                let what = format!("{part}^{{commit}}");
-                let words = ["rev-parse", "--verify", "--quiet", "--end-of-options", &what];
-                let told = self.own(&mirror.dir, &words, Stdin::Empty, SOON).await?;
-                match parse::oid(&told.stdout.text()).filter(|_| told.ok()) {
-                    Some(id) => id.to_owned(),
-                    None => return Ok(None),
-                }
-            }
-            (None, None) => return Ok(None),
+            (Some(id), _) => Some(id.clone()),
+            (None, Some(part)) => self.mirrored_commit(&mirror.dir, part).await?,
+            (None, None) => None,
         };
-        let local = matches!(from, Source::Dir(_));
-        Ok(Some(RepoCommit { mirror: mirror.dir, url: from.text(), local, commit }))
+        let (url, local) = (from.text(), matches!(from, Source::Dir(_)));
+        Ok(commit.map(|commit| RepoCommit { mirror: mirror.dir, url, local, commit }))
+    }
+
+    async fn mirrored_commit(&self, mirror: &Path, id: &str) -> Result<Option<String>> {
+        let what = format!("{id}^{{commit}}");
+        let words = ["rev-parse", "--verify", "--quiet", "--end-of-options", &what];
+        let found = self.own(mirror, &words, Stdin::Empty, SOON).await?;
+        Ok(parse::oid(&found.stdout.text()).filter(|_| found.ok()).map(str::to_owned))
     }
 
     /// A commit that was seen before. Nothing is fetched.
@@ -107,20 +106,16 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`; `base_not_found` when the mirror does not have it any more.
     pub async fn see_again(&self, source: &str, commit: &str) -> Result<RepoCommit> {
-        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+        let from = self.source(source)?;
         let mirror = self.mirror_dir(&from);
-        let there = match parse::oid(commit).filter(|_| mirror.exists()) {
-            Some(commit) => self.own(&mirror, &["cat-file", "-e", commit], Stdin::Empty, SOON).await?.ok(),
-            None => false,
+        let known = match parse::oid(commit).filter(|_| mirror.exists()) {
+            Some(commit) => self.mirrored_commit(&mirror, commit).await?,
+            None => None,
         };
-        if !there {
-            return Err(Failure::new(
-                Code::BaseNotFound,
-                format!("The mirror of the repository has no `{commit}` any more."),
-            ));
-        }
+        let message = || format!("The mirror of the repository has no `{commit}` any more.");
+        let commit = known.ok_or_else(|| Failure::new(Code::BaseNotFound, message()))?;
         let local = matches!(from, Source::Dir(_));
-        Ok(RepoCommit { mirror, url: from.text(), local, commit: commit.to_owned() })
+        Ok(RepoCommit { mirror, url: from.text(), local, commit })
     }
 
     /// The files at or beneath a path, which is empty for all of them. Submodules are none.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::mirror::ORIGIN;
-use super::state::Workflow;
+use crate::workflow_records::Workflow;
 use crate::{Code, Result, WorkflowId};
 
 /// Worktrees that are looked at at once.

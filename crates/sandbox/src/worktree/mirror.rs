@@ -8,10 +8,10 @@ use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, random_hex};
 
-use super::source::Source;
-use super::state::PATIENCE;
 use super::{LONG, SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
+use crate::repository_source::{Source, checked_repository};
+use crate::workflow_records::PATIENCE;
 use crate::{Code, Failure, Result, Warning};
 
 const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
@@ -130,7 +130,7 @@ impl WorktreeManager {
 
     async fn fetch_once(&self, source: &Source, dir: &Path) -> Result<()> {
         if let Source::Dir(from) = source {
-            self.checked_repository(from)?;
+            checked_repository(from, &self.settings.allow_roots)?;
         }
         let url = source.text();
         let words =

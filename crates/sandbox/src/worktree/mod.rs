@@ -22,7 +22,6 @@ mod init_repository;
 mod inspect;
 mod item_save;
 mod leftover;
-mod links;
 mod list;
 mod log;
 mod mirror;
@@ -32,8 +31,6 @@ mod remove;
 mod review;
 mod save;
 mod save_remaining;
-mod source;
-mod state;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -59,9 +56,8 @@ pub use self::log::Commit;
 pub use self::parse::FileChange;
 pub use self::push::{PushReport, PushRequest};
 pub use self::remove::{RemovalReport, RemoveRequest};
-use self::source::Source;
-use self::state::{Records, Repository, Workflow};
 pub use crate::shared_dir::{READ_ONLY, SharedDir};
+use crate::workflow_records::{Records, Repository, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// What the person decided of worktrees.
@@ -167,7 +163,7 @@ impl WorktreeManager {
     /// `invalid_url`, `policy_denied`; `branch_conflict` while it is to get another one; when the state directory cannot be
     /// written.
     pub async fn want_repository(&self, key: &str, source: &str, new: bool) -> Result<()> {
-        let url = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?.text();
+        let url = self.source(source)?.text();
         let records = Records::open(&self.settings.state, key)?;
         let _lock = records.lock("wanted").await?;
         if records.repository()?.is_some() {

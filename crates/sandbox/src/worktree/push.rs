@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use super::git_in_container::{Sink, Workdir};
 use super::mirror::ORIGIN;
-use super::state::Workflow;
 use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// The head of a bundle names each commit that it builds on.
@@ -104,7 +104,7 @@ impl WorktreeManager {
         if named != workflow.branch {
             return refuse("push.branch", format!("Only `{}` is pushed from here.", workflow.branch));
         }
-        match super::source::branch_of(&self.settings.branch_prefix, &workflow.id, Some(named)) {
+        match crate::repository_source::branch_of(&self.settings.branch_prefix, &workflow.id, Some(named)) {
             Ok(branch) => Ok(branch),
             Err(err) => refuse("push.prefix", err.message),
         }

@@ -7,7 +7,7 @@ use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::item_save::SavedWork;
 use super::save::not_saved;
-use super::state::Workflow;
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// How a worktree goes.

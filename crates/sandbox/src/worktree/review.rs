@@ -10,8 +10,8 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 use super::WorktreeManager;
 use super::create::link_of;
 use super::git_in_container::{Workdir, lost};
-use super::state::Repository;
 use crate::shared_dir::config_of;
+use crate::workflow_records::Repository;
 use crate::{Result, Warning};
 
 /// The code of every one of these warnings.

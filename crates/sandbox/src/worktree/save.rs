@@ -14,8 +14,8 @@ use super::git_in_container::Workdir;
 use super::item_save::SavedWork;
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
-use super::state::Workflow;
 use super::{LONG, WorktreeManager};
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Names in a manifest.

@@ -7,9 +7,10 @@ mod setup;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use coracle_lifecycle::SaveDestination;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_sandbox::worktree::{
-    CreateAsk, Diff, DiffAsk, Inside, RemoveAsk, SaveTo, SetupAsk, Worktree, WorktreeManager, WorktreeSettings,
+    CreateRequest, Diff, DiffOptions, RemoveRequest, SetupRequest, Workdir, Worktree, WorktreeManager, WorktreeSettings,
 };
 use coracle_sandbox::{Code, Failure, WorkflowId};
 use serde_json::json;
@@ -24,7 +25,7 @@ const AGENT: Ids = Ids { uid: 10_002, gid: 10_002 };
 /// A sandbox's container with git in it, and a state directory.
 struct Bench<'a> {
     running: Running<'a>,
-    inside: Inside,
+    inside: Workdir,
     state: TempDir,
     manager: WorktreeManager,
     server: GitServer,
@@ -44,7 +45,7 @@ async fn with_bench(check: impl AsyncFn(&Bench<'_>)) {
             if case.is_real() { "mkdir -p /workspace && chown 10002:10002 /workspace" } else { "mkdir -p workspace" };
         running.printed(Exec::new(Command::Shell(makes.into()), Ids::ROOT, ContainerPath::root())).await;
         let link = running.link().clone();
-        let inside = Inside { key: "k".repeat(16), link, agent, root, shared: None };
+        let inside = Workdir { key: "k".repeat(16), link, agent, root, shared: None };
         let state = tempfile::tempdir().unwrap();
         let server = GitServer::start();
         server.repository("web", &[("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]).await;
@@ -67,8 +68,8 @@ impl Bench<'_> {
         self.server.local_url("web")
     }
 
-    fn ask(&self) -> SetupAsk {
-        SetupAsk { source: self.url(), replace: false }
+    fn ask(&self) -> SetupRequest {
+        SetupRequest { source: self.url(), replace: false }
     }
 
     async fn set_up(&self) {
@@ -76,7 +77,7 @@ impl Bench<'_> {
     }
 
     async fn try_create(&self, name: &str) -> Result<Worktree, Failure> {
-        self.manager.create(&self.inside, &CreateAsk::new(id(name))).await
+        self.manager.create(&self.inside, &CreateRequest::new(id(name))).await
     }
 
     /// A repository and a worktree.
@@ -86,7 +87,7 @@ impl Bench<'_> {
     }
 
     async fn diff(&self, name: &str) -> Diff {
-        self.manager.diff(&self.inside, &id(name), &DiffAsk::default()).await.unwrap()
+        self.manager.diff(&self.inside, &id(name), &DiffOptions::default()).await.unwrap()
     }
 
     /// What a script of the agent's prints, in the root; it has to end well.
@@ -109,13 +110,15 @@ impl Bench<'_> {
         .await
     }
 
-    fn save_to(&self) -> SaveTo {
-        let manifest = json!({ "schema": 1, "container": "box" });
-        SaveTo { dir: self.state.path().join("saved/box"), manifest: manifest.as_object().unwrap().clone() }
-    }
-
-    fn removal(&self) -> RemoveAsk {
-        RemoveAsk { save_to: self.save_to(), discard: false, salvage_ignored: false }
+    fn removal(&self) -> RemoveRequest {
+        let manifest = json!({
+            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
+            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
+            "at": "2026-01-01T00:00:00Z", "items": [], "pruned": [], "tool_version": "0",
+        });
+        let manifest = serde_json::from_value(manifest).unwrap();
+        let save_to = SaveDestination { dir: self.state.path().join("saved/box"), manifest };
+        RemoveRequest { save_to, discard: false, salvage_ignored: false }
     }
 
     /// Directories of finished saves.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{ApplyAsk, ApplyMode, DiffAsk, PatchFormat, PushAsk, SetupAsk};
+use coracle_sandbox::worktree::{ApplyMode, ApplyRequest, DiffOptions, PatchFormat, PushRequest, SetupRequest};
 
 use super::setup::walk;
 use super::{Bench, code, git_with, id, with_bench};
@@ -48,16 +48,19 @@ async fn x30_all_but_what_is_ignored_is_in_a_diff_and_the_index_stays() {
             bench.sh("cd worktrees/a && git status --porcelain && sha256sum < ../../repo.git/worktrees/a/index").await;
         assert_eq!(before, after);
         assert_eq!(bench.sh("ls repo.git/worktrees/a | grep -c coracle-index || true").await, "0");
-        let ask = DiffAsk { max_bytes: 400, ..DiffAsk::default() };
+        let ask = DiffOptions { max_bytes: 400, ..DiffOptions::default() };
         let cut = bench.manager.diff(&bench.inside, &id("a"), &ask).await.unwrap();
         assert!(cut.truncated && cut.patch.len() <= 400 && cut.patch.ends_with('\n'), "{cut:?}");
         assert_eq!(cut.omitted_files.len() + cut.patch.matches("diff --git").count(), 6);
-        let ask = DiffAsk { against: Some("HEAD".into()), stat_only: true, ..DiffAsk::default() };
+        let ask = DiffOptions { against: Some("HEAD".into()), stat_only: true, ..DiffOptions::default() };
         let stat = bench.manager.diff(&bench.inside, &id("a"), &ask).await.unwrap();
         assert_eq!((stat.files.len(), stat.patch.as_str()), (5, ""));
-        let ask = DiffAsk { against: Some("--output=/tmp/x".into()), ..DiffAsk::default() };
+        let ask = DiffOptions { against: Some("--output=/tmp/x".into()), ..DiffOptions::default() };
         assert_eq!(code(bench.manager.diff(&bench.inside, &id("a"), &ask).await), Code::BaseNotFound);
-        assert_eq!(code(bench.manager.diff(&bench.inside, &id("b"), &DiffAsk::default()).await), Code::WorktreeMissing);
+        assert_eq!(
+            code(bench.manager.diff(&bench.inside, &id("b"), &DiffOptions::default()).await),
+            Code::WorktreeMissing
+        );
         let listed = bench.manager.list(&bench.inside).await.unwrap();
         let it = &listed[0];
         assert_eq!((it.ahead, it.behind, it.dirty, it.untracked, it.unpushed, it.missing), (1, 0, true, 2, 1, false));
@@ -67,8 +70,8 @@ async fn x30_all_but_what_is_ignored_is_in_a_diff_and_the_index_stays() {
     .await;
 }
 
-fn ask(to: &Path) -> ApplyAsk {
-    ApplyAsk { to: to.to_owned(), mode: ApplyMode::Files, protected: false, bound: false }
+fn ask(to: &Path) -> ApplyRequest {
+    ApplyRequest { to: to.to_owned(), mode: ApplyMode::Files, protected: false, bound: false }
 }
 
 #[tokio::test]
@@ -94,12 +97,12 @@ async fn x31_a_patch_is_applied_whole_or_not_at_all() {
         let err = bench.manager.apply(&bench.inside, &id("a"), &ask(&to)).await.unwrap_err();
         assert_eq!((err.code, &err.details["files"][0]), (Code::PolicyDenied, &".github/x".into()));
         assert!(!to.join("committed").exists());
-        let leave = ApplyAsk { protected: true, ..ask(&to) };
+        let leave = ApplyRequest { protected: true, ..ask(&to) };
         bench.manager.apply(&bench.inside, &id("a"), &leave).await.unwrap();
         assert!(to.join(".github/x").exists() && to.join("link").is_symlink());
         assert_eq!(code(bench.manager.apply(&bench.inside, &id("a"), &ask("/usr".as_ref())).await), Code::PolicyDenied);
-        let branch = ApplyAsk { mode: ApplyMode::Branch, ..ask(&to) };
-        let bound = ApplyAsk { bound: true, ..branch.clone() };
+        let branch = ApplyRequest { mode: ApplyMode::Branch, ..ask(&to) };
+        let bound = ApplyRequest { bound: true, ..branch.clone() };
         assert_eq!(code(bench.manager.apply(&bench.inside, &id("a"), &bound).await), Code::PolicyDenied);
         let applied = bench.manager.apply(&bench.inside, &id("a"), &branch).await.unwrap();
         assert_eq!(applied.branch.as_deref(), Some("coracle/a"));
@@ -153,15 +156,15 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
         bench.try_create("a").await.unwrap();
         let first = bench.commit("a", "one", "1").await;
-        let pushed = manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        let pushed = manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         assert_eq!((pushed.reference.as_str(), pushed.old, &pushed.new), ("refs/heads/coracle/a", None, &first));
         assert!(!pushed.uncommitted);
         let second = bench.commit("a", "two", "2").await;
         bench.sh("echo x > worktrees/a/x").await;
-        let pushed = manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        let pushed = manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         assert_eq!((pushed.old, &pushed.new, pushed.uncommitted), (Some(first), &second, true));
         // Again, with nothing new.
-        assert_eq!(manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap().new, second);
+        assert_eq!(manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap().new, second);
         assert_eq!(bench.remote_refs().await, ["refs/heads/coracle/a", "refs/heads/main"]);
         assert_eq!(bench.manager.list(&bench.inside).await.unwrap()[0].unpushed, 0);
         assert_eq!(bench.sh("grep -rl sesame . || true").await, "");
@@ -180,18 +183,18 @@ async fn x34_no_other_branch_no_deletion_and_no_rewriting_is_pushed() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.commit("a", "one", "1").await;
-        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         let before = git(&bench.server.dir("web"), &["for-each-ref"], "").await;
         for bad in ["main", ":coracle/a", "coracle/b", "+coracle/a", "refs/heads/main", ""] {
-            let ask = PushAsk { branch: Some(bad.into()), ..PushAsk::default() };
+            let ask = PushRequest { branch: Some(bad.into()), ..PushRequest::default() };
             assert_eq!(code(bench.manager.push(&bench.inside, &id("a"), &ask).await), Code::PushRefused, "{bad}");
         }
         bench.sh("cd worktrees/a && git reset -q --hard HEAD~1").await;
         bench.commit("a", "other", "2").await;
-        let rejected = bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await;
+        let rejected = bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await;
         assert_eq!(code(rejected), Code::PushRejected);
         assert_eq!(git(&bench.server.dir("web"), &["for-each-ref"], "").await, before);
-        let ask = PushAsk { force_with_lease: true, ..PushAsk::default() };
+        let ask = PushRequest { force_with_lease: true, ..PushRequest::default() };
         bench.manager.push(&bench.inside, &id("a"), &ask).await.unwrap();
         // The branch was moved concurrently: the lease is over.
         git(&bench.server.dir("web"), &["update-ref", "refs/heads/coracle/a", "main"], "").await;
@@ -252,7 +255,7 @@ async fn x27_nothing_of_a_repository_runs_because_we_looked() {
         git(&to, &["config", "filter.evil.clean", &run], "").await;
         git(&to, &["config", "core.fsmonitor", &run], "").await;
         bench.manager.apply(&bench.inside, &id("a"), &ask(&to)).await.unwrap();
-        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
         assert!(removed.saved.is_some());
         assert_eq!(bench.sh(&format!("ls /tmp/{ran} 2>/dev/null || true")).await, "");
@@ -267,16 +270,16 @@ async fn a_directory_of_the_host_is_a_source_too() {
         let clone = bench.clone().await;
         let dir = clone.path().join("it");
         git(&dir, &["commit", "--quiet", "--allow-empty", "-m", "mine"], "").await;
-        let ask = SetupAsk { source: dir.display().to_string(), replace: false };
+        let ask = SetupRequest { source: dir.display().to_string(), replace: false };
         let repo = bench.manager.setup_repo(&bench.inside, &ask).await.unwrap();
         assert_eq!((repo.url.as_str(), repo.head.as_deref()), (dir.to_str().unwrap(), Some("main")));
         let made = bench.try_create("a").await.unwrap();
         assert_eq!(made.base_commit, git(&dir, &["rev-parse", "HEAD"], "").await);
         let tip = bench.commit("a", "one", "1").await;
-        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         assert_eq!(git(&dir, &["rev-parse", "coracle/a"], "").await, tip);
         assert_eq!(git(&dir, &["status", "--porcelain"], "").await, "");
-        let outside = SetupAsk { source: "/usr".into(), replace: true };
+        let outside = SetupRequest { source: "/usr".into(), replace: true };
         assert_eq!(code(bench.manager.setup_repo(&bench.inside, &outside).await), Code::PolicyDenied);
     })
     .await;

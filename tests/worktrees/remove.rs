@@ -1,8 +1,8 @@
 //! The end of worktrees, and what is kept of them (X35 to X38).
 
-use coracle_lifecycle::SaveManifest;
+use coracle_lifecycle::{SaveManifest, SavedKind};
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{PushAsk, RemoveAsk, WorktreeManager, WorktreeSettings};
+use coracle_sandbox::worktree::{PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
 
 use super::{Bench, code, id, settings, with_bench};
 use crate::engines::git;
@@ -22,7 +22,7 @@ async fn x35_unsaved_work_is_in_a_bundle_before_it_goes() {
         bench.sh("cd worktrees/a && echo changed > README.md && echo new > new && rm src/main.rs && echo x > staged && git add staged").await;
         let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
         let saved = removed.saved.unwrap();
-        assert_eq!((removed.removed, saved.kind, saved.files), (true, "git", 4));
+        assert_eq!((removed.removed, saved.kind, saved.files), (true, SavedKind::Git, 4));
         assert!(is_gone(bench, "a").await);
         assert!(bench.saves().contains(&saved.location) && bench.saves().len() == 1);
         let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
@@ -77,7 +77,7 @@ async fn x36_without_room_for_the_bundle_nothing_is_removed() {
         assert!(bench.saves().is_empty());
         assert_eq!(bench.sh("cat worktrees/a/x && git -C worktrees/a rev-parse coracle/a").await, format!("x\n{tip}"));
         assert_eq!(bench.sh("git --git-dir=repo.git for-each-ref refs/coracle").await, "");
-        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        let discard = RemoveRequest { discard: true, ..bench.removal() };
         assert_eq!(code(bench.manager.remove(&bench.inside, &id("a"), &discard).await), Code::PolicyDenied);
         let leave = WorktreeSettings { allow_discard: true, ..settings(bench.state.path()) };
         let removed = WorktreeManager::new(leave).unwrap().remove(&bench.inside, &id("a"), &discard).await.unwrap();
@@ -91,7 +91,7 @@ async fn x37_what_was_pushed_goes_without_a_bundle() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.commit("a", "one", "1").await;
-        bench.manager.push(&bench.inside, &id("a"), &PushAsk::default()).await.unwrap();
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
         let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
         assert!(removed.removed && removed.saved.is_none() && is_gone(bench, "a").await);
         assert!(bench.saves().is_empty());
@@ -113,7 +113,7 @@ async fn x38_a_worktree_that_git_cannot_read_is_saved_as_an_archive() {
         bench.created("a").await;
         bench.sh("cd worktrees/a && echo nonsense > .git && echo mine > mine && ln -s mine in && ln -s /etc out && mkdir -p d/e && echo x > d/e/x").await;
         let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
-        assert_eq!((saved.kind, saved.files), ("tree", 6));
+        assert_eq!((saved.kind, saved.files), (SavedKind::Tree, 6));
         assert!(is_gone(bench, "a").await);
         let mut tar = tar::Archive::new(std::fs::File::open(saved.location.join("a.tar")).unwrap());
         let names: Vec<_> =
@@ -231,10 +231,10 @@ async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
                      && cd ../.. && mkdir -p worktrees/.orphans/b-1 && echo kept > worktrees/.orphans/b-1/kept";
         bench.sh(extra).await;
         bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
-        let discard = RemoveAsk { discard: true, ..bench.removal() };
+        let discard = RemoveRequest { discard: true, ..bench.removal() };
         assert_eq!(code(bench.manager.save_rest(&bench.inside, &discard).await), Code::PolicyDenied);
         let saved = bench.manager.save_rest(&bench.inside, &bench.removal()).await.unwrap();
-        assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), ["git", "tree"]);
+        assert_eq!(saved.iter().map(|it| it.kind).collect::<Vec<_>>(), [SavedKind::Git, SavedKind::Tree]);
         let clone = bench.clone().await;
         let (it, bundle) = (clone.path().join("it"), saved[0].location.join("repository.bundle").display().to_string());
         git(&it, &["fetch", "--quiet", &bundle, "+refs/*:refs/saved/*"], "").await;
@@ -255,14 +255,7 @@ async fn a_save_is_one_for_those_who_restore_it() {
     with_bench(async |bench| {
         bench.created("a").await;
         bench.sh("echo x > worktrees/a/x").await;
-        let header = serde_json::json!({
-            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
-            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
-            "pruned": [], "tool_version": "0",
-        });
-        let mut ask = bench.removal();
-        ask.save_to.manifest = header.as_object().unwrap().clone();
-        let saved = bench.manager.remove(&bench.inside, &id("a"), &ask).await.unwrap().saved.unwrap();
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
         let manifest: SaveManifest =
             serde_json::from_slice(&std::fs::read(saved.location.join("manifest.json")).unwrap()).unwrap();
         assert_eq!((manifest.items.len(), manifest.bytes()), (1, saved.bytes));

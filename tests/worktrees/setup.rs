@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{CreateAsk, SetupAsk, SourceChanges, WorktreeManager, WorktreeSettings};
+use coracle_sandbox::worktree::{CreateRequest, SetupRequest, SourceChanges, WorktreeManager, WorktreeSettings};
 
 use super::{code, id, settings, with_bench};
 use crate::engines::git;
@@ -47,7 +47,7 @@ async fn x21_a_new_commit_of_the_remote_is_the_next_base() {
         // A branch that became a directory of branches, and one that went.
         git(&bench.server.dir("web"), &["branch", "-m", "old", "old/er"], "").await;
         bench.set_up().await;
-        let ask = CreateAsk { base: Some("old/er".into()), ..CreateAsk::new(id("issue-3")) };
+        let ask = CreateRequest { base: Some("old/er".into()), ..CreateRequest::new(id("issue-3")) };
         assert_eq!(bench.manager.create(&bench.inside, &ask).await.unwrap().base_commit, first.base_commit);
         let refs = bench.sh("git --git-dir=repo.git for-each-ref --format='%(refname)' refs/remotes").await;
         assert_eq!(refs, "refs/remotes/origin/HEAD\nrefs/remotes/origin/main\nrefs/remotes/origin/old/er");
@@ -142,12 +142,12 @@ async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
             (refs, files)
         };
         let before = seen().await;
-        let setup = SetupAsk { source: source.path().display().to_string(), replace: false };
+        let setup = SetupRequest { source: source.path().display().to_string(), replace: false };
         bench.manager.setup_repo(&bench.inside, &setup).await.unwrap();
         let told = bench.try_create("without").await.unwrap();
         assert_eq!(told.warnings[0].code, "uncommitted_not_included");
         assert!(told.warnings[0].message.starts_with("5 files"), "{:?}", told.warnings);
-        let ask = CreateAsk { uncommitted: SourceChanges::Taken, ..CreateAsk::new(id("with")) };
+        let ask = CreateRequest { uncommitted: SourceChanges::Taken, ..CreateRequest::new(id("with")) };
         let made = bench.manager.create(&bench.inside, &ask).await.unwrap();
         assert_eq!((made.warnings.len(), made.base.as_str()), (0, "main"));
         assert_eq!(made.base_commit.len(), 40);
@@ -163,7 +163,7 @@ async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
         assert!(!canary.exists(), "nothing of the repository ran");
         let removed = bench.manager.remove(&bench.inside, &id("with"), &bench.removal()).await.unwrap();
         assert_eq!(removed.saved.unwrap().kind, "git");
-        let both = CreateAsk { base: Some("main".into()), ..CreateAsk { uncommitted: SourceChanges::Taken, ..CreateAsk::new(id("b")) } };
+        let both = CreateRequest { base: Some("main".into()), ..CreateRequest { uncommitted: SourceChanges::Taken, ..CreateRequest::new(id("b")) } };
         assert_eq!(code(bench.manager.create(&bench.inside, &both).await), Code::InvalidInput);
     })
     .await;
@@ -238,9 +238,9 @@ async fn x24_without_a_remote_the_mirror_is_used() {
         let strict = WorktreeSettings { offline_ok: false, ..settings(bench.state.path()) };
         let refused = WorktreeManager::new(strict).unwrap().setup_repo(&bench.inside, &bench.ask()).await;
         assert_eq!(code(refused), Code::FetchFailed);
-        let other = SetupAsk { source: bench.server.local_url("none"), replace: false };
+        let other = SetupRequest { source: bench.server.local_url("none"), replace: false };
         assert_eq!(code(bench.manager.setup_repo(&bench.inside, &other).await), Code::BranchConflict);
-        let other = SetupAsk { replace: true, ..other };
+        let other = SetupRequest { replace: true, ..other };
         assert_eq!(code(bench.manager.setup_repo(&bench.inside, &other).await), Code::FetchFailed);
     })
     .await;
@@ -253,7 +253,7 @@ async fn x26_a_base_that_is_none_is_answered_with_near_names() {
             git(&bench.server.dir("web"), &["branch", name, "main"], "").await;
         }
         bench.set_up().await;
-        let ask = |base: &str| CreateAsk { base: Some(base.into()), ..CreateAsk::new(id("a")) };
+        let ask = |base: &str| CreateRequest { base: Some(base.into()), ..CreateRequest::new(id("a")) };
         let err = bench.manager.create(&bench.inside, &ask("nope")).await.unwrap_err();
         assert_eq!(err.code, Code::BaseNotFound);
         assert_eq!(err.details["near"][0], "nopes");
@@ -262,7 +262,7 @@ async fn x26_a_base_that_is_none_is_answered_with_near_names() {
         }
         bench.sh("git --git-dir=repo.git tag v1 refs/remotes/origin/main").await;
         let tag = bench.manager.create(&bench.inside, &ask("v1")).await.unwrap();
-        let ask = CreateAsk { base: Some(tag.base_commit[..10].into()), ..CreateAsk::new(id("b")) };
+        let ask = CreateRequest { base: Some(tag.base_commit[..10].into()), ..CreateRequest::new(id("b")) };
         assert_eq!(bench.manager.create(&bench.inside, &ask).await.unwrap().base_commit, tag.base_commit);
     })
     .await;
@@ -280,7 +280,7 @@ async fn x39_workflows_at_once_have_ports_and_projects_of_their_own() {
         assert_eq!((ports.len(), projects.len()), (30, 30));
         // As a later process finds them.
         let later = WorktreeManager::new(settings(bench.state.path())).unwrap();
-        let again = later.create(&bench.inside, &CreateAsk::new(id("w7"))).await.unwrap();
+        let again = later.create(&bench.inside, &CreateRequest::new(id("w7"))).await.unwrap();
         assert_eq!((again.ports, again.created), (made[7].ports, false));
         bench.manager.remove(&bench.inside, &id("w7"), &bench.removal()).await.unwrap();
         assert_eq!(bench.try_create("new").await.unwrap().ports, made[7].ports);

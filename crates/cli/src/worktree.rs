@@ -11,7 +11,7 @@ use coracle::sandbox::{self, Sandboxes};
 use coracle::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
-use coracle_sandbox::worktree::{CreateAsk, Worktree};
+use coracle_sandbox::worktree::{CreateRequest, Worktree};
 use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -112,7 +112,7 @@ impl Entered {
         let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
         let sandbox = sandboxes.of_workflow(&profile, &id).await?;
         let open = sandbox::opened(sandboxes.cx, &sandbox, &id).await?;
-        let worktree = sandbox.worktrees.create(&open.inside, &CreateAsk::new(id)).await?;
+        let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(id)).await?;
         sandbox.set_env(&open, &worktree).await?;
         Ok(Self { sandbox, open, worktree })
     }

@@ -1,12 +1,13 @@
-//! Host paths, resolved once and then held open, and files that are replaced whole.
+//! Host paths, resolved once and then held open, files that are replaced whole, and their digests.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
+use sha2::{Digest as _, Sha256};
 
 /// A directory or regular file of the host: links resolved once, then held open so that it stays what it was.
 #[derive(Clone, Debug)]
@@ -130,6 +131,32 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|err| err.error)?;
     File::open(dir)?.sync_all()
+}
+
+/// Length and SHA-256 of a file's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentDigest {
+    /// Its length.
+    pub bytes: u64,
+    /// The digest, in hex.
+    pub sha256: String,
+}
+
+/// Reads a file from its present offset to its end.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn digest(mut file: &File) -> io::Result<ContentDigest> {
+    let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(ContentDigest { bytes, sha256: hex::encode(hash.finalize()) }),
+            read => {
+                hash.update(&buffer[..read]);
+                bytes += read as u64;
+            }
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -84,8 +84,9 @@ pub use record::{
 };
 pub use restart::restart;
 pub use save::{
-    Bundle, Commits, NameList, Omission, Omissions, PartKind, Restored, SAVE_TIME, SAVED_REFS, Save, SaveLimits,
-    SaveManifest, Saved, SavedItem, SavedKind, SavedPart, Target,
+    ArchiveWriter, Bundle, Commits, GitPlace, NameList, Omission, Omissions, OutputReceiver, PartKind, RepoStatus,
+    RestoredItem, SAVE_TIME, SAVED_REFS, Save, SaveDestination, SaveError, SaveLimits, SaveManifest, SaveWriter, Saved,
+    SavedItem, SavedKind, SavedPart, Target, is_object_id, stream_stdout,
 };
 pub use session_container::{
     BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,

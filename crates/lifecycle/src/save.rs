@@ -1,18 +1,22 @@
-//! Unsaved work: what only a container has is kept on the host before it is removed (containers.md 14.6).
+//! Saves the work that exists only in a container, before that is removed (containers.md 14.6).
 //!
-//! From a container that runs, its guest finds the files, and git inside packs what it knows; where there is no guest, or
-//! the container stands still, whole trees come out through the engine.
+//! In a running container the guest finds the files, and git inside packs commits. Without a guest, or if the container is
+//! stopped, the engine copies whole trees. A caller with other means, such as a worktree manager, writes its saves with
+//! [`SaveWriter`] as well.
 //!
 //! **Invariant:** everything that comes from a container is data: names are checked, lengths and time are bounded, no
 //! program of the host reads a repository.
-//! **Invariant:** a save without a manifest was never finished, and is nothing.
+//! **Invariant:** a directory without a manifest is not a save.
 
 mod error;
 mod git;
+mod guest_git;
 mod limits;
 mod manifest;
+mod repo_status;
 mod restore;
 mod roots;
+mod saves;
 mod via_engine;
 mod via_guest;
 mod writer;
@@ -25,18 +29,21 @@ use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, Contain
 use serde::Serialize;
 use tokio::time::Instant;
 
-use self::error::{Failed, SaveError};
+use self::error::PathError;
+pub use self::error::SaveError;
+pub use self::guest_git::{GitPlace, OutputReceiver, stream_stdout};
 use self::limits::PRUNED;
 pub use self::limits::{SAVE_TIME, SaveLimits};
 pub use self::manifest::{
     Bundle, NameList, Omission, Omissions, PartKind, SaveManifest, SavedItem, SavedKind, SavedPart,
 };
-pub use self::restore::{Commits, Restored, SAVED_REFS, Target};
+pub use self::repo_status::{RepoStatus, is_object_id};
+pub use self::restore::{Commits, RestoredItem, SAVED_REFS, Target};
+pub use self::saves::{Save, SaveDestination};
 use self::via_engine::EngineSave;
 use self::via_guest::GuestSave;
 pub(crate) use self::via_guest::end_commands;
-pub use self::writer::Save;
-use self::writer::SaveWriter;
+pub use self::writer::{ArchiveWriter, SaveWriter};
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
 
@@ -69,69 +76,62 @@ pub(crate) struct SaveContext<'a> {
 }
 
 impl SaveContext<'_> {
-    /// Saves what only this container has. The caller holds its lock.
+    /// Saves what exists only in this container. The caller holds its lock.
     ///
     /// # Errors
-    /// [`Error::SaveFailed`]: the container is stopped then, and nothing was kept.
+    /// [`Error::SaveFailed`]: nothing was saved, and the container is stopped.
     pub(crate) async fn save(&self, record: &Record) -> Result<Vec<Saved>> {
         let begun = Instant::now();
         self.store.clear_unfinished_of(&record.name)?;
         let saved = self.try_save(record).await;
         tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
-        match saved {
-            Ok(saved) => Ok(saved),
-            Err(SaveFailure::Failed(failed)) => {
-                if let Some(id) = &record.id
-                    && let Err(err) = self.runtime.stop(id, self.grace).await
-                {
-                    tracing::warn!(container = %record.name, %err, "it cannot be stopped");
-                }
-                Err(Error::SaveFailed { reason: self.reason(&failed.trouble), paths: vec![failed.path] })
-            }
-            Err(SaveFailure::Other(err)) => Err(err),
+        if let (Err(Error::SaveFailed { .. }), Some(id)) = (&saved, &record.id)
+            && let Err(err) = self.runtime.stop(id, self.grace).await
+        {
+            tracing::warn!(container = %record.name, %err, "it cannot be stopped");
         }
+        saved
     }
 
-    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>, SaveFailure> {
+    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>> {
         let until = Instant::now() + self.limits.time;
         if let Some(link) = self.link(record).await? {
             match self.by_link(&link, record, until).await {
-                Err(Failed { trouble: SaveError::Inside(err), .. }) => {
+                Err(PathError { error: SaveError::Inside(err), .. }) => {
                     tracing::warn!(container = %record.name, %err, "its guest cannot save, so the engine has to");
                 }
-                done => return Ok(done?),
+                saved => return saved.map_err(|err| self.failure(err)),
             }
         }
-        if self.container(record).await?.is_none() {
-            return match &record.volume {
-                Some(own) if volume::is_there(self.runtime, self.store, &own.name).await? => {
-                    self.by_volume(record, until).await
-                }
-                _ => Ok(Vec::new()),
-            };
+        if self.container(record).await?.is_some() {
+            return self.by_engine(record, until).await;
         }
-        Ok(self.by_engine(record, until).await?)
+        match &record.volume {
+            Some(own) if volume::is_there(self.runtime, self.store, &own.name).await? => {
+                self.by_volume(record, until).await
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
-    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
+    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>> {
         let mut out = self.save_writer(record);
         let outside = EngineSave { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
         let done = outside.save(&mut out).await;
-        kept(out, done, record)
+        finish(out, done, record).map_err(|err| self.failure(err))
     }
 
-    /// Somebody removed the container, and its files are there without it.
-    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>, SaveFailure> {
-        let unread = |err| match err {
-            Error::Runtime(err) => Failed { path: record.workdir.to_string(), trouble: SaveError::Inside(err) }.into(),
-            other => SaveFailure::Other(other),
-        };
-        let reader = volume::reader(self.runtime, self.store, record).await.map_err(unread)?;
+    /// Saves the volume of a container that is gone.
+    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>> {
+        let reader = volume::reader(self.runtime, self.store, record).await.map_err(|err| match err {
+            Error::Runtime(err) => self.failure(PathError { path: record.workdir.to_string(), error: err.into() }),
+            other => other,
+        })?;
         // The home was in memory.
         let seen = Record { id: Some(reader.clone()), home: None, ..record.clone() };
         let saved = self.by_engine(&seen, until).await;
-        self.runtime.remove(&reader).await.map_err(Error::from)?;
-        Ok(saved?)
+        self.runtime.remove(&reader).await?;
+        saved
     }
 
     /// The guest, if it answers.
@@ -145,12 +145,12 @@ impl SaveContext<'_> {
         }
     }
 
-    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, Failed> {
+    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, PathError> {
         let mut out = self.save_writer(record);
         let baseline = self.baseline(record);
         let inside = GuestSave { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
         let done = inside.save(&mut out).await;
-        kept(out, done, record)
+        finish(out, done, record)
     }
 
     /// What a workspace was filled with.
@@ -165,7 +165,9 @@ impl SaveContext<'_> {
     }
 
     fn save_writer(&self, record: &Record) -> SaveWriter {
-        SaveWriter::new(self.store, record, self.limits.max_bytes, PRUNED)
+        let mut destination = SaveDestination::new(self.store, record);
+        destination.manifest.pruned = PRUNED.iter().map(|it| (*it).to_owned()).collect();
+        SaveWriter::in_place(destination, self.limits.max_bytes)
     }
 
     async fn container(&self, record: &Record) -> Result<Option<Container>> {
@@ -177,57 +179,31 @@ impl SaveContext<'_> {
         }
     }
 
-    fn reason(&self, trouble: &SaveError) -> String {
-        match trouble {
+    fn failure(&self, PathError { path, error }: PathError) -> Error {
+        let reason = match error {
             SaveError::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
             SaveError::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
-            SaveError::Disk(err) => format!("the state directory: {err}"),
-            SaveError::Inside(err) => err.to_string(),
-            SaveError::Odd(why) => (*why).to_owned(),
-        }
+            other => other.to_string(),
+        };
+        Error::SaveFailed { reason, paths: vec![path] }
     }
 }
 
-enum SaveFailure {
-    Failed(Failed),
-    Other(Error),
-}
-
-impl From<Failed> for SaveFailure {
-    fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
-    }
-}
-
-impl From<Error> for SaveFailure {
-    fn from(err: Error) -> Self {
-        Self::Other(err)
-    }
-}
-
-/// Finishes what was saved, or takes it away.
-fn kept(out: SaveWriter, done: Result<(), Failed>, record: &Record) -> Result<Vec<Saved>, Failed> {
+/// Finishes a save, or removes what was written of it.
+fn finish(out: SaveWriter, done: Result<(), PathError>, record: &Record) -> Result<Vec<Saved>, PathError> {
     if let Err(failed) = done {
         out.give_up();
         return Err(failed);
     }
-    let dir = out.dir().to_owned();
-    match out.finish() {
-        Ok(None) => Ok(Vec::new()),
-        Ok(Some(Save { location, manifest, .. })) => {
-            let saved = |it: SavedItem| Saved {
-                path: it.path,
-                kind: it.kind,
-                files: it.files,
-                bytes: it.bytes,
-                location: location.clone(),
-                left_out: it.left_out.count,
-            };
-            Ok(manifest.items.into_iter().map(saved).collect())
-        }
-        Err(trouble) => {
-            writer::clear(&dir);
-            Err(Failed { path: record.workdir.to_string(), trouble })
-        }
-    }
+    let save = out.finish().map_err(|error| PathError { path: record.workdir.to_string(), error })?;
+    let Some(Save { location, manifest, .. }) = save else { return Ok(Vec::new()) };
+    let saved = |it: SavedItem| Saved {
+        path: it.path,
+        kind: it.kind,
+        files: it.files,
+        bytes: it.bytes,
+        location: location.clone(),
+        left_out: it.left_out.count,
+    };
+    Ok(manifest.items.into_iter().map(saved).collect())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_lifecycle::EndReason;
+use coracle_lifecycle::{EndReason, SaveDestination};
 use coracle_runtime::ContainerPath;
 
 use crate::container::{
@@ -17,7 +17,7 @@ use crate::driver::SandboxDriver;
 use crate::proxy::{Grants, Metered};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
-use crate::worktree::{Author, Inside, RemoveAsk, SaveTo, SavedWork, SharedDir, Worktree};
+use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
 use crate::{Code, Failure, ProfileName, Result, SandboxKey, Warning, WorktreeManager};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
@@ -108,7 +108,7 @@ pub struct OpenSandbox {
     container: RunningContainer,
     _proxy: ProxyLease,
     /// Its files and programs.
-    pub inside: Inside,
+    pub inside: Workdir,
 }
 
 /// What to save before a sandbox is removed, and where.
@@ -117,7 +117,7 @@ pub struct FinalSave {
     /// The sandbox, ready.
     pub open: OpenSandbox,
     /// How to save.
-    pub request: RemoveAsk,
+    pub request: RemoveRequest,
 }
 
 /// The removal of a sandbox without workflows.
@@ -206,7 +206,7 @@ impl SandboxHandle {
         // The process that ran the proxy may have ended.
         let lease = self.proxy.open()?;
         let container = Box::pin(self.sandbox.ensure()).await?;
-        let inside = Inside {
+        let inside = Workdir {
             key: self.key.to_string(),
             link: container.link.clone(),
             agent: self.sandbox.agent(),
@@ -337,7 +337,7 @@ impl SandboxHandle {
     ///
     /// # Errors
     /// Its container has no record.
-    pub fn save_to(&self) -> Result<SaveTo> {
+    pub fn save_to(&self) -> Result<SaveDestination> {
         self.container.save_to()
     }
 }

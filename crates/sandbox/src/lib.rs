@@ -35,11 +35,17 @@ mod record;
 #[cfg(feature = "host")]
 mod registry;
 #[cfg(feature = "host")]
+mod repository_source;
+#[cfg(feature = "host")]
 mod run_records;
 pub mod schema;
 #[cfg(feature = "host")]
 mod services;
+#[cfg(feature = "host")]
+mod shared_dir;
 mod token;
+#[cfg(feature = "host")]
+mod workflow_records;
 #[cfg(feature = "host")]
 pub mod worktree;
 

@@ -188,7 +188,7 @@ impl GuestFile {
     fn check(&self, path: &Path) -> io::Result<Option<Metadata>> {
         // Never through a link, and never waiting for the writer of a pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let Ok(mut file) = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) else {
+        let Ok(file) = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) else {
             return Ok(None);
         };
         let meta = file.metadata()?;
@@ -197,15 +197,7 @@ impl GuestFile {
         if !ours || meta.len() > MAX_BYTES {
             return Ok(None);
         }
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            match file.read(&mut buffer)? {
-                0 => break,
-                n => hash.update(&buffer[..n]),
-            }
-        }
-        Ok((hex::encode(hash.finalize()) == self.sha256).then_some(meta))
+        Ok((coracle_runtime::host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
     }
 
     /// Written beside and renamed: another process sees all of it or nothing, and a container that has the old file

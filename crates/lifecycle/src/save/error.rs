@@ -1,31 +1,31 @@
-//! Why something could not be saved.
+//! Why something cannot be saved.
 
 use coracle_runtime::Error as Engine;
 
-/// Why something could not be saved.
-#[derive(Debug)]
-pub(super) enum SaveError {
-    /// There is more than may be kept.
+/// Why something cannot be saved.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// It has more bytes than one save may have.
+    #[error("it has more bytes than one save may have")]
     TooLarge,
-    /// It takes longer than it may.
+    /// There is no time left.
+    #[error("it takes too long")]
     TooSlow,
-    /// The state directory.
-    Disk(std::io::Error),
-    /// The container.
-    Inside(Engine),
-    /// Something else.
-    Odd(&'static str),
+    /// A file of the state directory cannot be written or read.
+    #[error("the state directory: {0}")]
+    Disk(#[source] std::io::Error),
+    /// The container cannot be read.
+    #[error(transparent)]
+    Inside(#[from] Engine),
+    /// What the container returned cannot be used.
+    #[error("{0}")]
+    Invalid(&'static str),
 }
 
-impl From<Engine> for SaveError {
-    fn from(err: Engine) -> Self {
-        Self::Inside(err)
-    }
-}
-
-/// What could not be saved, and why.
+/// A path that cannot be saved, and why.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct PathError {
     pub(super) path: String,
-    pub(super) trouble: SaveError,
+    pub(super) error: SaveError,
 }

@@ -1,4 +1,4 @@
-//! What a save holds, as it stands beside it.
+//! The manifest of a save, which is stored beside its parts.
 
 use coracle_runtime::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, RecordId};
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,21 @@ pub struct SavedItem {
     /// What was not saved, and why.
     #[serde(default, skip_serializing_if = "Omissions::is_empty")]
     pub left_out: Omissions,
+    /// Of a workflow's worktree: the commit that it began from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_commit: Option<String>,
+    /// Of a worktree: the commit that was checked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Of a worktree: the reference in the bundle that has its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salvage: Option<String>,
+    /// Of a worktree or a repository: references and commits by which a save of the same work is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<serde_json::Value>,
+    /// Of a worktree: the first names of files that were not committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Vec<String>>,
 }
 
 /// Kinds of what is saved.
@@ -177,7 +192,8 @@ impl Omissions {
         self.count == 0
     }
 
-    pub(super) fn add(&mut self, path: &str, reason: impl Into<String>) {
+    /// Adds one, if the list is not too long yet; it counts in any case.
+    pub fn add(&mut self, path: &str, reason: impl Into<String>) {
         self.count += 1;
         let told: usize = self.entries.iter().map(|it| it.path.len()).sum();
         if told < MAX_NAMES && self.entries.len() < 1000 {
@@ -187,7 +203,8 @@ impl Omissions {
 }
 
 impl SaveManifest {
-    pub(crate) fn new(record: &Record, at: jiff::Timestamp, pruned: &[&str]) -> Self {
+    /// Of a container, without items.
+    pub(super) fn new(record: &Record) -> Self {
         Self {
             schema: SCHEMA,
             container: record.name.clone(),
@@ -198,9 +215,9 @@ impl SaveManifest {
             session: record.session.clone(),
             workdir: record.workdir.clone(),
             exec_user: record.exec_user,
-            at,
+            at: jiff::Timestamp::now(),
             items: Vec::new(),
-            pruned: pruned.iter().map(|it| (*it).to_owned()).collect(),
+            pruned: Vec::new(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -224,7 +241,9 @@ impl SaveManifest {
 }
 
 impl SavedItem {
-    pub(super) fn new(path: ContainerPath, kind: SavedKind) -> Self {
+    /// Of a path, without parts.
+    #[must_use]
+    pub fn new(path: ContainerPath, kind: SavedKind) -> Self {
         Self {
             path,
             kind,
@@ -237,6 +256,11 @@ impl SavedItem {
             shallow: Vec::new(),
             deleted: NameList::default(),
             left_out: Omissions::default(),
+            base_commit: None,
+            commit: None,
+            salvage: None,
+            state: None,
+            changed: None,
         }
     }
 

@@ -14,7 +14,6 @@ use coracle_runtime::archive::{self, Limits, Skipped};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use super::manifest::{PartKind, SavedItem};
 use super::{Save, SavedKind};
@@ -31,7 +30,7 @@ pub const SAVED_REFS: &str = "refs/coracle/saved";
 
 /// What was put back of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Restored {
+pub struct RestoredItem {
     /// Where it lay.
     pub from: ContainerPath,
     /// Where it is now: inside, or on the host.
@@ -67,7 +66,7 @@ impl Save {
     ///
     /// # Errors
     /// [`Error::PathExists`] when the directory is not empty; [`Error::Copy`] when it is damaged, or cannot be written.
-    pub fn unpack(&self, into: &Path) -> Result<Vec<Restored>> {
+    pub fn unpack(&self, into: &Path) -> Result<Vec<RestoredItem>> {
         std::fs::create_dir_all(into).map_err(disk)?;
         if std::fs::read_dir(into).map_err(disk)?.next().is_some() {
             return Err(Error::PathExists { path: into.display().to_string(), side: "on the host and is not empty" });
@@ -76,7 +75,7 @@ impl Save {
         self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into)).collect()
     }
 
-    fn unpack_item(&self, item: &SavedItem, dir: &Dir, into: &Path) -> Result<Restored> {
+    fn unpack_item(&self, item: &SavedItem, dir: &Dir, into: &Path) -> Result<RestoredItem> {
         let above = item.path.parent().unwrap_or_else(ContainerPath::root);
         let above = above.as_str().trim_start_matches('/');
         let place = match above {
@@ -97,7 +96,7 @@ impl Save {
         let staged = beside(PartKind::Staged)?;
         let path = real.join(item.top()).display().to_string();
         let (from, kind) = (item.path.clone(), item.kind);
-        Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+        Ok(RestoredItem { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
     }
 
     fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::TransferReport> {
@@ -109,22 +108,7 @@ impl Save {
 
     /// A part, which has to be what the manifest says.
     fn checked(&self, item: &SavedItem, what: PartKind) -> Result<Option<File>> {
-        use io::{Read, Seek};
-        let Some(part) = item.part(what) else { return Ok(None) };
-        let plain = !part.file.contains('/') && part.file != "..";
-        let mut file = File::open(self.location.join(&part.file)).map_err(disk)?;
-        let (mut digest, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
-        loop {
-            match file.read(&mut buffer).map_err(disk)? {
-                0 => break,
-                read => digest.update(&buffer[..read]),
-            }
-        }
-        if !plain || hex::encode(digest.finalize()) != part.sha256 {
-            return Err(disk(io::Error::other(format!("`{}` of the save is damaged", part.file))));
-        }
-        file.rewind().map_err(disk)?;
-        Ok(Some(file))
+        item.part(what).map(|it| self.open(it).map_err(disk)).transpose()
     }
 }
 
@@ -147,7 +131,7 @@ impl Target<'_> {
     ///
     /// # Errors
     /// Those of [`copy_in`].
-    pub async fn put_back(&self, save: &Save) -> Result<Vec<Restored>> {
+    pub async fn put_back(&self, save: &Save) -> Result<Vec<RestoredItem>> {
         let mut restored = Vec::new();
         for item in &save.manifest.items {
             restored.push(self.item(save, item).await?);
@@ -155,7 +139,7 @@ impl Target<'_> {
         Ok(restored)
     }
 
-    async fn item(&self, save: &Save, item: &SavedItem) -> Result<Restored> {
+    async fn item(&self, save: &Save, item: &SavedItem) -> Result<RestoredItem> {
         let temp = tempfile::tempdir_in(&self.scratch).map_err(disk)?;
         let dir = Dir::open_ambient_dir(temp.path(), ambient_authority()).map_err(disk)?;
         let commits = match save.checked(item, PartKind::Bundle)? {
@@ -179,7 +163,7 @@ impl Target<'_> {
             None => None,
         };
         let (from, path, kind) = (item.path.clone(), item.path.to_string(), item.kind);
-        Ok(Restored { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+        Ok(RestoredItem { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
     }
 
     async fn commits(&self, item: &SavedItem, bundle: File, temp: &Path) -> Result<Commits> {

@@ -1,7 +1,7 @@
-//! Saving through the engine: from a container that stands still, or has no guest.
+//! Saves through the engine, if the container is stopped or has no guest.
 //!
-//! Nobody can ask git here, so work trees are kept whole, when something of them was written since the container was
-//! filled. Times are all there is to go by.
+//! Git cannot be asked here, so a work tree is saved whole if a file of it was written since the container was filled.
+//! Modification times are the only criterion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,7 +13,7 @@ use coracle_runtime::archive::{Writer, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Failed, SaveError};
+use super::error::{PathError, SaveError};
 use super::limits::{PRUNED, SaveLimits};
 use super::manifest::{SavedItem, SavedKind};
 use super::roots::Roots;
@@ -42,17 +42,18 @@ pub(super) struct EngineSave<'a> {
     pub(super) limits: SaveLimits,
 }
 
-/// What an archive of the engine's holds, by the path below its root.
+/// An archive of the engine, with its entries by their path below its root.
 #[derive(Debug)]
 struct Spool {
+    root: ContainerPath,
     file: File,
-    entries: BTreeMap<String, Spooled>,
+    entries: BTreeMap<String, SpoolEntry>,
     /// Names that cannot be kept.
     odd: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-struct Spooled {
+struct SpoolEntry {
     what: SpooledKind,
     mode: u32,
     mtime: u64,
@@ -67,7 +68,7 @@ enum SpooledKind {
 }
 
 impl EngineSave<'_> {
-    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), Failed> {
+    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
         let roots = Roots::of(self.record);
         let below = |it: &ContainerPath| {
             let workdir = roots.workdir.as_ref();
@@ -75,18 +76,17 @@ impl EngineSave<'_> {
         };
         let home = roots.home.iter().filter(|it| !below(it));
         for root in roots.workdir.iter().chain(home).chain(&roots.clones) {
-            let failed = |trouble| Failed { path: root.to_string(), trouble };
+            let failed = |error| PathError { path: root.to_string(), error };
             let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(SaveError::TooSlow))?;
             let Some(spool) = fetched.map_err(failed)? else { continue };
-            let is_workdir = roots.workdir.as_ref() == Some(root);
-            self.keep(out, (root, &spool), (&roots, is_workdir)).map_err(failed)?;
+            self.keep(out, &spool, &roots).map_err(failed)?;
         }
         Ok(())
     }
 
-    /// `None` when nothing is there.
+    /// `None` if the path is missing.
     async fn fetch(&self, root: &ContainerPath) -> Result<Option<Spool>, SaveError> {
-        let id = self.record.id.as_ref().ok_or(SaveError::Odd("its id is not known"))?;
+        let id = self.record.id.as_ref().ok_or(SaveError::Invalid("its id is not known"))?;
         let spool = || tempfile::tempfile_in(self.store.scratch()).map_err(SaveError::Disk);
         let file = spool()?;
         let into = file.try_clone().map_err(SaveError::Disk)?;
@@ -103,42 +103,36 @@ impl EngineSave<'_> {
             }
             Err(err) => return Err(err.into()),
         }
-        let read = tokio::task::spawn_blocking(move || Spool::read(file)).await;
+        let root = root.clone();
+        let read = tokio::task::spawn_blocking(move || Spool::read(root, file)).await;
         read.map_err(|err| SaveError::Disk(io::Error::other(err)))?.map(Some)
     }
 
-    fn keep(
-        &self,
-        out: &mut SaveWriter,
-        (root, spool): (&ContainerPath, &Spool),
-        (roots, is_workdir): (&Roots<'_>, bool),
-    ) -> Result<(), SaveError> {
+    fn keep(&self, out: &mut SaveWriter, spool: &Spool, roots: &Roots<'_>) -> Result<(), SaveError> {
+        let root = &spool.root;
         let since = u64::try_from(roots.since.as_second()).unwrap_or(0);
         let own = |path: &str| join(root, path).is_none_or(|it| roots.own(&it));
         let trees = spool.trees();
         for tree in trees.iter().filter(|it| own(it)) {
-            let path = join(root, tree).ok_or(SaveError::Odd("the name of a git tree cannot be kept"))?;
-            let entries: Vec<_> = spool.below(tree).filter(|(path, _)| own(path)).collect();
+            let path = join(root, tree).ok_or(SaveError::Invalid("the name of a git tree cannot be kept"))?;
+            let within = spool.entries.iter().filter(|(path, _)| own(path));
+            let entries: Vec<_> = within.filter_map(|(path, it)| Some((below(path, tree)?, it))).collect();
             // What came with a snapshot is older, and may be nowhere else.
             let touched = self.record.snapshot.is_some() || entries.iter().any(|(_, it)| it.mtime >= since);
             if touched {
                 let mut item = SavedItem::new(path, SavedKind::Tree);
                 spool.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-                self.pack(out, item, (spool, tree), entries)?;
+                self.pack(out, item, spool, entries)?;
             }
         }
-        if is_workdir {
+        if roots.workdir.as_ref() == Some(root) {
             let in_tree = |path: &str| trees.iter().any(|tree| below(path, tree).is_some());
-            let written = |(path, it): &(&String, &Spooled)| {
-                it.mtime >= since
-                    && !matches!(it.what, SpooledKind::Dir)
-                    && !in_tree(path)
-                    && !pruned(path)
-                    && own(path)
-            };
-            let mut written: Vec<_> = spool.entries.iter().filter(written).collect();
-            written.sort_by_key(|(path, it)| (it.size(), (*path).clone()));
-            self.pack(out, SavedItem::new(root.clone(), SavedKind::Files), (spool, ""), written)?;
+            let is_new = |it: &SpoolEntry| it.mtime >= since && !matches!(it.what, SpooledKind::Dir);
+            let all = spool.entries.iter().map(|(path, it)| (path.as_str(), it));
+            let mut written: Vec<_> =
+                all.filter(|(path, it)| is_new(it) && !in_tree(path) && !pruned(path) && own(path)).collect();
+            written.sort_by_key(|(path, it)| (it.size(), *path));
+            self.pack(out, SavedItem::new(root.clone(), SavedKind::Files), spool, written)?;
         }
         Ok(())
     }
@@ -148,24 +142,20 @@ impl EngineSave<'_> {
         &self,
         out: &mut SaveWriter,
         mut item: SavedItem,
-        (spool, above): (&Spool, &str),
-        entries: Vec<(&String, &Spooled)>,
+        spool: &Spool,
+        entries: Vec<(&str, &SpoolEntry)>,
     ) -> Result<(), SaveError> {
         if entries.is_empty() {
             return Ok(());
         }
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let mut over = None;
-        for (path, entry) in entries {
-            let Some(inner) = below(path, above).filter(|it| !it.is_empty()) else { continue };
-            if pruned(inner) {
-                continue;
-            }
+        for (inner, entry) in entries.into_iter().filter(|(inner, _)| !inner.is_empty() && !pruned(inner)) {
             if let Some(reason) = over {
                 item.left_out.add(inner, reason);
                 continue;
             }
-            match add(&mut writer, &mut item, inner, (spool, entry)) {
+            match spool.add(&mut archive.tar, &mut item, inner, entry) {
                 Err(SaveError::TooLarge) if item.kind == SavedKind::Files => {
                     over = Some("it does not fit");
                     item.left_out.add(inner, "it does not fit");
@@ -179,53 +169,44 @@ impl EngineSave<'_> {
                 over = Some("there was no time left");
             }
         }
-        out.keep_archive(&mut item, name, writer)?;
+        out.keep_archive(&mut item, archive)?;
         out.add(item);
         Ok(())
     }
 }
 
-fn add(
-    writer: &mut Writer,
-    item: &mut SavedItem,
-    inner: &str,
-    (spool, entry): (&Spool, &Spooled),
-) -> Result<(), SaveError> {
-    let name = format!("{}/{inner}", item.top());
-    match &entry.what {
-        SpooledKind::Dir => writer.dir(&name, entry.mode)?,
-        SpooledKind::Link(target) => {
-            if !writer.link_within(&name, target)? {
-                item.left_out.add(inner, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
-            }
-        }
-        SpooledKind::Special => item.left_out.add(inner, "it is neither a file nor a link"),
-        SpooledKind::File { at, size } => {
-            let mut growing = writer.begin(&name, entry.mode, entry.mtime)?;
-            let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
-            while left > 0 {
-                let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-                spool.file.read_exact_at(&mut buffer[..piece], at).map_err(SaveError::Disk)?;
-                growing.write(&buffer[..piece])?;
-                (at, left) = (at + piece as u64, left - piece as u64);
-            }
-            growing.end()?;
-        }
-    }
-    Ok(())
-}
-
 impl Spool {
-    fn read(file: File) -> Result<Self, SaveError> {
+    fn add(&self, writer: &mut Writer, item: &mut SavedItem, inner: &str, entry: &SpoolEntry) -> Result<(), SaveError> {
+        let name = format!("{}/{inner}", item.top());
+        match &entry.what {
+            SpooledKind::Dir => writer.dir(&name, entry.mode)?,
+            SpooledKind::Link(target) => item.add_link(writer, inner, target)?,
+            SpooledKind::Special => item.left_out.add(inner, "it is neither a file nor a link"),
+            SpooledKind::File { at, size } => {
+                let mut growing = writer.begin(&name, entry.mode, entry.mtime)?;
+                let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
+                while left > 0 {
+                    let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+                    self.file.read_exact_at(&mut buffer[..piece], at).map_err(SaveError::Disk)?;
+                    growing.write(&buffer[..piece])?;
+                    (at, left) = (at + piece as u64, left - piece as u64);
+                }
+                growing.end()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(root: ContainerPath, file: File) -> Result<Self, SaveError> {
         use io::Seek;
         let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(SaveError::Disk)?;
         let mut archive = tar::Archive::new(io::BufReader::new(again));
-        let unreadable = |_| SaveError::Odd("the engine's archive cannot be read");
+        let unreadable = |_| SaveError::Invalid("the engine's archive cannot be read");
         let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
         for entry in archive.entries().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entries.len() + odd.len() >= MAX_ENTRIES {
-                return Err(SaveError::Odd("there are more files than can be looked at"));
+                return Err(SaveError::Invalid("there are more files than can be looked at"));
             }
             let told = entry.path().map_err(unreadable)?.into_owned();
             // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
@@ -252,13 +233,13 @@ impl Spool {
                 kind if kind.is_symlink() => target().map_or(SpooledKind::Special, SpooledKind::Link),
                 kind if kind.is_hard_link() => target()
                     .and_then(|it| inside(it.as_ref()))
-                    .and_then(|it| entries.get(&it).map(|it: &Spooled| it.what.clone()))
+                    .and_then(|it| entries.get(&it).map(|it: &SpoolEntry| it.what.clone()))
                     .unwrap_or(SpooledKind::Special),
                 _ => SpooledKind::Special,
             };
-            entries.insert(path, Spooled { what, mode, mtime });
+            entries.insert(path, SpoolEntry { what, mode, mtime });
         }
-        Ok(Self { file, entries, odd })
+        Ok(Self { root, file, entries, odd })
     }
 
     /// Work trees, outermost ones only: a whole tree has those within.
@@ -275,13 +256,9 @@ impl Spool {
         trees.retain(|it| !all.iter().any(|other| other != it && below(it, other).is_some()));
         trees
     }
-
-    fn below(&self, tree: &str) -> impl Iterator<Item = (&String, &Spooled)> {
-        self.entries.iter().filter(move |(path, _)| below(path, tree).is_some())
-    }
 }
 
-impl Spooled {
+impl SpoolEntry {
     fn size(&self) -> u64 {
         if let SpooledKind::File { size, .. } = self.what { size } else { 0 }
     }

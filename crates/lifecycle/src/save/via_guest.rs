@@ -15,7 +15,7 @@ use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Failed, SaveError};
+use super::error::{PathError, SaveError};
 use super::limits::PRUNED;
 use super::manifest::SavedKind;
 use super::roots::Roots;
@@ -61,9 +61,9 @@ pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtim
 
 impl GuestSave<'_> {
     /// Ends what runs, and saves what would be lost.
-    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), Failed> {
+    pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
         let roots = Roots::of(self.record);
-        let nowhere = |trouble| Failed { path: self.record.workdir.to_string(), trouble };
+        let nowhere = |error| PathError { path: self.record.workdir.to_string(), error };
         let sight = async {
             end_commands(self.link, self.grace).await?;
             self.look(&roots).await
@@ -75,7 +75,7 @@ impl GuestSave<'_> {
                 continue;
             }
             let saved = timeout_at(self.until, self.tree(out, path, &sight.trees)).await;
-            let failed = |trouble| Failed { path: path.to_string(), trouble };
+            let failed = |error| PathError { path: path.to_string(), error };
             if saved.map_err(|_| failed(SaveError::TooSlow))?.map_err(failed)? == SavedKind::Tree {
                 whole.push(path.clone());
             }

@@ -1,34 +1,36 @@
-//! Where saves lie: `saved/<name>/<time>/` of the state directory, each made in one go and then only read.
+//! Writes a save: its parts, then its manifest.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ContainerName;
-use coracle_runtime::archive::{Limits, Writer};
-use coracle_runtime::{Ids, archive};
+use coracle_runtime::Ids;
+use coracle_runtime::archive::{self, Limits, Writer};
+use coracle_runtime::host::fs::{ContentDigest, digest};
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use super::error::{SaveError, SaveError::Disk};
 use super::manifest::{PartKind, SaveManifest, SavedItem, SavedPart};
-use crate::record::Record;
-use crate::store::{key_of, own_directory, read_own, write_whole};
-use crate::{Result, Store, StoreError};
-
-const MANIFEST: &str = "manifest.json";
+use super::saves::{MANIFEST, Save, SaveDestination, clear, time_name};
+use crate::store::{own_directory, write_whole};
 
 /// Files in one archive.
 const MAX_ENTRIES: u64 = 200_000;
 
-/// A save on its way. One that is dropped unfinished has no manifest, and goes with the next look.
+/// Times that are tried for the name of a staged save.
+const MAX_TRIES: u32 = 1000;
+
+/// A save that is not finished: it has no manifest yet.
 #[derive(Debug)]
-pub(super) struct SaveWriter {
+pub struct SaveWriter {
     above: PathBuf,
+    /// Where the parts are.
     dir: PathBuf,
+    staging: Option<TempDir>,
     manifest: SaveManifest,
-    /// Whose the files are.
+    /// The owner of files in archives.
     owner: Ids,
     /// Bytes that still fit.
     left: u64,
@@ -36,17 +38,23 @@ pub(super) struct SaveWriter {
 }
 
 impl SaveWriter {
-    /// Nothing is made before there is something to save.
-    pub(super) fn new(store: &Store, record: &Record, max_bytes: u64, pruned: &[&str]) -> Self {
-        let at = Timestamp::now();
-        let above = store.saved_dir().join(key_of(&record.name));
-        let dir = above.join(word(at));
-        let owner = record.exec_user.unwrap_or(Ids::ROOT);
-        Self { above, dir, manifest: SaveManifest::new(record, at, pruned), owner, left: max_bytes, next: 0 }
+    /// Writes where the save will be. The caller holds the container's lock: without it, the next cleanup removes what
+    /// has no manifest. No directory is created before there is something to save.
+    pub(super) fn in_place(destination: SaveDestination, max_bytes: u64) -> Self {
+        let SaveDestination { dir: above, manifest } = destination;
+        let (dir, owner) = (above.join(time_name(manifest.at)), manifest.exec_user.unwrap_or(Ids::ROOT));
+        Self { above, dir, staging: None, manifest, owner, left: max_bytes, next: 0 }
     }
 
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
+    /// Writes into a temporary directory below `temp`, and moves it when it is finished: for a caller without the
+    /// container's lock.
+    ///
+    /// # Errors
+    /// When the directory cannot be created.
+    pub fn staged(destination: SaveDestination, temp: &Path, max_bytes: u64) -> io::Result<Self> {
+        let staging = tempfile::Builder::new().prefix("save-").tempdir_in(temp)?;
+        let writer = Self::in_place(destination, max_bytes);
+        Ok(Self { dir: staging.path().to_owned(), staging: Some(staging), ..writer })
     }
 
     /// Bytes that still fit.
@@ -54,11 +62,17 @@ impl SaveWriter {
         self.left
     }
 
-    fn file(&mut self, name: &str) -> Result<File, SaveError> {
+    /// Where a part of this name is written, for a caller that writes it itself and then [seals](Self::seal) it.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn file(&self, name: &str) -> Result<File, SaveError> {
         self.make_dir().map_err(Disk)?;
         let mut options = File::options();
         options.read(true).write(true).create_new(true).mode(0o600);
-        options.open(self.dir.join(name)).map_err(Disk)
+        options.open(self.path(name)).map_err(Disk)
     }
 
     fn make_dir(&self) -> io::Result<()> {
@@ -69,80 +83,133 @@ impl SaveWriter {
         DirBuilder::new().mode(0o700).create(&self.dir)
     }
 
-    /// A new part of an item, to be written by hand and then [`kept`](Self::keep).
+    fn part_name(&self, what: PartKind) -> String {
+        format!("{}.{}", self.next, what.ending())
+    }
+
+    /// A new part of an item, to be written and then [kept](Self::keep).
     pub(super) fn part(&mut self, what: PartKind) -> Result<PartWriter, SaveError> {
-        let name = format!("{}.{}", self.next, what.ending());
+        let name = self.part_name(what);
         Ok(PartWriter { file: self.file(&name)?, name, what, bytes: 0, left: self.left })
     }
 
-    /// A part that is an archive.
-    pub(super) fn archive(&mut self) -> Result<(String, Writer), SaveError> {
-        let name = format!("{}.{}", self.next, PartKind::Archive.ending());
+    /// A new archive of an item, to be filled and then [kept](Self::keep_archive).
+    pub(super) fn archive(&mut self) -> Result<ArchiveWriter, SaveError> {
+        self.archive_named(self.part_name(PartKind::Archive), self.owner)
+    }
+
+    /// As a file of this name, with files of this owner.
+    ///
+    /// # Errors
+    /// [`SaveError::Disk`].
+    pub fn archive_named(&self, name: String, owner: Ids) -> Result<ArchiveWriter, SaveError> {
         let limits = Limits { max_bytes: self.left, max_entries: MAX_ENTRIES };
-        Ok((name.clone(), Writer::new(self.file(&name)?, self.owner, limits)))
+        Ok(ArchiveWriter { tar: Writer::new(self.file(&name)?, owner, limits), name })
     }
 
-    /// A part is whole, and counts.
-    pub(super) fn keep(&mut self, item: &mut SavedItem, draft: PartWriter) -> Result<(), SaveError> {
-        self.sealed(item, (draft.name, draft.what), draft.file)
+    /// Adds a complete part to its item.
+    pub(super) fn keep(&mut self, item: &mut SavedItem, part: PartWriter) -> Result<(), SaveError> {
+        self.seal(item, part.name, part.what)
     }
 
-    /// An archive is whole, and counts. One with nothing in it is not kept.
-    pub(super) fn keep_archive(&mut self, item: &mut SavedItem, name: String, writer: Writer) -> Result<(), SaveError> {
-        let (file, moved) = writer.finish()?;
+    /// Adds a complete archive to its item. An empty one is removed.
+    ///
+    /// # Errors
+    /// [`SaveError`] when it cannot be written.
+    pub fn keep_archive(&mut self, item: &mut SavedItem, archive: ArchiveWriter) -> Result<(), SaveError> {
+        let (_, moved) = archive.tar.finish()?;
         if moved.files + moved.dirs == 0 {
-            return std::fs::remove_file(self.dir.join(name)).map_err(Disk);
+            return std::fs::remove_file(self.path(&archive.name)).map_err(Disk);
         }
         item.files += moved.files;
-        self.sealed(item, (name, PartKind::Archive), file)
+        self.seal(item, archive.name, PartKind::Archive)
     }
 
-    fn sealed(
-        &mut self,
-        item: &mut SavedItem,
-        (name, what): (String, PartKind),
-        mut file: File,
-    ) -> Result<(), SaveError> {
-        use std::io::Seek;
-        file.sync_all().map_err(Disk)?;
-        file.rewind().map_err(Disk)?;
-        let (bytes, sha256) = sum(file).map_err(Disk)?;
+    /// Adds a file of the save's directory to an item, with its digest, once it is on the disk.
+    ///
+    /// # Errors
+    /// [`SaveError::Disk`].
+    pub fn seal(&mut self, item: &mut SavedItem, file: String, what: PartKind) -> Result<(), SaveError> {
+        let sealed = File::open(self.path(&file)).and_then(|it| it.sync_all().and_then(|()| digest(&it)));
+        let ContentDigest { bytes, sha256 } = sealed.map_err(Disk)?;
         self.left = self.left.saturating_sub(bytes);
         item.bytes += bytes;
-        item.parts.push(SavedPart { file: name, what, bytes, sha256 });
+        item.parts.push(SavedPart { file, what, bytes, sha256 });
         Ok(())
     }
 
-    /// A part is not wanted after all.
-    pub(super) fn drop_part(&self, draft: PartWriter) -> Result<(), SaveError> {
-        drop(draft.file);
-        std::fs::remove_file(self.dir.join(draft.name)).map_err(Disk)
+    /// Removes a part that is not needed.
+    pub(super) fn drop_part(&self, part: PartWriter) -> Result<(), SaveError> {
+        std::fs::remove_file(self.path(&part.name)).map_err(Disk)
     }
 
-    /// The parts of an item are whole. One without parts has nothing to say, unless it says what was left out.
-    pub(super) fn add(&mut self, item: SavedItem) {
+    /// Adds an item whose parts are complete. One without parts is not added, unless it lists omissions.
+    pub fn add(&mut self, item: SavedItem) {
         self.next += 1;
         if !item.parts.is_empty() || item.left_out.count + item.deleted.count > 0 {
             self.manifest.items.push(item);
         }
     }
 
-    /// Writes the manifest, if there is something to say.
-    pub(super) fn finish(self) -> Result<Option<Save>, SaveError> {
+    /// Writes the manifest, unless the save is empty.
+    ///
+    /// # Errors
+    /// [`SaveError::Disk`]: nothing is left of the save.
+    pub fn finish(mut self) -> Result<Option<Save>, SaveError> {
         if self.manifest.items.is_empty() {
             return Ok(None);
         }
-        self.make_dir().map_err(Disk)?;
-        let written = write_whole(&self.dir.join(MANIFEST), &self.manifest.to_bytes());
-        written.map_err(|err| Disk(io::Error::other(err)))?;
-        let (name, time) = (key_of(&self.manifest.container), word(self.manifest.at));
-        Ok(Some(Save { name, time, location: self.dir, manifest: self.manifest }))
+        let location = match self.staging.take() {
+            Some(staging) => self.place(&staging),
+            None => self.make_dir().and_then(|()| self.write_manifest()).map(|()| self.dir.clone()),
+        };
+        let location = location.inspect_err(|_| clear(&self.dir)).map_err(Disk)?;
+        Ok(Save::new(location, self.manifest))
     }
 
-    /// Takes away what was written so far.
+    fn write_manifest(&self) -> io::Result<()> {
+        write_whole(&self.path(MANIFEST), &self.manifest.to_bytes()).map_err(io::Error::other)
+    }
+
+    /// Moves the staged directory to the name of its time, or of a later millisecond if that is taken.
+    fn place(&mut self, staging: &TempDir) -> io::Result<PathBuf> {
+        own_directory(&self.above).map_err(io::Error::other)?;
+        self.manifest.at = Timestamp::now();
+        for _ in 0..MAX_TRIES {
+            self.write_manifest()?;
+            let dir = self.above.join(time_name(self.manifest.at));
+            match std::fs::rename(staging.path(), &dir) {
+                Err(err) if matches!(err.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
+                    self.manifest.at += jiff::SignedDuration::from_millis(1);
+                }
+                renamed => return renamed.map(|()| dir),
+            }
+        }
+        Err(io::Error::other("there are too many"))
+    }
+
+    /// Removes what was written.
     pub(super) fn give_up(self) {
         clear(&self.dir);
     }
+}
+
+impl SavedItem {
+    /// Adds a link to the item's archive, unless it leads out of the tree.
+    pub(super) fn add_link(&mut self, tar: &mut Writer, path: &str, target: &str) -> Result<(), SaveError> {
+        if !tar.link_within(&format!("{}/{path}", self.top()), target)? {
+            self.left_out.add(path, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
+        }
+        Ok(())
+    }
+}
+
+/// An archive that is being written.
+#[derive(Debug)]
+pub struct ArchiveWriter {
+    name: String,
+    /// Its content.
+    pub tar: Writer,
 }
 
 /// A part that is being written.
@@ -168,7 +235,7 @@ impl PartWriter {
         io::Write::write_all(&mut self.file, bytes).map_err(Disk)
     }
 
-    /// Whether it begins as such a part does. Git inside may be anything, and then the work is kept in another way.
+    /// Whether it begins as such a part does. Git inside may print anything; the work is saved in another way then.
     pub(super) fn looks_right(&self) -> bool {
         let begins: &[&[u8]] = match self.what {
             PartKind::Bundle => &[b"# v2 git bundle\n", b"# v3 git bundle\n"],
@@ -187,196 +254,5 @@ impl From<archive::Error> for SaveError {
             archive::Error::TooMany(_) | archive::Error::TooLarge(_) => Self::TooLarge,
             archive::Error::Io { source, .. } => Disk(source),
         }
-    }
-}
-
-fn sum(mut file: File) -> io::Result<(u64, String)> {
-    let (mut digest, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok((bytes, hex::encode(digest.finalize()))),
-            read => {
-                digest.update(&buffer[..read]);
-                bytes += read as u64;
-            }
-        }
-    }
-}
-
-/// A time as the name of a directory: it sorts, and a shell takes it as it is.
-fn word(at: Timestamp) -> String {
-    at.strftime("%Y%m%dT%H%M%S.%3fZ").to_string()
-}
-
-/// Removes a save: plain files of ours in one directory, and no more than that.
-pub(super) fn clear(dir: &Path) {
-    let cleared = std::fs::read_dir(dir).and_then(|entries| {
-        // The manifest goes first: without it this is no save any more, however far we come.
-        let mut paths: Vec<_> = entries.map(|it| it.map(|it| it.path())).collect::<io::Result<_>>()?;
-        paths.sort_by_key(|it| !it.ends_with(MANIFEST));
-        paths.iter().try_for_each(std::fs::remove_file)?;
-        std::fs::remove_dir(dir)
-    });
-    match cleared {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(dir = %dir.display(), %err, "a save stays that was to go");
-        }
-        _ => {}
-    }
-}
-
-/// A save that is finished.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Save {
-    /// Name of the container, in lower case.
-    pub name: String,
-    /// Its time, as its directory is called.
-    pub time: String,
-    /// Its directory.
-    pub location: PathBuf,
-    /// What it holds.
-    pub manifest: SaveManifest,
-}
-
-impl Store {
-    fn saved_dir(&self) -> PathBuf {
-        self.root().join("saved")
-    }
-
-    /// All saves, oldest first. Those that were never finished, or cannot be read, are left out.
-    ///
-    /// # Errors
-    /// When the state directory cannot be read.
-    pub fn saves(&self) -> Result<Vec<Save>, StoreError> {
-        let mut saves = Vec::new();
-        for (name, location) in self.save_dirs()? {
-            let Some(time) = location.file_name().and_then(|it| it.to_str()).map(str::to_owned) else { continue };
-            let manifest = match read_own(&location.join(MANIFEST)) {
-                Ok(bytes) => bytes.and_then(|it| SaveManifest::from_bytes(&it)),
-                Err(err) => {
-                    tracing::warn!(%err, "a save cannot be read");
-                    None
-                }
-            };
-            saves.extend(manifest.map(|manifest| Save { name, time, location, manifest }));
-        }
-        saves.sort_by(|a, b| (a.manifest.at, &a.name).cmp(&(b.manifest.at, &b.name)));
-        Ok(saves)
-    }
-
-    /// The saves that are older than that.
-    ///
-    /// # Errors
-    /// As [`saves`](Self::saves).
-    pub fn saves_before(&self, before: Timestamp) -> Result<Vec<Save>, StoreError> {
-        Ok(self.saves()?.into_iter().filter(|it| it.manifest.at < before).collect())
-    }
-
-    /// Removes the saves that are older than that, and what is left of those that were never finished. Gives the former.
-    ///
-    /// # Errors
-    /// As [`saves`](Self::saves).
-    pub fn forget_saved(&self, before: Timestamp) -> Result<Vec<Save>, StoreError> {
-        let mut gone = Vec::new();
-        for save in self.saves_before(before)? {
-            clear(&save.location);
-            if !save.location.exists() {
-                gone.push(save);
-            }
-        }
-        self.clear_unfinished()?;
-        Ok(gone)
-    }
-
-    /// One without a manifest is on its way only while its container is locked.
-    fn clear_unfinished(&self) -> Result<(), StoreError> {
-        for (name, dir) in self.save_dirs()?.into_iter().filter(|it| !it.1.join(MANIFEST).exists()) {
-            let Ok(name) = ContainerName::parse(&name) else { continue };
-            if let Ok(Some(_lock)) = self.try_lock(&name)
-                && !dir.join(MANIFEST).exists()
-            {
-                clear(&dir);
-            }
-        }
-        for above in directories(&self.saved_dir())? {
-            // One that holds something stays.
-            let _ = std::fs::remove_dir(above);
-        }
-        Ok(())
-    }
-
-    /// What is left of saves of this container that were never finished. The caller holds its lock.
-    pub(super) fn clear_unfinished_of(&self, name: &ContainerName) -> Result<(), StoreError> {
-        let unfinished = |it: &PathBuf| !it.join(MANIFEST).exists();
-        let dirs = directories(&self.saved_dir().join(key_of(name)))?;
-        dirs.iter().filter(|it| unfinished(it)).for_each(|it| clear(it));
-        Ok(())
-    }
-
-    fn save_dirs(&self) -> Result<Vec<(String, PathBuf)>, StoreError> {
-        let mut found = Vec::new();
-        for above in directories(&self.saved_dir())? {
-            let Some(name) = above.file_name().and_then(|it| it.to_str()).map(str::to_owned) else { continue };
-            found.extend(directories(&above)?.into_iter().map(|it| (name.clone(), it)));
-        }
-        Ok(found)
-    }
-}
-
-/// Directories in a directory; none if that is missing.
-fn directories(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let entries = match std::fs::read_dir(dir) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(StoreError::io(dir))?,
-    };
-    let is_dir = |it: &std::fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
-    Ok(entries.flatten().filter(is_dir).map(|it| it.path()).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use coracle_runtime::{ContainerPath, LabelNamespace};
-
-    use super::*;
-    use crate::record::tests::record;
-    use crate::save::SavedKind;
-
-    fn saved(store: &Store, name: &str, bytes: &[u8]) -> Result<Option<Save>, SaveError> {
-        let mut out = SaveWriter::new(store, &record(name), 100, &[]);
-        let mut item = SavedItem::new(ContainerPath::parse("/workspace/app").unwrap(), SavedKind::Git);
-        let mut draft = out.part(PartKind::Staged)?;
-        draft.write(bytes)?;
-        out.keep(&mut item, draft)?;
-        out.add(item);
-        out.finish()
-    }
-
-    #[tokio::test]
-    async fn old_saves_go_and_what_was_never_finished_unless_somebody_is_at_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
-        let save = saved(&store, "Web", b"patch").unwrap().unwrap();
-        assert_eq!((save.name.as_str(), save.manifest.bytes()), ("web", 5));
-        assert_eq!(store.saves().unwrap(), std::slice::from_ref(&save));
-        let half = dir.path().join("saved/db/20200101T000000.000Z");
-        std::fs::create_dir_all(&half).unwrap();
-        std::fs::write(half.join("0.tar"), "half").unwrap();
-        let lock = store.lock(&ContainerName::parse("db").unwrap()).await.unwrap();
-        assert_eq!(store.forget_saved(save.manifest.at).unwrap(), []);
-        assert!(half.exists() && save.location.exists());
-        drop(lock);
-        let after = save.manifest.at + jiff::SignedDuration::from_secs(1);
-        assert_eq!(store.forget_saved(after).unwrap(), [save]);
-        assert_eq!(std::fs::read_dir(dir.path().join("saved")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn more_than_may_be_is_no_save_and_nothing_is_made_for_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
-        assert!(SaveWriter::new(&store, &record("web"), 100, &[]).finish().unwrap().is_none());
-        assert!(!dir.path().join("saved").exists());
-        assert!(matches!(saved(&store, "web", &[0; 101]), Err(SaveError::TooLarge)));
-        assert_eq!(store.saves().unwrap(), []);
     }
 }

@@ -10,11 +10,10 @@ use crate::record::Record;
 use crate::slot::SlotRole;
 
 impl SessionContainers {
-    /// The head of the manifest of a save of a slot's files, if another crate writes it: nothing is in it yet. `None`
-    /// without a recorded container.
+    /// Where a caller that saves a slot's files itself writes them. `None` without a recorded container.
     #[must_use]
-    pub fn manifest(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveManifest> {
-        Some(crate::SaveManifest::new(&*self.recorded(session, role)?, jiff::Timestamp::now(), &[]))
+    pub fn save_destination(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveDestination> {
+        Some(crate::SaveDestination::new(&self.store, &*self.recorded(session, role)?))
     }
 
     /// The link to a slot's container, if it can be had without asking an engine. Creates nothing.

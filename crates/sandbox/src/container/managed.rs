@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_lifecycle::{
-    BoxError, ContainerTemplate, EndOptions, EndReason, EnsureRequest, Error, Reason, SavePolicy, SlotError, SlotRole,
+    BoxError, ContainerTemplate, EndOptions, EndReason, EnsureRequest, Error, Reason, SaveDestination, SavePolicy,
+    SlotError, SlotRole,
 };
 use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, Refused};
 
@@ -15,7 +16,7 @@ use super::private_network::PrivateNetwork;
 use super::source::{ContainerSource, RunningContainer, SandboxLiveness};
 use crate::provider::SandboxInfo;
 use crate::services::{SandboxServices, session_of};
-use crate::worktree::{SaveTo, SharedDir};
+use crate::shared_dir::SharedDir;
 use crate::{Failure, Result, SandboxDir};
 
 /// Time to stop and remove a container.
@@ -72,12 +73,9 @@ impl ManagedContainer {
     }
 
     /// Where its work is saved.
-    pub(crate) fn save_to(&self) -> Result<SaveTo> {
-        let manifest = self.services.containers.manifest(&self.session, SlotRole::Sandbox);
-        let manifest = manifest.ok_or_else(|| Failure::internal("a sandbox that is open has no record"))?;
-        let dir = self.services.store.root().join("saved").join(manifest.container.as_str());
-        let manifest = serde_json::to_value(manifest).ok().and_then(|it| it.as_object().cloned()).unwrap_or_default();
-        Ok(SaveTo { dir, manifest })
+    pub(crate) fn save_to(&self) -> Result<SaveDestination> {
+        let to = self.services.containers.save_destination(&self.session, SlotRole::Sandbox);
+        to.ok_or_else(|| Failure::internal("a sandbox that is open has no record"))
     }
 
     /// Whether the engine has a container of it. Restores its record if that is lost.

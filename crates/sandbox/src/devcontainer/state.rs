@@ -178,10 +178,7 @@ fn progress_file(dir: &SandboxDir) -> PathBuf {
 /// # Errors
 /// Whatever the file system says.
 pub fn forget(dir: &SandboxDir) -> Result<()> {
-    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| match std::fs::remove_file(it) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => Err(Failure::internal(err)),
-        _ => Ok(()),
-    })
+    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| crate::files::remove(it))
 }
 
 /// Locks a file against all processes, and waits for it.

@@ -10,9 +10,9 @@ use coracle_runtime::is_trusted_by_tools;
 use serde::{Deserialize, Serialize};
 
 use super::export::PatchFormat;
-use super::inside::{Inside, Sink};
-use super::source::beneath;
-use super::{LONG, WorktreeManager, read};
+use super::git_in_container::{Sink, Workdir};
+use super::{WorktreeManager, git_command, parse};
+use crate::repository_source::beneath;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// A patch that is held in memory.
@@ -34,7 +34,7 @@ pub enum ApplyMode {
 
 /// Where it goes.
 #[derive(Clone, Debug)]
-pub struct ApplyAsk {
+pub struct ApplyRequest {
     /// A checkout beneath an allow-root.
     pub to: PathBuf,
     /// How.
@@ -47,7 +47,7 @@ pub struct ApplyAsk {
 
 /// What was put there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Applied {
+pub struct ApplyReport {
     /// The checkout.
     pub to: PathBuf,
     /// Names that changed; none for a branch.
@@ -62,7 +62,7 @@ impl WorktreeManager {
     /// # Errors
     /// `apply_conflict` (`details.files`); `policy_denied` for a directory that may not be used, for protected names
     /// without leave (`details.files`), and for a branch where a container has the repository bound.
-    pub async fn apply(&self, at: &Inside, id: &WorkflowId, ask: &ApplyAsk) -> Result<Applied> {
+    pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
         let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         if !to.is_dir() {
             return Err(Failure::new(Code::InvalidInput, "what a patch goes to is a directory"));
@@ -78,11 +78,11 @@ impl WorktreeManager {
         }
     }
 
-    async fn apply_files(&self, at: &Inside, id: &WorkflowId, to: &Path, leave: bool) -> Result<Applied> {
+    async fn apply_files(&self, at: &Workdir, id: &WorkflowId, to: &Path, leave: bool) -> Result<ApplyReport> {
         let mut patch = Vec::new();
-        let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH };
+        let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
-        let done = |files| Applied { to: to.to_owned(), files, branch: None };
+        let done = |files| ApplyReport { to: to.to_owned(), files, branch: None };
         if patch.is_empty() {
             return Ok(done(vec![]));
         }
@@ -94,12 +94,12 @@ impl WorktreeManager {
             return Err(conflict(&numbers));
         }
         let files: Vec<String> = names(&numbers.stdout.bytes());
-        let deeds = read::deeds(&patch);
-        if deeds.renames {
+        let patch_effects = parse::patch_effects(&patch);
+        if patch_effects.renames {
             return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
         }
         let guarded: Vec<&String> = files.iter().filter(|it| is_trusted_by_tools(it)).collect();
-        if !leave && (deeds.links || !guarded.is_empty()) {
+        if !leave && (patch_effects.links || !guarded.is_empty()) {
             let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
             let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));
             let failure = failure
@@ -126,12 +126,11 @@ impl WorktreeManager {
             ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
         );
         let stdin = Stdin::File(File::open(git_dir.join(PATCH)).map_err(Failure::internal)?);
-        let asked =
-            Asked { verb: "git apply", dir: to, words: all, env: vec![], stdin, deadline: LONG, keep_bytes: 16 << 20 };
-        self.git.run(asked, Peer::Nobody).await.map_err(super::host)
+        let apply = git_command("git apply", to, all);
+        self.git.run(Asked { stdin, keep_bytes: 16 << 20, ..apply }, Peer::Nobody).await.map_err(super::host)
     }
 
-    async fn apply_branch(&self, at: &Inside, id: &WorkflowId, to: &Path) -> Result<Applied> {
+    async fn apply_branch(&self, at: &Workdir, id: &WorkflowId, to: &Path) -> Result<ApplyReport> {
         let workflow = self.workflow(at, id)?;
         let source = self.source_of(&self.records(at)?)?;
         let out = self.take_out(at, &workflow, &self.mirror_dir(&source)).await?;
@@ -139,22 +138,13 @@ impl WorktreeManager {
         let from = out.quarantine.path().display().to_string();
         let words =
             ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
-        let words = words.into_iter().map(Into::into).chain([from.into(), spec.into()]).collect();
         // The person's own repository, found as git finds it there.
-        let asked = Asked {
-            verb: "git fetch",
-            dir: to,
-            words,
-            env: vec![],
-            stdin: Stdin::Empty,
-            deadline: LONG,
-            keep_bytes: 64 << 10,
-        };
-        let fetched = self.git.run(asked, Peer::Dir).await.map_err(super::host)?;
+        let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]));
+        let fetched = self.git.run(Asked { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
         if !fetched.ok() {
             return Err(conflict(&fetched));
         }
-        Ok(Applied { to: to.to_owned(), files: vec![], branch: Some(workflow.branch) })
+        Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch) })
     }
 }
 

@@ -1,23 +1,18 @@
 //! A directory inside as an archive on the host, by the guest alone: it needs no program of the image.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use coracle_runtime::archive::{Limits, TransferReport, Writer, plain_name};
+use coracle_lifecycle::Omissions;
+use coracle_runtime::archive::{Error, Writer, plain_name};
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 
-use super::inside::{Inside, lost};
+use super::git_in_container::{Workdir, lost};
 use crate::{Code, Failure, Result};
 
 /// Files, links and directories of one tree.
 const MAX_ENTRIES: u64 = 200_000;
 
-/// What is in an archive, and which links are not because they lead out of it.
-pub(super) struct Packed {
-    pub(super) files: u64,
-    pub(super) left_out: Vec<String>,
-}
+const OMITTED: &str = "it is no file, or leads out of the tree";
 
 /// A directory to be packed.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +25,19 @@ pub(super) struct PackSource<'a> {
 
 /// Packs all that lies in a directory of the root. What cannot be packed is an error, but for links that lead out of it
 /// and for what is neither file nor directory.
-pub(super) async fn pack(at: &Inside, source: PackSource<'_>, file: &Path, max_bytes: u64) -> Result<Packed> {
+pub(super) async fn pack(
+    at: &Workdir,
+    source: PackSource<'_>,
+    writer: &mut Writer,
+    left_out: &mut Omissions,
+) -> Result<()> {
     let PackSource { dir, top } = source;
-    let into = File::options().read(true).write(true).create_new(true).mode(0o600).open(file).map_err(disk)?;
-    let limits = Limits { max_bytes, max_entries: MAX_ENTRIES };
-    let mut writer = Writer::new(into, at.agent, limits);
-    let mut left_out = Vec::new();
-    writer.dir(top, 0o755).map_err(full)?;
+    writer.dir(top, 0o755).map_err(save_failed)?;
     let mut dirs = vec![String::new()];
     while let Some(below) = dirs.pop() {
         let (entries, more) = at.link.list(at.file(&format!("{dir}/{below}")), MAX_ENTRIES).await.map_err(lost)?;
         if more {
-            return Err(full(coracle_runtime::archive::Error::TooMany(MAX_ENTRIES)));
+            return Err(save_failed(Error::TooMany(MAX_ENTRIES)));
         }
         let twice = |name: &str| entries.iter().filter(|it| it.name == name).count() > 1;
         let marked: Vec<bool> = entries.iter().map(|it| it.name.contains(MARK) && twice(&it.name)).collect();
@@ -54,33 +50,31 @@ pub(super) async fn pack(at: &Inside, source: PackSource<'_>, file: &Path, max_b
             }
             match entry.kind {
                 FileKind::Dir => {
-                    writer.dir(&packed, entry.mode & 0o777).map_err(full)?;
+                    writer.dir(&packed, entry.mode & 0o777).map_err(save_failed)?;
                     dirs.push(name);
                 }
-                FileKind::File => add(at, &mut writer, &packed, &inside).await?,
+                FileKind::File => add(at, writer, &packed, &inside).await?,
                 FileKind::Link => {
                     let target = entry.link.unwrap_or_default();
-                    if target.is_empty() || !writer.link_within(&packed, &target).map_err(full)? {
-                        left_out.push(name);
+                    if target.is_empty() || !writer.link_within(&packed, &target).map_err(save_failed)? {
+                        left_out.add(&name, OMITTED);
                     }
                 }
-                FileKind::Special => left_out.push(name),
+                FileKind::Special => left_out.add(&name, OMITTED),
             }
         }
     }
-    let (file, TransferReport { files, .. }) = writer.finish().map_err(full)?;
-    file.sync_all().map_err(disk)?;
-    Ok(Packed { files, left_out })
+    Ok(())
 }
 
-async fn add(at: &Inside, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
+async fn add(at: &Workdir, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
     let (entry, mut content) = at.link.open_file(at.file(inside), 0, u64::MAX >> 1).await.map_err(lost)?;
     let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
-    let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(full)?;
+    let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(save_failed)?;
     while let Some(piece) = content.next().await.map_err(lost)? {
-        growing.write(&piece).map_err(full)?;
+        growing.write(&piece).map_err(save_failed)?;
     }
-    growing.end().map(drop).map_err(full)
+    growing.end().map(drop).map_err(save_failed)
 }
 
 /// Below the directory.
@@ -100,10 +94,6 @@ fn unkept(name: &str) -> Failure {
     failure.hint("rename it inside: its name is no UTF-8").detail("path", name)
 }
 
-fn full(err: impl std::fmt::Display) -> Failure {
+pub(super) fn save_failed(err: impl std::fmt::Display) -> Failure {
     Failure::new(Code::SaveFailed, err.to_string())
-}
-
-fn disk(err: impl std::fmt::Display) -> Failure {
-    Failure::new(Code::SaveFailed, format!("the state directory: {err}"))
 }

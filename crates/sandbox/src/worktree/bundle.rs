@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::git::Peer;
 use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::{Excerpt, GitRules, GitUrl};
+use coracle_runtime::{GitRules, GitUrl};
 use tempfile::TempDir;
 
 use super::mirror::good;
-use super::{LONG, SOON, WorktreeManager, host, read};
+use super::{LONG, SOON, WorktreeManager, host, parse, succeeded};
+use crate::repository_source::checked_repository;
 use crate::{Code, Failure, Result};
 
 /// Branches, tags, and what is checked out, as they are there.
@@ -50,15 +51,12 @@ impl WorktreeManager {
         good(self.own_with(here, &words, Stdin::Empty, Peer::Dir, LONG).await)?;
         let asks = ["ls-remote", "--symref", "--", &from, "HEAD"];
         let told = self.own_with(here, &asks, Stdin::Empty, Peer::Dir, SOON).await.map_err(host)?;
-        match read::head_branch(&told.stdout.bytes()) {
+        match parse::head_branch(&told.stdout.bytes()) {
             Some(branch) => self.own_printed(here, &["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")]).await?,
             None => self.own_printed(here, &["update-ref", "--no-deref", "HEAD", "refs/coracle/head"]).await?,
         };
         let packs = ["bundle", "create", "--quiet", "it.bundle", "HEAD", "--branches", "--tags"];
-        let packed = self.own(here, &packs, Stdin::Empty, LONG).await?;
-        if !packed.ok() {
-            return Err(Failure::internal(Excerpt::of(&packed.stderr.bytes())));
-        }
+        succeeded(self.own(here, &packs, Stdin::Empty, LONG).await?)?;
         let uncommitted = if looks { self.count_uncommitted(dir, here).await } else { 0 };
         let origin = self.origin_of(here, &config).await;
         Ok(DirectoryBundle { repository, origin, uncommitted })
@@ -66,7 +64,7 @@ impl WorktreeManager {
 
     /// The configuration of its repository, which lies where it may, with its objects and references.
     fn config_of(&self, dir: &Path) -> Result<PathBuf> {
-        let common = self.checked_repository(dir)?;
+        let common = checked_repository(dir, &self.settings.allow_roots)?;
         if common.join("shallow").symlink_metadata().is_ok() {
             let failure = Failure::new(Code::FetchFailed, format!("`{}` is a shallow clone", dir.display()));
             return Err(failure.hint("run `git fetch --unshallow` there, or clone it by its URL"));

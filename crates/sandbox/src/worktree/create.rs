@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use coracle_runtime::BranchName;
 use serde::Serialize;
 
-use super::inside::{Git, Inside};
+use super::dirty::UncommittedChanges;
+use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
-use super::shared::ORPHANS;
-use super::source::{Source, branch_of};
-use super::state::{Records, Workflow, compose_project};
-use super::uncommitted::Uncommitted;
-use super::{WorktreeManager, read};
+use super::{WorktreeManager, parse};
 use crate::files::Lock;
+use crate::repository_source::{Source, branch_of};
+use crate::shared_dir::ORPHANS;
+use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::{Code, Failure, Result, Warning, WorkflowId};
 
 /// Names that are told of a base that is none.
@@ -31,7 +31,7 @@ pub enum SourceChanges {
 
 /// What a worktree is made of.
 #[derive(Clone, Debug)]
-pub struct CreateAsk {
+pub struct CreateRequest {
     /// Which workflow.
     pub id: WorkflowId,
     /// A branch of the remote, a tag inside or a commit; else the remote's HEAD.
@@ -42,7 +42,7 @@ pub struct CreateAsk {
     pub uncommitted: SourceChanges,
 }
 
-impl CreateAsk {
+impl CreateRequest {
     /// From the remote's HEAD, on the usual branch.
     #[must_use]
     pub fn new(id: WorkflowId) -> Self {
@@ -92,14 +92,14 @@ impl Worktree {
 /// A workflow to be recorded.
 #[derive(Clone, Copy)]
 struct NewWorkflow<'a> {
-    ask: &'a CreateAsk,
+    ask: &'a CreateRequest,
     branch: &'a BranchName,
     mirror: &'a Mirror,
-    uncommitted: Option<&'a Uncommitted>,
+    uncommitted: Option<&'a UncommittedChanges>,
 }
 
 /// What there is of a workflow inside.
-struct Found<'a> {
+struct ExistingWorktree<'a> {
     /// In the repository.
     git: Git<'a>,
     /// Its directory.
@@ -115,7 +115,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_input`, `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
-    pub async fn create(&self, at: &Inside, ask: &CreateAsk) -> Result<Worktree> {
+    pub async fn create(&self, at: &Workdir, ask: &CreateRequest) -> Result<Worktree> {
         let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
         if ask.uncommitted == SourceChanges::Taken && ask.base.is_some() {
             let message = "What is not committed is based on the commit that is checked out.";
@@ -151,7 +151,7 @@ impl WorktreeManager {
         match made {
             Ok((created, mut warnings)) => {
                 warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Told).map(|it| it.warning()));
-                Ok(told(at, workflow, created, found.branch.is_some(), warnings))
+                Ok(worktree_report(at, workflow, created, found.branch.is_some(), warnings))
             }
             Err(err) => {
                 // A workflow without anything inside holds no ports.
@@ -168,41 +168,50 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`.
     pub fn expect_source(&self, source: &str) -> Result<()> {
-        Source::parse(source, self.settings.allow_private, &self.settings.allow_roots).map(drop)
+        self.source(source).map(drop)
     }
 
     pub(super) fn source_of(&self, records: &Records) -> Result<Source> {
         let repository = records.repository()?.ok_or_else(|| {
             Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")
         })?;
-        Source::parse(&repository.url, self.settings.allow_private, &self.settings.allow_roots)
+        self.source(&repository.url)
+    }
+
+    pub(super) fn source(&self, text: &str) -> Result<Source> {
+        Source::parse(text, self.settings.allow_private, &self.settings.allow_roots)
     }
 
     /// All of it at once, since each is a way there and back.
-    async fn find<'a>(&self, at: &'a Inside, id: &WorkflowId, branch: &BranchName) -> Result<Found<'a>> {
+    async fn find<'a>(&self, at: &'a Workdir, id: &WorkflowId, branch: &BranchName) -> Result<ExistingWorktree<'a>> {
         let repo = at.repo();
         let name = format!("refs/heads/{branch}");
         let words = ["for-each-ref", "--format=%(refname)%00%(worktreepath)", &name];
         let (tree, admin) = (format!("worktrees/{id}"), format!("repo.git/worktrees/{id}"));
-        let (told, dir, registered, git) =
+        let (output, dir, registered, git) =
             tokio::join!(repo.run(&words), at.stat(&tree), at.is_dir(&admin), at.repo().without_filters());
-        let told = told?;
-        if !told.ok() {
-            let message = format!("The repository inside cannot be read: {}", told.failure());
+        let output = output?;
+        if !output.ok() {
+            let message = format!("The repository inside cannot be read: {}", output.failure());
             return Err(Failure::new(Code::RepoCorrupt, message).hint("set the repository up again"));
         }
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        let line = told.lines().find_map(|it| it.strip_prefix(&name)?.strip_prefix('\0'));
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = output.lines().find_map(|it| it.strip_prefix(&name)?.strip_prefix('\0'));
         let elsewhere = line.filter(|it| !it.is_empty() && !it.ends_with(&format!("/{tree}")));
         if let Some(elsewhere) = elsewhere {
             let message = format!("`{branch}` is checked out in `{}`.", elsewhere.escape_debug());
             return Err(Failure::new(Code::BranchConflict, message));
         }
-        Ok(Found { git: git?, dir: dir?.is_some(), registered: registered?, branch: line.map(str::to_owned) })
+        Ok(ExistingWorktree {
+            git: git?,
+            dir: dir?.is_some(),
+            registered: registered?,
+            branch: line.map(str::to_owned),
+        })
     }
 
     /// Resolves the base, and remembers the workflow with a namespace of its own.
-    async fn begin(&self, at: &Inside, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
+    async fn begin(&self, at: &Workdir, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
         let NewWorkflow { ask, branch, mirror, uncommitted } = new;
         let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Taken) {
             Some(state) => self.uncommitted_base(at, mirror, state).await?,
@@ -222,14 +231,19 @@ impl WorktreeManager {
     }
 
     /// The commit goes in with what the repository there lacks, and is nowhere else.
-    async fn uncommitted_base(&self, at: &Inside, mirror: &Mirror, state: &Uncommitted) -> Result<(String, String)> {
+    async fn uncommitted_base(
+        &self,
+        at: &Workdir,
+        mirror: &Mirror,
+        state: &UncommittedChanges,
+    ) -> Result<(String, String)> {
         let (commit, dir) = self.commit_of(state).await?;
         let has: String = mirror.branches.values().map(|id| format!("^{id}\n")).collect();
         self.send_pack(at, "repo.git", dir, format!("{commit}\n{has}")).await?;
         Ok((mirror.head.clone().unwrap_or_else(|| "HEAD".to_owned()), commit))
     }
 
-    async fn base(&self, at: &Inside, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
+    async fn base(&self, at: &Workdir, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
         let name = given.or(mirror.head.as_deref()).unwrap_or("main");
         // What the host fetched, not what somebody inside made of it.
         if let Some(id) = mirror.branches.get(name) {
@@ -255,10 +269,10 @@ impl WorktreeManager {
 
     async fn fill_place(
         &self,
-        at: &Inside,
+        at: &Workdir,
         records: &Records,
         workflow: &Workflow,
-        found: &Found<'_>,
+        found: &ExistingWorktree<'_>,
         listing: Lock,
     ) -> Result<(bool, Vec<Warning>)> {
         let mut warnings = Vec::new();
@@ -294,7 +308,7 @@ impl WorktreeManager {
 
     /// The link from the worktree is relative, so that it is right wherever the root is mounted, and the worktree is
     /// locked, since the link back is not.
-    async fn seal(&self, at: &Inside, id: &WorkflowId) -> Result<()> {
+    async fn seal(&self, at: &Workdir, id: &WorkflowId) -> Result<()> {
         let (dot_git, locked) = (format!("worktrees/{id}/.git"), format!("repo.git/worktrees/{id}/locked"));
         let link = link_of(id);
         let (linked, locked) = tokio::join!(at.write(&dot_git, &link), at.write(&locked, "coracle\n"));
@@ -302,10 +316,10 @@ impl WorktreeManager {
     }
 
     /// A directory that the repository knows nothing of stays, under another name.
-    async fn move_orphan(&self, at: &Inside, id: &WorkflowId) -> Result<Warning> {
+    async fn move_orphan(&self, at: &Workdir, id: &WorkflowId) -> Result<Warning> {
         let to = format!("{ORPHANS}/{id}-{}", jiff::Timestamp::now().as_millisecond());
         let made = at.link.make_dir(at.file(ORPHANS), 0o755, true).await;
-        made.map_err(super::inside::lost)?;
+        made.map_err(super::git_in_container::lost)?;
         let from = format!("worktrees/{id}");
         at.run(&["mv", "--", &from, &to]).await?.good()?;
         let message = format!("a directory was in the way that belongs to no worktree; it is `{}/{to}` now", at.root);
@@ -318,7 +332,7 @@ pub(super) fn link_of(id: &WorkflowId) -> String {
     format!("gitdir: ../../repo.git/worktrees/{id}\n")
 }
 
-fn told(at: &Inside, it: Workflow, created: bool, had_branch: bool, warnings: Vec<Warning>) -> Worktree {
+fn worktree_report(at: &Workdir, it: Workflow, created: bool, had_branch: bool, warnings: Vec<Warning>) -> Worktree {
     let ports = it.ports();
     Worktree {
         path: at.tree_path(&it.id).to_string(),
@@ -338,7 +352,7 @@ fn told(at: &Inside, it: Workflow, created: bool, had_branch: bool, warnings: Ve
 /// Part of a commit's id, long enough to be one.
 pub(super) fn hexadecimal(text: &str) -> Option<&str> {
     let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
-    fits.then_some(text).filter(|it| it.len() < 40 || read::oid(it).is_some())
+    fits.then_some(text).filter(|it| it.len() < 40 || parse::oid(it).is_some())
 }
 
 /// Names that somebody may have meant: those with most of the same pairs of letters.

@@ -3,8 +3,8 @@
 use coracle_runtime::random_hex;
 use serde::Serialize;
 
-use super::inside::{Git, Inside};
-use super::read::{FileChange, changes, whole_files};
+use super::git_in_container::{Git, Workdir};
+use super::parse::{FileChange, changes, whole_files};
 use super::{WorktreeManager, no_worktree};
 use crate::{Code, Failure, Result, WorkflowId};
 
@@ -21,7 +21,7 @@ pub(super) const PLAIN: &[&str] = &[
 
 /// What is compared.
 #[derive(Clone, Debug)]
-pub struct DiffAsk {
+pub struct DiffOptions {
     /// A commit, branch or tag inside; else the commit that the workflow began from.
     pub against: Option<String>,
     /// Bytes of the patch.
@@ -30,7 +30,7 @@ pub struct DiffAsk {
     pub stat_only: bool,
 }
 
-impl Default for DiffAsk {
+impl Default for DiffOptions {
     fn default() -> Self {
         Self { against: None, max_bytes: 256 << 10, stat_only: false }
     }
@@ -56,7 +56,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `worktree_missing`, `base_not_found`.
-    pub async fn diff(&self, at: &Inside, id: &WorkflowId, ask: &DiffAsk) -> Result<Diff> {
+    pub async fn diff(&self, at: &Workdir, id: &WorkflowId, ask: &DiffOptions) -> Result<Diff> {
         let workflow = self.workflow(at, id)?;
         let against = match &ask.against {
             None => workflow.base_commit,
@@ -92,14 +92,14 @@ impl WorktreeManager {
     }
 }
 
-async fn named(at: &Inside, id: &WorkflowId, text: &str) -> Result<String> {
+async fn named(at: &Workdir, id: &WorkflowId, text: &str) -> Result<String> {
     let found = if text.starts_with('-') { None } else { at.tree(id).commit(text).await? };
     found.ok_or_else(|| Failure::new(Code::BaseNotFound, format!("There is no commit `{}`.", text.escape_debug())))
 }
 
 /// Git with an index of all that is in a worktree, which is gone afterwards.
 pub(super) async fn with_index<T>(
-    at: &Inside,
+    at: &Workdir,
     id: &WorkflowId,
     work: impl AsyncFnOnce(&Git<'_>) -> Result<T>,
 ) -> Result<T> {

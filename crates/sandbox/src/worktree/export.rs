@@ -1,12 +1,13 @@
 //! Work of a workflow as something to take along.
 
+use coracle_lifecycle::RepoStatus;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 
 use super::diff::{PLAIN, with_index};
-use super::inside::{Inside, Sink};
+use super::git_in_container::{Sink, Workdir};
 use super::push::no_commits;
-use super::{MAX_BUNDLE, WorktreeManager, read};
+use super::{MAX_BUNDLE, WorktreeManager};
 use crate::{Result, Warning, WorkflowId};
 
 /// Forms of it.
@@ -23,7 +24,7 @@ pub enum PatchFormat {
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Exported {
+pub struct ExportReport {
     /// Its form.
     pub format: PatchFormat,
     /// Its length.
@@ -41,26 +42,26 @@ impl WorktreeManager {
     /// `worktree_missing`; `no_commits` for commits where there are none; `limit_reached`.
     pub async fn export_patch(
         &self,
-        at: &Inside,
+        at: &Workdir,
         id: &WorkflowId,
         format: PatchFormat,
         to: &mut (dyn AsyncWrite + Send + Unpin),
-    ) -> Result<Exported> {
-        self.export(at, id, format, Sink { to, max_bytes: MAX_BUNDLE }).await
+    ) -> Result<ExportReport> {
+        self.export(at, id, format, Sink { to, max_bytes: MAX_BUNDLE, bytes: 0 }).await
     }
 
     pub(super) async fn export(
         &self,
-        at: &Inside,
+        at: &Workdir,
         id: &WorkflowId,
         format: PatchFormat,
         sink: Sink<'_>,
-    ) -> Result<Exported> {
+    ) -> Result<ExportReport> {
         let workflow = self.workflow(at, id)?;
         let base = &workflow.base_commit;
         let mut warnings = Vec::new();
         if format != PatchFormat::Diff && !self.has_commits(at, id, base).await? {
-            return Err(no_commits(&workflow, Some(&self.standing(at, id).await?)));
+            return Err(no_commits(&workflow, Some(&self.status(at, id).await?)));
         }
         let told = match format {
             PatchFormat::Diff => {
@@ -83,24 +84,22 @@ impl WorktreeManager {
         };
         let bytes = told.bytes;
         told.done()?;
-        Ok(Exported { format, bytes, base_commit: workflow.base_commit, warnings })
+        Ok(ExportReport { format, bytes, base_commit: workflow.base_commit, warnings })
     }
 
-    async fn has_commits(&self, at: &Inside, id: &WorkflowId, base: &str) -> Result<bool> {
+    async fn has_commits(&self, at: &Workdir, id: &WorkflowId, base: &str) -> Result<bool> {
         let range = format!("{base}..HEAD");
         let first = at.tree(id).printed(&["rev-list", "--max-count=1", "--end-of-options", &range]).await?;
         Ok(!first.is_empty())
     }
 
-    async fn uncommitted(&self, at: &Inside, id: &WorkflowId) -> Result<Option<Warning>> {
-        let standing = self.standing(at, id).await?;
-        let message = "what is not committed is not in it";
-        let some = standing.dirty + standing.untracked > 0;
-        Ok(some.then(|| Warning::new("uncommitted_not_included", message)))
+    async fn uncommitted(&self, at: &Workdir, id: &WorkflowId) -> Result<Option<Warning>> {
+        let some = self.status(at, id).await?.uncommitted() > 0;
+        Ok(some.then(|| Warning::new("uncommitted_not_included", "what is not committed is not in it")))
     }
 
-    pub(super) async fn standing(&self, at: &Inside, id: &WorkflowId) -> Result<read::Standing> {
-        let words = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=all"];
-        Ok(read::standing(&at.tree(id).without_filters().await?.printed(&words).await?))
+    pub(super) async fn status(&self, at: &Workdir, id: &WorkflowId) -> Result<RepoStatus> {
+        let git = at.tree(id).without_filters().await?;
+        Ok(RepoStatus::parse(&git.printed(RepoStatus::COMMAND).await?))
     }
 }

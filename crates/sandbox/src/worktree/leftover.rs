@@ -1,10 +1,10 @@
 //! What an agent left uncommitted at the end of a run, as a commit on the branch of its workflow.
 
+use coracle_lifecycle::RepoStatus;
 use serde::Serialize;
 
 use super::WorktreeManager;
-use super::inside::Inside;
-use super::read::Standing;
+use super::git_in_container::Workdir;
 use crate::{Failure, Result, WorkflowId};
 
 /// The subject of the commit.
@@ -48,14 +48,14 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `worktree_missing`, `sandbox_lost`.
-    pub async fn commit_leftover(&self, at: &Inside, id: &WorkflowId, author: &Author) -> Result<Leftover> {
+    pub async fn commit_leftover(&self, at: &Workdir, id: &WorkflowId, author: &Author) -> Result<Leftover> {
         let workflow = self.workflow(at, id)?;
-        let standing = self.standing(at, id).await?;
-        let files = standing.dirty + standing.untracked;
+        let status = self.status(at, id).await?;
+        let files = status.uncommitted();
         if files == 0 {
             return Ok(Leftover::Nothing);
         }
-        if let Some(reason) = obstacle(&standing, &workflow.branch) {
+        if let Some(reason) = obstacle(&status, &workflow.branch) {
             return Ok(Leftover::Kept { reason, files });
         }
         let kept = |err: Failure| Leftover::Kept { reason: err.message, files };
@@ -74,11 +74,11 @@ impl WorktreeManager {
 }
 
 /// Why nothing can be committed.
-fn obstacle(standing: &Standing, branch: &str) -> Option<String> {
-    if standing.unmerged > 0 {
-        return Some(format!("{} of them are in conflict", standing.unmerged));
+fn obstacle(status: &RepoStatus, branch: &str) -> Option<String> {
+    if status.unmerged > 0 {
+        return Some(format!("{} of them are in conflict", status.unmerged));
     }
-    let here = standing.branch.as_deref();
+    let here = status.branch.as_deref();
     (here != Some(branch)).then(|| match here {
         Some(other) => format!("`{other}` is checked out and not the workflow's branch `{branch}`"),
         None => format!("no branch is checked out; the workflow's is `{branch}`"),

@@ -1,12 +1,13 @@
 //! How the worktrees of a sandbox stand.
 
+use coracle_lifecycle::RepoStatus;
 use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 
-use super::inside::Inside;
+use super::WorktreeManager;
+use super::git_in_container::Workdir;
 use super::mirror::ORIGIN;
-use super::state::Workflow;
-use super::{WorktreeManager, read};
+use crate::workflow_records::Workflow;
 use crate::{Code, Result, WorkflowId};
 
 /// Worktrees that are looked at at once.
@@ -14,7 +15,7 @@ const AT_ONCE: usize = 4;
 
 /// A worktree as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Listed {
+pub struct WorktreeStatus {
     /// Which workflow.
     pub id: WorkflowId,
     /// Its directory inside.
@@ -50,18 +51,17 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `git_missing`, `sandbox_lost`.
-    pub async fn list(&self, at: &Inside) -> Result<Vec<Listed>> {
+    pub async fn list(&self, at: &Workdir) -> Result<Vec<WorktreeStatus>> {
         let workflows = self.records(at)?.workflows()?;
         let looks = stream::iter(workflows).map(|it| look(at, it)).buffered(AT_ONCE);
         looks.collect::<Vec<_>>().await.into_iter().collect()
     }
 }
 
-async fn look(at: &Inside, it: Workflow) -> Result<Listed> {
+async fn look(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
     let git = at.tree(&it.id);
     let both = format!("{ORIGIN}{}...HEAD", it.base);
     let from_commit = format!("{}...HEAD", it.base_commit);
-    let status = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--ignore-submodules=all"];
     let count = ["rev-list", "--left-right", "--count", "--end-of-options", &both];
     let counted = ["rev-list", "--left-right", "--count", "--end-of-options", &from_commit];
     let unpushed = ["rev-list", "--count", "HEAD", "--not", "--remotes=origin"];
@@ -71,42 +71,48 @@ async fn look(at: &Inside, it: Workflow) -> Result<Listed> {
         Err(err) if err.code == Code::WorktreeMissing => return Ok(listed(at, it, None)),
         Err(err) => return Err(err),
     };
-    let (status, counts, from_commit, unpushed, last) =
-        tokio::join!(git.run(&status), git.run(&count), git.run(&counted), git.run(&unpushed), git.run(&last));
+    let (status, counts, from_commit, unpushed, last) = tokio::join!(
+        git.run(RepoStatus::COMMAND),
+        git.run(&count),
+        git.run(&counted),
+        git.run(&unpushed),
+        git.run(&last)
+    );
     let status = match status {
-        Ok(it) if it.ok() => it,
-        Ok(_) => return Ok(listed(at, it, None)),
-        Err(err) if err.code == Code::WorktreeMissing => return Ok(listed(at, it, None)),
-        Err(err) => return Err(err),
+        Ok(it) if it.ok() => RepoStatus::parse(&it.stdout),
+        Err(err) if err.code != Code::WorktreeMissing => return Err(err),
+        _ => return Ok(listed(at, it, None)),
     };
     // A base that is a tag or a commit has no branch to fall behind.
-    let counts = Some(counts?).filter(super::inside::Told::ok).map_or(from_commit, Ok)?;
+    let counts = Some(counts?).filter(super::git_in_container::GitOutput::ok).map_or(from_commit, Ok)?;
     let numbers = |told: &[u8]| -> Vec<i64> {
         String::from_utf8_lossy(told).split_whitespace().filter_map(|it| it.parse().ok()).collect()
     };
     let (counts, unpushed, last) = (numbers(&counts.stdout), numbers(&unpushed?.stdout), numbers(&last?.stdout));
     let count = |of: &[i64], at: usize| of.get(at).map_or(0, |it| it.unsigned_abs());
-    let standing = read::standing(&status.stdout);
-    let mut seen = listed(at, it, Some(standing));
+    let mut seen = listed(at, it, Some(status));
     (seen.behind, seen.ahead) = (count(&counts, 0), count(&counts, 1));
     (seen.unpushed, seen.last_commit_at) = (count(&unpushed, 0), last.first().copied());
     Ok(seen)
 }
 
-fn listed(at: &Inside, it: Workflow, standing: Option<read::Standing>) -> Listed {
+fn listed(at: &Workdir, it: Workflow, status: Option<RepoStatus>) -> WorktreeStatus {
     let ports = it.ports();
-    let missing = standing.is_none();
-    let standing = standing.unwrap_or_else(|| read::Standing { branch: Some(it.branch.clone()), ..Default::default() });
-    Listed {
+    let missing = status.is_none();
+    let mut status = status.unwrap_or_default();
+    if missing {
+        status.branch = Some(it.branch.clone());
+    }
+    WorktreeStatus {
         path: at.tree_path(&it.id).to_string(),
         id: it.id,
-        branch: standing.branch,
+        branch: status.branch,
         base: it.base,
-        head: standing.head,
+        head: status.head,
         ahead: 0,
         behind: 0,
-        dirty: standing.dirty > 0,
-        untracked: standing.untracked,
+        dirty: status.dirty > 0,
+        untracked: status.untracked,
         unpushed: 0,
         missing,
         last_commit_at: None,

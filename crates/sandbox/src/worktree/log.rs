@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::inside::Inside;
-use super::{WorktreeManager, read};
+use super::git_in_container::Workdir;
+use super::{WorktreeManager, parse};
 use crate::{Result, WorkflowId};
 
 /// Commits that are read.
@@ -32,7 +32,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `worktree_missing`, `git_missing`, `sandbox_lost`.
-    pub async fn log(&self, at: &Inside, id: &WorkflowId) -> Result<Vec<Commit>> {
+    pub async fn log(&self, at: &Workdir, id: &WorkflowId) -> Result<Vec<Commit>> {
         let range = format!("{}..HEAD", self.workflow(at, id)?.base_commit);
         let words = ["log", MAX_COMMITS, "--no-show-signature", "--no-color", FORMAT, "--end-of-options", &range];
         Ok(commits(&at.tree(id).printed(&words).await?))
@@ -46,7 +46,7 @@ fn commits(told: &[u8]) -> Vec<Commit> {
         let &[commit, author, email, at, subject] = fields else { return None };
         Some(Commit {
             // The line before ends with a line feed behind the last zero byte.
-            commit: read::oid(text(commit).trim())?.to_owned(),
+            commit: parse::oid(text(commit).trim())?.to_owned(),
             author: text(author),
             email: text(email),
             at: text(at).parse().ok()?,

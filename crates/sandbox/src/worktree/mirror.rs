@@ -8,10 +8,10 @@ use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, random_hex};
 
-use super::source::Source;
-use super::state::PATIENCE;
-use super::{LONG, SOON, WorktreeManager, read};
+use super::{LONG, SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
+use crate::repository_source::{Source, checked_repository};
+use crate::workflow_records::PATIENCE;
 use crate::{Code, Failure, Result, Warning};
 
 const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
@@ -72,7 +72,7 @@ impl WorktreeManager {
 
     /// What was there when it was last fetched.
     pub(super) async fn read_mirror(&self, dir: PathBuf, warnings: Vec<Warning>) -> Result<Mirror> {
-        let told = self.own_printed(&dir, &["for-each-ref", read::WITH_SYMREF, ORIGIN]).await?;
+        let told = self.own_printed(&dir, &["for-each-ref", parse::WITH_SYMREF, ORIGIN]).await?;
         Ok(mirror(dir, &told, warnings))
     }
 
@@ -83,12 +83,12 @@ impl WorktreeManager {
         let asks = ["ls-remote", "--symref", "--", &url, "HEAD", "refs/heads/*"];
         let asked = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
         // To sort by their kind git has to read the commits: one that is missing is no mirror.
-        let own = ["for-each-ref", "--sort=objecttype", read::WITH_SYMREF, ORIGIN];
+        let own = ["for-each-ref", "--sort=objecttype", parse::WITH_SYMREF, ORIGIN];
         let (told, own) = tokio::join!(asked, self.own_printed(dir, &own));
         let told = told.ok().filter(|it| it.ok() && it.stdout.left_out() == 0)?.stdout.bytes();
         let mirror = mirror(dir.to_owned(), &own.ok()?, Vec::new());
-        let head = read::head_branch(&told);
-        (mirror.branches == read::heads(&told) && (head.is_none() || head == mirror.head)).then_some(mirror)
+        let head = parse::head_branch(&told);
+        (mirror.branches == parse::heads(&told) && (head.is_none() || head == mirror.head)).then_some(mirror)
     }
 
     async fn make(&self, source: &Source, dir: &Path) -> Result<()> {
@@ -130,7 +130,7 @@ impl WorktreeManager {
 
     async fn fetch_once(&self, source: &Source, dir: &Path) -> Result<()> {
         if let Source::Dir(from) = source {
-            self.checked_repository(from)?;
+            checked_repository(from, &self.settings.allow_roots)?;
         }
         let url = source.text();
         let words =
@@ -141,7 +141,7 @@ impl WorktreeManager {
         let (fetched, head) = tokio::join!(fetches, heads);
         good(fetched)?;
         // A remote without a HEAD is one, too.
-        let head = head.ok().filter(Finished::ok).and_then(|it| read::head_branch(&it.stdout.bytes()));
+        let head = head.ok().filter(Finished::ok).and_then(|it| parse::head_branch(&it.stdout.bytes()));
         if let Some(head) = head {
             let target = format!("{ORIGIN}{head}");
             self.own_printed(dir, &["symbolic-ref", "refs/remotes/origin/HEAD", &target]).await?;
@@ -172,7 +172,7 @@ impl WorktreeManager {
 
 /// What `for-each-ref` told of a mirror.
 fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
-    let (found, head) = read::refs_and_head(told);
+    let (found, head) = parse::refs_and_head(told);
     let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);
     let head = head.as_ref().and_then(branch);
     let branches = found.into_iter().filter_map(|(name, id)| Some((branch(&name)?, id))).collect();

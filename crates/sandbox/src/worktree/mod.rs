@@ -15,26 +15,22 @@ mod archive;
 mod bundle;
 mod create;
 mod diff;
+mod dirty;
 mod export;
-mod inside;
+mod git_in_container;
+mod init_repository;
+mod inspect;
+mod item_save;
 mod leftover;
-mod links;
 mod list;
 mod log;
-mod look;
 mod mirror;
+mod parse;
 mod push;
-mod read;
 mod remove;
-mod rest;
 mod review;
 mod save;
-mod saved;
-mod setup;
-mod shared;
-mod source;
-mod state;
-mod uncommitted;
+mod save_remaining;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,24 +41,23 @@ use coracle_runtime::host::git::{Asked, InspectError, IsolatedGit, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, Unresolved};
 
-pub use self::apply::{Applied, ApplyAsk, ApplyMode};
+pub use self::apply::{ApplyMode, ApplyReport, ApplyRequest};
 pub use self::bundle::DirectoryBundle;
-pub use self::create::{CreateAsk, SourceChanges, Worktree};
-pub use self::diff::{Diff, DiffAsk};
-pub use self::export::{Exported, PatchFormat};
-pub use self::inside::Inside;
+pub use self::create::{CreateRequest, SourceChanges, Worktree};
+pub use self::diff::{Diff, DiffOptions};
+pub use self::export::{ExportReport, PatchFormat};
+pub use self::git_in_container::Workdir;
+pub use self::init_repository::{Repo, SetupRequest};
+pub use self::inspect::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
+pub use self::item_save::SavedWork;
 pub use self::leftover::{Author, Leftover};
-pub use self::list::Listed;
+pub use self::list::WorktreeStatus;
 pub use self::log::Commit;
-pub use self::look::{PackPaths, Seen, SeenFile, SeenKind};
-pub use self::push::{PushAsk, Pushed};
-pub use self::read::FileChange;
-pub use self::remove::{RemoveAsk, Removed};
-pub use self::saved::{SaveTo, SavedWork};
-pub use self::setup::{Repo, SetupAsk};
-pub use self::shared::{READ_ONLY, SharedDir};
-use self::source::Source;
-use self::state::{Records, Repository, Workflow};
+pub use self::parse::FileChange;
+pub use self::push::{PushReport, PushRequest};
+pub use self::remove::{RemovalReport, RemoveRequest};
+pub use crate::shared_dir::{READ_ONLY, SharedDir};
+use crate::workflow_records::{Records, Repository, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// What the person decided of worktrees.
@@ -129,7 +124,7 @@ impl WorktreeManager {
         Ok(Self { settings, mirrors, git })
     }
 
-    fn records(&self, at: &Inside) -> Result<Records> {
+    fn records(&self, at: &Workdir) -> Result<Records> {
         Records::open(&self.settings.state, &at.key)
     }
 
@@ -168,7 +163,7 @@ impl WorktreeManager {
     /// `invalid_url`, `policy_denied`; `branch_conflict` while it is to get another one; when the state directory cannot be
     /// written.
     pub async fn want_repository(&self, key: &str, source: &str, new: bool) -> Result<()> {
-        let url = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?.text();
+        let url = self.source(source)?.text();
         let records = Records::open(&self.settings.state, key)?;
         let _lock = records.lock("wanted").await?;
         if records.repository()?.is_some() {
@@ -194,7 +189,7 @@ impl WorktreeManager {
     }
 
     /// What is remembered of a workflow.
-    fn workflow(&self, at: &Inside, id: &WorkflowId) -> Result<Workflow> {
+    fn workflow(&self, at: &Workdir, id: &WorkflowId) -> Result<Workflow> {
         self.records(at)?.workflow(id)?.ok_or_else(|| no_worktree(id))
     }
 
@@ -211,15 +206,13 @@ impl WorktreeManager {
         peer: Peer<'_>,
         deadline: Duration,
     ) -> Result<Finished, InspectError> {
-        let words = ["--git-dir=."].iter().chain(words).map(OsString::from).collect();
-        let asked = Asked { verb: "git", dir, words, env: Vec::new(), stdin, deadline, keep_bytes: 2 * MAX_TOLD };
-        self.git.run(asked, peer).await
+        let command = git_command("git", dir, ["--git-dir=."].iter().chain(words));
+        self.git.run(Asked { stdin, deadline, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
     }
 
     /// What git prints in a bare repository of ours; it has to end well.
     async fn own_printed(&self, dir: &Path, words: &[&str]) -> Result<Vec<u8>> {
-        let ended = self.own(dir, words, Stdin::Empty, SOON).await?;
-        if ended.ok() { Ok(ended.stdout.bytes()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+        Ok(succeeded(self.own(dir, words, Stdin::Empty, SOON).await?)?.stdout.bytes())
     }
 
     /// A fresh bare repository in a temporary directory, which sees the objects of `mirror`.
@@ -237,12 +230,27 @@ impl WorktreeManager {
     }
 
     async fn own_init(&self, dir: &Path) -> Result<()> {
-        let words = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"].map(OsString::from).to_vec();
-        let (env, stdin, deadline) = (vec![], Stdin::Empty, SOON);
-        let asked = Asked { verb: "git init", dir, words, env, stdin, deadline, keep_bytes: 8192 };
-        let made = self.git.run(asked, Peer::Nobody).await.map_err(host)?;
-        if made.ok() { Ok(()) } else { Err(Failure::internal(Excerpt::of(&made.stderr.bytes()))) }
+        let init = git_command("git init", dir, INIT_BARE);
+        succeeded(self.git.run(Asked { deadline: SOON, ..init }, Peer::Nobody).await.map_err(host)?).map(drop)
     }
+}
+
+/// Creates a bare repository without hooks.
+const INIT_BARE: [&str; 5] = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"];
+
+/// A git of this host without input.
+fn git_command<'a>(
+    verb: &'static str,
+    dir: &'a Path,
+    args: impl IntoIterator<Item = impl Into<OsString>>,
+) -> Asked<'a> {
+    let words = args.into_iter().map(Into::into).collect();
+    Asked { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline: LONG, keep_bytes: 8192 }
+}
+
+/// A git of this host has to end well.
+fn succeeded(ended: Finished) -> Result<Finished> {
+    if ended.ok() { Ok(ended) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
 }
 
 /// For what is done in a moment.

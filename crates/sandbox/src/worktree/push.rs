@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use coracle_lifecycle::RepoStatus;
 use coracle_runtime::host::process::Stdin;
 use coracle_runtime::{BranchName, Excerpt};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::inside::{Inside, Sink};
+use super::git_in_container::{Sink, Workdir};
 use super::mirror::ORIGIN;
-use super::state::Workflow;
-use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, read};
+use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// The head of a bundle names each commit that it builds on.
@@ -20,7 +21,7 @@ const MAX_HEAD: u64 = 16 << 20;
 
 /// What is pushed.
 #[derive(Clone, Debug, Default)]
-pub struct PushAsk {
+pub struct PushRequest {
     /// The workflow's own branch, and nothing else; else that.
     pub branch: Option<String>,
     /// What the remote's branch was when it was last seen may be given up: the person says so.
@@ -29,7 +30,7 @@ pub struct PushAsk {
 
 /// What a push did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Pushed {
+pub struct PushReport {
     /// The remote's reference.
     #[serde(rename = "ref")]
     pub reference: String,
@@ -56,20 +57,20 @@ impl WorktreeManager {
     /// # Errors
     /// `no_commits` when there is nothing to push; `push_refused` (`details.rule`) when it may not be; `push_rejected` with what the remote says;
     /// `worktree_missing`.
-    pub async fn push(&self, at: &Inside, id: &WorkflowId, ask: &PushAsk) -> Result<Pushed> {
+    pub async fn push(&self, at: &Workdir, id: &WorkflowId, ask: &PushRequest) -> Result<PushReport> {
         let workflow = self.workflow(at, id)?;
         let branch = self.may_push(&workflow, ask)?;
         let source = self.source_of(&self.records(at)?)?;
         let _lock = self.mirror_lock(&source).await?;
         let dir = self.mirror_dir(&source);
-        let (out, standing, mirror) = tokio::join!(
+        let (out, status, mirror) = tokio::join!(
             self.take_out(at, &workflow, &dir),
-            self.standing(at, id),
+            self.status(at, id),
             self.read_mirror(dir.clone(), vec![])
         );
         let (out, old) = (out?, mirror?.branches.get(branch.as_str()).cloned());
         if out.oid == workflow.base_commit && old.is_none() {
-            return Err(no_commits(&workflow, standing.ok().as_ref()));
+            return Err(no_commits(&workflow, status.ok().as_ref()));
         }
         let url = source.text();
         let reference = format!("refs/heads/{branch}");
@@ -80,7 +81,7 @@ impl WorktreeManager {
         words.extend(["--", &url, &spec]);
         let pushed = self.own_with(out.quarantine.path(), &words, Stdin::Empty, source.peer(), LONG).await;
         let pushed = pushed.map_err(super::host)?;
-        let result = read::pushed(&pushed.stdout.bytes());
+        let result = parse::pushed(&pushed.stdout.bytes());
         if !pushed.ok() || result.as_ref().is_none_or(|(flag, _)| *flag == '!') {
             let said = Excerpt::of(&pushed.stderr.bytes()).to_string();
             let why = result.map_or_else(|| said.clone(), |(_, summary)| summary);
@@ -90,11 +91,11 @@ impl WorktreeManager {
         }
         self.remember_pushed(at, &out, &dir, branch.as_str()).await?;
         // What cannot be told may be something.
-        let uncommitted = standing.map_or(true, |it| it.dirty + it.untracked > 0);
-        Ok(Pushed { reference, old, new: out.oid, url, uncommitted })
+        let uncommitted = status.map_or(true, |it| it.uncommitted() > 0);
+        Ok(PushReport { reference, old, new: out.oid, url, uncommitted })
     }
 
-    fn may_push(&self, workflow: &Workflow, ask: &PushAsk) -> Result<BranchName> {
+    fn may_push(&self, workflow: &Workflow, ask: &PushRequest) -> Result<BranchName> {
         let refuse = |rule: &str, message: String| Err(Failure::new(Code::PushRefused, message).detail("rule", rule));
         let named = ask.branch.as_deref().unwrap_or(&workflow.branch);
         if named.starts_with(':') {
@@ -103,14 +104,14 @@ impl WorktreeManager {
         if named != workflow.branch {
             return refuse("push.branch", format!("Only `{}` is pushed from here.", workflow.branch));
         }
-        match super::source::branch_of(&self.settings.branch_prefix, &workflow.id, Some(named)) {
+        match crate::repository_source::branch_of(&self.settings.branch_prefix, &workflow.id, Some(named)) {
             Ok(branch) => Ok(branch),
             Err(err) => refuse("push.prefix", err.message),
         }
     }
 
     /// Brings the commits of a workflow's branch out, and checks each object on the way.
-    pub(super) async fn take_out(&self, at: &Inside, workflow: &Workflow, mirror: &Path) -> Result<TakenOut> {
+    pub(super) async fn take_out(&self, at: &Workdir, workflow: &Workflow, mirror: &Path) -> Result<TakenOut> {
         let reference = format!("refs/heads/{}", workflow.branch);
         let repo = at.repo();
         let (tip, quarantine) = tokio::join!(repo.commit(&reference), self.quarantine(Some(mirror)));
@@ -156,16 +157,15 @@ impl WorktreeManager {
     }
 
     /// Whether git inside made a bundle, which is on the host then.
-    pub(super) async fn bundle_into(&self, at: &Inside, what: &[&str], file: &Path, max_bytes: u64) -> Result<bool> {
+    pub(super) async fn bundle_into(&self, at: &Workdir, what: &[&str], file: &Path, max_bytes: u64) -> Result<bool> {
         let mut to = tokio::fs::File::create(file).await.map_err(Failure::internal)?;
         let words = [&["bundle", "create", "--quiet", "-"], what].concat();
-        let told = at.repo().run_into(&words, Sink { to: &mut to, max_bytes }).await?;
-        to.sync_all().await.map_err(Failure::internal)?;
+        let told = at.repo().run_into(&words, Sink { to: &mut to, max_bytes, bytes: 0 }).await?;
         Ok(told.ok())
     }
 
     /// So that the next look knows that the remote has it, here and inside.
-    async fn remember_pushed(&self, at: &Inside, out: &TakenOut, mirror: &Path, branch: &str) -> Result<()> {
+    async fn remember_pushed(&self, at: &Workdir, out: &TakenOut, mirror: &Path, branch: &str) -> Result<()> {
         let name = format!("{ORIGIN}{branch}");
         let from = out.quarantine.path().display().to_string();
         let spec = format!("+{}:{name}", out.oid);
@@ -188,11 +188,11 @@ impl WorktreeManager {
 }
 
 /// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success.
-pub(super) fn no_commits(workflow: &Workflow, standing: Option<&read::Standing>) -> Failure {
+pub(super) fn no_commits(workflow: &Workflow, status: Option<&RepoStatus>) -> Failure {
     let Workflow { id, branch, .. } = workflow;
     let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
     let failure = Failure::new(Code::NoCommits, format!("`{branch}` has no commit beyond its base {base}."));
-    let uncommitted = standing.map_or(0, |it| it.dirty + it.untracked);
+    let uncommitted = status.map_or(0, RepoStatus::uncommitted);
     if uncommitted == 0 {
         return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));
     }
@@ -215,7 +215,7 @@ fn bundle(path: &Path) -> Result<Bundle> {
     let mut file = File::open(path).map_err(Failure::internal)?;
     let mut begins = Vec::new();
     std::io::Read::by_ref(&mut file).take(MAX_HEAD).read_to_end(&mut begins).map_err(Failure::internal)?;
-    let (oid, name, ends) = read::bundle_head(&begins).ok_or_else(odd)?;
+    let (oid, name, ends) = parse::bundle_head(&begins).ok_or_else(odd)?;
     file.seek(SeekFrom::Start(ends as u64)).map_err(Failure::internal)?;
     Ok(Bundle { oid, name, pack: file })
 }

@@ -1,19 +1,20 @@
 //! The end of a worktree: what only it holds is saved and checked first.
 
+use coracle_lifecycle::SaveDestination;
 use serde::Serialize;
 
 use super::WorktreeManager;
-use super::inside::Inside;
+use super::git_in_container::Workdir;
+use super::item_save::SavedWork;
 use super::save::not_saved;
-use super::saved::{SaveTo, SavedWork};
-use super::state::Workflow;
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// How a worktree goes.
 #[derive(Clone, Debug)]
-pub struct RemoveAsk {
+pub struct RemoveRequest {
     /// Where its work goes.
-    pub save_to: SaveTo,
+    pub save_to: SaveDestination,
     /// Its work is thrown away (`security.allow_discard`).
     pub discard: bool,
     /// Ignored files are saved, too.
@@ -22,7 +23,7 @@ pub struct RemoveAsk {
 
 /// What was removed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Removed {
+pub struct RemovalReport {
     /// Which workflow.
     pub id: WorkflowId,
     /// It was there.
@@ -37,22 +38,22 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `save_failed`: nothing was removed; `policy_denied` for `discard` without leave.
-    pub async fn remove(&self, at: &Inside, id: &WorkflowId, ask: &RemoveAsk) -> Result<Removed> {
+    pub async fn remove(&self, at: &Workdir, id: &WorkflowId, ask: &RemoveRequest) -> Result<RemovalReport> {
         self.may_discard(ask)?;
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
         let Some(workflow) = records.workflow(id)? else {
-            return Ok(Removed { id: id.clone(), removed: false, saved: None });
+            return Ok(RemovalReport { id: id.clone(), removed: false, saved: None });
         };
         let saved = if ask.discard { None } else { self.save(at, &workflow, ask).await.map_err(not_saved)? };
         let listing = records.lock("worktrees").await?;
         self.take_away(at, &workflow).await?;
         drop(listing);
         records.forget(id)?;
-        Ok(Removed { id: id.clone(), removed: true, saved })
+        Ok(RemovalReport { id: id.clone(), removed: true, saved })
     }
 
-    pub(super) fn may_discard(&self, ask: &RemoveAsk) -> Result<()> {
+    pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {
         if ask.discard && !self.settings.allow_discard {
             let failure = Failure::new(Code::PolicyDenied, "Work is not thrown away here.");
             return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
@@ -60,7 +61,7 @@ impl WorktreeManager {
         Ok(())
     }
 
-    async fn take_away(&self, at: &Inside, workflow: &Workflow) -> Result<()> {
+    async fn take_away(&self, at: &Workdir, workflow: &Workflow) -> Result<()> {
         let id = &workflow.id;
         // As the guest removes files, which needs nothing of what git thinks of them.
         at.remove(&format!("worktrees/{id}")).await?;

@@ -9,9 +9,9 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 
 use super::WorktreeManager;
 use super::create::link_of;
-use super::inside::{Inside, lost};
-use super::shared::config_of;
-use super::state::Repository;
+use super::git_in_container::{Workdir, lost};
+use crate::shared_dir::config_of;
+use crate::workflow_records::Repository;
 use crate::{Result, Warning};
 
 /// The code of every one of these warnings.
@@ -38,7 +38,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `sandbox_lost`.
-    pub async fn review(&self, at: &Inside) -> Result<Vec<Warning>> {
+    pub async fn review(&self, at: &Workdir) -> Result<Vec<Warning>> {
         if at.shared.is_none() {
             return Ok(Vec::new());
         }
@@ -83,7 +83,7 @@ impl WorktreeManager {
 }
 
 /// The content of a small file; what is none of it is something else.
-async fn text(at: &Inside, below: &str) -> Result<Option<String>> {
+async fn text(at: &Workdir, below: &str) -> Result<Option<String>> {
     match at.link.get(at.file(below), 0, 64 << 10).await {
         Ok((_, bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(Error::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::NoDirectory) => Ok(None),
@@ -92,7 +92,7 @@ async fn text(at: &Inside, below: &str) -> Result<Option<String>> {
     }
 }
 
-async fn is_empty_dir(at: &Inside, below: &str) -> Result<bool> {
+async fn is_empty_dir(at: &Workdir, below: &str) -> Result<bool> {
     match at.link.list(at.file(below), 1).await {
         Ok((entries, more)) => Ok(entries.is_empty() && !more),
         Err(Error::Refused(_)) => Ok(false),
@@ -101,7 +101,7 @@ async fn is_empty_dir(at: &Inside, below: &str) -> Result<bool> {
 }
 
 /// Repositories that are none of ours: with a `.git`, or bare, with what makes git take a directory for one.
-async fn repositories(at: &Inside, known: &BTreeSet<String>) -> Result<(Vec<String>, bool)> {
+async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<String>, bool)> {
     let walk = ScanOptions {
         names: Some([".git", "HEAD", "objects"].map(str::to_owned).to_vec()),
         depth: Some(DEPTH),

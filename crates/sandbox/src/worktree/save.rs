@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use coracle_lifecycle::{Bundle, SavedItem, SavedKind};
 use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::Stdin;
 use serde_json::json;
 
-use super::archive::PackSource;
+use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
-use super::inside::Inside;
-use super::read::{FileChange, changes, gitlinks};
-use super::remove::RemoveAsk;
-use super::saved::{Save, SavedWork, saved_before};
-use super::state::Workflow;
+use super::git_in_container::Workdir;
+use super::item_save::SavedWork;
+use super::parse::{FileChange, changes, gitlinks};
+use super::remove::RemoveRequest;
 use super::{LONG, WorktreeManager};
+use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Names in a manifest.
@@ -24,7 +25,7 @@ const MAX_NAMES: usize = 1000;
 const MAX_NAME: usize = 100;
 
 /// A state of a worktree that is worth saving.
-struct Work {
+struct UnsavedWork {
     head: Option<String>,
     /// The reference that holds all of it.
     reference: String,
@@ -34,7 +35,12 @@ struct Work {
 }
 
 impl WorktreeManager {
-    pub(super) async fn save(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<Option<SavedWork>> {
+    pub(super) async fn save(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+    ) -> Result<Option<SavedWork>> {
         let id = &workflow.id;
         if !at.is_dir(&format!("worktrees/{id}")).await? {
             return self.save_branch(at, workflow, ask).await;
@@ -54,7 +60,7 @@ impl WorktreeManager {
     }
 
     /// The directory is gone, and commits may be there.
-    async fn save_branch(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<Option<SavedWork>> {
+    async fn save_branch(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<Option<SavedWork>> {
         let reference = format!("refs/heads/{}", workflow.branch);
         let repo = at.repo();
         let Some(head) = repo.commit(&reference).await? else { return Ok(None) };
@@ -62,12 +68,12 @@ impl WorktreeManager {
         if told.is_empty() {
             return Ok(None);
         }
-        let work = Work { head: Some(head), reference: reference.clone(), files: vec![], nested: false };
+        let work = UnsavedWork { head: Some(head), reference: reference.clone(), files: vec![], nested: false };
         self.save_bundle(at, workflow, ask, &work).await.map(Some)
     }
 
     /// Its link is as we wrote it, or as git does, and git finds its commit. Anything else is not looked into.
-    async fn is_readable(&self, at: &Inside, id: &WorkflowId) -> Result<bool> {
+    async fn is_readable(&self, at: &Workdir, id: &WorkflowId) -> Result<bool> {
         let content = at.link.get(at.file(&format!("worktrees/{id}/.git")), 0, 4096).await;
         let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let absolute = text.starts_with("gitdir: /") && text.trim_end().ends_with(&format!("/repo.git/worktrees/{id}"));
@@ -75,7 +81,7 @@ impl WorktreeManager {
     }
 
     /// A commit of all that is there, if any of it would be lost.
-    async fn commit_all(&self, at: &Inside, workflow: &Workflow, ignored: bool) -> Result<Option<Work>> {
+    async fn commit_all(&self, at: &Workdir, workflow: &Workflow, ignored: bool) -> Result<Option<UnsavedWork>> {
         let id = &workflow.id;
         let branch = format!("refs/heads/{}", workflow.branch);
         with_index(at, id, async |git| {
@@ -99,48 +105,63 @@ impl WorktreeManager {
             let at = jiff::Timestamp::now().as_millisecond();
             let reference = format!("refs/coracle/salvage/{id}/{at}");
             git.printed(&["update-ref", &reference, &tip]).await?;
-            Ok(Some(Work { head: Some(head), reference, files, nested }))
+            Ok(Some(UnsavedWork { head: Some(head), reference, files, nested }))
         })
         .await
     }
 
-    async fn save_bundle(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk, work: &Work) -> Result<SavedWork> {
+    async fn save_bundle(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+        work: &UnsavedWork,
+    ) -> Result<SavedWork> {
         let branch = format!("refs/heads/{}", workflow.branch);
         let tip = at.repo().commit(&branch).await?;
         let tree = at.repo().printed(&["rev-parse", &format!("{}^{{tree}}", work.reference)]).await?;
         let state = json!([work.head, tip, String::from_utf8_lossy(&tree).trim()]);
         let path = at.tree_path(&workflow.id);
-        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
-            // Whoever saved it was cut short before it was removed.
-            return Ok(SavedWork { files: work.files.len() as u64, ..saved });
+        let files = work.files.len() as u64;
+        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
+            // A removal that was interrupted saved it.
+            return Ok(SavedWork { files, ..SavedWork::new(save, &item) });
         }
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, &format!("{}.bundle", workflow.id))?;
+        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
         let mut refs = vec![work.reference.as_str()];
         if branch != work.reference && tip.is_some() {
             refs.push(&branch);
         }
-        let kind = self.bundle_of(at, &refs, &save.file).await?;
-        save.item = json!({ "head": null, "branch": workflow.branch, "bundle": kind, "base_commit": workflow.base_commit,
-            "commit": work.head, "salvage": work.reference, "state": state,
-            "changed": work.files.iter().take(MAX_NAMES).map(|it| &it.path).collect::<Vec<_>>() });
-        save.finish(&path, "git", work.files.len() as u64, self.settings.save_max)
+        let name = format!("{}.bundle", workflow.id);
+        let bundle = self.bundle_of(at, &refs, &save.writer.path(&name)).await?;
+        save.item = SavedItem {
+            branch: Some(workflow.branch.clone()),
+            bundle: Some(bundle),
+            base_commit: Some(workflow.base_commit.clone()),
+            commit: work.head.clone(),
+            salvage: Some(work.reference.clone()),
+            state: Some(state),
+            changed: Some(work.files.iter().take(MAX_NAMES).map(|it| it.path.clone()).collect()),
+            ..save.item
+        };
+        Ok(SavedWork { files, ..save.finish_bundle(name)? })
     }
 
     /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
     /// repository inside says that the remote has may be wrong.
-    pub(super) async fn bundle_of(&self, at: &Inside, refs: &[&str], file: &Path) -> Result<&'static str> {
+    pub(super) async fn bundle_of(&self, at: &Workdir, refs: &[&str], file: &Path) -> Result<Bundle> {
         let max = self.settings.save_max;
         // Where it is not known any more, nothing is known of what the remote has.
         if let Ok(source) = self.source_of(&self.records(at)?) {
             let new = [refs, &["--not", "--remotes=origin"]].concat();
             let mirror = self.mirror_dir(&source);
             if self.bundle_into(at, &new, file, max).await? && self.is_whole(&mirror, file).await? {
-                return Ok("new");
+                return Ok(Bundle::New);
             }
         }
         let empty = self.quarantine(None).await?;
         if self.bundle_into(at, refs, file, max).await? && self.is_whole(empty.path(), file).await? {
-            return Ok("whole");
+            return Ok(Bundle::Whole);
         }
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
     }
@@ -156,25 +177,23 @@ impl WorktreeManager {
     }
 
     /// The files as they lie there, with whatever `.git` is.
-    async fn save_tree(&self, at: &Inside, workflow: &Workflow, ask: &RemoveAsk) -> Result<SavedWork> {
+    async fn save_tree(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<SavedWork> {
         let id = workflow.id.as_str();
         self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, ask).await
     }
 
     /// Saves a directory below the root as an archive.
-    pub(super) async fn save_archive(&self, at: &Inside, source: PackSource<'_>, ask: &RemoveAsk) -> Result<SavedWork> {
-        let path = at.path(source.dir)?;
-        let name = archive_name(source.top);
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, &name)?;
-        let max = self.settings.save_max;
-        let packed = super::archive::pack(at, source, &save.file, max).await?;
-        let reason = "it is no file, or leads out of the tree";
-        let entries: Vec<_> =
-            packed.left_out.iter().take(MAX_NAMES).map(|it| json!({ "path": it, "reason": reason })).collect();
-        if !entries.is_empty() {
-            save.item = json!({ "left_out": { "entries": entries, "count": packed.left_out.len() } });
-        }
-        save.finish(&path, "tree", packed.files, max)
+    pub(super) async fn save_archive(
+        &self,
+        at: &Workdir,
+        source: PackSource<'_>,
+        ask: &RemoveRequest,
+    ) -> Result<SavedWork> {
+        let mut save = self.begin_save(&ask.save_to, at.path(source.dir)?, SavedKind::Tree)?;
+        let mut archive = save.writer.archive_named(archive_name(source.top), at.agent).map_err(save_failed)?;
+        pack(at, source, &mut archive.tar, &mut save.item.left_out).await?;
+        save.writer.keep_archive(&mut save.item, archive).map_err(save_failed)?;
+        save.finish()
     }
 }
 
@@ -188,7 +207,7 @@ pub(super) fn not_saved(err: Failure) -> Failure {
 }
 
 /// A submodule that nobody filled is an empty directory.
-async fn has_nested(at: &Inside, id: &WorkflowId, told: &[u8]) -> Result<bool> {
+async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> {
     for name in gitlinks(told) {
         let place = format!("worktrees/{id}/{name}/.git");
         // What cannot be asked for by its name may be one.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use coracle_lifecycle::{
-    Commits, Restored, Save, SavedKind, Session, Target as RestoreTarget, guided_session, session as plain_session,
+    Commits, RestoredItem, Save, SavedKind, Session, Target as RestoreTarget, guided_session, session as plain_session,
 };
 use coracle_runtime::{ContainerName, ContainerPath, ExecTarget, Handle};
 use jiff::Timestamp;
@@ -121,7 +121,7 @@ pub(super) struct RestoreSave {
 #[derive(Debug, Serialize)]
 pub(super) struct RestoreSaveResponse {
     save: String,
-    restored: Vec<Restored>,
+    restored: Vec<RestoredItem>,
     into: String,
 }
 
@@ -159,7 +159,7 @@ fn find_save(cx: &Context, save: &str) -> Result<Save, Failure> {
     })
 }
 
-async fn restore_into_container(cx: &Context, save: &Save, container: &str) -> Result<Vec<Restored>, Failure> {
+async fn restore_into_container(cx: &Context, save: &Save, container: &str) -> Result<Vec<RestoredItem>, Failure> {
     let handle = Handle::parse(container).map_err(|err| Failure::name("into", err))?;
     let (mut found, _) = reach_running(cx, &handle).await?;
     let inside = cx.links().inside(&cx.store()?, &mut found).await?;
@@ -177,7 +177,7 @@ impl Render for RestoreSaveResponse {
     }
 }
 
-fn restored_lines(item: &Restored) -> Vec<StyledText> {
+fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
     let files = count(item.files, "file", "files");
     let mut lines = vec![StyledText::new().name(&item.path).plain(format!(" {files}"))];
     match &item.commits {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_restore_names_what_is_left_to_do() {
-        let item = |path: &str, files, commits, staged: Option<&str>| Restored {
+        let item = |path: &str, files, commits, staged: Option<&str>| RestoredItem {
             from: ContainerPath::parse("/workspace/app").unwrap(),
             path: path.into(),
             kind: SavedKind::Files,
@@ -246,7 +246,7 @@ mod tests {
         };
         let bundle = Commits::Bundle("/d/app.saved.bundle".into());
         let skipped = vec![Skipped { path: "x".into(), reason: "the link leads out of the tree" }];
-        let by_hand = Restored { skipped, ..item("/d/app", 0, bundle, Some("/d/app.saved.staged.patch")) };
+        let by_hand = RestoredItem { skipped, ..item("/d/app", 0, bundle, Some("/d/app.saved.staged.patch")) };
         let restored = vec![item("/workspace/app", 2, Commits::Fetched, None), by_hand];
         let response = RestoreSaveResponse { save: "web/x".into(), restored, into: "web2".into() };
         assert_snapshot!(rendered(&response, "2026-11-22T12:15:00Z"), @r"

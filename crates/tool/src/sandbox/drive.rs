@@ -6,7 +6,7 @@ use coracle_lifecycle::Lock;
 use coracle_runtime::{ProcessId, random_hex};
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
-use coracle_sandbox::worktree::{CreateAsk, Leftover, Worktree};
+use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
 use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, WorkflowId};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -224,7 +224,7 @@ pub async fn work(
     hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
     let open = opened(cx, sandbox, id).await?;
-    let worktree = sandbox.worktrees.create(&open.inside, &CreateAsk::new(id.clone())).await?;
+    let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(id.clone())).await?;
     sandbox.set_env(&open, &worktree).await?;
     apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     let begun = begin(cx, sandbox, (profile, &worktree), task)?;

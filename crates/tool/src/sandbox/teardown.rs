@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
-use coracle_sandbox::worktree::{RemoveAsk, SavedWork};
+use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
 use coracle_sandbox::{
     Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, Warning, WorkflowClaim, WorkflowId,
     key_of_session, session_of,
@@ -168,7 +168,7 @@ async fn save(
         Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => open_to_remove(cx, sandbox).await?,
         opened => opened?,
     };
-    let request = RemoveAsk { save_to: sandbox.save_to()?, discard: false, salvage_ignored: false };
+    let request = RemoveRequest { save_to: sandbox.save_to()?, discard: false, salvage_ignored: false };
     for id in workflows {
         match sandbox.worktrees.remove(&open.inside, id, &request).await {
             Ok(removed) => {

@@ -33,7 +33,7 @@ pub struct ApplyOptions {
 
 /// The files that were applied.
 #[derive(Debug, Default)]
-pub struct Applied {
+pub struct AppliedChanges {
     /// Files, and how they changed, by their path in the workspace.
     pub files: Vec<(String, ChangeKind)>,
     /// Files that were skipped.
@@ -101,13 +101,13 @@ pub async fn apply(
     baseline: &Baseline,
     changes: &Changes,
     options: &ApplyOptions,
-) -> Result<Applied, ApplyError> {
+) -> Result<AppliedChanges, ApplyError> {
     let classified = classify(baseline, changes, options)?;
-    let mut applied = Applied {
+    let mut applied = AppliedChanges {
         passed: classified.passed,
         protected: classified.protected,
         baseline: baseline.clone(),
-        ..Applied::default()
+        ..AppliedChanges::default()
     };
     let trees = trees(baseline, &classified.writes)?;
     let (steps, trees) = blocking(move || check(classified.writes, &trees).map(|it| (it, trees))).await?;

@@ -48,15 +48,15 @@ pub async fn diff(files: &GuestFs, baseline: &Baseline, changes: &Changes) -> Re
     let (mut diffs, mut shown) = (Vec::new(), 0);
     for change in &changes.files {
         let compared = if shown > MOST_TEXT {
-            Compared::Unknown("there is too much to show")
+            Comparison::Unknown("there is too much to show")
         } else {
             compare(files, &copied, change).await?
         };
         let file = FileDiff { path: change.path.clone(), change: change.kind(), binary: false, diff: None, note: None };
         let file = match compared {
-            Compared::Text(text) => FileDiff { diff: Some(text), ..file },
-            Compared::Binary(text) => FileDiff { diff: Some(text), binary: true, ..file },
-            Compared::Unknown(note) => FileDiff { note: Some(note), ..file },
+            Comparison::Text(text) => FileDiff { diff: Some(text), ..file },
+            Comparison::Binary(text) => FileDiff { diff: Some(text), binary: true, ..file },
+            Comparison::Unknown(note) => FileDiff { note: Some(note), ..file },
         };
         shown += file.diff.as_ref().map_or(0, String::len);
         diffs.push(file);
@@ -64,7 +64,7 @@ pub async fn diff(files: &GuestFs, baseline: &Baseline, changes: &Changes) -> Re
     Ok(diffs)
 }
 
-enum Compared {
+enum Comparison {
     Text(String),
     Binary(String),
     Unknown(&'static str),
@@ -84,27 +84,27 @@ impl ImportedFiles<'_> {
     }
 }
 
-async fn compare(files: &GuestFs, copied: &ImportedFiles<'_>, change: &Change) -> Result<Compared> {
+async fn compare(files: &GuestFs, copied: &ImportedFiles<'_>, change: &Change) -> Result<Comparison> {
     let large = |size: Option<u64>| size.is_some_and(|it| it > MOST);
     if large(change.old.as_ref().map(|it| it.size)) || large(change.new.as_ref().map(|it| it.size)) {
-        return Ok(Compared::Unknown("it is too large to show"));
+        return Ok(Comparison::Unknown("it is too large to show"));
     }
     if same_content(change) {
-        return Ok(Compared::Text(head(change)));
+        return Ok(Comparison::Text(head(change)));
     }
     let old = match &change.old {
         None => Vec::new(),
         Some(old) => match copied.content(&change.path, &old.sha256) {
             Some(old) => old,
-            None => return Ok(Compared::Unknown("the host's file is not the one that was copied in any more")),
+            None => return Ok(Comparison::Unknown("the host's file is not the one that was copied in any more")),
         },
     };
     let new = match &change.new {
         None => Vec::new(),
         Some(_) => match fetch::read(files, &change.path, MOST).await {
             Ok(Some(new)) => new,
-            Ok(None) => return Ok(Compared::Unknown("it is too large to show")),
-            Err(coracle_runtime::Error::Refused(_)) => return Ok(Compared::Unknown("it changes meanwhile")),
+            Ok(None) => return Ok(Comparison::Unknown("it is too large to show")),
+            Err(coracle_runtime::Error::Refused(_)) => return Ok(Comparison::Unknown("it changes meanwhile")),
             Err(err) => return Err(err),
         },
     };
@@ -115,15 +115,15 @@ fn same_content(change: &Change) -> bool {
     matches!((&change.old, &change.new), (Some(old), Some(new)) if old.sha256 == new.sha256)
 }
 
-fn unified(change: &Change, old: &[u8], new: &[u8]) -> Compared {
+fn unified(change: &Change, old: &[u8], new: &[u8]) -> Comparison {
     let text = |it: &[u8]| str::from_utf8(it).ok().filter(|it| !it.contains('\0')).map(str::to_owned);
     let (from, to) = names(change);
     let head = head(change);
     let (Some(old), Some(new)) = (text(old), text(new)) else {
-        return Compared::Binary(format!("{head}Binary files {from} and {to} differ\n"));
+        return Comparison::Binary(format!("{head}Binary files {from} and {to} differ\n"));
     };
     let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(&old, &new);
-    Compared::Text(format!("{head}{}", diff.unified_diff().context_radius(3).header(&from, &to)))
+    Comparison::Text(format!("{head}{}", diff.unified_diff().context_radius(3).header(&from, &to)))
 }
 
 fn names(change: &Change) -> (String, String) {
@@ -181,8 +181,8 @@ mod tests {
         let change =
             Change { path: path.into(), old: old.map(|it| file(it, 0o644)), new: new.map(|it| file(it, 0o755)) };
         match unified(&change, old.unwrap_or_default(), new.unwrap_or_default()) {
-            Compared::Text(text) | Compared::Binary(text) => text,
-            Compared::Unknown(note) => note.into(),
+            Comparison::Text(text) | Comparison::Binary(text) => text,
+            Comparison::Unknown(note) => note.into(),
         }
     }
 

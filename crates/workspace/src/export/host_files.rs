@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 
 use coracle_runtime::BaselineMount;
-use coracle_runtime::host::fs::{HostPath, HostPathError};
+use coracle_runtime::host::fs::{HostPath, HostPathError, digest};
 use coracle_runtime::host::tree::{Node, Stamp, Tree};
 use sha2::{Digest as _, Sha256};
 
@@ -51,14 +51,9 @@ pub(super) fn inspect(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> 
         Some(Node::Dir) => Ok(HostFileState::Unsupported("it is a directory on the host")),
         Some(Node::Other) => Ok(HostFileState::Unsupported("it is neither a file nor a directory on the host")),
         Some(Node::File) => {
-            let mut opened = here.open(name)?;
-            let mut hash = Sha256::new();
-            io::copy(&mut opened.file, &mut Hashing(&mut hash))?;
-            Ok(HostFileState::File {
-                sha256: hex::encode(hash.finalize()),
-                mode: opened.mode & 0o777,
-                stamp: opened.stamp,
-            })
+            let opened = here.open(name)?;
+            let sha256 = digest(&opened.file)?.sha256;
+            Ok(HostFileState::File { sha256, mode: opened.mode & 0o777, stamp: opened.stamp })
         }
     }
 }
@@ -70,17 +65,4 @@ pub(super) fn content(tree: &Tree, path: &str, sha256: &str, most: u64) -> Optio
     let mut bytes = Vec::new();
     dir.open(OsStr::new(name)).ok()?.file.take(most + 1).read_to_end(&mut bytes).ok()?;
     (bytes.len() as u64 <= most && hex::encode(Sha256::digest(&bytes)) == sha256).then_some(bytes)
-}
-
-pub(super) struct Hashing<'a>(pub(super) &'a mut Sha256);
-
-impl io::Write for Hashing<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

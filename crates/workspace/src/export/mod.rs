@@ -14,8 +14,8 @@ mod tar;
 #[cfg(test)]
 mod tests;
 
-pub use self::apply::{Applied, ApplyError, ApplyOptions, Conflict, apply};
+pub use self::apply::{AppliedChanges, ApplyError, ApplyOptions, Conflict, apply};
 pub use self::changes::{Change, ChangeKind, Changes, SkippedFile, changes};
 pub use self::diff::{FileDiff, diff};
 pub use self::fetch::digests;
-pub use self::tar::{Exported, export};
+pub use self::tar::{WorkspaceArchive, export};

@@ -22,7 +22,7 @@ const AHEAD: usize = 12;
 
 /// What was packed.
 #[derive(Debug)]
-pub struct Exported {
+pub struct WorkspaceArchive {
     /// The archive, at its beginning.
     pub file: File,
     /// Files and links, and their bytes.
@@ -35,7 +35,12 @@ pub struct Exported {
 ///
 /// # Errors
 /// Those of the link, and [`archive::Error`] as [`Error::Host`].
-pub async fn export(files: &GuestFs, sums: &[FileDigest], into: File, limits: Limits) -> Result<Exported, Error> {
+pub async fn export(
+    files: &GuestFs,
+    sums: &[FileDigest],
+    into: File,
+    limits: Limits,
+) -> Result<WorkspaceArchive, Error> {
     let mut writer = Writer::new(into, Ids::ROOT, limits);
     let mut passed = Vec::new();
     // Files are opened ahead, so that each costs no round trip of its own.
@@ -54,7 +59,7 @@ pub async fn export(files: &GuestFs, sums: &[FileDigest], into: File, limits: Li
         }
     }
     let (file, moved) = writer.finish().map_err(cannot_write)?;
-    Ok(Exported { file, moved, passed })
+    Ok(WorkspaceArchive { file, moved, passed })
 }
 
 /// A file that is being opened. Dropping it cancels that.

@@ -1,8 +1,8 @@
-//! Files and links of a container, one by one into an archive. What cannot go in is told with its reason.
+//! Adds files and links of a container to an archive, or the reason why one is left out to its item.
 
 use coracle_runtime::archive::Writer;
 use coracle_runtime::link::ScanOptions;
-use coracle_runtime::link::protocol::{ErrorCode, FileKind};
+use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind};
 use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
@@ -23,7 +23,7 @@ impl GuestSave<'_> {
         let within = self.until.saturating_duration_since(Instant::now());
         let (met, more) = self.met(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
-            return Err(SaveError::Odd("there are more files than can be looked at"));
+            return Err(SaveError::Invalid("there are more files than can be looked at"));
         }
         for it in met {
             match relative(&it.path, item.path.as_str()).filter(|_| !it.odd) {
@@ -41,7 +41,7 @@ impl GuestSave<'_> {
         let (entry, mut content) = match self.link.open_file(self.at(&inside), 0, u64::MAX >> 1).await {
             Ok(opened) => opened,
             Err(Engine::Refused(fault)) if fault.code == ErrorCode::WrongKind => {
-                return self.add_link(writer, item, (path, &inside, &name)).await;
+                return self.add_link(writer, item, path).await;
             }
             Err(Engine::Refused(fault)) => {
                 item.left_out.add(path, reason(fault.code));
@@ -67,27 +67,13 @@ impl GuestSave<'_> {
         Ok(())
     }
 
-    async fn add_link(
-        &self,
-        writer: &mut Writer,
-        item: &mut SavedItem,
-        (path, inside, name): (&str, &str, &str),
-    ) -> Result<(), SaveError> {
-        let entry = match self.link.stat(self.at(inside)).await {
-            Ok(entry) => entry,
-            Err(Engine::Refused(fault)) => {
-                item.left_out.add(path, reason(fault.code));
-                return Ok(());
-            }
+    async fn add_link(&self, writer: &mut Writer, item: &mut SavedItem, path: &str) -> Result<(), SaveError> {
+        let inside = format!("{}/{path}", item.path.as_str().trim_end_matches('/'));
+        match self.link.stat(self.at(&inside)).await {
+            Ok(FileEntry { kind: FileKind::Link, link: Some(target), .. }) => item.add_link(writer, path, &target)?,
+            Ok(_) => item.left_out.add(path, "it is neither a file nor a link"),
+            Err(Engine::Refused(fault)) => item.left_out.add(path, reason(fault.code)),
             Err(err) => return Err(err.into()),
-        };
-        match (entry.kind, entry.link) {
-            (FileKind::Link, Some(target)) => {
-                if !writer.link_within(name, &target)? {
-                    item.left_out.add(path, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
-                }
-            }
-            _ => item.left_out.add(path, "it is neither a file nor a link"),
         }
         Ok(())
     }

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::GuestSave;
 use crate::save::error::SaveError;
-use crate::save::git::{Git, RepoStatus};
+use crate::save::git::Git;
 use crate::save::manifest::{Bundle, PartKind, SavedItem, SavedKind};
+use crate::save::repo_status::RepoStatus;
 use crate::save::roots::Roots;
 use crate::save::writer::SaveWriter;
 
@@ -27,18 +28,18 @@ impl GuestSave<'_> {
     ) -> Result<SavedKind, SaveError> {
         let user = self.record.exec_user;
         let mut git = user.map(|user| Git::new(self.link, user, path, self.until));
-        let standing = match &mut git {
-            Some(git) => git.standing().await?,
+        let status = match &mut git {
+            Some(git) => git.status().await?,
             None => None,
         };
-        match (git, standing) {
-            (Some(_), Some(standing)) if standing.is_clean() => Ok(SavedKind::Git),
-            (Some(git), Some(standing)) => {
+        match (git, status) {
+            (Some(_), Some(status)) if status.is_clean() => Ok(SavedKind::Git),
+            (Some(git), Some(status)) => {
                 let mut item = SavedItem::new(path.clone(), SavedKind::Git);
-                if !self.commits(out, &git, &standing, &mut item).await? {
+                if !self.commits(out, &git, &status, &mut item).await? {
                     return self.whole_tree(out, path, item).await;
                 }
-                self.uncommitted(out, standing, &mut item, trees).await?;
+                self.uncommitted(out, status, &mut item, trees).await?;
                 out.add(item);
                 Ok(SavedKind::Git)
             }
@@ -54,10 +55,10 @@ impl GuestSave<'_> {
         &self,
         out: &mut SaveWriter,
         git: &Git<'_>,
-        standing: &RepoStatus,
+        status: &RepoStatus,
         item: &mut SavedItem,
     ) -> Result<bool, SaveError> {
-        (item.head, item.branch) = (standing.head.clone(), standing.branch.clone());
+        (item.head, item.branch) = (status.head.clone(), status.branch.clone());
         // What is on a remote is only worth its space while there is plenty.
         let mut draft = out.part(PartKind::Bundle)?.at_most(out.left() / 2);
         let fits = |done: Result<bool, SaveError>| match done {
@@ -65,10 +66,10 @@ impl GuestSave<'_> {
             done => done,
         };
         let mut made = fits(git.whole_bundle(&mut draft).await)?.then_some(Bundle::Whole);
-        if made.is_none() && standing.unpushed {
+        if made.is_none() && status.unpushed {
             out.drop_part(draft)?;
             draft = out.part(PartKind::Bundle)?;
-            made = fits(git.new_bundle(standing, &mut draft).await)?.then_some(Bundle::New);
+            made = fits(git.new_bundle(status, &mut draft).await)?.then_some(Bundle::New);
         }
         match made {
             Some(_) => out.keep(item, draft)?,
@@ -78,12 +79,12 @@ impl GuestSave<'_> {
         if made.is_some() {
             item.shallow = self.shallow(&item.path).await?;
         }
-        if standing.staged {
+        if status.staged {
             let mut draft = out.part(PartKind::Staged)?;
             // The files themselves are in the archive.
             if fits(git.staged(&mut draft).await)? { out.keep(item, draft)? } else { out.drop_part(draft)? }
         }
-        Ok(made.is_some() || !standing.unpushed)
+        Ok(made.is_some() || !status.unpushed)
     }
 
     async fn shallow(&self, path: &ContainerPath) -> Result<Vec<String>, SaveError> {
@@ -100,27 +101,27 @@ impl GuestSave<'_> {
     async fn uncommitted(
         &self,
         out: &mut SaveWriter,
-        standing: RepoStatus,
+        status: RepoStatus,
         item: &mut SavedItem,
         trees: &BTreeSet<ContainerPath>,
     ) -> Result<(), SaveError> {
-        standing.deleted.into_iter().for_each(|it| item.deleted.add(it));
-        standing.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-        let (name, mut writer) = out.archive()?;
+        status.deleted.into_iter().for_each(|it| item.deleted.add(it));
+        status.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
+        let mut archive = out.archive()?;
         let mut dirs = BTreeMap::new();
-        for path in standing.changed.iter().collect::<BTreeSet<_>>() {
+        for path in status.changed.iter().collect::<BTreeSet<_>>() {
             // Git names nothing beyond a link; who does leads somewhere else.
             if self.is_direct(&mut dirs, &item.path, path).await? {
-                self.add(&mut writer, item, path).await?;
+                self.add(&mut archive.tar, item, path).await?;
             } else {
                 item.left_out.add(path, "it does not lie in the tree");
             }
         }
         let known = |it: &&String| item.path.join(it).is_ok_and(|it| trees.contains(&it));
-        for dir in standing.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
-            self.add_all(&mut writer, item, &dir).await?;
+        for dir in status.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
+            self.add_all(&mut archive.tar, item, &dir).await?;
         }
-        out.keep_archive(item, name, writer)
+        out.keep_archive(item, archive)
     }
 
     /// Whether all that lies above a file is directories of the tree. `known` are those that were looked at.
@@ -168,17 +169,17 @@ impl GuestSave<'_> {
         item: SavedItem,
     ) -> Result<SavedKind, SaveError> {
         let mut item = SavedItem { kind: SavedKind::Tree, bundle: None, ..item };
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let top = item.top().to_owned();
         // Git takes no directory for a repository without these, and they may be empty.
         for dir in [".git", ".git/objects", ".git/refs"] {
             let there = self.link.stat(self.at(&format!("{path}/{dir}"))).await;
             if there.is_ok_and(|it| it.kind == FileKind::Dir) {
-                writer.dir(&format!("{top}/{dir}"), 0o755)?;
+                archive.tar.dir(&format!("{top}/{dir}"), 0o755)?;
             }
         }
-        self.add_all(&mut writer, &mut item, "").await?;
-        out.keep_archive(&mut item, name, writer)?;
+        self.add_all(&mut archive.tar, &mut item, "").await?;
+        out.keep_archive(&mut item, archive)?;
         out.add(item);
         Ok(SavedKind::Tree)
     }

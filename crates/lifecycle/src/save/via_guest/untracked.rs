@@ -23,7 +23,7 @@ impl GuestSave<'_> {
             return Ok(());
         }
         written.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
-        let (name, mut writer) = out.archive()?;
+        let mut archive = out.archive()?;
         let mut over = None;
         for it in written {
             let Some(path) = relative(&it.path, self.record.workdir.as_str()).filter(|_| !it.odd) else {
@@ -34,7 +34,7 @@ impl GuestSave<'_> {
                 item.left_out.add(&path, reason);
                 continue;
             }
-            match self.add(&mut writer, &mut item, &path).await {
+            match self.add(&mut archive.tar, &mut item, &path).await {
                 Ok(()) => {}
                 // The next one is no smaller.
                 Err(SaveError::TooLarge) => over = Some("it does not fit"),
@@ -48,7 +48,7 @@ impl GuestSave<'_> {
         if sight.more {
             item.left_out.add("", "there were more files than could be looked at");
         }
-        out.keep_archive(&mut item, name, writer)?;
+        out.keep_archive(&mut item, archive)?;
         out.add(item);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
-use coracle_sandbox::worktree::{CreateAsk, SetupAsk, Worktree};
+use coracle_sandbox::worktree::{CreateRequest, SetupRequest, Worktree};
 use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ impl Operation<Process> for WorkflowStart {
         let model = Some(model(cx, &profile, self.model)?);
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
         let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
-        let ask = SetupAsk { source: source(cx, self.source), replace: false };
+        let ask = SetupRequest { source: source(cx, self.source), replace: false };
         sandbox.worktrees.expect_source(&ask.source)?;
         let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
         let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
@@ -73,7 +73,7 @@ impl Operation<Process> for WorkflowStart {
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
-        let create = CreateAsk { base: self.base, uncommitted, ..CreateAsk::new(id.clone()) };
+        let create = CreateRequest { base: self.base, uncommitted, ..CreateRequest::new(id.clone()) };
         let made = ready(cx, &sandbox, ask, create).await;
         drop(claim);
         if made.is_err() {
@@ -99,8 +99,8 @@ impl Operation<Process> for WorkflowStart {
 async fn ready(
     cx: &Context,
     sandbox: &SandboxHandle,
-    source: SetupAsk,
-    ask: CreateAsk,
+    source: SetupRequest,
+    ask: CreateRequest,
 ) -> Result<(OpenSandbox, Worktree, Option<DevcontainerReport>), Failure> {
     let open = open(cx, sandbox).await?;
     cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;

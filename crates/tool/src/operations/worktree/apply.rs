@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_sandbox::worktree::{Applied, ApplyAsk, ApplyMode};
+use coracle_sandbox::worktree::{ApplyMode, ApplyReport, ApplyRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -34,9 +34,9 @@ pub(crate) struct Apply {
 
 impl Operation<Process> for Apply {
     const NAME: &'static str = "worktree_apply";
-    type Response = Applied;
+    type Response = ApplyReport;
 
-    async fn run(self, process: &Process) -> Result<Applied, Failure> {
+    async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {
         let cx = &process.context;
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
@@ -44,12 +44,12 @@ impl Operation<Process> for Apply {
         let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
         let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
-        let ask = ApplyAsk { to, mode, protected: self.protected.unwrap_or(false), bound };
+        let ask = ApplyRequest { to, mode, protected: self.protected.unwrap_or(false), bound };
         Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
     }
 }
 
-impl Render for Applied {
+impl Render for ApplyReport {
     fn render(&self, _: Timestamp) -> Document {
         let to = format!(" in {}", self.to.display());
         let line = match (&self.branch, self.files.len() as u64) {

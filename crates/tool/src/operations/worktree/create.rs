@@ -3,7 +3,7 @@
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::devcontainer::CommandRan;
-use coracle_sandbox::worktree::{CreateAsk, Repo, SetupAsk, Worktree};
+use coracle_sandbox::worktree::{CreateRequest, Repo, SetupRequest, Worktree};
 use coracle_sandbox::{SandboxHandle, SandboxLiveness, Warning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,9 +75,9 @@ impl Operation<Process> for Create {
             // What is too old makes room for it.
             Box::pin(expire(process.sandboxes())).await;
         }
-        let setup = SetupAsk { source: said, replace: false };
+        let setup = SetupRequest { source: said, replace: false };
         let (base, branch) = (self.base, self.branch);
-        let ask = CreateAsk { base, branch, uncommitted, ..CreateAsk::new(workflow.0.clone()) };
+        let ask = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
         let made = ready(cx, &sandbox, setup, ask).await;
         drop(claim);
         if made.is_err() && new {
@@ -92,8 +92,8 @@ impl Operation<Process> for Create {
 async fn ready(
     cx: &Context,
     sandbox: &SandboxHandle,
-    setup: SetupAsk,
-    ask: CreateAsk,
+    setup: SetupRequest,
+    ask: CreateRequest,
 ) -> Result<(Repo, Worktree, Option<DevcontainerReport>), Failure> {
     let open = open(cx, sandbox).await?;
     cx.call.progress.message("bringing the repository into the sandbox").await;

@@ -1,7 +1,7 @@
 //! `worktree_diff`: what a workflow changed (sandbox.md 2.4).
 
 use coracle_runtime::ByteSize;
-use coracle_sandbox::worktree::{DiffAsk, FileChange};
+use coracle_sandbox::worktree::{DiffOptions, FileChange};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,8 +38,8 @@ impl Operation<Process> for Diff {
 
     async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
-        let usual = DiffAsk::default();
-        let ask = DiffAsk {
+        let usual = DiffOptions::default();
+        let ask = DiffOptions {
             against: self.against,
             max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
             stat_only: self.stat_only.unwrap_or(false),

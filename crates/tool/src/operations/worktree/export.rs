@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_sandbox::worktree::{Exported, PatchFormat};
+use coracle_sandbox::worktree::{ExportReport, PatchFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub(crate) struct Export {
 pub(crate) struct WorktreeExportResponse {
     file: PathBuf,
     #[serde(flatten)]
-    exported: Exported,
+    exported: ExportReport,
 }
 
 impl Operation<Process> for Export {

@@ -1,6 +1,6 @@
 //! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
 
-use coracle_sandbox::worktree::Listed;
+use coracle_sandbox::worktree::WorktreeStatus;
 use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, Warning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub(crate) struct WorktreeListResponse {
 struct WorktreeRow {
     profile: ProfileName,
     #[serde(flatten)]
-    listed: Listed,
+    listed: WorktreeStatus,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,7 +109,7 @@ impl Render for WorktreeListResponse {
     }
 }
 
-fn state(it: &Listed) -> String {
+fn state(it: &WorktreeStatus) -> String {
     if it.missing {
         return "missing".to_owned();
     }

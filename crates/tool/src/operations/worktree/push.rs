@@ -1,6 +1,6 @@
 //! `worktree_push`: the commits of a workflow to its remote (sandbox.md 2.4).
 
-use coracle_sandbox::worktree::{PushAsk, Pushed};
+use coracle_sandbox::worktree::{PushReport, PushRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -26,19 +26,19 @@ pub(crate) struct Push {
 
 impl Operation<Process> for Push {
     const NAME: &'static str = "worktree_push";
-    type Response = Pushed;
+    type Response = PushReport;
 
-    async fn run(self, process: &Process) -> Result<Pushed, Failure> {
+    async fn run(self, process: &Process) -> Result<PushReport, Failure> {
         let cx = &process.context;
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         cx.call.progress.message("pushing the branch from this host").await;
-        let ask = PushAsk { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
+        let ask = PushRequest { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
         cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await
     }
 }
 
-impl Render for Pushed {
+impl Render for PushReport {
     fn render(&self, _: Timestamp) -> Document {
         let commit: String = self.new.chars().take(12).collect();
         let rest = if self.uncommitted { "; what is not committed was not pushed" } else { "" };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_sandbox::worktree::{RemoveAsk, Removed, SavedWork};
+use coracle_sandbox::worktree::{RemovalReport, RemoveRequest, SavedWork};
 use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub(crate) struct Remove {
 pub(crate) struct WorktreeRemoveResponse {
     workflow: WorkflowId,
     #[serde(flatten)]
-    removed: Option<Removed>,
+    removed: Option<RemovalReport>,
     /// The sandbox is gone, too.
     sandbox_removed: bool,
     /// What was saved of the sandbox beside the workflow's work.
@@ -64,7 +64,7 @@ impl Operation<Process> for Remove {
         // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.
         if known || sandbox.has_files() || sandbox.sandbox.liveness().await? != SandboxLiveness::Absent {
             let open = open_to_remove(cx, &sandbox).await?;
-            let request = RemoveAsk {
+            let request = RemoveRequest {
                 discard: self.discard.unwrap_or(false),
                 salvage_ignored: self.salvage_ignored.unwrap_or(false),
                 save_to: sandbox.save_to()?,

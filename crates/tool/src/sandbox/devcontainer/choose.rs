@@ -14,7 +14,7 @@ use coracle_sandbox::devcontainer::{
     Devcontainer, DevcontainerRecord, DevcontainerUser, Found, MAX_BYTES, MountKind, Refusal, Variables, find, forget,
     lock_file, read, refused,
 };
-use coracle_sandbox::worktree::{Seen, SeenKind};
+use coracle_sandbox::worktree::{CommitFileKind, RepoCommit};
 use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, WORKER, Warning, WorkflowId};
 
 use super::image::{Looking, Made, make, missing, recipe};
@@ -99,13 +99,17 @@ pub(crate) async fn chosen(
 }
 
 /// Where the file is.
-async fn path_of(sandbox: &SandboxHandle, seen: &Seen, which: &DevcontainerFile) -> Result<Option<String>, Failure> {
+async fn path_of(
+    sandbox: &SandboxHandle,
+    seen: &RepoCommit,
+    which: &DevcontainerFile,
+) -> Result<Option<String>, Failure> {
     if let DevcontainerFile::At(path) = which {
         return Ok(Some(path.clone()));
     }
     let mut files = sandbox.worktrees.seen_files(seen, ".devcontainer").await?;
     files.extend(sandbox.worktrees.seen_files(seen, ".devcontainer.json").await?);
-    match find(files.iter().filter(|it| it.kind != SeenKind::Link).map(|it| it.path.as_str())) {
+    match find(files.iter().filter(|it| it.kind != CommitFileKind::Link).map(|it| it.path.as_str())) {
         Found::Nothing => Ok(None),
         Found::One(path) => Ok(Some(path)),
         Found::Several(paths) => {
@@ -121,10 +125,10 @@ async fn decided(
     cx: &Context,
     sandbox: &SandboxHandle,
     (it, profile): (Beginning<'_>, &SandboxProfile),
-    (seen, path): (&Seen, String),
+    (seen, path): (&RepoCommit, String),
 ) -> Result<DevcontainerRecord, Failure> {
     let files = sandbox.worktrees.seen_files(seen, &path).await?;
-    let found = files.iter().find(|it| it.path == path && it.kind != SeenKind::Link);
+    let found = files.iter().find(|it| it.path == path && it.kind != CommitFileKind::Link);
     let found = found.ok_or_else(|| missing(&path, "is no file of the repository"))?;
     let bytes =
         sandbox.worktrees.seen_content(seen, found, MAX_BYTES).await.map_err(|err| missing(&path, &err.message))?;

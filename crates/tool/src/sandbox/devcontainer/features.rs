@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coracle_runtime::Image;
 use coracle_sandbox::Warning;
 use coracle_sandbox::devcontainer::{Artifact, Feature, FeatureFile, feature_file, is_kept_out};
-use coracle_sandbox::worktree::SeenFile;
+use coracle_sandbox::worktree::CommitFile;
 use serde_json::json;
 
 use super::fetch::{Fetched, fetch};
@@ -33,7 +33,7 @@ pub(super) struct Tool {
 #[derive(Debug)]
 pub(super) enum Files {
     /// Below a directory of the repository.
-    Repository(String, Vec<SeenFile>),
+    Repository(String, Vec<CommitFile>),
     /// In a directory of ours, as a registry gave them.
     Registry(Fetched),
 }

@@ -13,7 +13,7 @@ use coracle_sandbox::devcontainer::{
     Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
     lock_file, relative,
 };
-use coracle_sandbox::worktree::{PackPaths, Seen, SeenFile, SeenKind};
+use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
 use coracle_sandbox::{Warning, WorktreeManager};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -56,7 +56,7 @@ struct Plan {
     build: Build,
     /// The directory of the repository that it sees.
     below: String,
-    files: Vec<SeenFile>,
+    files: Vec<CommitFile>,
 }
 
 impl Recipe {
@@ -75,7 +75,7 @@ impl Recipe {
 pub(super) struct Looking<'a> {
     pub(super) cx: &'a Context,
     pub(super) worktrees: &'a WorktreeManager,
-    pub(super) seen: &'a Seen,
+    pub(super) seen: &'a RepoCommit,
     /// The file's path.
     pub(super) path: &'a str,
     pub(super) variables: &'a Variables,
@@ -206,7 +206,7 @@ async fn plan(
     };
     let (out, files) =
         it.worktrees.seen_files(it.seen, &below).await?.into_iter().partition(|it| is_kept_out(&it.path));
-    let out: Vec<SeenFile> = out;
+    let out: Vec<CommitFile> = out;
     kept_out.extend(out.into_iter().map(|it| it.path).take(100));
     Ok(Some(Basis::Built(Box::new(Plan { text, needs, build: build.clone(), below, files }))))
 }
@@ -218,7 +218,7 @@ async fn text(it: Looking<'_>, path: &str) -> Result<String, Failure> {
 
 pub(super) async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
     let files = it.worktrees.seen_files(it.seen, path).await?;
-    let file = files.into_iter().find(|it| it.path == path && it.kind != SeenKind::Link);
+    let file = files.into_iter().find(|it| it.path == path && it.kind != CommitFileKind::Link);
     let file = file.ok_or_else(|| missing(path, "is no file of the repository"))?;
     Ok(it.worktrees.seen_content(it.seen, &file, MAX_TEXT).await?)
 }
@@ -258,7 +258,7 @@ async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Fail
 }
 
 /// Path below the directory, what it is, and the sum over its content.
-pub(super) fn files_of(files: &[SeenFile], below: &str) -> Value {
+pub(super) fn files_of(files: &[CommitFile], below: &str) -> Value {
     files.iter().map(|it| json!([it.path.strip_prefix(below), format!("{:?}", it.kind), it.oid])).collect()
 }
 
@@ -292,7 +292,7 @@ pub(super) struct Asked<'a> {
     pub(super) args: Vec<(String, String)>,
     pub(super) target: Option<String>,
     /// Files of the repository: where they go, and what of their paths is left out.
-    pub(super) trees: Vec<(String, &'a str, &'a [SeenFile])>,
+    pub(super) trees: Vec<(String, &'a str, &'a [CommitFile])>,
     /// Directories of this host: where they go.
     pub(super) dirs: Vec<(String, &'a Path)>,
     /// Files of ours.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use coracle_lifecycle::is_object_id;
 use serde::Serialize;
 
-use super::look::{SeenFile, SeenKind};
+use super::inspect::{CommitFile, CommitFileKind};
 use crate::{Failure, Result};
 
 /// For [`refs_and_head`].
@@ -27,22 +28,19 @@ pub struct FileChange {
 
 /// An id of an object: SHA-1 or SHA-256 in hex.
 pub(super) fn oid(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let fits =
-        matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
-    fits.then_some(text)
+    Some(text.trim()).filter(|it| is_object_id(it))
 }
 
 /// `<oid> <name>` a line.
-pub(super) fn refs(told: &[u8]) -> Vec<(String, String)> {
-    let lines = told.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
+pub(super) fn refs(output: &[u8]) -> Vec<(String, String)> {
+    let lines = output.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
     lines.filter_map(|(id, name)| Some((oid(id)?.to_owned(), name.to_owned()))).collect()
 }
 
 /// What `for-each-ref` prints for [`WITH_SYMREF`]: ids by name, and what the first symbolic one stands for.
-pub(super) fn refs_and_head(told: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
+pub(super) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
     let (mut found, mut head) = (BTreeMap::new(), None);
-    for (id, rest) in refs(told) {
+    for (id, rest) in refs(output) {
         match rest.split_once(' ') {
             Some((name, "")) => drop(found.insert(name.to_owned(), id)),
             Some((_, symref)) => head = Some(symref.to_owned()),
@@ -53,32 +51,32 @@ pub(super) fn refs_and_head(told: &[u8]) -> (BTreeMap<String, String>, Option<St
 }
 
 /// What `ls-tree -r -z --long` prints. Names that are no text, and submodules, are left out.
-pub(super) fn tree(told: &[u8]) -> Vec<SeenFile> {
+pub(super) fn tree(output: &[u8]) -> Vec<CommitFile> {
     let read = |record: &[u8]| {
         let (meta, path) = std::str::from_utf8(record).ok()?.split_once('\t')?;
         let mut fields = meta.split_ascii_whitespace();
         let kind = match (fields.next()?, fields.next()?) {
-            ("100755", "blob") => SeenKind::Program,
-            ("120000", "blob") => SeenKind::Link,
-            (_, "blob") => SeenKind::File,
+            ("100755", "blob") => CommitFileKind::Program,
+            ("120000", "blob") => CommitFileKind::Link,
+            (_, "blob") => CommitFileKind::File,
             _ => return None,
         };
         let (id, size) = (oid(fields.next()?)?.to_owned(), fields.next()?.parse().ok()?);
-        Some(SeenFile { path: path.to_owned(), oid: id, kind, size })
+        Some(CommitFile { path: path.to_owned(), oid: id, kind, size })
     };
-    told.split(|it| *it == 0).filter_map(read).collect()
+    output.split(|it| *it == 0).filter_map(read).collect()
 }
 
 /// The branch that `ls-remote --symref` says HEAD is.
-pub(super) fn head_branch(told: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(told);
+pub(super) fn head_branch(output: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(output);
     let line = text.lines().find_map(|it| it.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"))?;
     coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
 /// The branches that `ls-remote` prints, by name.
-pub(super) fn heads(told: &[u8]) -> BTreeMap<String, String> {
-    let text = String::from_utf8_lossy(told);
+pub(super) fn heads(output: &[u8]) -> BTreeMap<String, String> {
+    let text = String::from_utf8_lossy(output);
     let head = |line: &str| {
         let (id, name) = line.split_once('\t')?;
         Some((name.strip_prefix("refs/heads/")?.to_owned(), oid(id)?.to_owned()))
@@ -87,18 +85,18 @@ pub(super) fn heads(told: &[u8]) -> BTreeMap<String, String> {
 }
 
 /// Directories that `ls-files -s -z` names as repositories of their own.
-pub(super) fn gitlinks(told: &[u8]) -> Vec<String> {
-    let records = told.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
+pub(super) fn gitlinks(output: &[u8]) -> Vec<String> {
+    let records = output.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
     let names = records.filter_map(|it| it.splitn(2, |it| *it == b'\t').nth(1));
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
 /// What `diff-index -z --raw --numstat` prints: first a record and a name for each file, then its numbers.
-pub(super) fn changes(told: &[u8]) -> Result<Vec<FileChange>> {
+pub(super) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
     let odd = || Failure::internal("git inside printed a comparison that cannot be read");
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
     let mut files: Vec<FileChange> = Vec::new();
-    let mut parts = told.split(|it| *it == 0).filter(|it| !it.is_empty());
+    let mut parts = output.split(|it| *it == 0).filter(|it| !it.is_empty());
     let mut at = 0;
     while let Some(part) = parts.next() {
         if let Some(record) = part.strip_prefix(b":") {
@@ -126,49 +124,6 @@ pub(super) fn changes(told: &[u8]) -> Result<Vec<FileChange>> {
     Ok(files)
 }
 
-/// How a worktree stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    pub(super) head: Option<String>,
-    pub(super) branch: Option<String>,
-    /// Tracked files that differ.
-    pub(super) dirty: u64,
-    pub(super) untracked: u64,
-    /// Tracked files in conflict.
-    pub(super) unmerged: u64,
-}
-
-/// Reads `status --porcelain=v2 --branch -z`.
-pub(super) fn standing(told: &[u8]) -> Standing {
-    let mut standing = Standing::default();
-    let mut records = told.split(|it| *it == 0);
-    while let Some(record) = records.next() {
-        match record.split_first_chunk::<2>() {
-            Some((b"# ", rest)) => {
-                let text = String::from_utf8_lossy(rest);
-                match text.split_once(' ') {
-                    Some(("branch.oid", value)) => standing.head = oid(value).map(str::to_owned),
-                    Some(("branch.head", value)) if value != "(detached)" => standing.branch = Some(value.to_owned()),
-                    _ => {}
-                }
-            }
-            Some((b"1 ", _)) => standing.dirty += 1,
-            Some((b"u ", _)) => {
-                standing.dirty += 1;
-                standing.unmerged += 1;
-            }
-            Some((b"2 ", _)) => {
-                standing.dirty += 1;
-                // The name that it had.
-                records.next();
-            }
-            Some((b"? ", _)) => standing.untracked += 1,
-            _ => {}
-        }
-    }
-    standing
-}
-
 /// Cuts a patch behind the last file that fits, and counts the files in it.
 pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
     const BEGINS: &[u8] = b"diff --git ";
@@ -182,23 +137,23 @@ pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
 
 /// What of a patch does more than change lines of the files that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Deeds {
-    /// It takes a file from elsewhere. Ours never do, and whose names they take is not told by git's numbers.
+pub(super) struct PatchEffects {
+    /// It takes a file from elsewhere. Ours never do, and whose names they take is not in git's numbers.
     pub(super) renames: bool,
     /// It makes links or submodules.
     pub(super) links: bool,
 }
 
-pub(super) fn deeds(patch: &[u8]) -> Deeds {
-    let mut deeds = Deeds::default();
+pub(super) fn patch_effects(patch: &[u8]) -> PatchEffects {
+    let mut patch_effects = PatchEffects::default();
     // Lines of a file begin with a sign, so these can only be lines of the patch itself.
     for line in patch.split(|it| *it == b'\n') {
-        deeds.renames |= [&b"rename "[..], b"copy "].iter().any(|it| line.starts_with(it));
+        patch_effects.renames |= [&b"rename "[..], b"copy "].iter().any(|it| line.starts_with(it));
         let modes = [&b"new file mode "[..], b"new mode ", b"old mode ", b"deleted file mode "];
         let mode = modes.iter().find_map(|it| line.strip_prefix(*it));
-        deeds.links |= mode.is_some_and(|it| !it.starts_with(b"100"));
+        patch_effects.links |= mode.is_some_and(|it| !it.starts_with(b"100"));
     }
-    deeds
+    patch_effects
 }
 
 /// Commit and name of the one reference of a bundle, and where its pack begins.
@@ -224,8 +179,8 @@ pub(super) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
 }
 
 /// A flag of `push --porcelain` for our one ref, and what is said of it.
-pub(super) fn pushed(told: &[u8]) -> Option<(char, String)> {
-    let text = String::from_utf8_lossy(told);
+pub(super) fn pushed(output: &[u8]) -> Option<(char, String)> {
+    let text = String::from_utf8_lossy(output);
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, '\t');
         let flag = fields.next().filter(|it| it.chars().count() == 1)?.chars().next()?;
@@ -261,15 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_is_counted() {
-        let told = "# branch.oid 0123456789012345678901234567890123456789\0# branch.head coracle/x\0\
-            1 .M N... 100644 100644 100644 a a f\x002 R. N... 100644 100644 100644 a a R100 new\0? old\0? more\0u x\0";
-        let standing = standing(told.as_bytes());
-        assert_eq!((standing.dirty, standing.untracked, standing.branch.as_deref()), (3, 1, Some("coracle/x")));
-        assert!(standing.head.is_some());
-    }
-
-    #[test]
     fn a_patch_is_cut_between_files() {
         let patch = b"diff --git a/a b/a\n+diff --git \ndiff --git a/b b/b\n+x\n";
         assert_eq!(whole_files(patch, false), (&patch[..], 2));
@@ -281,10 +227,10 @@ mod tests {
     #[test]
     fn what_a_patch_does_is_seen_in_its_own_lines_only() {
         let none = b"diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n+rename from x\n new file mode 120000\n";
-        assert_eq!(deeds(none), Deeds::default());
-        assert!(deeds(b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n").renames);
-        assert!(deeds(b"diff --git a/a b/a\nnew file mode 120000\n").links);
-        assert!(deeds(b"diff --git a/a b/a\nnew file mode 160000\n").links);
+        assert_eq!(patch_effects(none), PatchEffects::default());
+        assert!(patch_effects(b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n").renames);
+        assert!(patch_effects(b"diff --git a/a b/a\nnew file mode 120000\n").links);
+        assert!(patch_effects(b"diff --git a/a b/a\nnew file mode 160000\n").links);
     }
 
     #[test]
@@ -341,8 +287,7 @@ mod tests {
         #[test]
         fn nothing_that_git_prints_panics(told in proptest::collection::vec(0_u8..128, 0..200)) {
             let _ = changes(&told);
-            let _ = standing(&told);
-            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told), deeds(&told));
+            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told), patch_effects(&told));
             let (kept, _) = whole_files(&told, true);
             proptest::prop_assert!(told.starts_with(kept));
         }

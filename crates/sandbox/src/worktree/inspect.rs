@@ -1,19 +1,18 @@
 //! Files of a repository as its mirror has them, for whoever has to know them before there is a container.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use coracle_runtime::Input;
 use coracle_runtime::archive::Writer;
 use coracle_runtime::host::git::Asked;
 use coracle_runtime::host::process::Stdin;
-use coracle_runtime::{Excerpt, Input};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::create::hexadecimal;
-use super::source::Source;
-use super::{LONG, SOON, WorktreeManager, read};
+use super::{LONG, SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
+use crate::repository_source::Source;
 use crate::{Code, Failure, Result};
 
 /// Names of files that are read.
@@ -24,7 +23,7 @@ const MAX_FILE: u64 = 256 << 20;
 
 /// A commit of a repository, in its mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct RepoCommit {
     mirror: PathBuf,
     /// Where the repository comes from, as it is told to people.
     pub url: String,
@@ -36,20 +35,20 @@ pub struct Seen {
 
 /// A file of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenFile {
+pub struct CommitFile {
     /// Its path in the repository.
     pub path: String,
     /// Its id, which is a sum over its content.
     pub oid: String,
     /// What it is.
-    pub kind: SeenKind,
+    pub kind: CommitFileKind,
     /// Its length.
     pub size: u64,
 }
 
 /// What lies at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeenKind {
+pub enum CommitFileKind {
     /// A file.
     File,
     /// A program.
@@ -58,7 +57,7 @@ pub enum SeenKind {
     Link,
 }
 
-impl Seen {
+impl RepoCommit {
     /// The repository's name, without what comes before and behind it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -82,62 +81,55 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`.
-    pub async fn see(&self, source: &str, base: Option<&str>) -> Result<Option<Seen>> {
-        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+    pub async fn see(&self, source: &str, base: Option<&str>) -> Result<Option<RepoCommit>> {
+        let from = self.source(source)?;
         let mirror = self.fresh_mirror(&from).await?;
         let name = base.or(mirror.head.as_deref()).unwrap_or("main");
         let commit = match (mirror.branches.get(name), hexadecimal(name)) {
-            (Some(id), _) => id.clone(),
-            (None, Some(part)) => {
-                let what = format!("{part}^{{commit}}");
-                let words = ["rev-parse", "--verify", "--quiet", "--end-of-options", &what];
-                let told = self.own(&mirror.dir, &words, Stdin::Empty, SOON).await?;
-                match read::oid(&told.stdout.text()).filter(|_| told.ok()) {
-                    Some(id) => id.to_owned(),
-                    None => return Ok(None),
-                }
-            }
-            (None, None) => return Ok(None),
+            (Some(id), _) => Some(id.clone()),
+            (None, Some(part)) => self.mirrored_commit(&mirror.dir, part).await?,
+            (None, None) => None,
         };
-        let local = matches!(from, Source::Dir(_));
-        Ok(Some(Seen { mirror: mirror.dir, url: from.text(), local, commit }))
+        let (url, local) = (from.text(), matches!(from, Source::Dir(_)));
+        Ok(commit.map(|commit| RepoCommit { mirror: mirror.dir, url, local, commit }))
+    }
+
+    async fn mirrored_commit(&self, mirror: &Path, id: &str) -> Result<Option<String>> {
+        let what = format!("{id}^{{commit}}");
+        let words = ["rev-parse", "--verify", "--quiet", "--end-of-options", &what];
+        let found = self.own(mirror, &words, Stdin::Empty, SOON).await?;
+        Ok(parse::oid(&found.stdout.text()).filter(|_| found.ok()).map(str::to_owned))
     }
 
     /// A commit that was seen before. Nothing is fetched.
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`; `base_not_found` when the mirror does not have it any more.
-    pub async fn see_again(&self, source: &str, commit: &str) -> Result<Seen> {
-        let from = Source::parse(source, self.settings.allow_private, &self.settings.allow_roots)?;
+    pub async fn see_again(&self, source: &str, commit: &str) -> Result<RepoCommit> {
+        let from = self.source(source)?;
         let mirror = self.mirror_dir(&from);
-        let there = match read::oid(commit).filter(|_| mirror.exists()) {
-            Some(commit) => self.own(&mirror, &["cat-file", "-e", commit], Stdin::Empty, SOON).await?.ok(),
-            None => false,
+        let known = match parse::oid(commit).filter(|_| mirror.exists()) {
+            Some(commit) => self.mirrored_commit(&mirror, commit).await?,
+            None => None,
         };
-        if !there {
-            return Err(Failure::new(
-                Code::BaseNotFound,
-                format!("The mirror of the repository has no `{commit}` any more."),
-            ));
-        }
+        let message = || format!("The mirror of the repository has no `{commit}` any more.");
+        let commit = known.ok_or_else(|| Failure::new(Code::BaseNotFound, message()))?;
         let local = matches!(from, Source::Dir(_));
-        Ok(Seen { mirror, url: from.text(), local, commit: commit.to_owned() })
+        Ok(RepoCommit { mirror, url: from.text(), local, commit })
     }
 
     /// The files at or beneath a path, which is empty for all of them. Submodules are none.
     ///
     /// # Errors
     /// `limit_reached` when there are too many.
-    pub async fn seen_files(&self, seen: &Seen, below: &str) -> Result<Vec<SeenFile>> {
+    pub async fn seen_files(&self, seen: &RepoCommit, below: &str) -> Result<Vec<CommitFile>> {
         let mut words = vec!["ls-tree", "-r", "-z", "--long", "--full-tree", &seen.commit];
         if !below.is_empty() {
             words.extend(["--", below]);
         }
         let ended = self.own(&seen.mirror, &words, Stdin::Empty, SOON).await?;
-        if !ended.ok() {
-            return Err(Failure::internal(Excerpt::of(&ended.stderr.bytes())));
-        }
-        let files = read::tree(&ended.stdout.bytes());
+        let ended = succeeded(ended)?;
+        let files = parse::tree(&ended.stdout.bytes());
         if ended.stdout.left_out() > 0 || files.len() > MAX_FILES {
             return Err(over_limit(format!("The repository has more than {MAX_FILES} files.")));
         }
@@ -148,7 +140,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `limit_reached`.
-    pub async fn seen_content(&self, seen: &Seen, file: &SeenFile, max_bytes: usize) -> Result<Vec<u8>> {
+    pub async fn seen_content(&self, seen: &RepoCommit, file: &CommitFile, max_bytes: usize) -> Result<Vec<u8>> {
         if file.size > max_bytes as u64 {
             let message =
                 format!("`{}` has {} bytes; at most {max_bytes} are read.", file.path.escape_debug(), file.size);
@@ -161,18 +153,17 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `limit_reached` for one that is too large.
-    pub async fn pack(&self, seen: &Seen, files: &[SeenFile], paths: PackPaths<'_>, tar: &mut Writer) -> Result<()> {
+    pub async fn pack(
+        &self,
+        seen: &RepoCommit,
+        files: &[CommitFile],
+        paths: PackPaths<'_>,
+        tar: &mut Writer,
+    ) -> Result<()> {
         let lines: String = files.iter().map(|it| format!("{}\n", it.oid)).collect();
-        let asked = Asked {
-            verb: "git cat-file",
-            dir: &seen.mirror,
-            words: ["--git-dir=.", "cat-file", "--batch"].map(OsString::from).to_vec(),
-            env: vec![],
-            stdin: Stdin::Input(Input::Bytes(lines.into_bytes())),
-            deadline: LONG,
-            keep_bytes: 8192,
-        };
-        let (running, stdout) = self.git.start(asked).map_err(Failure::internal)?;
+        let stdin = Stdin::Input(Input::Bytes(lines.into_bytes()));
+        let cat_file = git_command("git cat-file", &seen.mirror, ["--git-dir=.", "cat-file", "--batch"]);
+        let (running, stdout) = self.git.start(Asked { stdin, ..cat_file }).map_err(Failure::internal)?;
         let mut from = BufReader::new(stdout);
         let mut made = BTreeSet::new();
         for file in files {
@@ -194,7 +185,7 @@ impl WorktreeManager {
                 .map_err(Failure::internal)?;
         }
         let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
-        if ended.ok() { Ok(()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+        succeeded(ended).map(drop)
     }
 }
 
@@ -203,7 +194,7 @@ fn place(
     tar: &mut Writer,
     made: &mut BTreeSet<String>,
     path: &str,
-    kind: SeenKind,
+    kind: CommitFileKind,
     content: &[u8],
 ) -> Result<(), coracle_runtime::archive::Error> {
     for (at, _) in path.match_indices('/') {
@@ -212,9 +203,9 @@ fn place(
         }
     }
     match kind {
-        SeenKind::File => tar.file(path, 0o644, content),
-        SeenKind::Program => tar.file(path, 0o755, content),
-        SeenKind::Link => match std::str::from_utf8(content) {
+        CommitFileKind::File => tar.file(path, 0o644, content),
+        CommitFileKind::Program => tar.file(path, 0o755, content),
+        CommitFileKind::Link => match std::str::from_utf8(content) {
             Ok(target) => tar.link_within(path, target).map(drop),
             Err(_) => Ok(()),
         },

@@ -8,15 +8,15 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::Input;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Asked, Git, HostGit as _, Peer};
 use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::{Excerpt, Input};
 use tempfile::TempDir;
 
-use super::source::beneath;
-use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, host, read};
+use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
 use crate::failure::over_limit;
+use crate::repository_source::{RepositoryDirs, small_file};
 use crate::{Failure, Result, Warning};
 
 /// An index is no longer.
@@ -27,17 +27,17 @@ const MAX_PATTERNS: u64 = 1 << 20;
 
 /// What there is beside the commit that is checked out.
 #[derive(Debug)]
-pub(super) struct Uncommitted {
+pub(super) struct UncommittedChanges {
     /// Files that differ from it.
     files: BTreeSet<Vec<u8>>,
     /// The commit that is checked out.
     head: String,
-    look: Look,
+    look: Checkout,
 }
 
 /// A repository of ours with the objects of the person's, and an index of its own.
 #[derive(Debug)]
-struct Look {
+struct Checkout {
     dir: PathBuf,
     repository: TempDir,
     index: PathBuf,
@@ -52,16 +52,15 @@ struct MirrorHead<'a> {
     head: &'a str,
 }
 
-/// Where a checkout keeps what git needs.
-pub(super) struct RepositoryDirs {
-    git_dir: PathBuf,
-    pub(super) common_dir: PathBuf,
-}
-
 impl WorktreeManager {
     /// What is not committed in a checkout, as far as somebody wants to know: that it cannot be told fails nobody who does
     /// not want it.
-    pub(super) async fn changes(&self, dir: &Path, mirror: &Path, how: SourceChanges) -> Result<Option<Uncommitted>> {
+    pub(super) async fn changes(
+        &self,
+        dir: &Path,
+        mirror: &Path,
+        how: SourceChanges,
+    ) -> Result<Option<UncommittedChanges>> {
         match how {
             SourceChanges::Unseen => Ok(None),
             SourceChanges::Taken => self.left_out(dir, mirror).await,
@@ -73,14 +72,14 @@ impl WorktreeManager {
     }
 
     /// What is not committed in a checkout; `None` where all is, or nothing is checked out.
-    pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<Uncommitted>> {
-        let Some(place) = self.place(dir)? else { return Ok(None) };
+    pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<UncommittedChanges>> {
+        let Some(place) = RepositoryDirs::find(dir, &self.settings.allow_roots)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
         let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, LONG);
         let (told, patterns) = tokio::join!(asked, self.persons_patterns());
         let told = told.map_err(host)?;
         let text = told.stdout.text();
-        let Some(head) = text.split_whitespace().next().and_then(read::oid).filter(|_| told.ok()) else {
+        let Some(head) = text.split_whitespace().next().and_then(parse::oid).filter(|_| told.ok()) else {
             return Ok(None);
         };
         let head = head.to_owned();
@@ -102,11 +101,11 @@ impl WorktreeManager {
         touched.retain(|it| !filtered.contains(it));
         look.touched = touched.iter().cloned().collect();
         let files: BTreeSet<_> = touched.into_iter().chain(staged).collect();
-        Ok((!files.is_empty()).then_some(Uncommitted { files, head, look }))
+        Ok((!files.is_empty()).then_some(UncommittedChanges { files, head, look }))
     }
 
     /// A commit of all of it on top of the one that is checked out, and the repository that has it.
-    pub(super) async fn commit_of<'a>(&self, state: &'a Uncommitted) -> Result<(String, &'a Path)> {
+    pub(super) async fn commit_of<'a>(&self, state: &'a UncommittedChanges) -> Result<(String, &'a Path)> {
         let look = &state.look;
         let touched = Stdin::Input(Input::Bytes(look.touched.join(&0)));
         self.told(look, &["update-index", "-z", "--add", "--remove", "--stdin"], touched).await?;
@@ -115,38 +114,17 @@ impl WorktreeManager {
         let message = format!("Uncommitted changes of {}", look.dir.display());
         let words = ["commit-tree", "-p", &state.head, "-m", &message, &tree];
         let commit = text(self.told(look, &words, Stdin::Empty).await?);
-        match read::oid(&commit) {
+        match parse::oid(&commit) {
             Some(_) => Ok((commit, look.repository.path())),
             None => Err(Failure::internal("git named no commit")),
         }
     }
 
-    pub(super) fn place(&self, dir: &Path) -> Result<Option<RepositoryDirs>> {
-        let dot_git = dir.join(".git");
-        let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
-        let git_dir = if held.is_dir() {
-            held.real().to_owned()
-        } else {
-            let text = small(&dot_git, 4096).unwrap_or_default();
-            let Some(to) = text.strip_prefix("gitdir: ") else { return Ok(None) };
-            let Ok(held) = HostPath::open(&dir.join(to.trim_end())) else { return Ok(None) };
-            held.real().to_owned()
-        };
-        let common = small(&git_dir.join("commondir"), 4096).map(|it| git_dir.join(it.trim_end()));
-        let common = common.unwrap_or_else(|| git_dir.clone());
-        let Ok(common) = HostPath::open(&common) else { return Ok(None) };
-        // A file in the checkout says where: it leads to nothing that the person does not allow.
-        for place in [git_dir.as_path(), common.real()] {
-            beneath(place, &self.settings.allow_roots)?;
-        }
-        Ok(Some(RepositoryDirs { git_dir, common_dir: common.real().to_owned() }))
-    }
-
-    async fn look(&self, dir: &Path, place: &RepositoryDirs, base: MirrorHead<'_>, persons: &str) -> Result<Look> {
+    async fn look(&self, dir: &Path, place: &RepositoryDirs, base: MirrorHead<'_>, persons: &str) -> Result<Checkout> {
         let repository = self.quarantine(None).await?;
         let objects = [base.mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
-        let patterns = small(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
+        let patterns = small_file(&place.common_dir.join("info/exclude"), MAX_PATTERNS).unwrap_or_default();
         let patterns = format!("{patterns}\n{persons}");
         let written = || -> std::io::Result<()> {
             for (below, name, content) in [("objects/info", "alternates", &lines), ("info", "exclude", &patterns)] {
@@ -159,7 +137,7 @@ impl WorktreeManager {
         written().map_err(Failure::internal)?;
         let index = repository.path().join("index");
         let copied = copy(&place.git_dir.join("index"), &index);
-        let look = Look { dir: dir.to_owned(), repository, index, touched: Vec::new() };
+        let look = Checkout { dir: dir.to_owned(), repository, index, touched: Vec::new() };
         // It ends with 1 where a file differs, and that is asked for next.
         let refresh = ["update-index", "-q", "--ignore-submodules", "--refresh"];
         let refreshed = self.tries(&look, &refresh, Stdin::Empty).await?;
@@ -173,7 +151,7 @@ impl WorktreeManager {
     }
 
     /// Those whose content a program of the person's would have to make: they are taken as they were committed.
-    async fn filtered(&self, look: &Look, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
+    async fn filtered(&self, look: &Checkout, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
         if names.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -197,33 +175,31 @@ impl WorktreeManager {
             Some(said) => said.strip_prefix("~/").map_or_else(|| PathBuf::from(said), |it| home.join(it)),
             None => xdg.unwrap_or_else(|| home.join(".config")).join("git/ignore"),
         };
-        if file.is_absolute() { small(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
+        if file.is_absolute() { small_file(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
     }
 
     /// What git prints of the checkout; it has to end well.
-    async fn told(&self, look: &Look, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
+    async fn told(&self, look: &Checkout, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
         let ended = self.tries(look, words, stdin).await?;
         if ended.stdout.left_out() > 0 {
             let message = "There are more files in the directory than can be looked at.";
             return Err(over_limit(message));
         }
-        if ended.ok() { Ok(ended.stdout.bytes()) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+        Ok(succeeded(ended)?.stdout.bytes())
     }
 
-    async fn tries(&self, look: &Look, words: &[&str], stdin: Stdin) -> Result<Finished> {
+    async fn tries(&self, look: &Checkout, words: &[&str], stdin: Stdin) -> Result<Finished> {
         let mut place = OsString::from("--git-dir=");
         place.push(look.repository.path());
         let fixed = [place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
-        let words = fixed.into_iter().chain(words.iter().map(OsString::from)).collect();
+        let command = git_command("git", &look.dir, fixed.into_iter().chain(words.iter().map(OsString::from)));
         let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
         let env = [("GIT_INDEX_FILE", look.index.clone().into_os_string())].into_iter().chain(ours).collect();
-        let (verb, keep_bytes) = ("git", 2 * MAX_TOLD);
-        let asked = Asked { verb, dir: &look.dir, words, env, stdin, deadline: LONG, keep_bytes };
-        self.git.run(asked, Peer::Nobody).await.map_err(host)
+        self.git.run(Asked { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
     }
 }
 
-impl Uncommitted {
+impl UncommittedChanges {
     /// How many files.
     pub(super) fn count(&self) -> usize {
         self.files.len()
@@ -243,13 +219,6 @@ impl Uncommitted {
 
 fn names(told: &[u8]) -> BTreeSet<Vec<u8>> {
     told.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
-}
-
-/// The content of a small regular file.
-pub(super) fn small(path: &Path, max: u64) -> Option<String> {
-    let mut text = String::new();
-    HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 fn copy(from: &Path, to: &Path) -> bool {

@@ -1,17 +1,18 @@
 //! What a sandbox holds beside its worktrees, and would lose with its volume.
 
+use coracle_lifecycle::SavedKind;
 use coracle_runtime::git;
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use serde_json::json;
 
 use super::WorktreeManager;
 use super::archive::PackSource;
-use super::inside::Inside;
-use super::remove::RemoveAsk;
+use super::git_in_container::Workdir;
+use super::init_repository::{MAX_ENTRIES, entries};
+use super::item_save::SavedWork;
+use super::remove::RemoveRequest;
 use super::save::not_saved;
-use super::saved::{Save, SavedWork, saved_before};
-use super::setup::{MAX_ENTRIES, entries};
-use super::shared::ORPHANS;
+use crate::shared_dir::ORPHANS;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// References that somebody inside makes: branches beside those of workflows, tags, and what was put aside.
@@ -31,12 +32,12 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `save_failed`: then nothing may be removed. `policy_denied` for `discard` without leave.
-    pub async fn save_rest(&self, at: &Inside, ask: &RemoveAsk) -> Result<Vec<SavedWork>> {
+    pub async fn save_rest(&self, at: &Workdir, ask: &RemoveRequest) -> Result<Vec<SavedWork>> {
         self.may_discard(ask)?;
         if ask.discard { Ok(Vec::new()) } else { self.rest(at, ask).await.map_err(not_saved) }
     }
 
-    async fn rest(&self, at: &Inside, ask: &RemoveAsk) -> Result<Vec<SavedWork>> {
+    async fn rest(&self, at: &Workdir, ask: &RemoveRequest) -> Result<Vec<SavedWork>> {
         let mut saved = Vec::new();
         let mut dirs = Vec::new();
         if at.is_dir("repo.git").await? {
@@ -60,44 +61,46 @@ impl WorktreeManager {
     }
 
     /// Directories beside those of workflows: the host has lost its records of them, or somebody inside made them.
-    async fn unknown_worktrees(&self, at: &Inside) -> Result<Vec<String>> {
+    async fn unknown_worktrees(&self, at: &Workdir) -> Result<Vec<String>> {
         // On this host they are the person's own, and stay where they are.
         if at.shared.is_some() || !at.is_dir(WORKTREES).await? {
             return Ok(Vec::new());
         }
         let known = self.remembered(&at.key)?;
-        let (found, more) = at.link.list(at.file(WORKTREES), MAX_ENTRIES).await.map_err(super::inside::lost)?;
+        let (found, more) =
+            at.link.list(at.file(WORKTREES), MAX_ENTRIES).await.map_err(super::git_in_container::lost)?;
         Ok(unknown(&found, more, &known))
     }
 
     /// Whether there are commits that the remote has not; `None` where git cannot tell.
-    async fn has_own_commits(&self, at: &Inside) -> Result<Option<bool>> {
+    async fn has_own_commits(&self, at: &Workdir) -> Result<Option<bool>> {
         let words = [&["rev-list", "--max-count=1"][..], &OWN, &["--not", "--remotes=origin"]].concat();
         let told = at.repo().run(&words).await?;
         Ok(told.ok().then_some(!told.stdout.is_empty()))
     }
 
-    async fn save_refs(&self, at: &Inside, ask: &RemoveAsk) -> Result<SavedWork> {
+    async fn save_refs(&self, at: &Workdir, ask: &RemoveRequest) -> Result<SavedWork> {
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/stash"];
         let state = json!(String::from_utf8_lossy(&at.repo().printed(&words).await?));
         let path = at.path("repo.git")?;
-        if let Some(saved) = saved_before(&ask.save_to, &path, |item| item["state"] == state) {
-            return Ok(saved);
+        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
+            return Ok(SavedWork::new(save, &item));
         }
-        let mut save = Save::begin(&ask.save_to, &self.mirrors, "repository.bundle")?;
-        let kind = self.bundle_of(at, &OWN, &save.file).await?;
-        save.item = json!({ "head": null, "bundle": kind, "state": state });
-        save.finish(&path, "git", 0, self.settings.save_max)
+        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
+        let name = "repository.bundle".to_owned();
+        save.item.bundle = Some(self.bundle_of(at, &OWN, &save.writer.path(&name)).await?);
+        save.item.state = Some(state);
+        save.finish_bundle(name)
     }
 
-    async fn save_dir(&self, at: &Inside, dir: &str, ask: &RemoveAsk) -> Result<SavedWork> {
+    async fn save_dir(&self, at: &Workdir, dir: &str, ask: &RemoveRequest) -> Result<SavedWork> {
         let top = dir.rsplit('/').next().unwrap_or(dir);
         self.save_archive(at, PackSource { dir, top }, ask).await
     }
 }
 
 /// Repositories that we moved out of the way. Another name that begins so is somebody's file, as any other in the root.
-async fn old_repositories(at: &Inside) -> Result<Vec<String>> {
+async fn old_repositories(at: &Workdir) -> Result<Vec<String>> {
     let (entries, more) = entries(at, MAX_ROOT).await?;
     if more {
         let message = format!("there are more than {MAX_ROOT} files in `{}`", at.root);
@@ -124,11 +127,11 @@ fn is_plain(name: &str) -> bool {
     !name.contains(|it: char| it.is_control() || it == '\u{fffd}')
 }
 
-async fn has_entries(at: &Inside, dir: &str) -> Result<bool> {
+async fn has_entries(at: &Workdir, dir: &str) -> Result<bool> {
     if !at.is_dir(dir).await? {
         return Ok(false);
     }
-    let (entries, more) = at.link.list(at.file(dir), 1).await.map_err(super::inside::lost)?;
+    let (entries, more) = at.link.list(at.file(dir), 1).await.map_err(super::git_in_container::lost)?;
     Ok(more || !entries.is_empty())
 }
 

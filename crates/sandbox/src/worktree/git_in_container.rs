@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::git::{self, Side};
+use coracle_lifecycle::{GitPlace, OutputReceiver, stream_stdout};
+use coracle_runtime::git;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, Input, Stream};
+use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Input};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::mpsc;
 
 use super::leftover::Author;
 use crate::failure::over_limit;
@@ -26,7 +26,7 @@ const MAX_TOLD: usize = 16 << 20;
 
 /// A sandbox's container as worktrees know it: a link, and whose files they are.
 #[derive(Clone, Debug)]
-pub struct Inside {
+pub struct Workdir {
     /// The sandbox's key, which names its records.
     pub key: String,
     /// To its guest.
@@ -41,7 +41,7 @@ pub struct Inside {
 
 /// Which repository a command of git's is about. Names are relative, so that no link above them matters.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum GitDir {
     /// A bare repository below the root.
     Bare(String),
     /// A worktree, by its own directory in the repository: what its `.git` file says does not matter.
@@ -50,7 +50,7 @@ pub(super) enum Place {
 
 /// What a command of git's left.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct GitOutput {
     pub(super) exit: Exit,
     pub(super) stdout: Vec<u8>,
     /// Nothing of the output is missing.
@@ -63,13 +63,13 @@ pub(super) struct Told {
 /// Git at a place.
 #[derive(Clone, Debug)]
 pub(super) struct Git<'a> {
-    at: &'a Inside,
-    place: Place,
+    at: &'a Workdir,
+    place: GitDir,
     /// More of its environment.
     pub(super) env: BTreeMap<String, String>,
 }
 
-impl Inside {
+impl Workdir {
     /// Where a workflow's worktree is.
     ///
     /// # Panics
@@ -123,71 +123,37 @@ impl Inside {
         }
     }
 
-    pub(super) fn git(&self, place: Place) -> Git<'_> {
+    pub(super) fn git(&self, place: GitDir) -> Git<'_> {
         Git { at: self, place, env: BTreeMap::new() }
     }
 
     pub(super) fn repo(&self) -> Git<'_> {
-        self.git(Place::Bare("repo.git".into()))
+        self.git(GitDir::Bare("repo.git".into()))
     }
 
     pub(super) fn tree(&self, id: &WorkflowId) -> Git<'_> {
-        self.git(Place::Tree(id.clone()))
+        self.git(GitDir::Tree(id.clone()))
     }
 
     /// Another program than git, from the root.
-    pub(super) async fn run(&self, argv: &[&str]) -> Result<Told> {
+    pub(super) async fn run(&self, argv: &[&str]) -> Result<GitOutput> {
         let argv = argv.iter().map(|it| (*it).to_owned()).collect();
         let exec = Exec::new(Command::Argv(argv), self.agent, self.root.clone());
         self.ended(exec).await
     }
 
-    async fn ended(&self, mut exec: Exec) -> Result<Told> {
+    async fn ended(&self, mut exec: Exec) -> Result<GitOutput> {
         exec.limits.total = Some(LONG);
-        let output = match self.link.exec(exec).await {
-            Ok(output) => output,
-            Err(Error::NoSuchPath(path)) => return Err(missing(&path)),
-            Err(err) => return Err(lost(err)),
-        };
-        let whole = output.stdout.left_out() == 0;
-        let mut stdout = output.stdout.head().to_vec();
-        if whole {
-            stdout.extend(output.stdout.tail());
-        }
-        Ok(Told { exit: output.exit, stdout, whole, bytes: output.stdout.total_bytes(), stderr: output.stderr.text() })
+        GitOutput::new(self.link.exec(exec).await)
     }
 
-    async fn streamed(&self, mut exec: Exec, into: Sink<'_>) -> Result<Told> {
-        let (live, mut chunks) = mpsc::channel(8);
+    async fn streamed(&self, mut exec: Exec, mut into: Sink<'_>) -> Result<GitOutput> {
         exec.keep_bytes = 8192;
-        exec.live = Some(live);
-        let cancel = exec.cancel.clone();
-        let taking = async {
-            let (mut taken, mut done) = (0_u64, Ok(()));
-            while let Some(chunk) = chunks.recv().await {
-                if chunk.stream != Stream::Stdout || done.is_err() {
-                    continue;
-                }
-                let gap = chunk.offset != taken;
-                taken += chunk.bytes.len() as u64;
-                done = match () {
-                    () if gap => Err(Failure::internal("some of its output is missing")),
-                    () if taken > into.max_bytes => {
-                        let message = format!("there are more than {} bytes", into.max_bytes);
-                        Err(over_limit(message))
-                    }
-                    () => into.to.write_all(&chunk.bytes).await.map_err(Failure::internal),
-                };
-                if done.is_err() {
-                    cancel.cancel();
-                }
-            }
-            done
-        };
-        let (told, taken) = tokio::join!(self.ended(exec), taking);
-        taken?;
+        exec.limits.total = Some(LONG);
+        let missing = Failure::internal("some of its output is missing");
+        let output = stream_stdout(&self.link, exec, &mut into, missing).await?;
         into.to.flush().await.map_err(Failure::internal)?;
-        told
+        GitOutput::new(output)
     }
 }
 
@@ -195,44 +161,54 @@ impl Inside {
 pub(super) struct Sink<'a> {
     pub(super) to: &'a mut (dyn AsyncWrite + Send + Unpin),
     pub(super) max_bytes: u64,
+    /// Bytes that it took.
+    pub(super) bytes: u64,
+}
+
+impl OutputReceiver for Sink<'_> {
+    type Error = Failure;
+
+    async fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes += bytes.len() as u64;
+        if self.bytes > self.max_bytes {
+            return Err(over_limit(format!("there are more than {} bytes", self.max_bytes)));
+        }
+        self.to.write_all(bytes).await.map_err(Failure::internal)
+    }
 }
 
 impl Git<'_> {
     fn exec(&self, words: &[&str]) -> Exec {
         let (workdir, place) = match &self.place {
-            Place::Bare(name) => (self.at.root.clone(), vec![format!("--git-dir={name}")]),
-            Place::Tree(id) => {
+            GitDir::Bare(name) => (self.at.root.clone(), vec![format!("--git-dir={name}")]),
+            GitDir::Tree(id) => {
                 let git_dir = format!("--git-dir=../../repo.git/worktrees/{id}");
                 (self.at.tree_path(id), vec![git_dir, "--work-tree=.".into()])
             }
         };
-        let settings = git::settings(Side::Inside).flat_map(|it| ["-c", it]).map(str::to_owned);
-        let fixed = ["git", "--no-pager"].map(str::to_owned).into_iter();
-        let argv = fixed.chain(place).chain(settings).chain(words.iter().map(|it| (*it).to_owned())).collect();
-        let mut exec = Exec::new(Command::Argv(argv), self.at.agent, workdir);
-        let env = git::environment(Side::Inside).chain(git::as_ourselves());
-        exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let mut exec = GitPlace { user: self.at.agent, workdir, options: place }.exec(words);
+        exec.env.extend(git::as_ourselves().map(|(name, value)| (name.to_owned(), value.to_owned())));
         exec.env.extend(self.env.clone());
         exec.keep_bytes = 2 * MAX_TOLD;
         exec
     }
 
     /// Runs it to its end.
-    pub(super) async fn run(&self, words: &[&str]) -> Result<Told> {
+    pub(super) async fn run(&self, words: &[&str]) -> Result<GitOutput> {
         known(self.at.ended(self.exec(words)).await?)
     }
 
     /// As [`run`](Self::run), keeping at most so many bytes of what it prints.
-    pub(super) async fn run_keeping(&self, words: &[&str], keep_bytes: usize) -> Result<Told> {
+    pub(super) async fn run_keeping(&self, words: &[&str], keep_bytes: usize) -> Result<GitOutput> {
         let exec = Exec { keep_bytes: 2 * keep_bytes, ..self.exec(words) };
         known(self.at.ended(exec).await?)
     }
 
-    pub(super) async fn run_into(&self, words: &[&str], into: Sink<'_>) -> Result<Told> {
+    pub(super) async fn run_into(&self, words: &[&str], into: Sink<'_>) -> Result<GitOutput> {
         known(self.at.streamed(self.exec(words), into).await?)
     }
 
-    pub(super) async fn fed(&self, words: &[&str], stdin: Input) -> Result<Told> {
+    pub(super) async fn fed(&self, words: &[&str], stdin: Input) -> Result<GitOutput> {
         let exec = Exec { stdin: Some(stdin), ..self.exec(words) };
         known(self.at.ended(exec).await?)
     }
@@ -247,7 +223,7 @@ impl Git<'_> {
         let what = format!("{text}^{{commit}}");
         let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
         let id = String::from_utf8_lossy(&told.stdout).into_owned();
-        Ok(super::read::oid(&id).filter(|_| told.ok()).map(str::to_owned))
+        Ok(super::parse::oid(&id).filter(|_| told.ok()).map(str::to_owned))
     }
 
     /// With an author for commits.
@@ -266,7 +242,20 @@ impl Git<'_> {
     }
 }
 
-impl Told {
+impl GitOutput {
+    fn new(ended: coracle_runtime::Result<ExecOutput>) -> Result<Self> {
+        let output = ended.map_err(|err| match err {
+            Error::NoSuchPath(path) => missing(&path),
+            err => lost(err),
+        })?;
+        let whole = output.stdout.left_out() == 0;
+        let mut stdout = output.stdout.head().to_vec();
+        if whole {
+            stdout.extend(output.stdout.tail());
+        }
+        Ok(Self { exit: output.exit, stdout, whole, bytes: output.stdout.total_bytes(), stderr: output.stderr.text() })
+    }
+
     pub(super) fn ok(&self) -> bool {
         self.exit == Exit::Code(0)
     }
@@ -315,6 +304,6 @@ fn missing(path: &ContainerPath) -> Failure {
 }
 
 /// As a shell tells it.
-fn known(told: Told) -> Result<Told> {
+fn known(told: GitOutput) -> Result<GitOutput> {
     if told.exit == Exit::Code(127) { Err(no_git()) } else { Ok(told) }
 }

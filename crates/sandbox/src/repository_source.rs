@@ -1,5 +1,8 @@
 //! Where a repository is taken from, and what branches are called.
 
+mod links;
+
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
@@ -7,11 +10,12 @@ use coracle_runtime::host::git::Peer;
 use coracle_runtime::{BranchName, GitRules, GitUrl};
 use sha2::{Digest as _, Sha256};
 
+pub(crate) use self::links::checked_repository;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// A repository that was named, and may be taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Url(GitUrl),
     /// A directory of this host, without links.
     Dir(PathBuf),
@@ -19,7 +23,7 @@ pub(super) enum Source {
 
 impl Source {
     /// Reads a URL, or a directory that lies beneath one of `roots`.
-    pub(super) fn parse(text: &str, allow_private: bool, roots: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn parse(text: &str, allow_private: bool, roots: &[PathBuf]) -> Result<Self> {
         if !text.starts_with('/') {
             let url = GitUrl::parse(text, GitRules { allow_private, ssh: true });
             return url.map(Self::Url).map_err(|err| {
@@ -36,14 +40,14 @@ impl Source {
     }
 
     /// As it is given to git, and told to people: a URL that we take has no password in it.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Url(url) => url.as_str().to_owned(),
             Self::Dir(dir) => dir.display().to_string(),
         }
     }
 
-    pub(super) fn peer(&self) -> Peer<'_> {
+    pub(crate) fn peer(&self) -> Peer<'_> {
         match self {
             Self::Url(url) => Peer::Url(url),
             Self::Dir(_) => Peer::Dir,
@@ -51,7 +55,7 @@ impl Source {
     }
 
     /// Names its mirror.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         hex::encode(&Sha256::digest(self.text())[..8])
     }
 }
@@ -61,7 +65,7 @@ fn no_url(why: &str) -> Failure {
 }
 
 /// A directory lies beneath one of those that the person allows.
-pub(super) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
+pub(crate) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
     let within = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
     if roots.iter().any(within) {
         return Ok(());
@@ -71,7 +75,7 @@ pub(super) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
 }
 
 /// The branch of a workflow, checked where it is given.
-pub(super) fn branch_of(prefix: &str, id: &WorkflowId, given: Option<&str>) -> Result<BranchName> {
+pub(crate) fn branch_of(prefix: &str, id: &WorkflowId, given: Option<&str>) -> Result<BranchName> {
     let text = given.map_or_else(|| format!("{prefix}{id}"), str::to_owned);
     let refuse = |why: &str| Err(Failure::new(Code::InvalidBranch, format!("That is no branch of a workflow: {why}.")));
     if !text.starts_with(prefix) || text.len() == prefix.len() {
@@ -82,6 +86,43 @@ pub(super) fn branch_of(prefix: &str, id: &WorkflowId, given: Option<&str>) -> R
         return refuse("it has `+` or `:`");
     }
     BranchName::parse(text).or_else(|_| refuse("git does not take such a name"))
+}
+
+/// The directories of a checkout's repository.
+pub(crate) struct RepositoryDirs {
+    pub(crate) git_dir: PathBuf,
+    pub(crate) common_dir: PathBuf,
+}
+
+impl RepositoryDirs {
+    /// Those of a directory beneath `roots`; `None` if it has no repository.
+    pub(crate) fn find(dir: &Path, roots: &[PathBuf]) -> Result<Option<Self>> {
+        let dot_git = dir.join(".git");
+        let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
+        let git_dir = if held.is_dir() {
+            held.real().to_owned()
+        } else {
+            let text = small_file(&dot_git, 4096).unwrap_or_default();
+            let Some(to) = text.strip_prefix("gitdir: ") else { return Ok(None) };
+            let Ok(held) = HostPath::open(&dir.join(to.trim_end())) else { return Ok(None) };
+            held.real().to_owned()
+        };
+        let common = small_file(&git_dir.join("commondir"), 4096).map(|it| git_dir.join(it.trim_end()));
+        let common = common.unwrap_or_else(|| git_dir.clone());
+        let Ok(common) = HostPath::open(&common) else { return Ok(None) };
+        // A file in the checkout says where: it leads to nothing that the person does not allow.
+        for place in [git_dir.as_path(), common.real()] {
+            beneath(place, roots)?;
+        }
+        Ok(Some(Self { git_dir, common_dir: common.real().to_owned() }))
+    }
+}
+
+/// The content of a small regular file.
+pub(crate) fn small_file(path: &Path, max: u64) -> Option<String> {
+    let mut text = String::new();
+    HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! **Invariant:** what a container says of its base, its URL or its ports decides nothing: they are read here.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,62 +12,62 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::over_limit;
-use crate::files::{Lock, lock, names, own_directory, read, write};
-use crate::{Failure, Result, WorkflowId};
+use crate::files::{Lock, lock, names, own_directory, read, remove, write};
+use crate::{Result, WorkflowId};
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
 const NAMESPACES: u16 = 500;
 
 /// A caller waits this long for another one of the same repository.
-pub(super) const PATIENCE: Duration = Duration::from_secs(700);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(700);
 
 /// What is remembered of a workflow until it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Workflow {
-    pub(super) id: WorkflowId,
-    pub(super) branch: String,
-    pub(super) base: String,
-    pub(super) base_commit: String,
+pub(crate) struct Workflow {
+    pub(crate) id: WorkflowId,
+    pub(crate) branch: String,
+    pub(crate) base: String,
+    pub(crate) base_commit: String,
     /// Which of the namespaces it has.
-    pub(super) k: u16,
-    pub(super) compose_project: String,
+    pub(crate) k: u16,
+    pub(crate) compose_project: String,
     /// Its files were all there once, so that what is missing now is somebody's work.
     #[serde(default)]
-    pub(super) ready: bool,
+    pub(crate) ready: bool,
 }
 
 /// What is remembered of the repository of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Repository {
-    pub(super) url: String,
+pub(crate) struct Repository {
+    pub(crate) url: String,
 }
 
 impl Workflow {
-    pub(super) fn ports(&self) -> Range<u16> {
+    pub(crate) fn ports(&self) -> Range<u16> {
         ports(self.k)
     }
 }
 
-pub(super) fn ports(k: u16) -> Range<u16> {
+pub(crate) fn ports(k: u16) -> Range<u16> {
     let first = FIRST_PORT + PORTS * k;
     first..first + PORTS
 }
 
-pub(super) fn compose_project(key: &str, id: &WorkflowId) -> String {
+pub(crate) fn compose_project(key: &str, id: &WorkflowId) -> String {
     let digest = Sha256::new().chain_update(key).chain_update([0]).chain_update(id.as_str()).finalize();
     format!("coracle-{}", hex::encode(&digest[..6]))
 }
 
 /// The records of one sandbox, below `$STATE/sandboxes/<key>/`.
 #[derive(Clone, Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     all: PathBuf,
     dir: PathBuf,
 }
 
 impl Records {
-    pub(super) fn open(state: &Path, key: &str) -> Result<Self> {
+    pub(crate) fn open(state: &Path, key: &str) -> Result<Self> {
         let all = state.join("sandboxes");
         let dir = all.join(key);
         own_directory(&dir.join("workflows"))?;
@@ -79,12 +78,12 @@ impl Records {
         self.dir.join("workflows").join(format!("{id}.json"))
     }
 
-    pub(super) fn workflow(&self, id: &WorkflowId) -> Result<Option<Workflow>> {
+    pub(crate) fn workflow(&self, id: &WorkflowId) -> Result<Option<Workflow>> {
         read(&self.path(id))
     }
 
     /// One that cannot be read is an error: who counts them decides about a volume by it.
-    pub(super) fn workflows(&self) -> Result<Vec<Workflow>> {
+    pub(crate) fn workflows(&self) -> Result<Vec<Workflow>> {
         let files = names(&self.dir.join("workflows"))?;
         let files = files.iter().filter(|it| it.extension().is_some_and(|it| it == "json"));
         let mut found = files.filter_map(|it| read(it).transpose()).collect::<Result<Vec<Workflow>>>()?;
@@ -92,36 +91,30 @@ impl Records {
         Ok(found)
     }
 
-    pub(super) fn repository(&self) -> Result<Option<Repository>> {
+    pub(crate) fn repository(&self) -> Result<Option<Repository>> {
         read(&self.dir.join("repo.json"))
     }
 
-    pub(super) fn remember_repository(&self, it: &Repository) -> Result<()> {
+    pub(crate) fn remember_repository(&self, it: &Repository) -> Result<()> {
         write(&self.dir.join("repo.json"), it)
     }
 
     /// The repository that is to be set up.
-    pub(super) fn wanted(&self) -> Result<Option<Repository>> {
+    pub(crate) fn wanted(&self) -> Result<Option<Repository>> {
         read(&self.dir.join("wanted.json"))
     }
 
-    pub(super) fn want(&self, it: &Repository) -> Result<()> {
+    pub(crate) fn want(&self, it: &Repository) -> Result<()> {
         write(&self.dir.join("wanted.json"), it)
     }
 
     /// The sandbox is gone, and the next one of its key works on whatever it is asked to.
-    pub(super) fn forget_repository(&self) -> Result<()> {
-        for name in ["repo.json", "wanted.json"] {
-            match std::fs::remove_file(self.dir.join(name)) {
-                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(Failure::internal(err)),
-                _ => {}
-            }
-        }
-        Ok(())
+    pub(crate) fn forget_repository(&self) -> Result<()> {
+        ["repo.json", "wanted.json"].iter().try_for_each(|it| remove(&self.dir.join(it)))
     }
 
     /// Remembers a workflow with the first namespace that no other one has and whose ports can be had.
-    pub(super) async fn remember(&self, workflow: impl FnOnce(u16) -> Workflow) -> Result<Workflow> {
+    pub(crate) async fn remember(&self, workflow: impl FnOnce(u16) -> Workflow) -> Result<Workflow> {
         let _lock = lock(&self.all.join("ports.lock"), Duration::from_secs(30)).await?;
         let mut taken = BTreeSet::new();
         for sandbox in names(&self.all)? {
@@ -136,19 +129,16 @@ impl Records {
         Ok(workflow)
     }
 
-    pub(super) fn update(&self, workflow: &Workflow) -> Result<()> {
+    pub(crate) fn update(&self, workflow: &Workflow) -> Result<()> {
         write(&self.path(&workflow.id), workflow)
     }
 
-    pub(super) fn forget(&self, id: &WorkflowId) -> Result<()> {
-        match std::fs::remove_file(self.path(id)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(Failure::internal(err)),
-            _ => Ok(()),
-        }
+    pub(crate) fn forget(&self, id: &WorkflowId) -> Result<()> {
+        remove(&self.path(id))
     }
 
     /// One at a time: the repository of this sandbox, or one of its workflows.
-    pub(super) async fn lock(&self, what: &str) -> Result<Lock> {
+    pub(crate) async fn lock(&self, what: &str) -> Result<Lock> {
         lock(&self.dir.join(format!("{what}.lock")), PATIENCE).await
     }
 }

@@ -18,7 +18,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::{Node, Tree};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{lock, read, write};
+use crate::files::{lock, read, remove, write};
 use crate::{Code, Failure, Result, SandboxDir, WORKER};
 
 /// Paths below it that lie read-only over themselves in the container.
@@ -38,7 +38,7 @@ const DIRECTORIES: [&str; 9] = [
 ];
 
 /// Where directories lie that were in the way of a worktree.
-pub(super) const ORPHANS: &str = "worktrees/.orphans";
+pub(crate) const ORPHANS: &str = "worktrees/.orphans";
 
 /// Somebody else makes one in less.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,14 +46,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A directory of this host that is a sandbox's `/workspace`.
 #[derive(Clone, Debug)]
 pub struct SharedDir {
-    place: Place,
+    place: SharedDirRecord,
     /// Remembers it.
     sandbox: SandboxDir,
 }
 
 /// What is remembered of one until it is gone, whatever the configuration says meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct SharedDirRecord {
     dir: PathBuf,
     agent: Ids,
     /// Device and inode: nothing else of that name is ours.
@@ -80,7 +80,7 @@ impl SharedDir {
             let failure = failure.detail("setting", "sandbox.worktree.shared_root");
             return Err(failure.hint("give the directory to whoever works there (`chown`)"));
         }
-        let place = Place { dir: root.real().join(sandbox.key().as_str()), agent, identity: None };
+        let place = SharedDirRecord { dir: root.real().join(sandbox.key().as_str()), agent, identity: None };
         Ok(Some(Self { place, sandbox: sandbox.clone() }))
     }
 
@@ -138,7 +138,7 @@ impl SharedDir {
 
     /// The directory, if it is the one that was made.
     fn held(&self) -> Result<Option<Tree>> {
-        let known: Option<Place> = read(&file(&self.sandbox))?;
+        let known: Option<SharedDirRecord> = read(&file(&self.sandbox))?;
         let held = match HostPath::open(&self.place.dir) {
             Ok(held) => held,
             Err(coracle_runtime::host::fs::HostPathError::NotFound(_)) => return Ok(None),
@@ -169,7 +169,7 @@ impl SharedDir {
         // Root makes it for somebody else.
         tree.give(self.place.agent)?;
         self.mend(&tree)?;
-        let place = Place { identity: Some(tree.identity()?), ..self.place.clone() };
+        let place = SharedDirRecord { identity: Some(tree.identity()?), ..self.place.clone() };
         write(&file(&self.sandbox), &place).map_err(io::Error::other)?;
         above.rename(&temp, name)
     }
@@ -238,10 +238,7 @@ impl SharedDir {
     }
 
     fn forget(&self) -> Result<()> {
-        match std::fs::remove_file(file(&self.sandbox)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(Failure::internal(err)),
-            _ => Ok(()),
-        }
+        remove(&file(&self.sandbox))
     }
 
     fn not_ours(&self) -> Failure {
@@ -261,7 +258,7 @@ impl SharedDir {
 
 /// Writes where a repository comes from into its configuration, which nobody inside can. In place: another file would not
 /// be the one that the container has. What somebody changed stays as it is.
-pub(super) fn write_origin(dir: &Path, url: &str) -> Result<()> {
+pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     let written = || -> io::Result<()> {
         let repo = open(dir)?.enter("repo.git".as_ref())?;
         repo.write_over("config".as_ref(), config_of(None).as_bytes(), config_of(Some(url)).as_bytes()).map(drop)
@@ -270,7 +267,7 @@ pub(super) fn write_origin(dir: &Path, url: &str) -> Result<()> {
 }
 
 /// The configuration of a bare repository of ours, as git would write it: nothing in it is anybody's but ours.
-pub(super) fn config_of(url: Option<&str>) -> String {
+pub(crate) fn config_of(url: Option<&str>) -> String {
     let core = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
     // It would be written into a directory that is read-only where files are shared.
     let pack = "[repack]\n\tupdateServerInfo = false\n";

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::{Node, Tree};
 
-use super::WorktreeManager;
-use super::source::beneath;
-use super::uncommitted::small;
+use super::{RepositoryDirs, beneath, small_file};
 use crate::{Code, Failure, Result};
 
 /// What git reads of a repository that it clones, but for objects.
@@ -28,26 +26,23 @@ const MAX_ALTERNATES: u64 = 64 << 10;
 /// Directories of objects that stand in for each other: git follows five.
 const MAX_OBJECT_DIRS: usize = 6;
 
-impl WorktreeManager {
-    /// The common directory of a directory's repository, if all that git reads of it lies where the person allows.
-    ///
-    /// # Errors
-    /// `policy_denied` for a link, and for what lies outside of the allowed directories; `fetch_failed` for no repository.
-    pub(super) fn checked_repository(&self, dir: &Path) -> Result<PathBuf> {
-        let roots = &self.settings.allow_roots;
-        beneath(dir, roots)?;
-        let common = match self.place(dir)? {
-            Some(place) => place.common_dir,
-            // Git would follow either to another repository.
-            None if [".git", "commondir"].iter().any(|it| dir.join(it).symlink_metadata().is_ok()) => {
-                return Err(refused(dir, "has a `.git` or a `commondir` that cannot be read"));
-            }
-            // One without a work tree.
-            None => dir.to_owned(),
-        };
-        lies_in_place(&common, roots)?;
-        Ok(common)
-    }
+/// The common directory of a directory's repository, if all that git reads of it lies where the person allows.
+///
+/// # Errors
+/// `policy_denied` for a link, and for what lies outside of the allowed directories; `fetch_failed` for no repository.
+pub(crate) fn checked_repository(dir: &Path, roots: &[PathBuf]) -> Result<PathBuf> {
+    beneath(dir, roots)?;
+    let common = match RepositoryDirs::find(dir, roots)? {
+        Some(place) => place.common_dir,
+        // Git would follow either to another repository.
+        None if [".git", "commondir"].iter().any(|it| dir.join(it).symlink_metadata().is_ok()) => {
+            return Err(refused(dir, "has a `.git` or a `commondir` that cannot be read"));
+        }
+        // One without a work tree.
+        None => dir.to_owned(),
+    };
+    lies_in_place(&common, roots)?;
+    Ok(common)
 }
 
 /// Checks a repository by its common directory.
@@ -81,7 +76,7 @@ fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
     if list.symlink_metadata().is_err() {
         return Ok(Vec::new());
     }
-    let text = small(&list, MAX_ALTERNATES).filter(|it| (it.len() as u64) < MAX_ALTERNATES);
+    let text = small_file(&list, MAX_ALTERNATES).filter(|it| (it.len() as u64) < MAX_ALTERNATES);
     let text = text.ok_or_else(|| refused(&list, "cannot be read"))?;
     let lines = text.lines().filter(|it| !it.is_empty() && !it.starts_with('#'));
     lines

@@ -1,7 +1,6 @@
 //! The bare repository inside, filled from the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::Path;
 
 use coracle_runtime::host::git::Asked;
@@ -10,12 +9,12 @@ use coracle_runtime::link::protocol::{ErrorCode, FileEntry};
 use coracle_runtime::{Error, Input, random_hex};
 use serde::Serialize;
 
-use super::inside::{Inside, Place, lost};
+use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
-use super::shared::config_of;
-use super::source::Source;
-use super::state::{Records, Repository};
-use super::{LONG, WorktreeManager, read};
+use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
+use crate::repository_source::Source;
+use crate::shared_dir::config_of;
+use crate::workflow_records::{Records, Repository};
 use crate::{Code, Failure, Result, Warning};
 
 /// Names of repositories that are not finished.
@@ -26,7 +25,7 @@ pub(super) const MAX_ENTRIES: u64 = 10_000;
 
 /// Which repository a sandbox works on.
 #[derive(Clone, Debug)]
-pub struct SetupAsk {
+pub struct SetupRequest {
     /// A URL, or a directory of this host.
     pub source: String,
     /// Another repository may take the place of the one there is, which is moved aside.
@@ -48,7 +47,7 @@ pub struct Repo {
 
 /// What the repository inside has of the remote.
 #[derive(Debug, Default)]
-struct Have {
+struct RemoteRefs {
     refs: BTreeMap<String, String>,
     head: Option<String>,
 }
@@ -58,8 +57,8 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` for another repository than the one there is.
-    pub async fn setup_repo(&self, at: &Inside, ask: &SetupAsk) -> Result<Repo> {
-        let source = Source::parse(&ask.source, self.settings.allow_private, &self.settings.allow_roots)?;
+    pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<Repo> {
+        let source = self.source(&ask.source)?;
         let records = self.records(at)?;
         let _lock = records.lock("repo").await?;
         let url = source.text();
@@ -81,7 +80,7 @@ impl WorktreeManager {
         if let Some(dir) = &at.shared {
             // It was made before the container, and cannot be exchanged while that is there.
             let have = have.ok_or_else(|| unreadable(dir))?;
-            super::shared::write_origin(dir, &url)?;
+            crate::shared_dir::write_origin(dir, &url)?;
             self.fill(at, "repo.git", &mirror, have).await?;
             return self.set_up(&records, mirror, url);
         }
@@ -102,9 +101,9 @@ impl WorktreeManager {
     }
 
     /// `None` when there is no repository, or none that git can read. Removes what was never finished.
-    async fn have(&self, at: &Inside) -> Result<Option<Have>> {
+    async fn have(&self, at: &Workdir) -> Result<Option<RemoteRefs>> {
         let repo = at.repo();
-        let words = ["for-each-ref", read::WITH_SYMREF, ORIGIN];
+        let words = ["for-each-ref", parse::WITH_SYMREF, ORIGIN];
         let (told, entries) = tokio::join!(repo.run(&words), entries(at, MAX_ENTRIES));
         for entry in entries?.0.iter().filter(|it| it.name.starts_with(UNFINISHED)) {
             at.remove(&entry.name).await?;
@@ -113,31 +112,30 @@ impl WorktreeManager {
         if !told.ok() {
             return Ok(None);
         }
-        let (refs, head) = read::refs_and_head(&told.good()?);
-        Ok(Some(Have { refs, head }))
+        let (refs, head) = parse::refs_and_head(&told.good()?);
+        Ok(Some(RemoteRefs { refs, head }))
     }
 
     /// It lies beside the new one until the volume goes.
-    async fn move_repo_aside(&self, at: &Inside, broken: bool) -> Result<Option<Warning>> {
+    async fn move_repo_aside(&self, at: &Workdir, broken: bool) -> Result<Option<Warning>> {
         let name = format!("repo.git.old-{}", jiff::Timestamp::now().as_millisecond());
         at.link.rename(at.file("repo.git"), &name).await.map_err(lost)?;
         let message = format!("the repository inside could not be read and is made anew; the old one is `{name}`");
         Ok(broken.then(|| Warning::new("repo_corrupt", message)))
     }
 
-    async fn make_inside(&self, at: &Inside, mirror: &Mirror, url: &str) -> Result<()> {
+    async fn make_inside(&self, at: &Workdir, mirror: &Mirror, url: &str) -> Result<()> {
         let temp = format!("{UNFINISHED}{}", random_hex::<4>());
-        let git = at.git(Place::Bare(temp.clone()));
-        let words = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"];
-        git.printed(&words).await?;
+        let git = at.git(GitDir::Bare(temp.clone()));
+        git.printed(&INIT_BARE).await?;
         at.write(&format!("{temp}/config"), &config_of(Some(url))).await?;
-        self.fill(at, &temp, mirror, Have::default()).await?;
+        self.fill(at, &temp, mirror, RemoteRefs::default()).await?;
         at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
     }
 
     /// Sends what is missing, then says where branches are: killed in between, only objects are there that nobody names.
-    async fn fill(&self, at: &Inside, name: &str, mirror: &Mirror, have: Have) -> Result<()> {
-        let git = at.git(Place::Bare(name.to_owned()));
+    async fn fill(&self, at: &Workdir, name: &str, mirror: &Mirror, have: RemoteRefs) -> Result<()> {
+        let git = at.git(GitDir::Bare(name.to_owned()));
         let wanted: BTreeMap<String, &String> =
             mirror.branches.iter().map(|(branch, id)| (format!("{ORIGIN}{branch}"), id)).collect();
         let changed: Vec<_> = wanted.iter().filter(|(name, id)| have.refs.get(*name) != Some(id)).collect();
@@ -160,7 +158,7 @@ impl WorktreeManager {
     }
 
     /// A pack from one git to the other, as it is made: no file in between, on neither side.
-    async fn send(&self, at: &Inside, name: &str, mirror: &Mirror, have: &Have) -> Result<()> {
+    async fn send(&self, at: &Workdir, name: &str, mirror: &Mirror, have: &RemoteRefs) -> Result<()> {
         let known = self.known(mirror, have).await?;
         let wants = mirror.branches.values().map(|id| format!("{id}\n"));
         let has = known.iter().map(|id| format!("^{id}\n"));
@@ -169,31 +167,22 @@ impl WorktreeManager {
     }
 
     /// What the revisions name of a repository of ours.
-    pub(super) async fn send_pack(&self, at: &Inside, name: &str, dir: &Path, revisions: String) -> Result<()> {
+    pub(super) async fn send_pack(&self, at: &Workdir, name: &str, dir: &Path, revisions: String) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
-        let asked = Asked {
-            verb: "git pack-objects",
-            dir,
-            words: words.map(OsString::from).to_vec(),
-            env: vec![],
-            stdin: Stdin::Input(Input::Bytes(revisions.into_bytes())),
-            deadline: LONG,
-            keep_bytes: 8192,
-        };
-        let (packs, pack) = self.git.start(asked).map_err(Failure::internal)?;
-        let git = at.git(Place::Bare(name.to_owned()));
+        let stdin = Stdin::Input(Input::Bytes(revisions.into_bytes()));
+        let command = Asked { stdin, ..git_command("git pack-objects", dir, words) };
+        let (packs, pack) = self.git.start(command).map_err(Failure::internal)?;
+        let git = at.git(GitDir::Bare(name.to_owned()));
         let takes = ["index-pack", "--stdin", "--fix-thin"];
         let (packed, taken) =
             tokio::join!(packs.end("git pack-objects", LONG), git.fed(&takes, Input::Stream(Box::new(pack))));
         let (packed, taken) = (packed.map_err(Failure::internal)?, taken?);
-        if !packed.ok() {
-            return Err(Failure::internal(coracle_runtime::Excerpt::of(&packed.stderr.bytes())));
-        }
+        succeeded(packed)?;
         taken.good().map(drop)
     }
 
     /// Of what the repository inside says that it has, what the mirror knows too.
-    async fn known(&self, mirror: &Mirror, have: &Have) -> Result<BTreeSet<String>> {
+    async fn known(&self, mirror: &Mirror, have: &RemoteRefs) -> Result<BTreeSet<String>> {
         let here: BTreeSet<&String> = mirror.branches.values().collect();
         let (mut known, asked): (BTreeSet<_>, BTreeSet<_>) =
             have.refs.values().cloned().partition(|it| here.contains(it));
@@ -204,7 +193,7 @@ impl WorktreeManager {
         let words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"];
         let told = self.own(&mirror.dir, &words, Stdin::Input(Input::Bytes(lines.into_bytes())), LONG).await?;
         known.extend(
-            read::refs(&told.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
+            parse::refs(&told.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
         );
         Ok(known)
     }
@@ -216,7 +205,7 @@ fn unreadable(dir: &Path) -> Failure {
 }
 
 /// What lies in the root, and whether there is more; nothing when there is none.
-pub(super) async fn entries(at: &Inside, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
+pub(super) async fn entries(at: &Workdir, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
     match at.link.list(at.file(""), limit).await {
         Ok(entries) => Ok(entries),
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok((Vec::new(), false)),

@@ -9,7 +9,7 @@ use crate::digest::{canonical, hashed};
 use crate::recipe::Recipe;
 
 /// Goes up when a key of before must not be found any longer.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Everything that decides what a cached image holds.
 #[derive(Clone, Debug, Serialize)]

@@ -1,14 +1,12 @@
-//! What is kept, and how it goes (containers.md 8.9).
-
-use std::collections::BTreeMap;
+//! Listing and removing cached images and bases (containers.md 8.9).
 
 use coracle_runtime::{ContainerRuntime, Image, ImageId, ImageRef, LabelFilter};
 use serde::Serialize;
 
+use super::Cache;
 use super::image::KIND;
-use super::settings::Cache;
-use crate::Error;
 use crate::profile::Purpose;
+use crate::{Error, base_image};
 
 /// The word of bases that were made without a registry, in the label `<ns>.kind`.
 const BASE: &str = "base";
@@ -142,10 +140,7 @@ impl Cache {
         if images.is_empty() {
             return Ok(Vec::new());
         }
-        let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
-        for container in runtime.list(&LabelFilter::default()).await? {
-            users.entry(container.image).or_default().push(container.name);
-        }
+        let users = base_image::users(runtime).await?;
         let with_users = |(it, names): (Listed, Vec<ImageRef>)| {
             let users = users.get(&it.image_id).cloned().unwrap_or_default();
             (Listed { in_use: !users.is_empty(), ..it }, names, users)

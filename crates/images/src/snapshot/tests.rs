@@ -65,8 +65,8 @@ impl World {
             workdir: ContainerPath::parse("/work").unwrap(),
             mount_cwd: false,
         };
-        let place = snapshots.place(&self.fake, (name(as_name), replace), &|_| {}).await?;
-        place.take(&self.fake, (&container, &of), NOW).await
+        let place = snapshots.place(&self.fake, name(as_name), replace, &|_| {}).await?;
+        place.take(&self.fake, &container, &of, NOW).await
     }
 
     async fn take(&self, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {

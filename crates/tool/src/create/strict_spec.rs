@@ -1,6 +1,7 @@
 //! A container under `policy = "strict"` (security.md 3.2): an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
+use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
 use coracle_provision::accounts;
 use coracle_runtime::link::protocol::EnsureUser;
@@ -12,7 +13,7 @@ use super::steps::StartSpec;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::{BuildError, NamedImage, Packages, ResolvedImage, owned};
+use crate::image_build::{NamedImage, Packages, ResolvedImage, owned};
 use crate::requested::Requested;
 use crate::resolve;
 use crate::strict::{self, TMP, USER, WORKSPACE};
@@ -27,7 +28,7 @@ const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", T
 /// The image that was asked for, with a work directory that is the user's. What was to be installed is in it: nobody can
 /// install anything later.
 pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) -> Result<ResolvedImage, Failure> {
-    if let Packages::Missing(BuildError { why, log }) = &imaged.packages {
+    if let Packages::Missing(BuildFailure { why, log }) = &imaged.packages {
         return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
             .detail("log", log)
             .detail("setting", "security.network")

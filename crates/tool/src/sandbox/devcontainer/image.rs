@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_images::{DockerfileImage, DockerfileImages, digest_of};
 use coracle_runtime::archive::{Limits, Writer, unpack};
-use coracle_runtime::host::fs::{HostPath, replace};
-use coracle_runtime::{EngineKind, Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
     Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
-    lock_file, relative,
+    relative,
 };
 use coracle_sandbox::worktree::{PackPaths, Seen, SeenFile, SeenKind};
 use coracle_sandbox::{Warning, WorktreeManager};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::features::{Files, Tool, of_registry, tool, with_features};
 use super::local_env;
@@ -100,7 +100,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
         let named = state.file.image.as_ref().or(state.default_image.as_ref());
         return sandbox_image(cx, ready, named).await;
     }
-    if let Some((image, reference)) = found(cx, ready, &record.image).await? {
+    if let Some((image, reference)) = images(cx)?.find(&*ready.runtime, &record.image).await? {
         return Ok(NamedImage { image, reference: reference.to_string() });
     }
     let worktrees = crate::sandbox::worktrees(cx)?;
@@ -244,7 +244,7 @@ async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Fail
     let mut arch = String::new();
     for base in &plan.needs.bases {
         let image = sandbox_image(it.cx, ready, Some(base)).await?.image;
-        bases.push(json!([base, image.digest.as_deref().unwrap_or(image.id.as_str())]));
+        bases.push(json!([base, digest_of(&image)]));
         arch.clone_from(&image.arch);
     }
     let Build { args, target, .. } = &plan.build;
@@ -299,19 +299,17 @@ pub(super) struct Asked<'a> {
     pub(super) more: Vec<(String, String)>,
 }
 
-/// The image of a key, built once.
+/// The image of that content, built once.
 pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> Result<Made, Failure> {
-    let (cx, kind) = (it.cx, ready.runtime.kind());
+    let (cx, runtime) = (it.cx, &*ready.runtime);
     let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
-    let key = key(kind, &json!({ "parts": asked.parts, "offline": offline }));
-    let tag = ImageRef::parse(format!("coracle-devcontainer:{key}"))?;
-    let state = cx.state()?.root();
-    let locks = state.join("locks");
-    std::fs::create_dir_all(&locks).map_err(Failure::internal)?;
-    let _alone = lock_file(locks.join(format!("devcontainer-{key}"))).await?;
-    if let Some((image, reference)) = found(cx, ready, &tag).await? {
-        return Ok(Made { image, reference, built: true });
-    }
+    let content = json!({ "parts": asked.parts, "offline": offline });
+    let progress = cx.call.progress.clone();
+    let found = images(cx)?.find_or_lock(runtime, &content, &move |text: &str| progress.note(text)).await?;
+    let missing = match found {
+        DockerfileImage::Found(image, reference) => return Ok(Made { image, reference, built: true }),
+        DockerfileImage::Missing(build) => build,
+    };
     cx.call.progress.message("building the image of devcontainer.json".to_owned()).await;
     let dir = tempfile::Builder::new()
         .prefix("devcontainer-")
@@ -321,7 +319,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
     let build = ImageBuild {
         context: dir.path().join("context"),
         dockerfile: dir.path().join("Dockerfile"),
-        tag: tag.clone(),
+        tag: missing.tag.clone(),
         args: asked.args,
         target: asked.target,
         offline,
@@ -329,17 +327,14 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
         labels: Vec::new(),
         deadline: cx.config.images.build_timeout.0,
     };
-    let image = cx.unless_cancelled(async { ready.runtime.build_image(&build).await.map_err(failed) });
-    let image = image.await?;
-    note(cx, &tag, &image)?;
-    let found = coracle_images::find(&*ready.runtime, &tag).await?;
-    let reference = found.map_or(tag, |it| it.1);
+    let built = cx.unless_cancelled(async { missing.run(runtime, &build).await.map_err(failed) });
+    let (image, reference) = built.await?;
     Ok(Made { image, reference, built: true })
 }
 
-fn failed(err: coracle_runtime::Error) -> Failure {
+fn failed(err: coracle_images::Error) -> Failure {
     match err {
-        coracle_runtime::Error::Engine { excerpt, .. } => {
+        coracle_images::Error::Engine(coracle_runtime::Error::Engine { excerpt, .. }) => {
             let message = format!("the image of devcontainer.json could not be built: {excerpt}");
             Failure::new(Code::BaseBuildFailed, message).detail("stage", "devcontainer")
         }
@@ -347,26 +342,7 @@ fn failed(err: coracle_runtime::Error) -> Failure {
     }
 }
 
-fn key(kind: EngineKind, parts: &Value) -> String {
-    let text = json!({ "schema": 1, "engine": kind, "parts": parts }).to_string();
-    hex::encode(&Sha256::digest(text)[..8])
-}
-
-/// Where it is written down which image a name stands for.
-fn note_of(cx: &Context, tag: &ImageRef) -> Result<std::path::PathBuf, Failure> {
-    let dir = cx.state()?.root().join("devcontainers");
-    std::fs::create_dir_all(&dir).map_err(Failure::internal)?;
-    Ok(dir.join(tag.as_str().replace(':', "-")))
-}
-
-fn note(cx: &Context, tag: &ImageRef, image: &Image) -> Result<(), Failure> {
-    replace(&note_of(cx, tag)?, image.id.as_str().as_bytes()).map_err(Failure::internal)
-}
-
-/// The image of that name, if it is the one that was built here.
-async fn found(cx: &Context, ready: &Ready, tag: &ImageRef) -> Result<Option<(Image, ImageRef)>, Failure> {
-    let plain = ImageRef::parse(tag.as_str().rsplit('/').next().unwrap_or_default())?;
-    let known = std::fs::read_to_string(note_of(cx, &plain)?).unwrap_or_default();
-    let found = coracle_images::find(&*ready.runtime, tag).await?;
-    Ok(found.filter(|it| it.0.id.as_str() == known))
+fn images(cx: &Context) -> Result<DockerfileImages, Failure> {
+    let root = cx.state()?.root();
+    Ok(DockerfileImages { dir: root.join("devcontainers"), locks: root.join("locks") })
 }

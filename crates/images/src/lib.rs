@@ -14,6 +14,9 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod checked_text;
+
 mod base;
 mod base_image;
 mod build;

@@ -1,4 +1,4 @@
-//! Packages that the snippets of all sessions share (workspace.md 6.4): a person's to add, and nobody's to change.
+//! Packages that the snippets of all sessions share (workspace.md 6.4): only a person adds or removes them.
 
 use coracle_images::profile::session_images::{Manager, shared_packages};
 use coracle_images::{Base, BuildReport, Source};

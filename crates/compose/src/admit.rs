@@ -155,7 +155,7 @@ impl Admission<'_> {
     /// Parts of a file are mappings of names to mappings.
     fn is_named(&mut self, key: &str, part: &Value) {
         if !part.is_object() && !part.is_null() {
-            self.refuse(Location::FILE, Violation::new(key, ""), schema::Shape::Mapping.told());
+            self.refuse(Location::FILE, Violation::new(key, ""), schema::Shape::Mapping.expectation());
         }
         for (name, _) in entries(Some(part)).filter(|(_, it)| !it.is_object() && !it.is_null()) {
             self.refuse(Location::FILE, Violation::new(key, name), "has an entry that is no mapping");
@@ -168,8 +168,8 @@ impl Admission<'_> {
 
     /// Labels of the file's own (2.4).
     fn labels(&mut self, location: Location<'_>, value: &Value) -> Map<String, Value> {
-        let Some(Value::Object(labels)) = schema::Shape::Pairs.of(value) else {
-            self.refuse(location, Violation::new("labels", ""), schema::Shape::Pairs.told());
+        let Some(Value::Object(labels)) = schema::Shape::Pairs.check(value) else {
+            self.refuse(location, Violation::new("labels", ""), schema::Shape::Pairs.expectation());
             return Map::new();
         };
         let reserved = [format!("{}.", self.rules.label_namespace), "com.docker.".into(), "io.podman.".into()];

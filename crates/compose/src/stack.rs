@@ -62,7 +62,7 @@ pub struct BadService {
 #[non_exhaustive]
 pub enum StackError {
     /// Services are not ready: one failed, or the time is over.
-    #[error("{}", told(.bad))]
+    #[error("{}", message(.bad))]
     Bad {
         /// Those services.
         bad: Vec<BadService>,
@@ -78,7 +78,7 @@ pub enum StackError {
     Engine(#[from] Error),
 }
 
-fn told(bad: &[BadService]) -> String {
+fn message(bad: &[BadService]) -> String {
     let one = |it: &BadService| {
         let name = &it.service;
         match (it.state, it.exit_code, it.health) {

@@ -89,7 +89,7 @@ impl Detected {
 mod tests {
     use super::*;
 
-    fn told(names: &str) -> String {
+    fn summary(names: &str) -> String {
         let it = detect(names.split_whitespace());
         let command = |it: &Hint| {
             let otherwise = it.otherwise.map(|it| format!(" || {}", it.join(" ")));
@@ -125,7 +125,7 @@ mod tests {
             ("go.mod Makefile", "go (go.mod): go build ./...; make"),
             ("yarn.lock", "general (-): "),
         ] {
-            assert_eq!(told(names), expected, "{names}");
+            assert_eq!(summary(names), expected, "{names}");
         }
     }
 

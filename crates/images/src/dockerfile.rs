@@ -23,15 +23,6 @@ pub struct DockerfileImages {
     pub locks: PathBuf,
 }
 
-/// The result of a lookup.
-#[derive(Debug)]
-pub enum DockerfileImage {
-    /// It was built before.
-    Found(Image, ImageRef),
-    /// It has to be built under this name, which is locked.
-    Missing(DockerfileBuild),
-}
-
 /// The lock and the name of a build.
 #[derive(Debug)]
 pub struct DockerfileBuild {
@@ -42,7 +33,7 @@ pub struct DockerfileBuild {
 }
 
 impl DockerfileImages {
-    /// Looks for the image of that content, and locks its name if there is none.
+    /// The image of that content and its name; if there is none, its name, locked for the build.
     ///
     /// # Errors
     /// [`Error::State`], [`Error::Engine`].
@@ -51,16 +42,14 @@ impl DockerfileImages {
         runtime: &dyn ContainerRuntime,
         content: &Value,
         progress: &Progress<'_>,
-    ) -> Result<DockerfileImage, Error> {
+    ) -> Result<Result<(Image, ImageRef), DockerfileBuild>, Error> {
         let key = hashed(&json!({ "schema": SCHEMA, "engine": runtime.kind(), "parts": content }));
         let tag = ImageRef::parse(format!("coracle-devcontainer:{}", key.short()));
         let tag = tag.expect("hex digits are fit for a name");
         let path = self.locks.join(format!("devcontainer-{}", key.short()));
         let lock = lock(&path, crate::lock::SAME_IMAGE, progress).await?;
-        match self.find(runtime, &tag).await? {
-            Some((image, reference)) => Ok(DockerfileImage::Found(image, reference)),
-            None => Ok(DockerfileImage::Missing(DockerfileBuild { record: self.record(&tag), tag, _lock: lock })),
-        }
+        let found = self.find(runtime, &tag).await?;
+        Ok(found.ok_or_else(|| DockerfileBuild { record: self.record(&tag), tag, _lock: lock }))
     }
 
     /// The local image of a name, if it is the one that was built here.

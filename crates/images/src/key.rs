@@ -55,7 +55,7 @@ mod tests {
         Recipe { packages, setup, env: env.into_iter().collect(), owned: Vec::new() }
     }
 
-    fn of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {
+    fn key_of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {
         KeyOf { recipe, base_digest: digest, ca, arch: "amd64", engine: EngineKind::Docker, tool: "0.1" }
     }
 
@@ -76,7 +76,7 @@ mod tests {
             cas in (proptest::option::of("[ab]"), proptest::option::of("[ab]")),
         ) {
             let same = a == b && digests.0 == digests.1 && cas.0 == cas.1;
-            let (left, right) = (of(&a, &digests.0, cas.0.as_deref()), of(&b, &digests.1, cas.1.as_deref()));
+            let (left, right) = (key_of(&a, &digests.0, cas.0.as_deref()), key_of(&b, &digests.1, cas.1.as_deref()));
             prop_assert_eq!(same, left.sum() == right.sum());
             prop_assert_eq!(left.sum(), left.clone().sum());
             prop_assert_eq!(a == b, a.sum() == b.sum());
@@ -89,7 +89,7 @@ mod tests {
         let jq = recipe(&["jq".into()], vec![], vec![]);
         let setup = recipe(&[], vec!["jq".into()], vec![]);
         let env = recipe(&[], vec![], vec![("jq".into(), String::new())]);
-        let base = of(&plain, "sha256:a", None);
+        let base = key_of(&plain, "sha256:a", None);
         let keys = [
             base.clone(),
             KeyOf { recipe: &jq, ..base.clone() },

@@ -45,7 +45,7 @@ pub use build::{
     BuildContainer, BuildContainers, BuildFailure, BuildOptions, BuildOutcome, BuildReport, CommandReport,
     ImageBuilder, OnFailure, run_recipe,
 };
-pub use dockerfile::{DockerfileBuild, DockerfileImage, DockerfileImages};
+pub use dockerfile::{DockerfileBuild, DockerfileImages};
 pub use ensure::{BaseRequest, FetchSettings, Pull, ensure};
 pub use error::{BaseError, Error, Stage};
 pub use progress::Progress;

@@ -99,7 +99,7 @@ pub(crate) async fn put_all(
         .map(|(name, at, file)| {
             let file = file.and_then(|file| {
                 allowed(&file, protected)?;
-                apart(&file.path, &paths, !seen.insert(file.path.clone()))?;
+                check_overlap(&file.path, &paths, !seen.insert(file.path.clone()))?;
                 Ok(file)
             });
             async move {
@@ -129,7 +129,7 @@ fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), StepError> {
 }
 
 /// Files are written side by side: two in one place would each find the other's bytes, or a directory.
-fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
+fn check_overlap(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
     if again {
         return Err(StepError::new("invalid_input", "the path is given twice"));
     }

@@ -37,7 +37,7 @@ async fn set_up(context: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
     Ok(match script::find(context, it).await {
         Ok(Some(script)) => ran(script::run(context, it, &script, live).await, &cloned),
-        Ok(None) => linked(links::make(context, &it.target).await, &cloned),
+        Ok(None) => linked(links::create(context, &it.target).await, &cloned),
         Err(failure) => failed(cloned, failure),
     })
 }

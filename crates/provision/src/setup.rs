@@ -109,7 +109,7 @@ async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand)
     let first = Attempt::run(inside, setup, &command.command, command.as_root).await;
     let item = match &command.alternative {
         Some(other) if first.failed_by_itself() => {
-            let instead_of = first.told();
+            let instead_of = first.to_json();
             let second = Attempt::run(inside, setup, other, command.as_root).await;
             second.item(&exit::name(&command.command)).with("instead_of", instead_of)
         }
@@ -143,7 +143,7 @@ impl<'a> Attempt<'a> {
         self.output.is_some() && self.failure.as_ref().is_some_and(|it| *it != StepError::cancelled())
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         let error = self.failure.as_ref().map(|it| it.error.as_str());
         let exit_code = self.output.as_ref().and_then(exit::exit_code);
         json!({ "command": exit::words(self.command), "exit_code": exit_code, "error": error })

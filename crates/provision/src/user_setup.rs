@@ -81,13 +81,13 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 /// Without them there is no usable container, so every failure is one.
 pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     match inside {
-        ExecTarget::Guest(link) => settle(link, user, workspace).await,
+        ExecTarget::Guest(link) => by_guest(link, user, workspace).await,
         ExecTarget::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
     }
 }
 
 /// The guest needs nothing of the image: no shell, no tool.
-async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     let begun = Instant::now();
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
     let ensure = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };

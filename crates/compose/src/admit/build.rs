@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::Admission;
 use super::schema::{Shape, entries, is_empty};
-use super::service::told;
+use super::service::excerpt;
 use crate::diagnostics::{Location, Violation};
 
 /// Keys that go on as they are.
@@ -47,7 +47,7 @@ impl Admission<'_> {
                 "network" if value == "default" || value == "none" => Some(value.clone()),
                 _ if is_empty(value) => None,
                 key => {
-                    let (key, value) = (format!("build.{key}"), told(value));
+                    let (key, value) = (format!("build.{key}"), excerpt(value));
                     self.refuse(location, Violation::within("build", &key, &value), "is not allowed in a stack");
                     None
                 }

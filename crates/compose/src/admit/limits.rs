@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Admission;
 use super::schema::{entries, is_empty, number, size, words};
-use super::service::told;
+use super::service::excerpt;
 use crate::diagnostics::{Location, Violation};
 
 /// How many containers of one service there may be.
@@ -33,7 +33,7 @@ impl Admission<'_> {
 
         let asked = memory.as_ref().map(|it| (it, size(it))).filter(|(_, bytes)| *bytes != Some(0));
         if let Some((value, None)) = asked {
-            self.refuse(location, Violation::new("mem_limit", &told(value)), "is no number of bytes");
+            self.refuse(location, Violation::new("mem_limit", &excerpt(value)), "is no number of bytes");
         }
         let memory = asked.and_then(|(_, bytes)| bytes).or(default.memory.map(|it| it.0));
         if let Some(memory) = memory.map(|it| it.min(policy.memory_max.0)) {
@@ -44,7 +44,7 @@ impl Admission<'_> {
 
         let asked = cpus.as_ref().map(|it| (it, number(it))).filter(|(_, cores)| *cores != Some(0.0));
         if let Some((value, None)) = asked {
-            self.refuse(location, Violation::new("cpus", &told(value)), "is no number of cores");
+            self.refuse(location, Violation::new("cpus", &excerpt(value)), "is no number of cores");
         }
         let cores = asked.and_then(|(_, cores)| cores).or(default.cpus).or(policy.cpus_max);
         if let Some(cores) = cores.map(|it| policy.cpus_max.map_or(it, |max| it.min(max))) {
@@ -53,7 +53,7 @@ impl Admission<'_> {
 
         let asked = pids.as_ref().map(|it| (it, it.as_i64()));
         if let Some((value, None)) = asked {
-            self.refuse(location, Violation::new("pids_limit", &told(value)), "is no number of processes");
+            self.refuse(location, Violation::new("pids_limit", &excerpt(value)), "is no number of processes");
         }
         // Zero and less mean none to engines.
         let asked = asked.and_then(|(_, it)| it).and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
@@ -106,7 +106,7 @@ impl Admission<'_> {
     }
 
     fn refuse_in_deploy(&mut self, location: Location<'_>, key: &str, value: &Value) {
-        let (key, value) = (format!("deploy.{key}"), told(value));
+        let (key, value) = (format!("deploy.{key}"), excerpt(value));
         self.refuse(location, Violation::within("deploy", &key, &value), "is not allowed in a stack");
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Admission;
 use super::resources::{as_config, is_text};
 use super::schema::{entries, is_empty, words};
-use super::service::told;
+use super::service::excerpt;
 use crate::diagnostics::{Location, Violation};
 
 /// Where nothing is mounted, nor below. `/etc` and what lies there is fine: a service has no guest that writes there.
@@ -91,7 +91,7 @@ impl Admission<'_> {
                 _ => is_empty(value),
             };
             if !fine {
-                let (key, value) = (format!("bind.{key}"), told(value));
+                let (key, value) = (format!("bind.{key}"), excerpt(value));
                 self.refuse(location, Violation::within("volumes", &key, &value), "is not allowed on a bind");
             }
         }
@@ -129,7 +129,7 @@ impl Admission<'_> {
             if key == "nocopy" {
                 out["volume"] = json!({ "nocopy": true });
             } else {
-                let value = told(value);
+                let value = excerpt(value);
                 self.refuse(location, Violation::within("volumes", key, &value), "is not allowed on a volume");
             }
         }

@@ -43,7 +43,7 @@ impl Admission<'_> {
                 "driver" if is_empty(value) || value == "bridge" => {}
                 "ipam" if is_plain_ipam(value) => {}
                 _ if is_empty(value) => {}
-                key => self.refuse(location, Violation::new(key, &super::service::told(value)), "is not allowed"),
+                key => self.refuse(location, Violation::new(key, &super::service::excerpt(value)), "is not allowed"),
             }
         }
         Value::Object(out)

@@ -32,7 +32,7 @@ impl Admission<'_> {
                 "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(location, value)))),
                 "driver" if is_empty(value) || value == "local" => {}
                 _ if is_empty(value) => {}
-                key => self.refuse(location, Violation::new(key, &super::service::told(value)), "is not allowed"),
+                key => self.refuse(location, Violation::new(key, &super::service::excerpt(value)), "is not allowed"),
             }
         }
         Value::Object(out)

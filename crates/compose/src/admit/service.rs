@@ -75,9 +75,9 @@ impl Admission<'_> {
                 }
                 continue;
             }
-            let odd = READ.iter().find(|(it, shape)| *it == key && !value.is_null() && shape.of(value).is_none());
+            let odd = READ.iter().find(|(it, shape)| *it == key && !value.is_null() && shape.check(value).is_none());
             if let Some((_, shape)) = odd {
-                self.refuse(location, Violation::new(key, ""), shape.told());
+                self.refuse(location, Violation::new(key, ""), shape.expectation());
                 continue;
             }
             let part = match key {
@@ -96,7 +96,7 @@ impl Admission<'_> {
                 key if DROPPED.contains(&key) => None,
                 key if is_known(key) && is_empty(value) => None,
                 key => {
-                    self.refuse(location, Violation::new(key, &told(value)), "is not allowed in a stack");
+                    self.refuse(location, Violation::new(key, &excerpt(value)), "is not allowed in a stack");
                     None
                 }
             };
@@ -125,9 +125,9 @@ impl Admission<'_> {
         value: &Value,
         shape: Shape,
     ) -> Option<Value> {
-        let copied = shape.of(value);
+        let copied = shape.check(value);
         if copied.is_none() {
-            self.refuse(location, violation, shape.told());
+            self.refuse(location, violation, shape.expectation());
         }
         copied
     }
@@ -188,7 +188,7 @@ impl Admission<'_> {
             if fits {
                 out.insert(key.to_owned(), value.clone());
             } else {
-                let value = told(value);
+                let value = excerpt(value);
                 self.refuse(location, Violation::within("healthcheck", key, &value), "is nothing of a health check");
             }
         }
@@ -273,7 +273,7 @@ impl Admission<'_> {
     /// A number of bytes, at most the ceiling of memory.
     pub(super) fn within_memory(&mut self, location: Location<'_>, violation: Violation<'_>, value: &Value) -> Value {
         let Some(bytes) = size(value) else {
-            self.refuse(location, Violation { value: &told(value), ..violation }, Shape::Size.told());
+            self.refuse(location, Violation { value: &excerpt(value), ..violation }, Shape::Size.expectation());
             return Value::Null;
         };
         bytes.min(self.rules.policy.memory_max.0).to_string().into()
@@ -281,11 +281,11 @@ impl Admission<'_> {
 }
 
 /// A value in a finding: a word of it at most, since it may be long or live.
-pub(super) fn told(value: &Value) -> String {
+pub(super) fn excerpt(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(list) => list.iter().map(told).collect::<Vec<_>>().join(", "),
+        Value::Array(list) => list.iter().map(excerpt).collect::<Vec<_>>().join(", "),
         _ => String::new(),
     }
 }

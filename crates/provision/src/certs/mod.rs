@@ -59,7 +59,7 @@ pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> Trus
         let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
         return TrustedCerts { step, variables: BTreeMap::new() };
     }
-    let image = look(context).await;
+    let image = inspect(context).await;
     let (anchors, bundles) =
         tokio::join!(add_anchors(context, &image, additions), add_to_bundles(context, &image, additions));
     let bundle = image.bundle();
@@ -138,7 +138,7 @@ impl Image {
     }
 }
 
-async fn look(context: &StepContext) -> Image {
+async fn inspect(context: &StepContext) -> Image {
     let release = path("/etc/os-release");
     let bundle = |it: &&'static str| {
         let path = path(it);

@@ -25,7 +25,7 @@ const LINKED: [&str; 11] = [
 const KEPT: usize = 100;
 
 /// Links those files that are in the clone, and reports each.
-pub(super) async fn make(context: &StepContext, clone: &ContainerPath) -> Vec<Item> {
+pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<Item> {
     let mut items = Vec::new();
     for name in LINKED {
         let (Ok(from), Ok(to)) = (context.home.join(name), clone.join(name)) else { continue };

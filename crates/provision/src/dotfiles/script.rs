@@ -26,17 +26,17 @@ pub(super) struct Script {
 pub(super) async fn find(context: &StepContext, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
     if let Some(name) = &dotfiles.script {
         let missing = || StepError::new("path_not_found", format!("there is no script `{name}` in the clone"));
-        return look(context, dotfiles, name).await?.ok_or_else(missing).map(Some);
+        return inspect(context, dotfiles, name).await?.ok_or_else(missing).map(Some);
     }
     for name in USUAL {
-        if let Some(script) = look(context, dotfiles, name).await? {
+        if let Some(script) = inspect(context, dotfiles, name).await? {
             return Ok(Some(script));
         }
     }
     Ok(None)
 }
 
-async fn look(context: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
+async fn inspect(context: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
     let invalid = |why: &str| StepError::new("invalid_input", format!("the script is not a path in the clone: {why}"));
     if name.starts_with('/') {
         return Err(invalid("it must not begin with `/`"));

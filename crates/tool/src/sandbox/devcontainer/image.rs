@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_images::{DockerfileImage, DockerfileImages, digest_of};
+use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
@@ -324,10 +324,10 @@ pub(super) async fn by_key(
     let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
     let content = json!({ "parts": asked.parts, "offline": offline });
     let progress = cx.call.progress.clone();
-    let found = images(cx)?.find_or_lock(runtime, &content, &move |text: &str| progress.note(text)).await?;
-    let missing = match found {
-        DockerfileImage::Found(image, reference) => return Ok(DevcontainerImage { image, reference, built: true }),
-        DockerfileImage::Missing(build) => build,
+    let progress = |text: &str| progress.note(text);
+    let missing = match images(cx)?.find_or_lock(runtime, &content, &progress).await? {
+        Ok((image, reference)) => return Ok(DevcontainerImage { image, reference, built: true }),
+        Err(missing) => missing,
     };
     cx.call.progress.message("building the image of devcontainer.json".to_owned()).await;
     let dir = tempfile::Builder::new()

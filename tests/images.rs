@@ -1,12 +1,14 @@
-//! Profiles and the cache on real engines: what is cooked, kept, found and cleared.
+//! Profiles and the cache on real engines: what is built, committed, found and cleared.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_images::cache::{Built, Cache, Clear, Found, Wanted};
-use coracle_images::cook::{Cooked, Cooking, OnFailure, cook};
+use coracle_images::cache::{Built, Cache, CachedImage, Clear, Found};
 use coracle_images::profile::{self, Purpose};
-use coracle_images::{Base, Bootstrap, Fallback, Pull, Recipe, Setup, Want};
+use coracle_images::{
+    Base, BaseRequest, Bootstrap, BuildOptions, BuildReport, FetchSettings, ImageRequest, OnFailure, Pull, Recipe,
+    Setup, run_recipe,
+};
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
     Command, ContainerPath, Exec, Ids, ImageCommit, ImageRef, LabelNamespace, NetworkAttachment, Secret, random_hex,
@@ -23,13 +25,13 @@ const BUNDLE_NAMES: [&str; 5] =
     ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"];
 
 /// What one call would hold, with a key of its own.
-struct Kitchen<'a> {
+struct Builder<'a> {
     case: &'a Case,
     state: TempDir,
     signer: Signer,
 }
 
-impl<'a> Kitchen<'a> {
+impl<'a> Builder<'a> {
     /// The namespace is that of the case's own label: what goes into an image is removed with its case.
     fn new(case: &'a Case) -> Self {
         case.makes_more();
@@ -47,11 +49,11 @@ impl<'a> Kitchen<'a> {
         }
     }
 
-    async fn find(&self, wanted: &Wanted) -> Found {
-        self.cache().find(&*self.case.runtime, wanted).await.unwrap()
+    async fn find(&self, request: &ImageRequest) -> Found {
+        self.cache().find(&*self.case.runtime, request).await.unwrap()
     }
 
-    async fn base(&self, wanted: &Wanted) -> Base {
+    async fn base(&self, request: &ImageRequest) -> Base {
         let bootstrap = Bootstrap {
             root: "/".into(),
             mirror: None,
@@ -61,41 +63,43 @@ impl<'a> Kitchen<'a> {
             temp_dir: self.state.path().join("tmp"),
             signer: self.signer.clone(),
             version: "0.1.0".into(),
-            created: wanted.now.to_string(),
+            created: request.now.to_string(),
         };
-        let want = Want {
-            image: wanted.image.clone(),
-            explicit: false,
-            pull: Pull::Missing,
+        let settings = FetchSettings {
             proxy: false,
             pull_timeout: Duration::from_secs(60),
             probe_timeout: Duration::from_secs(2),
-            fallback: Fallback::Bootstrap(Box::new(bootstrap)),
+            fallback: Some(Box::new(bootstrap)),
         };
-        coracle_images::ensure(&*self.case.runtime, &want, &|it| eprintln!("  {it}")).await.unwrap()
+        let request = BaseRequest { image: &request.image, explicit: false, pull: Pull::Missing };
+        let progress = |it: &str| eprintln!("  {it}");
+        coracle_images::ensure(&*self.case.runtime, request, &settings, &progress).await.unwrap()
     }
 
-    async fn cook(&self, running: &Running<'_>, recipe: &Recipe, on_failure: OnFailure) -> Cooked {
+    async fn run(&self, running: &Running<'_>, recipe: &Recipe, on_failure: OnFailure) -> BuildReport {
         let env = BUNDLE_NAMES.map(|it| (it.to_owned(), BUNDLE.to_owned())).into();
-        let cooking = Cooking { env, limit: Duration::from_secs(900), on_failure, cancel: Default::default() };
+        let options = BuildOptions { env, limit: Duration::from_secs(900), on_failure, cancel: Default::default() };
         let begun = Instant::now();
         let tell = |it: &str| eprintln!("  {:>6.1} s {it}", begun.elapsed().as_secs_f32());
-        cook(running.link(), recipe, &cooking, &tell).await.unwrap()
+        run_recipe(running.link(), recipe, &options, &tell).await.unwrap()
     }
 
-    async fn keep(&self, running: &Running<'_>, base: &Base, wanted: &Wanted) -> coracle_images::cache::Cached {
-        let built = Built { container: &running.id, base, wanted, contents: None, replaces: false, max_bytes: None };
-        let kept = self.cache().keep(&*self.case.runtime, &built).await.unwrap();
+    async fn commit(&self, running: &Running<'_>, base: &Base, request: &ImageRequest) -> CachedImage {
+        let built = Built { container: &running.id, base, request, contents: None, max_bytes: None };
+        let kept = self.cache().commit(&*self.case.runtime, &built).await.unwrap();
         self.case.runtime.remove(&running.id).await.unwrap();
         kept
     }
 }
 
-fn wanted(image: &str, recipe: Recipe) -> Wanted {
-    Wanted {
+fn request(image: &str, recipe: Recipe) -> ImageRequest {
+    ImageRequest {
         purpose: None,
         image: ImageRef::parse(image).unwrap(),
         explicit: false,
+        pull: Pull::Missing,
+        rebuild: false,
+        stands_in: false,
         recipe,
         bootstrap: Recipe::default(),
         ca: None,
@@ -116,30 +120,30 @@ fn user(script: &str) -> Exec {
 }
 
 #[tokio::test]
-async fn what_was_cooked_is_kept_as_its_base_was_and_found_and_cleared() {
+async fn what_was_built_is_kept_as_its_base_was_and_found_and_cleared() {
     on_every_engine(async |case| {
         if case.lacks(Lack::Commit) {
             return;
         }
-        let (kitchen, recipe) = (Kitchen::new(case), scripts(&["mkdir -p cooked && echo \"$PIP_CERT\" >cooked/made"]));
-        let wanted = wanted(IMAGE, recipe);
-        assert_eq!(kitchen.find(&wanted).await, Found::Miss);
-        let (base, build) = (kitchen.base(&wanted).await, case.runs(Way::Socket).await);
-        let cooked = kitchen.cook(&build, &wanted.recipe, OnFailure::Stop).await;
-        assert!(cooked.whole(), "{cooked:?}");
-        let kept = kitchen.keep(&build, &base, &wanted).await;
-        assert_eq!(kitchen.find(&wanted).await, Found::Hit(kept.clone()));
+        let (builder, recipe) = (Builder::new(case), scripts(&["mkdir -p cooked && echo \"$PIP_CERT\" >cooked/made"]));
+        let request = request(IMAGE, recipe);
+        assert_eq!(builder.find(&request).await, Found::Miss);
+        let (base, build) = (builder.base(&request).await, case.runs(Way::Socket).await);
+        let report = builder.run(&build, &request.recipe, OnFailure::Stop).await;
+        assert!(report.is_complete(), "{report:?}");
+        let kept = builder.commit(&build, &base, &request).await;
+        assert_eq!(builder.find(&request).await, Found::Hit(kept.clone()));
         assert!(!kept.image.env.iter().any(|it| it.contains(BUNDLE)), "{:?}", kept.image.env);
 
         let session = case.run(Way::Socket, case.spec("session"), &kept.image.id).await;
         assert_eq!(session.printed(user("cat cooked/made")).await, format!("{BUNDLE}\n"));
         let clear = Clear::default();
-        let all = kitchen.cache().clear(&*case.runtime, &clear).await.unwrap();
+        let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
         assert_eq!((all.cleared.len(), all.kept[0].image.clone()), (0, kept.reference.clone()));
         case.runtime.remove(&session.id).await.unwrap();
-        let all = kitchen.cache().clear(&*case.runtime, &clear).await.unwrap();
+        let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
         assert_eq!(all.cleared, [kept.reference]);
-        assert_eq!(kitchen.find(&wanted).await, Found::Miss);
+        assert_eq!(builder.find(&request).await, Found::Miss);
     })
     .await;
 }
@@ -147,9 +151,9 @@ async fn what_was_cooked_is_kept_as_its_base_was_and_found_and_cleared() {
 #[tokio::test]
 async fn a_name_and_a_key_without_our_signature_are_not_enough() {
     with_real_engines(async |case| {
-        let (kitchen, wanted) = (Kitchen::new(case), wanted(IMAGE, scripts(&["true"])));
-        let (base, build) = (kitchen.base(&wanted).await, case.runs(Way::Socket).await);
-        let kept = kitchen.keep(&build, &base, &wanted).await;
+        let (builder, request) = (Builder::new(case), request(IMAGE, scripts(&["true"])));
+        let (base, build) = (builder.base(&request).await, case.runs(Way::Socket).await);
+        let kept = builder.commit(&build, &base, &request).await;
         case.runtime.remove_image(&kept.image.id).await.unwrap();
         let planted = case.run(Way::Socket, case.spec("planted"), &case.image).await;
         let mut labels: BTreeMap<_, _> = kept.image.labels;
@@ -162,7 +166,7 @@ async fn a_name_and_a_key_without_our_signature_are_not_enough() {
         };
         case.runtime.commit_image(&commit).await.unwrap();
         assert_eq!(case.runtime.find_images(&[kept.reference]).await.unwrap().len(), 1);
-        assert_eq!(kitchen.find(&wanted).await, Found::Miss);
+        assert_eq!(builder.find(&request).await, Found::Miss);
     })
     .await;
 }
@@ -181,27 +185,27 @@ const USES: [(&str, &str); 4] = [
     ("general", "git --version && gcc --version && jq --version"),
 ];
 
-/// Takes minutes and the network, so only what `CORACLE_COOK=python,node` names is cooked.
+/// Takes minutes and the network, so only what `CORACLE_COOK=python,node` names is built.
 #[tokio::test]
-async fn profiles_are_cooked_on_a_bootstrapped_base() {
+async fn profiles_are_built_on_a_bootstrapped_base() {
     let asked = variable("CORACLE_COOK").unwrap_or_default();
     let asked: Vec<_> = USES.iter().filter(|it| asked.split(',').any(|name| name == it.0)).collect();
     if asked.is_empty() {
         return skip("takes minutes; CORACLE_COOK names what is built");
     }
     with_real_engines(async |case| {
-        let kitchen = Kitchen::new(case);
+        let builder = Builder::new(case);
         for (name, uses) in &asked {
             let purpose = Purpose::parse(name).unwrap();
             let profile = profile::of(&purpose, &BTreeMap::new(), None).unwrap();
-            let wanted = Wanted {
+            let request = ImageRequest {
                 purpose: Some(purpose),
                 bootstrap: profile.bootstrap,
-                ..wanted(profile.image.as_str(), profile.recipe)
+                ..request(profile.image.as_str(), profile.recipe)
             };
-            assert_eq!(kitchen.find(&wanted).await, Found::Miss);
+            assert_eq!(builder.find(&request).await, Found::Miss);
             let begun = Instant::now();
-            let base = kitchen.base(&wanted).await;
+            let base = builder.base(&request).await;
             eprintln!("{} {name}: base after {:?}", case.engine(), begun.elapsed());
             let build = case
                 .run_on(
@@ -210,13 +214,13 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
                     (&base.image.id, NetworkAttachment::EngineDefault),
                 )
                 .await;
-            let cooked = kitchen.cook(&build, &wanted.recipe_on(&base), OnFailure::Stop).await;
-            eprintln!("{} {name}: cooked after {:?}", case.engine(), begun.elapsed());
-            assert!(cooked.whole(), "{cooked:#?}");
-            let kept = kitchen.keep(&build, &base, &wanted).await;
+            let report = builder.run(&build, &request.recipe_on(&base), OnFailure::Stop).await;
+            eprintln!("{} {name}: built after {:?}", case.engine(), begun.elapsed());
+            assert!(report.is_complete(), "{report:#?}");
+            let kept = builder.commit(&build, &base, &request).await;
             eprintln!("{} {name}: kept after {:?}, {} bytes", case.engine(), begun.elapsed(), kept.image.size_bytes);
             let begun = Instant::now();
-            assert_eq!(kitchen.find(&wanted).await, Found::Hit(kept.clone()));
+            assert_eq!(builder.find(&request).await, Found::Hit(kept.clone()));
             eprintln!("{} {name}: found in {:?}", case.engine(), begun.elapsed());
             let session = case
                 .run_on(
@@ -232,7 +236,7 @@ async fn profiles_are_cooked_on_a_bootstrapped_base() {
             assert_eq!(used.exit, coracle_runtime::Exit::Code(0));
             case.runtime.remove(&session.id).await.unwrap();
         }
-        let cleared = kitchen.cache().clear(&*case.runtime, &Clear::default()).await.unwrap();
+        let cleared = builder.cache().clear(&*case.runtime, &Clear::default()).await.unwrap();
         eprintln!("{cleared:#?}");
         assert_eq!((cleared.cleared.len(), cleared.kept), (asked.len() + 1, vec![]));
         let left = case.mine();

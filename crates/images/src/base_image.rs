@@ -1,6 +1,8 @@
-//! An image to make containers from, and how one that is here is found.
+//! Images that containers are created from, and the lookup of local ones.
 
-use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageRef};
+use std::collections::BTreeMap;
+
+use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageId, ImageRef, LabelFilter};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -28,6 +30,28 @@ pub struct Base {
     pub source: Source,
     /// Of a bootstrapped one: which way it was made, from what, and which versions.
     pub note: Option<String>,
+}
+
+impl Base {
+    /// The digest that its registry gave it, or its id.
+    pub(crate) fn digest(&self) -> &str {
+        digest(&self.image)
+    }
+}
+
+/// The digest that its registry gave an image, or its id.
+#[must_use]
+pub fn digest(image: &Image) -> &str {
+    image.digest.as_deref().unwrap_or(image.id.as_str())
+}
+
+/// Names of containers, by the image that they were created from.
+pub(crate) async fn users(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<ImageId, Vec<String>>, Error> {
+    let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
+    for container in runtime.list(&LabelFilter::default()).await? {
+        users.entry(container.image).or_default().push(container.name);
+    }
+    Ok(users)
 }
 
 /// The local image of that name, and the name that led to it. Asks no registry.

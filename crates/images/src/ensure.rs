@@ -1,4 +1,4 @@
-//! Local, pulled, or made: the one decision of this crate.
+//! The base of an image: local, pulled, or made here.
 
 use std::time::Duration;
 
@@ -11,23 +11,28 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::registry;
 
-/// An image that is wanted, every default decided.
-#[derive(Clone, Debug)]
-pub struct Want {
-    /// Which.
-    pub image: ImageRef,
-    /// The caller named it, so nothing else will do.
+/// The image that containers are to be created from, or a recipe is to be put on.
+#[derive(Clone, Copy, Debug)]
+pub struct BaseRequest<'a> {
+    /// Its name.
+    pub image: &'a ImageRef,
+    /// The caller named it, so no other image may stand in for it.
     pub explicit: bool,
-    /// Whether to fetch it.
+    /// When to fetch it.
     pub pull: Pull,
-    /// The engine fetches through a proxy, so asking the registry directly tells nothing.
+}
+
+/// How images are fetched.
+#[derive(Clone, Debug)]
+pub struct FetchSettings {
+    /// The engine fetches through a proxy, so asking the registry directly proves nothing.
     pub proxy: bool,
     /// For the whole fetch (`images.pull_timeout`).
     pub pull_timeout: Duration,
     /// For the registry's first answer (`images.probe_timeout`).
     pub probe_timeout: Duration,
-    /// What to do where no registry answers.
-    pub fallback: Fallback,
+    /// The base that stands in if no registry answers (`images.fallback`).
+    pub fallback: Option<Box<Bootstrap>>,
 }
 
 /// When to fetch an image (containers.md 4.1).
@@ -42,31 +47,30 @@ pub enum Pull {
     Never,
 }
 
-/// What to do where no registry answers (`images.fallback`).
-#[derive(Clone, Debug)]
-pub enum Fallback {
-    /// Make a base.
-    Bootstrap(Box<Bootstrap>),
-    /// Nothing.
-    Fail,
-}
-
-/// Gets an image: the local one, else the registry's, else, for one that nobody named, a base made here.
+/// Gets an image: the local one, else the registry's, else, unless the caller named it, a base made here.
 ///
 /// # Errors
 /// [`Error::NotFound`] when it was not to be fetched; [`Error::PullFailed`] and [`Error::PullTimeout`] when it could not
 /// be and nothing stands in; [`Error::BaseBuildFailed`] when what should stand in could not be made.
-pub async fn ensure(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<'_>) -> Result<Base, Error> {
-    if want.pull != Pull::Always
-        && let Some((image, reference)) = find(runtime, &want.image).await?
+pub async fn ensure(
+    runtime: &dyn ContainerRuntime,
+    request: BaseRequest<'_>,
+    settings: &FetchSettings,
+    progress: &Progress<'_>,
+) -> Result<Base, Error> {
+    let BaseRequest { image, explicit, pull } = request;
+    if pull != Pull::Always
+        && let Some((image, reference)) = find(runtime, image).await?
     {
         return Ok(Base { image, reference, source: Source::Local, note: None });
     }
-    if want.pull == Pull::Never || want.image.as_str().starts_with("sha256:") {
-        return Err(Error::NotFound(want.image.clone()));
+    if pull == Pull::Never || image.as_str().starts_with("sha256:") {
+        return Err(Error::NotFound(image.clone()));
     }
-    match (fetch(runtime, want, progress).await, &want.fallback) {
-        (Err(Missed::Unreachable(why)), Fallback::Bootstrap(recipe)) if stands_in(want) => {
+    // An image that was named, or is wanted fresh, is not replaced by another.
+    let may_stand_in = !explicit && pull == Pull::Missing;
+    match (fetch(runtime, image, settings, progress).await, &settings.fallback) {
+        (Err(Missed::Unreachable(why)), Some(recipe)) if may_stand_in => {
             progress(&why.to_string());
             base::ensure(runtime, recipe, progress).await
         }
@@ -75,29 +79,27 @@ pub async fn ensure(runtime: &dyn ContainerRuntime, want: &Want, progress: &Prog
     }
 }
 
-/// Whoever names an image or wants it fresh is not served by another.
-fn stands_in(want: &Want) -> bool {
-    !want.explicit && want.pull == Pull::Missing
-}
-
-/// Why a fetch gave nothing: no registry could be talked to, or it was and said no.
+/// Why a fetch failed: no registry answered, or one refused.
 enum Missed {
     Unreachable(Error),
     Refused(Error),
 }
 
-async fn fetch(runtime: &dyn ContainerRuntime, want: &Want, progress: &Progress<'_>) -> Result<Base, Missed> {
-    let image = &want.image;
-    if !want.proxy
-        && let Err(why) = registry::reach(image, want.probe_timeout).await
+async fn fetch(
+    runtime: &dyn ContainerRuntime,
+    image: &ImageRef,
+    settings: &FetchSettings,
+    progress: &Progress<'_>,
+) -> Result<Base, Missed> {
+    if !settings.proxy
+        && let Err(why) = registry::reach(image, settings.probe_timeout).await
     {
         let excerpt = Excerpt::of(why.as_bytes());
         return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
     }
     progress(&format!("pulling {image}"));
-    let pulled = runtime.pull_image(image, want.pull_timeout).await;
-    match pulled {
-        Ok(image) => Ok(Base { image, reference: want.image.clone(), source: Source::Pulled, note: None }),
+    match runtime.pull_image(image, settings.pull_timeout).await {
+        Ok(pulled) => Ok(Base { image: pulled, reference: image.clone(), source: Source::Pulled, note: None }),
         Err(EngineError::Unreadable { .. }) => Err(Missed::Refused(Error::NotFound(image.clone()))),
         Err(EngineError::TimedOut { after, .. }) => {
             Err(Missed::Unreachable(Error::PullTimeout { image: image.clone(), after }))

@@ -36,7 +36,7 @@ pub enum Error {
         stage: Stage,
         /// Why it broke off.
         #[source]
-        source: BuildError,
+        source: BaseError,
     },
     /// What was built holds more than it may, and is not kept.
     #[error("the image that was built is not kept: {what}")]
@@ -112,7 +112,7 @@ impl fmt::Display for Stage {
 /// Why making a base broke off.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError {
+pub enum BaseError {
     /// The host's packages will not do, and neither program that could fetch others is there.
     #[error("{why}, and neither `mmdebstrap` nor `debootstrap` is installed")]
     NoWay {
@@ -153,7 +153,7 @@ pub enum BuildError {
     Runtime(#[from] coracle_runtime::Error),
 }
 
-impl BuildError {
+impl BaseError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what: what.into(), source }
     }

@@ -1,25 +1,30 @@
-//! Images to make containers from: found on the engine, pulled, or made where no registry answers.
+//! Images to create containers from: local, pulled, or made where no registry answers.
 //!
-//! [`ensure`] takes a [`Want`] and gives a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the
-//! packages that are installed on this host, else from a Debian mirror. A [`profile`] puts a [`Recipe`] on a base:
-//! [`cook`] runs it in a container, and the [`cache`] keeps what came of it and finds it again. On a base that was made here
-//! a [`stand_in`] brings what the registry's image would have brought, and names what differs. A [`snapshot`] keeps the
-//! files of a container that somebody worked in.
+//! [`ensure`] gets a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the packages that are
+//! installed on this host, else from a Debian mirror. A [`profile`] is a base and a [`Recipe`] for it. [`ImageBuilder`] gets
+//! the image of an [`ImageRequest`]: from the [`cache`], or by running the recipe in a container of [`BuildContainers`],
+//! which is then committed. On a base that was made here a [`stand_in`] installs what the registry's image would have, and
+//! names what differs. [`DockerfileImages`] are built by the engine itself. A [`snapshot`] keeps the files of a container.
 //!
 //! **Invariant:** an image that the caller named is never replaced by another.
-//! **Invariant:** nothing of the host but what its packages brought gets into a base, save public certificates and the
-//! addresses of Debian mirrors: no account, no changed configuration, no file of a person.
-//! **Invariant:** an image of our name without our signature is not used.
+//! **Invariant:** of the host, only package files, public certificates and the addresses of Debian mirrors get into a base:
+//! no account, no changed configuration, no file of a person.
+//! **Invariant:** an image with Coracle's name, but without its signature, is not used.
 //! **Invariant:** nothing in this crate reads the environment, the clock or the home directory.
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod checked_text;
+
 mod base;
 mod base_image;
+mod build;
 pub mod cache;
-pub mod cook;
+mod commit;
 pub mod detect;
 mod digest;
+mod dockerfile;
 mod ensure;
 mod error;
 pub mod key;
@@ -30,13 +35,19 @@ pub mod profile;
 mod progress;
 mod recipe;
 mod registry;
+mod request;
 pub mod snapshot;
 pub mod stand_in;
-mod validate;
 
 pub use base::Bootstrap;
-pub use base_image::{Base, Source, find};
-pub use ensure::{Fallback, Pull, Want, ensure};
-pub use error::{BuildError, Error, Stage};
+pub use base_image::{Base, Source, digest as digest_of, find};
+pub use build::{
+    BuildContainer, BuildContainers, BuildFailure, BuildOptions, BuildOutcome, BuildReport, CommandReport,
+    ImageBuilder, OnFailure, run_recipe,
+};
+pub use dockerfile::{DockerfileBuild, DockerfileImages};
+pub use ensure::{BaseRequest, FetchSettings, Pull, ensure};
+pub use error::{BaseError, Error, Stage};
 pub use progress::Progress;
 pub use recipe::{Owned, Recipe, Setup};
+pub use request::ImageRequest;

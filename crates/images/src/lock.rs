@@ -1,4 +1,4 @@
-//! A lock of all processes of one person, waited for in the open.
+//! Locks between processes; waiting for one is reported.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -6,23 +6,32 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::Progress;
+use crate::{Error, Progress};
+
+/// Reported while another process builds the image of the same key.
+pub(crate) const SAME_IMAGE: &str = "another call makes the same image; waiting for it";
 
 /// Asks again and again rather than waiting in the kernel: a call that is cancelled must not leave a thread behind.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// Holds the lock of a file until the answer is dropped. Who has to wait is told so once.
+/// Locks a file until the result is dropped. The first failed attempt is reported as `waiting`.
+pub(crate) async fn lock(path: &Path, waiting: &str, progress: &Progress<'_>) -> Result<File, Error> {
+    let locked = take(path, waiting, progress).await;
+    locked.map_err(|source| Error::State { what: format!("lock `{}`", path.display()), source })
+}
+
+/// As [`lock`], for a caller with an error of its own.
 pub(crate) async fn take(path: &Path, waiting: &str, progress: &Progress<'_>) -> io::Result<File> {
     let file = open(path)?;
-    let mut told = false;
+    let mut reported = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if !told => progress(waiting),
+            Err(TryLockError::WouldBlock) if !reported => progress(waiting),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(source)) => return Err(source),
         }
-        told = true;
+        reported = true;
         tokio::time::sleep(BETWEEN_TRIES).await;
     }
 }

@@ -4,7 +4,7 @@ mod definition;
 mod error;
 mod passthrough;
 mod purpose;
-pub mod rooms;
+pub mod session_images;
 mod table;
 
 use std::collections::BTreeMap;

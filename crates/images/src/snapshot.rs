@@ -11,24 +11,31 @@
 
 mod error;
 mod image;
-mod settings;
 mod take;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{
-    ContainerPath, ContainerRuntime, EngineKind, Image, ImageId, ImageRef, LabelFilter, SnapshotName,
-};
+use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
+use coracle_runtime::{ContainerPath, ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter, SnapshotName};
 
 pub use self::error::Error;
 pub use self::image::{Of, Snapshot};
-pub use self::settings::Snapshots;
 pub use self::take::Place;
 use crate::base_image;
 use crate::profile::Purpose;
+
+/// What signs and locks snapshots. Everything that comes from configuration or host is given.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    /// Signs the labels of images.
+    pub signer: Signer,
+    /// The directory of locks.
+    pub locks: PathBuf,
+    /// Coracle's version, for the label.
+    pub version: String,
+}
 
 /// A snapshot, and the containers that are made of it.
 #[derive(Clone, Debug)]
@@ -71,7 +78,7 @@ impl Snapshots {
             return Ok(Vec::new());
         }
         all.sort_by_key(|it| std::cmp::Reverse(it.created));
-        let mut users = self.users(runtime).await?;
+        let mut users = base_image::users(runtime).await?;
         let used = |snapshot: Snapshot| Used { by: users.remove(&snapshot.image.id).unwrap_or_default(), snapshot };
         Ok(all.into_iter().map(used).collect())
     }
@@ -81,7 +88,7 @@ impl Snapshots {
     /// # Errors
     /// [`Error::InUse`] while a container is made of it; as for [`find`](Self::find).
     pub async fn delete(&self, runtime: &dyn ContainerRuntime, snapshot: &Snapshot) -> Result<(), Error> {
-        let by = self.users(runtime).await?.remove(&snapshot.image.id).unwrap_or_default();
+        let by = base_image::users(runtime).await?.remove(&snapshot.image.id).unwrap_or_default();
         if !by.is_empty() {
             return Err(Error::InUse { name: snapshot.name.clone(), by });
         }
@@ -89,7 +96,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The image that has the name, whoever made it.
+    /// The image that has the name, ours or not.
     async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
         let names = base_image::names(runtime.kind(), &self.reference(name));
         let mut here = runtime.find_images(&names).await?;
@@ -102,15 +109,6 @@ impl Snapshots {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(SNAPSHOT.to_owned()))]);
         let here = runtime.list_images(&ours).await?;
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it, None)).collect())
-    }
-
-    /// Names of the containers that were made of each image.
-    async fn users(&self, runtime: &dyn ContainerRuntime) -> Result<BTreeMap<ImageId, Vec<String>>, Error> {
-        let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
-        for container in runtime.list(&LabelFilter::default()).await? {
-            users.entry(container.image).or_default().push(container.name);
-        }
-        Ok(users)
     }
 
     /// A snapshot of ours, or none: a right signature over the right labels says so. What lost its name to a newer one is

@@ -1,7 +1,7 @@
 //! What stands in for the image of a registry: the toolchain that the image would bring, got on a Debian from where it can
 //! be had, and what differs in the end.
 //!
-//! `Expected` reads the name of an image, `bootstrap` is the recipe for its toolchain, [`probe`] asks the image that was
+//! `Expected` reads the name of an image, `bootstrap` is the recipe for its toolchain, `probe` asks the image that was
 //! built which versions it has, and [`Contents::gaps`] compares the two.
 
 mod contents;
@@ -13,7 +13,7 @@ use coracle_runtime::ImageRef;
 
 pub use self::contents::Contents;
 use self::expected::Expected;
-pub use self::probe::probe;
+pub(crate) use self::probe::probe;
 pub(crate) use self::recipe::{open_python, uv};
 use crate::recipe::Recipe;
 

@@ -56,14 +56,6 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Removes a file, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(Failure::internal(err)),
-        _ => Ok(()),
-    }
-}
-
 /// Whole or not at all, and on the disk.
 pub(crate) fn write(path: &Path, it: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;

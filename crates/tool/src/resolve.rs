@@ -163,7 +163,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         spec,
         draft,
         image_named: args.image.is_some(),
-        pull: pull(args.pull, config),
+        pull: args.pull.unwrap_or(config.images.pull),
         user,
         unmounted,
         bound,
@@ -192,15 +192,6 @@ fn too_short(name: &ContainerName) -> Failure {
     Failure::new(Code::InvalidName, format!("`{name}` is too short for a container's name"))
         .detail("field", "name")
         .hint("give it two characters or more")
-}
-
-fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::Pull {
-    use crate::config::Pull::{Always, Missing, Never};
-    match asked.unwrap_or(config.images.pull) {
-        Missing => coracle_images::Pull::Missing,
-        Always => coracle_images::Pull::Always,
-        Never => coracle_images::Pull::Never,
-    }
 }
 
 /// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.

@@ -140,7 +140,7 @@ impl Source {
         let progress = cx.call.progress.clone();
         let snapshots = snapshots(cx, &store)?;
         crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
-        let place = snapshots.place(runtime, name, &move |text: &str| progress.note(text)).await?;
+        let place = snapshots.place(runtime, name.0, name.1, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;
         let container = runtime.inspect(&id.into()).await?;
@@ -155,7 +155,7 @@ impl Source {
             workdir: record.workdir.clone(),
             mount_cwd: record.mount_cwd,
         };
-        let snapshot = place.take(runtime, (&container, &of), jiff::Timestamp::now()).await?;
+        let snapshot = place.take(runtime, &container, &of, jiff::Timestamp::now()).await?;
         Ok(Taken { snapshot, not_included: not_included(&container), warnings })
     }
 }

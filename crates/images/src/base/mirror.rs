@@ -11,7 +11,7 @@ use super::apt::{self, DEBIAN};
 use super::bootstrap::Bootstrap;
 use super::host::Host;
 use super::packages::SEEDS;
-use crate::error::BuildError;
+use crate::error::BaseError;
 
 /// Debian's current stable release, for a host that is no Debian.
 const STABLE: &str = "trixie";
@@ -49,12 +49,12 @@ impl Tool {
 ///
 /// # Errors
 /// No program, with `why` the first way is closed; a configured value that cannot be used.
-pub(super) fn look(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirror, BuildError> {
+pub(super) fn select(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirror, BaseError> {
     let found =
         [Tool::Mmdebstrap, Tool::Debootstrap].into_iter().find_map(|tool| Some((tool, find(&recipe.root, tool)?)));
-    let (tool, program) = found.ok_or(BuildError::NoWay { why })?;
+    let (tool, program) = found.ok_or(BaseError::NoWay { why })?;
     // A configured mirror is one of Debian's, and has no suite of another distribution.
-    let host = Host::look(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
+    let host = Host::inspect(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
     let suite = match (&recipe.suite, &host) {
         (Some(suite), _) => checked_suite(suite)?,
         (None, Some(host)) => host.os.codename.clone(),
@@ -78,15 +78,15 @@ impl Mirror {
     ///
     /// # Errors
     /// When a program fails or takes too long.
-    pub(super) async fn fetch(&self, temp_dir: &Path, deadline: Duration) -> Result<(File, String), BuildError> {
-        let work = Work::new(temp_dir).map_err(BuildError::io("make a temporary directory"))?;
+    pub(super) async fn fetch(&self, temp_dir: &Path, deadline: Duration) -> Result<(File, String), BaseError> {
+        let work = Work::new(temp_dir).map_err(BaseError::io("make a temporary directory"))?;
         let (root, tar) = (work.path().join("root"), work.path().join("base.tar"));
         let target = if self.tool == Tool::Mmdebstrap { &tar } else { &root };
         run(self.tool.name(), Invocation::new(&self.program, self.words(target)), work.path(), deadline).await?;
         if self.tool == Tool::Debootstrap {
             run("tar", Invocation::new("/usr/bin/tar", tar_words(&root, &tar)), work.path(), deadline).await?;
         }
-        let tar = File::open(&tar).map_err(BuildError::io("open the tar of the base"))?;
+        let tar = File::open(&tar).map_err(BaseError::io("open the tar of the base"))?;
         let from = Excerpt::of(self.uri.as_bytes());
         Ok((tar, format!("made by {} from {from}, suite {}", self.tool.name(), self.suite)))
     }
@@ -114,7 +114,7 @@ fn tar_words(root: &Path, tar: &Path) -> Vec<String> {
     own.into_iter().chain([format!("--file={tar}"), format!("--directory={root}"), ".".into()]).collect()
 }
 
-async fn run(program: &'static str, mut it: Invocation, temp: &Path, deadline: Duration) -> Result<(), BuildError> {
+async fn run(program: &'static str, mut it: Invocation, temp: &Path, deadline: Duration) -> Result<(), BaseError> {
     it.env.insert("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into());
     it.env.insert("LC_ALL".into(), "C.UTF-8".into());
     it.env.insert("TMPDIR".into(), temp.into());
@@ -122,7 +122,7 @@ async fn run(program: &'static str, mut it: Invocation, temp: &Path, deadline: D
     if done.ok() {
         return Ok(());
     }
-    Err(BuildError::Program { program, exit: done.exit, excerpt: Excerpt::of(&done.stderr.bytes()) })
+    Err(BaseError::Program { program, exit: done.exit, excerpt: Excerpt::of(&done.stderr.bytes()) })
 }
 
 fn find(root: &Path, tool: Tool) -> Option<PathBuf> {
@@ -130,22 +130,22 @@ fn find(root: &Path, tool: Tool) -> Option<PathBuf> {
 }
 
 /// It becomes a word of a command line and a part of an image's name.
-fn checked_suite(suite: &str) -> Result<String, BuildError> {
+fn checked_suite(suite: &str) -> Result<String, BaseError> {
     let fit = suite.starts_with(|c: char| c.is_ascii_lowercase())
         && suite.len() <= 32
         && suite.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     let why = "lower-case letters, digits and `-`, first a letter, at most 32";
-    fit.then(|| suite.to_owned()).ok_or(BuildError::Setting { setting: "suite", value: suite.into(), why })
+    fit.then(|| suite.to_owned()).ok_or(BaseError::Setting { setting: "suite", value: suite.into(), why })
 }
 
 /// A word that does not begin like a URL could be an option, a file with a list of sources, or such a list itself.
-fn checked_mirror(uri: &str) -> Result<String, BuildError> {
+fn checked_mirror(uri: &str) -> Result<String, BaseError> {
     let value = Excerpt::of(uri.as_bytes()).as_str().to_owned();
     let fit = (uri.starts_with("http://") || uri.starts_with("https://"))
         && value == uri
         && !uri.contains(|c: char| c.is_whitespace() || c.is_control());
     let why = "an `http` or `https` URL without a user part";
-    fit.then(|| uri.to_owned()).ok_or(BuildError::Setting { setting: "mirror", value, why })
+    fit.then(|| uri.to_owned()).ok_or(BaseError::Setting { setting: "mirror", value, why })
 }
 
 /// A directory that goes with all that is in it, unless a killed program left something mounted there: then removing

@@ -25,7 +25,7 @@ use coracle_runtime::{ContainerRuntime, ImageImport, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
-use crate::error::{BuildError, Error, Stage};
+use crate::error::{BaseError, Error, Stage};
 use crate::lock::{self, make_private_dir};
 use crate::{Base, Progress, Source, find};
 
@@ -57,31 +57,31 @@ pub(crate) async fn ensure(
     }
     let waiting = "another process makes the base image; waiting for it";
     let locked = lock::take(&recipe.lock_file, waiting, progress).await;
-    let failed = BuildError::io(format!("lock `{}`", recipe.lock_file.display()));
+    let failed = BaseError::io(format!("lock `{}`", recipe.lock_file.display()));
     let _lock = locked.map_err(|it| failed(it).at(Stage::Lock))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
-    let (tar, note) = make(recipe, way, progress).await?;
+    let (tar, note) = build(recipe, way, progress).await?;
     progress("importing the base image");
     import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(Stage::Import))
 }
 
-fn choose(recipe: &Bootstrap, arch: &str) -> Result<Way, BuildError> {
-    match packages::look(&recipe.root, arch) {
+fn choose(recipe: &Bootstrap, arch: &str) -> Result<Way, BaseError> {
+    match packages::inspect(&recipe.root, arch) {
         Ok(packages) => Ok(Way::Packages(Box::new(packages))),
-        Err(why) => mirror::look(recipe, arch, why).map(Way::Mirror),
+        Err(why) => mirror::select(recipe, arch, why).map(Way::Mirror),
     }
 }
 
-fn name(recipe: &Bootstrap, way: &Way, arch: &str) -> Result<ImageRef, BuildError> {
+fn name(recipe: &Bootstrap, way: &Way, arch: &str) -> Result<ImageRef, BaseError> {
     let (distribution, suite) = match way {
         Way::Packages(it) => (&it.host().os.id, &it.host().os.codename),
         Way::Mirror(it) => (&it.distribution, &it.suite),
     };
     let value = format!("{}-base:{distribution}-{suite}-{arch}", recipe.signer.namespace());
     let why = "the image of that name would have none";
-    ImageRef::parse(&value).map_err(|_| BuildError::Setting { setting: "suite", value, why })
+    ImageRef::parse(&value).map_err(|_| BaseError::Setting { setting: "suite", value, why })
 }
 
 /// A base of ours, made by the same recipe. One without a right signature is ignored, whatever its name.
@@ -100,7 +100,7 @@ async fn existing(
     Ok(Some(Base { image, reference: reference.clone(), source: Source::Bootstrap, note }))
 }
 
-async fn make(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
+async fn build(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
     match way {
         Way::Packages(packages) => {
             progress("making a base image from packages of this host");
@@ -115,11 +115,11 @@ async fn make(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(
 }
 
 /// The temporary file has no name from the start, so nothing is left when the call is cancelled.
-fn pack(packages: &packages::HostPackages, temp_dir: &Path) -> Result<(File, String), BuildError> {
-    make_private_dir(temp_dir).map_err(BuildError::io("make the temporary directory"))?;
-    let mut tar = tempfile::tempfile_in(temp_dir).map_err(BuildError::io("make a temporary file"))?;
+fn pack(packages: &packages::HostPackages, temp_dir: &Path) -> Result<(File, String), BaseError> {
+    make_private_dir(temp_dir).map_err(BaseError::io("make the temporary directory"))?;
+    let mut tar = tempfile::tempfile_in(temp_dir).map_err(BaseError::io("make a temporary file"))?;
     let note = packages.pack(&tar)?;
-    tar.rewind().map_err(BuildError::io("rewind the tar of the base"))?;
+    tar.rewind().map_err(BaseError::io("rewind the tar of the base"))?;
     Ok((tar, note))
 }
 
@@ -129,7 +129,7 @@ async fn import(
     reference: ImageRef,
     tar: File,
     note: String,
-) -> Result<Base, BuildError> {
+) -> Result<Base, BaseError> {
     let signer = &recipe.signer;
     let mut labels: BTreeMap<String, String> = [
         ("managed", "true".to_owned()),
@@ -150,8 +150,8 @@ async fn import(
     // one is not there then.
     let image = loop {
         attempts += 1;
-        let mut tar = tar.try_clone().map_err(BuildError::io("read the base's archive again"))?;
-        tar.rewind().map_err(BuildError::io("read the base's archive again"))?;
+        let mut tar = tar.try_clone().map_err(BaseError::io("read the base's archive again"))?;
+        tar.rewind().map_err(BaseError::io("read the base's archive again"))?;
         let import = ImageImport { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
         match runtime.import_image(import).await {
             Err(coracle_runtime::Error::Unreadable { .. }) if attempts < IMPORT_ATTEMPTS => {}
@@ -168,11 +168,11 @@ fn recipe_hash() -> String {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
-) -> Result<T, BuildError> {
+    work: impl FnOnce() -> Result<T, BaseError> + Send + 'static,
+) -> Result<T, BaseError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(broken) => Err(BuildError::Io { what: "finish the work".into(), source: io::Error::other(broken) }),
+        Err(broken) => Err(BaseError::Io { what: "finish the work".into(), source: io::Error::other(broken) }),
     }
 }
 

@@ -10,7 +10,7 @@ use super::host::Host;
 use super::tar_writer::{Packed, pack};
 use super::tree::Tree;
 use super::{apt, certs, conffiles, rootfs};
-use crate::error::BuildError;
+use crate::error::BaseError;
 
 /// What an agent works with beside the minimal system, as far as it can be had.
 pub(super) const SEEDS: [&str; 14] = [
@@ -41,8 +41,8 @@ pub(super) struct HostPackages(Host);
 ///
 /// # Errors
 /// In words, why its packages will not do.
-pub(super) fn look(root: &Path, arch: &str) -> Result<HostPackages, String> {
-    let host = Host::look(root).ok_or("this host is no Debian whose packages can be read")?;
+pub(super) fn inspect(root: &Path, arch: &str) -> Result<HostPackages, String> {
+    let host = Host::inspect(root).ok_or("this host is no Debian whose packages can be read")?;
     if host.arch != arch {
         return Err(format!("this host is {} and the engine {arch}", host.arch));
     }
@@ -65,18 +65,18 @@ impl HostPackages {
     ///
     /// # Errors
     /// When the package database cannot be read or the tar not be written.
-    pub(super) fn pack(&self, out: &File) -> Result<String, BuildError> {
+    pub(super) fn pack(&self, out: &File) -> Result<String, BaseError> {
         let host = self.host();
         let packages = native(host);
         let closure = chosen(&packages);
         let mut tree = Tree::default();
         let left = conffiles::add(&mut tree, host, &closure);
         let owners =
-            rootfs::add(&mut tree, host, &closure).map_err(BuildError::io("read the package database of this host"))?;
+            rootfs::add(&mut tree, host, &closure).map_err(BaseError::io("read the package database of this host"))?;
         certs::add(&mut tree, host);
         apt::add(&mut tree, host);
         tree.close();
-        let packed = pack(&tree, &owners, out).map_err(BuildError::io("write the tar of the base"))?;
+        let packed = pack(&tree, &owners, out).map_err(BaseError::io("write the tar of the base"))?;
         Ok(note(host, &closure, left, packed))
     }
 }

@@ -1,14 +1,12 @@
-//! What is kept, and how it goes (containers.md 8.9).
-
-use std::collections::BTreeMap;
+//! Listing and removing cached images and bases (containers.md 8.9).
 
 use coracle_runtime::{ContainerRuntime, Image, ImageId, ImageRef, LabelFilter};
 use serde::Serialize;
 
+use super::Cache;
 use super::image::KIND;
-use super::settings::Cache;
-use crate::Error;
 use crate::profile::Purpose;
+use crate::{Error, base_image};
 
 /// The word of bases that were made without a registry, in the label `<ns>.kind`.
 const BASE: &str = "base";
@@ -34,25 +32,25 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// What shall go.
+/// What to remove.
 #[derive(Clone, Debug, Default)]
 pub struct Clear {
-    /// Only what was made for this profile; else everything, bases too.
+    /// Only the images of this profile; else all of them, and bases.
     pub purpose: Option<Purpose>,
-    /// Nothing goes: it is only told what would.
+    /// Nothing is removed: the report says what would be.
     pub dry_run: bool,
     /// Names that the caller gives to images, beside those that begin with the namespace.
     pub own_names: Vec<ImageRef>,
 }
 
-/// What went and what did not.
+/// What was removed and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// All that were found.
+    /// All images that were found.
     pub images: Vec<Listed>,
-    /// Those that went, or would.
+    /// Those that were removed, or would be.
     pub cleared: Vec<ImageRef>,
-    /// Those that did not, or would not.
+    /// Those that were not, or would not be.
     pub kept: Vec<Kept>,
 }
 
@@ -74,10 +72,10 @@ impl Cache {
         Ok(self.users(runtime).await?.into_iter().map(|it| it.0).collect())
     }
 
-    /// Removes what is not in use, with every name of ours.
+    /// Removes unused images, with every name of ours.
     ///
     /// # Errors
-    /// [`Error::Engine`] when it cannot be told what there is.
+    /// [`Error::Engine`] when images or containers cannot be listed.
     pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<Cleared, Error> {
         let mut answer = Cleared::default();
         for (listed, names, users) in self.users(runtime).await? {
@@ -102,8 +100,8 @@ impl Cache {
         Ok(answer)
     }
 
-    /// Takes every name of ours from an image, with the last of which it goes: by its id engines refuse to remove an image
-    /// of several names. One that somebody gave another name stays under it.
+    /// Removes every name of ours from an image, and the image with the last one: engines refuse to remove an image of
+    /// several names by its id. An image with another name stays.
     async fn untag(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -142,10 +140,7 @@ impl Cache {
         if images.is_empty() {
             return Ok(Vec::new());
         }
-        let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
-        for container in runtime.list(&LabelFilter::default()).await? {
-            users.entry(container.image).or_default().push(container.name);
-        }
+        let users = base_image::users(runtime).await?;
         let with_users = |(it, names): (Listed, Vec<ImageRef>)| {
             let users = users.get(&it.image_id).cloned().unwrap_or_default();
             (Listed { in_use: !users.is_empty(), ..it }, names, users)

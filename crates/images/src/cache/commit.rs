@@ -1,30 +1,25 @@
-//! From a container in which a recipe was cooked to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
+//! From a container in which a recipe was run to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
 
-use coracle_runtime::{
-    ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageCommit, ImageId, LabelFilter, RecordId,
-};
+use coracle_runtime::{ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageId, LabelFilter};
 
-use super::image::{CONTENTS, Cached, KIND, digest};
-use super::request::Wanted;
-use super::settings::Cache;
+use super::Cache;
+use super::image::{CONTENTS, CachedImage, KIND};
+use crate::commit::{Commit, unfit};
 use crate::stand_in::Contents;
-use crate::validate::{OF_ONE_CONTAINER, check_env, check_image, unfit};
-use crate::{Base, Error};
+use crate::{Base, Error, ImageRequest};
 
-/// A container of a base in which every command of the recipe ended with 0.
+/// A container in which every command of the recipe exited with 0.
 #[derive(Clone, Debug)]
 pub struct Built<'a> {
     /// The container. It may run.
     pub container: &'a ContainerId,
     /// What it was made from.
     pub base: &'a Base,
-    /// What was put on.
-    pub wanted: &'a Wanted,
-    /// What was found in it, if it is to stand in for an image that no registry gave.
+    /// The request that it was built for.
+    pub request: &'a ImageRequest,
+    /// The versions in it, if it is to stand in for an image that no registry gave.
     pub contents: Option<&'a Contents>,
-    /// Whatever else is kept for that purpose and that base goes (`cache_bust`).
-    pub replaces: bool,
-    /// For all cached images together (`images.cache_max_bytes`).
+    /// The size of all cached images together (`images.cache_max_bytes`).
     pub max_bytes: Option<ByteSize>,
 }
 
@@ -32,77 +27,61 @@ impl Cache {
     /// Checks what was built and makes the image.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when more came into the container than the recipe; then nothing is kept. [`Error::Engine`].
-    pub async fn keep(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>) -> Result<Cached, Error> {
+    /// [`Error::Unfit`] when the container has more than the recipe; then no image is kept. [`Error::Engine`].
+    pub async fn commit(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>) -> Result<CachedImage, Error> {
         let container = runtime.inspect(&built.container.into()).await?;
-        self.check_container(&container, &built.base.image)?;
+        self.check_labels(&container, &built.base.image)?;
         let engine = runtime.kind();
-        let (wanted, key) = (built.wanted, built.wanted.key_on(built.base, engine));
+        let (request, key) = (built.request, built.request.key_on(built.base, engine));
         // Written even if there are none: one of the base's would be inherited.
         let contents = built.contents.and_then(|it| serde_json::to_string(it).ok()).unwrap_or_default();
-        // Inherited ones of ours cannot be taken away: they are signed along, without what they said of one container.
-        let prefix = self.signer.key("");
-        let mut labels = container.labels;
-        labels.retain(|name, _| name.starts_with(&prefix));
-        for name in OF_ONE_CONTAINER {
-            labels.entry(self.signer.key(name)).and_modify(String::clear);
-        }
-        labels.extend(self.labels([
-            ("managed", "true".to_owned()),
-            ("kind", KIND.to_owned()),
-            ("id", RecordId::random().to_string()),
-            ("created", wanted.now.to_string()),
-            ("version", self.version.clone()),
+        let commit = Commit {
+            signer: &self.signer,
+            container: &container,
+            base: &built.base.image,
+            tag: self.tag(request.purpose.as_ref(), &key),
+            kind: KIND,
+            created: request.now.to_string(),
+            version: &self.version,
+        };
+        let labels = [
             ("cache.key", key.to_string()),
-            ("cache.recipe", wanted.recipe.sum().to_string()),
-            ("cache.base", wanted.image.to_string()),
-            ("cache.base_digest", digest(&built.base.image).to_owned()),
+            ("cache.recipe", request.recipe.sum().to_string()),
+            ("cache.base", request.image.to_string()),
+            ("cache.base_digest", built.base.digest().to_owned()),
             (CONTENTS, contents),
-            ("cache.purpose", wanted.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
-        ]));
-        self.signer.sign(engine, &mut labels);
-        let commit = ImageCommit {
-            container: built.container.clone(),
-            tag: Some(self.tag(wanted.purpose.as_ref(), &key)),
-            labels: labels.into_iter().collect(),
-            config: built.base.image.config.clone(),
-        };
-        let image = runtime.commit_image(&commit).await?;
-        let cached = match self.read(engine, &image).ok_or("its labels are not those it was given") {
-            Ok(cached) => check_image(&image, &built.base.image).map(|()| cached),
-            Err(what) => Err(Error::Unfit { what: what.into() }),
-        };
-        let cached = match cached {
-            Ok(cached) => cached,
-            Err(unfit) => {
-                runtime.remove_image(&image.id).await?;
-                return Err(unfit);
-            }
-        };
-        self.remember(&wanted.slot(engine), &cached.image.id);
-        self.used(&cached.image.id, wanted.now);
+            ("cache.purpose", request.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ];
+        let cached = commit.run(runtime, labels, |image| self.read(engine, image)).await?;
+        self.remember(&request.slot(engine), &cached.image.id);
+        self.used(&cached.image.id, request.now);
         self.make_room(runtime, built, &cached).await?;
         Ok(cached)
     }
 
-    /// Before the commit, since a container that has more is not to become an image even for a moment.
-    fn check_container(&self, container: &Container, base: &Image) -> Result<(), Error> {
+    /// Refuses a container that has other labels than its base and we gave it: they would be in the image.
+    fn check_labels(&self, container: &Container, base: &Image) -> Result<(), Error> {
         let prefix = self.signer.key("");
         let foreign = |it: &(&String, &String)| !it.0.starts_with(&prefix) && base.labels.get(it.0) != Some(it.1);
-        if let Some((label, _)) = container.labels.iter().find(foreign) {
-            return unfit(format!("the container has a label `{label}`"));
+        match container.labels.iter().find(foreign) {
+            Some((label, _)) => unfit(format!("the container has a label `{label}`")),
+            None => Ok(()),
         }
-        check_env(&container.env, base)
     }
 
-    /// Those that the new one takes the place of go, and then the longest unused, until the rest is small enough. One
-    /// that is in use stays.
-    async fn make_room(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>, new: &Cached) -> Result<(), Error> {
+    /// Removes the images that the new one replaces, then the least recently used until the rest is small enough. An image
+    /// in use stays.
+    async fn make_room(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        built: &Built<'_>,
+        new: &CachedImage,
+    ) -> Result<(), Error> {
         let mut others = self.all(runtime).await?;
         others.retain(|it| it.image.id != new.image.id);
-        let (replaced, mut rest): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|it| it.key == new.key || (built.replaces && it.purpose == new.purpose && it.base == new.base));
+        let (replaced, mut rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|it| {
+            it.key == new.key || (built.request.rebuild && it.purpose == new.purpose && it.base == new.base)
+        });
         for it in &replaced {
             self.remove(runtime, &it.image.id).await;
         }
@@ -121,7 +100,7 @@ impl Cache {
     }
 
     /// Every cached image of ours.
-    pub(super) async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Cached>, Error> {
+    pub(super) async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<CachedImage>, Error> {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(KIND.to_owned()))]);
         let here = runtime.list_images(&ours).await?;
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it)).collect())

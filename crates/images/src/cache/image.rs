@@ -1,4 +1,4 @@
-//! A cached image, and what it is known by.
+//! A cached image and its labels.
 
 use coracle_runtime::{Image, ImageRef};
 use jiff::Timestamp;
@@ -12,14 +12,9 @@ pub(super) const KIND: &str = "cache";
 /// The label with what was found in an image that stands in for another, as JSON.
 pub(super) const CONTENTS: &str = "cache.contents";
 
-/// The registry's digest of a base, or its id.
-pub(super) fn digest(base: &Image) -> &str {
-    base.digest.as_deref().unwrap_or(base.id.as_str())
-}
-
 /// A cached image of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cached {
+pub struct CachedImage {
     /// As the engine has it.
     pub image: Image,
     /// The name it was kept under.

@@ -11,11 +11,12 @@ use coracle_runtime::{
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use std::collections::BTreeMap;
+
 use super::*;
-use crate::cook::{Cooking, OnFailure, cook};
+use crate::build::{BuildOptions, OnFailure, run_recipe};
 use crate::packages::PackageName;
-use crate::{Pull, Setup, Want};
-use crate::{Recipe, Source};
+use crate::{Pull, Recipe, Setup, Source};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -43,17 +44,8 @@ impl World {
         self.cache_of(1)
     }
 
-    async fn base(&self, wanted: &Wanted) -> Base {
-        let want = Want {
-            image: wanted.image.clone(),
-            explicit: false,
-            pull: Pull::Never,
-            proxy: false,
-            pull_timeout: DAY,
-            probe_timeout: DAY,
-            fallback: crate::Fallback::Fail,
-        };
-        crate::ensure(&self.fake, &want, &|_| {}).await.unwrap()
+    async fn base(&self, request: &ImageRequest) -> Base {
+        base_image(&self.fake, request).await
     }
 
     async fn container(&self, image: &Image, labels: &[(&str, &str)]) -> ContainerId {
@@ -72,23 +64,36 @@ impl World {
         id
     }
 
-    /// What the tool does on a miss, with the lock held.
-    async fn build(&self, wanted: &Wanted, replaces: bool, max_bytes: Option<ByteSize>) -> Result<Cached, Error> {
-        let (cache, base) = (self.cache(), self.base(wanted).await);
+    async fn build(&self, request: &ImageRequest, max_bytes: Option<ByteSize>) -> Result<CachedImage, Error> {
+        let base = self.base(request).await;
         let container = self.container(&base.image, &[("coracle.role", "build"), ("coracle.session", "of one")]).await;
         let link = self.fake.link(&container, None, LinkSettings::default()).await.unwrap();
-        let cooking =
-            Cooking { env: BTreeMap::new(), limit: DAY, on_failure: OnFailure::Stop, cancel: CancellationToken::new() };
-        let cooked = cook(&link, &wanted.recipe_on(&base), &cooking, &|_| {}).await.unwrap();
-        assert!(cooked.whole(), "{cooked:?}");
-        let built = Built { container: &container, base: &base, wanted, contents: None, replaces, max_bytes };
-        let kept = cache.keep(&self.fake, &built).await;
+        let options = BuildOptions {
+            env: BTreeMap::new(),
+            limit: DAY,
+            on_failure: OnFailure::Stop,
+            cancel: CancellationToken::new(),
+        };
+        let report = run_recipe(&link, &request.recipe_on(&base), &options, &|_| {}).await.unwrap();
+        assert!(report.is_complete(), "{report:?}");
+        let kept = self.commit(&container, &base, request, max_bytes).await;
         self.fake.remove(&container).await.unwrap();
         kept
     }
 
-    async fn find(&self, wanted: &Wanted) -> Found {
-        self.cache().find(&self.fake, wanted).await.unwrap()
+    async fn commit(
+        &self,
+        container: &ContainerId,
+        base: &Base,
+        request: &ImageRequest,
+        max_bytes: Option<ByteSize>,
+    ) -> Result<CachedImage, Error> {
+        let built = Built { container, base, request, contents: None, max_bytes };
+        self.cache().commit(&self.fake, &built).await
+    }
+
+    async fn find(&self, request: &ImageRequest) -> Found {
+        self.cache().find(&self.fake, request).await.unwrap()
     }
 
     async fn images(&self) -> Vec<Image> {
@@ -111,11 +116,19 @@ impl World {
     }
 }
 
-fn wanted(script: &str) -> Wanted {
-    Wanted {
+async fn base_image(fake: &FakeRuntime, request: &ImageRequest) -> Base {
+    let (image, reference) = crate::find(fake, &request.image).await.unwrap().unwrap();
+    Base { image, reference, source: Source::Local, note: None }
+}
+
+fn request(script: &str) -> ImageRequest {
+    ImageRequest {
         purpose: Some(Purpose::parse("python").unwrap()),
         image: ImageRef::parse("busybox").unwrap(),
         explicit: false,
+        pull: Pull::Never,
+        rebuild: false,
+        stands_in: false,
         recipe: Recipe { setup: vec![Setup::from(script.to_owned())], ..Recipe::default() },
         bootstrap: Recipe::default(),
         ca: None,
@@ -125,25 +138,25 @@ fn wanted(script: &str) -> Wanted {
     }
 }
 
-fn later(wanted: &Wanted, by: Duration) -> Wanted {
-    Wanted { now: wanted.now + jiff::SignedDuration::try_from(by).unwrap(), ..wanted.clone() }
+fn later(request: &ImageRequest, by: Duration) -> ImageRequest {
+    ImageRequest { now: request.now + jiff::SignedDuration::try_from(by).unwrap(), ..request.clone() }
 }
 
-fn hit(found: Found) -> Cached {
+fn hit(found: Found) -> CachedImage {
     let Found::Hit(it) = found else { panic!("{found:?}") };
     it
 }
 
 #[tokio::test]
-async fn what_was_built_is_found_in_one_call_and_holds_what_was_cooked() {
-    let (world, wanted) = (World::new(), wanted("echo cooked >made"));
-    assert_eq!(world.find(&wanted).await, Found::Miss);
-    let kept = world.build(&wanted, false, None).await.unwrap();
+async fn what_was_built_is_found_in_one_call_and_has_what_the_recipe_made() {
+    let (world, request) = (World::new(), request("echo cooked >made"));
+    assert_eq!(world.find(&request).await, Found::Miss);
+    let kept = world.build(&request, None).await.unwrap();
     assert!(!kept.image.labels.values().any(|it| it == "build" || it == "of one"), "{:?}", kept.image.labels);
     let owner = world.cache().signer.fingerprint();
     let name = format!("docker.io/library/coracle-cache:python-{}-{owner}", &kept.key[..16]);
     assert_eq!(kept.reference.as_str(), name);
-    let asked = world.asked(async || assert_eq!(hit(world.find(&wanted).await), kept)).await;
+    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
     assert_eq!(asked, [Verb::FindImage]);
     let container = world.container(&kept.image, &[]).await;
     let link = world.fake.link(&container, None, LinkSettings::default()).await.unwrap();
@@ -153,30 +166,30 @@ async fn what_was_built_is_found_in_one_call_and_holds_what_was_cooked() {
 
 #[tokio::test]
 async fn without_its_base_it_is_found_by_what_was_asked_for() {
-    let (world, wanted) = (World::new(), wanted("true"));
-    let kept = world.build(&wanted, false, None).await.unwrap();
+    let (world, request) = (World::new(), request("true"));
+    let kept = world.build(&request, None).await.unwrap();
     world.without_base().await;
-    let asked = world.asked(async || assert_eq!(hit(world.find(&wanted).await), kept)).await;
+    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
     assert_eq!(asked, [Verb::FindImage]);
     std::fs::remove_dir_all(world.state.path().join("images")).unwrap();
-    let asked = world.asked(async || assert_eq!(hit(world.find(&wanted).await), kept)).await;
+    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
     assert_eq!(asked, [Verb::FindImage, Verb::ListImages]);
-    let other = Wanted { image: ImageRef::parse("alpine").unwrap(), ..wanted.clone() };
+    let other = ImageRequest { image: ImageRef::parse("alpine").unwrap(), ..request.clone() };
     assert_eq!(world.find(&other).await, Found::Miss);
-    let other_ca = Wanted { ca: Some("x".into()), ..wanted };
-    assert_eq!(world.find(&other_ca).await, Found::Stale(kept), "better than nothing, and not what is wanted");
+    let other_ca = ImageRequest { ca: Some("x".into()), ..request };
+    assert_eq!(world.find(&other_ca).await, Found::Stale(kept), "better than nothing, and not what is request");
 }
 
 #[tokio::test]
 async fn other_contents_are_another_image() {
-    let (world, plain) = (World::new(), wanted("true"));
-    world.build(&plain, false, None).await.unwrap();
+    let (world, plain) = (World::new(), request("true"));
+    world.build(&plain, None).await.unwrap();
     let more = plain.recipe.clone().with([PackageName::parse("jq").unwrap()]);
     for other in [
-        wanted("true "),
-        Wanted { recipe: more, ..plain.clone() },
-        Wanted { ca: Some("x".into()), ..plain.clone() },
-        Wanted { tool: "0.2".into(), ..plain.clone() },
+        request("true "),
+        ImageRequest { recipe: more, ..plain.clone() },
+        ImageRequest { ca: Some("x".into()), ..plain.clone() },
+        ImageRequest { tool: "0.2".into(), ..plain.clone() },
     ] {
         assert_eq!(world.find(&other).await, Found::Miss, "{other:?}");
     }
@@ -184,20 +197,18 @@ async fn other_contents_are_another_image() {
 
 #[tokio::test]
 async fn two_profiles_on_one_bootstrapped_base_are_two_images() {
-    let on = |brings: &str, image: &str| Wanted {
+    let on = |brings: &str, image: &str| ImageRequest {
         image: ImageRef::parse(image).unwrap(),
-        bootstrap: wanted(brings).recipe,
-        ..wanted("true")
+        bootstrap: request(brings).recipe,
+        ..request("true")
     };
     let (bun, go) = (on("echo bun", "oven/bun:1-slim"), on("echo go", "golang:1.22"));
     let world = World::new();
-    let base = Base { source: Source::Bootstrap, ..world.base(&wanted("true")).await };
+    let base = Base { source: Source::Bootstrap, ..world.base(&request("true")).await };
     assert_ne!(bun.key_on(&base, EngineKind::Fake), go.key_on(&base, EngineKind::Fake));
     assert_eq!(bun.recipe_on(&base).setup.len(), 2);
     let container = world.container(&base.image, &[]).await;
-    let built =
-        Built { container: &container, base: &base, wanted: &bun, contents: None, replaces: false, max_bytes: None };
-    let kept = world.cache().keep(&world.fake, &built).await.unwrap();
+    let kept = world.commit(&container, &base, &bun, None).await.unwrap();
     assert_eq!(hit(world.find(&bun).await), kept);
     assert_eq!(world.find(&go).await, Found::Miss);
     assert_eq!(hit(world.cache().find_on(&world.fake, &bun, &base).await.unwrap()), kept);
@@ -205,14 +216,14 @@ async fn two_profiles_on_one_bootstrapped_base_are_two_images() {
 
 #[tokio::test]
 async fn an_image_that_is_not_ours_is_not_used() {
-    let (world, wanted) = (World::new(), wanted("true"));
-    let kept = world.build(&wanted, false, None).await.unwrap();
+    let (world, request) = (World::new(), request("true"));
+    let kept = world.build(&request, None).await.unwrap();
     let theirs = world.cache_of(2);
-    assert_eq!(theirs.find(&world.fake, &wanted).await.unwrap(), Found::Miss);
+    assert_eq!(theirs.find(&world.fake, &request).await.unwrap(), Found::Miss);
     assert_eq!(theirs.list(&world.fake).await.unwrap(), []);
     // The right name and key, and labels that were copied and changed.
     world.fake.remove_image(&kept.image.id).await.unwrap();
-    let container = world.container(&world.base(&wanted).await.image, &[]).await;
+    let container = world.container(&world.base(&request).await.image, &[]).await;
     let mut labels = kept.image.labels.clone();
     labels.insert("coracle.created".into(), "2030-01-01T00:00:01Z".into());
     let commit = ImageCommit {
@@ -222,13 +233,13 @@ async fn an_image_that_is_not_ours_is_not_used() {
         config: ImageConfig::default(),
     };
     world.fake.commit_image(&commit).await.unwrap();
-    assert_eq!(world.find(&wanted).await, Found::Miss);
+    assert_eq!(world.find(&request).await, Found::Miss);
 }
 
 #[tokio::test]
 async fn an_image_made_from_a_container_of_a_cached_one_is_none() {
-    let (world, wanted) = (World::new(), wanted("true"));
-    let kept = world.build(&wanted, false, None).await.unwrap();
+    let (world, request) = (World::new(), request("true"));
+    let kept = world.build(&request, None).await.unwrap();
     let container = world.container(&kept.image, &[]).await;
     let mut labels = kept.image.labels.clone();
     labels.insert("coracle.kind".into(), "snapshot".into());
@@ -240,37 +251,37 @@ async fn an_image_made_from_a_container_of_a_cached_one_is_none() {
     world.fake.remove(&container).await.unwrap();
     world.without_base().await;
     std::fs::remove_dir_all(world.state.path().join("images")).unwrap();
-    assert_eq!(hit(world.find(&later(&wanted, 2 * DAY)).await), kept);
+    assert_eq!(hit(world.find(&later(&request, 2 * DAY)).await), kept);
     assert_eq!(world.cache().list(&world.fake).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn an_old_one_is_told_apart_and_its_successor_takes_its_place() {
-    let (world, wanted) = (World::new(), wanted("true"));
-    let old = world.build(&wanted, false, None).await.unwrap();
-    let week = later(&wanted, 7 * DAY);
+    let (world, request) = (World::new(), request("true"));
+    let old = world.build(&request, None).await.unwrap();
+    let week = later(&request, 7 * DAY);
     assert_eq!(hit(world.find(&week).await), old);
-    let late = later(&wanted, 8 * DAY);
+    let late = later(&request, 8 * DAY);
     assert_eq!(world.find(&late).await, Found::Stale(old.clone()));
-    let new = world.build(&late, false, None).await.unwrap();
+    let new = world.build(&late, None).await.unwrap();
     assert_eq!((&new.key, hit(world.find(&late).await)), (&old.key, new.clone()));
     assert!(!world.images().await.iter().any(|it| it.id == old.image.id), "the old one is gone");
 }
 
 #[tokio::test]
 async fn to_bust_is_to_replace_what_that_profile_has_on_that_base() {
-    let (world, first) = (World::new(), wanted("true"));
-    let old = world.build(&first, false, None).await.unwrap();
-    let node = Wanted { purpose: Some(Purpose::parse("node").unwrap()), ..wanted("echo node") };
-    let other = world.build(&node, false, None).await.unwrap();
+    let (world, first) = (World::new(), request("true"));
+    let old = world.build(&first, None).await.unwrap();
+    let node = ImageRequest { purpose: Some(Purpose::parse("node").unwrap()), ..request("echo node") };
+    let other = world.build(&node, None).await.unwrap();
     let user = world.container(&old.image, &[]).await;
-    let second = wanted("echo second");
-    let new = world.build(&second, true, None).await.unwrap();
-    let there = |all: &[Image], it: &Cached| all.iter().any(|image| image.id == it.image.id);
+    let second = ImageRequest { rebuild: true, ..request("echo second") };
+    let new = world.build(&second, None).await.unwrap();
+    let there = |all: &[Image], it: &CachedImage| all.iter().any(|image| image.id == it.image.id);
     let all = world.images().await;
     assert!(there(&all, &old) && there(&all, &new) && there(&all, &other), "one in use stays");
     world.fake.remove(&user).await.unwrap();
-    let newest = world.build(&second, true, None).await.unwrap();
+    let newest = world.build(&second, None).await.unwrap();
     let all = world.images().await;
     assert!(!there(&all, &old) && !there(&all, &new) && there(&all, &newest) && there(&all, &other));
 }
@@ -278,30 +289,26 @@ async fn to_bust_is_to_replace_what_that_profile_has_on_that_base() {
 #[tokio::test]
 async fn the_longest_unused_goes_when_there_is_no_room() {
     let world = World::new();
-    let [a, b, c] = ["echo a", "echo b", "echo c"].map(wanted);
-    let first = world.build(&a, false, None).await.unwrap();
-    world.build(&later(&b, DAY), false, None).await.unwrap();
+    let [a, b, c] = ["echo a", "echo b", "echo c"].map(request);
+    let first = world.build(&a, None).await.unwrap();
+    world.build(&later(&b, DAY), None).await.unwrap();
     hit(world.find(&later(&a, 2 * DAY)).await);
     let room = ByteSize(first.image.size_bytes * 2 + 100);
-    world.build(&later(&c, 3 * DAY), false, Some(room)).await.unwrap();
+    world.build(&later(&c, 3 * DAY), Some(room)).await.unwrap();
     assert_eq!(world.find(&b).await, Found::Miss);
     hit(world.find(&a).await);
     hit(world.find(&c).await);
-    let alone = world.build(&later(&b, 4 * DAY), false, Some(ByteSize(1))).await.unwrap();
+    let alone = world.build(&later(&b, 4 * DAY), Some(ByteSize(1))).await.unwrap();
     assert_eq!(world.cache().list(&world.fake).await.unwrap()[0].image_id, alone.image.id);
     assert_eq!(world.cache().list(&world.fake).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_container_that_holds_more_than_the_recipe_becomes_no_image() {
-    let (world, wanted) = (World::new(), wanted("true"));
-    let base = world.base(&wanted).await;
+    let (world, request) = (World::new(), request("true"));
+    let base = world.base(&request).await;
     let container = world.container(&base.image, &[("team", "blue")]).await;
-    let keep = async |base: &Base| {
-        let built =
-            Built { container: &container, base, wanted: &wanted, contents: None, replaces: false, max_bytes: None };
-        world.cache().keep(&world.fake, &built).await
-    };
+    let keep = async |base: &Base| world.commit(&container, base, &request, None).await;
     let kept = keep(&base).await;
     assert!(matches!(&kept, Err(Error::Unfit { what }) if what.contains("`team`")), "{kept:?}");
     let mut other = base.clone();
@@ -314,37 +321,30 @@ async fn a_container_that_holds_more_than_the_recipe_becomes_no_image() {
     let kept = keep(&other).await;
     assert!(matches!(kept, Err(Error::Unfit { .. })), "{kept:?}");
     assert_eq!(world.images().await.len(), 1, "nothing is left");
-    assert_eq!(world.find(&wanted).await, Found::Miss);
+    assert_eq!(world.find(&request).await, Found::Miss);
 }
 
 #[tokio::test]
-async fn calls_at_once_build_it_once() {
-    let (world, wanted, built) = (World::new(), wanted("true"), Mutex::new(0));
-    let create = async || {
-        let cache = world.cache();
-        if let Found::Hit(it) = world.find(&wanted).await {
-            return it;
-        }
-        let base = world.base(&wanted).await;
-        let _lock = cache.lock(&wanted.key_on(&base, EngineKind::Fake), &|_| {}).await.unwrap();
-        if let Found::Hit(it) = cache.find_on(&world.fake, &wanted, &base).await.unwrap() {
-            return it;
-        }
-        *built.lock().unwrap() += 1;
-        world.build(&wanted, false, None).await.unwrap()
-    };
-    let (a, b, c, d) = tokio::join!(create(), create(), create(), create());
-    assert!([b, c, d].iter().all(|it| it.image.id == a.image.id));
-    assert_eq!(*built.lock().unwrap(), 1);
+async fn an_image_of_a_fixed_name_is_used_unless_another_recipe_or_another_key_made_it() {
+    let (world, request) = (World::new(), request("true"));
+    let (cache, kind) = (world.cache(), EngineKind::Fake);
+    let kept = world.build(&request, None).await.unwrap().image;
+    assert!(cache.is_current(kind, &kept, &request.recipe));
+    assert!(!cache.is_current(kind, &kept, &Recipe::default()));
+    let tags = vec!["bun-runner-base:latest".to_owned()];
+    let derived = Image { tags, ..kept.clone() };
+    assert!(cache.is_current(kind, &derived, &Recipe::default()), "made of one of ours by a person");
+    assert!(cache.is_current(kind, &world.base(&request).await.image, &Recipe::default()), "a stranger's");
+    assert!(!world.cache_of(2).is_current(kind, &kept, &request.recipe), "of another state directory");
 }
 
 #[tokio::test]
 async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
     let world = World::new();
-    let python = world.build(&wanted("echo a"), false, None).await.unwrap();
-    let node = Wanted { purpose: Some(Purpose::parse("node").unwrap()), ..wanted("echo b") };
-    let node = world.build(&node, false, None).await.unwrap();
-    let custom = world.build(&Wanted { purpose: None, ..wanted("echo c") }, false, None).await.unwrap();
+    let python = world.build(&request("echo a"), None).await.unwrap();
+    let node = ImageRequest { purpose: Some(Purpose::parse("node").unwrap()), ..request("echo b") };
+    let node = world.build(&node, None).await.unwrap();
+    let custom = world.build(&ImageRequest { purpose: None, ..request("echo c") }, None).await.unwrap();
     assert!(custom.reference.as_str().contains(":custom-"));
     let user = world.container(&node.image, &[]).await;
     let cache = world.cache();
@@ -378,11 +378,11 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
         let tag = ImageRef::parse(name).unwrap();
         world.fake.tag_image(&image.id, &tag).await.unwrap();
     };
-    let snippets = world.build(&wanted("echo a"), false, None).await.unwrap();
+    let snippets = world.build(&request("echo a"), None).await.unwrap();
     tag(&snippets.image, "bun-runner-base:latest").await;
-    let sandbox = world.build(&wanted("echo b"), false, None).await.unwrap();
+    let sandbox = world.build(&request("echo b"), None).await.unwrap();
     tag(&sandbox.image, "coracle-sandbox:0.1.0").await;
-    let shared = world.build(&wanted("echo c"), false, None).await.unwrap();
+    let shared = world.build(&request("echo c"), None).await.unwrap();
     tag(&shared.image, "team/tools:1").await;
 
     let cleared = world.cache().clear(&world.fake, &clear).await.unwrap();
@@ -398,21 +398,15 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
 #[tokio::test]
 async fn an_image_that_stands_in_is_remembered_as_such_and_serves_nobody_who_names_the_image() {
     let world = World::new();
-    let wanted = wanted("true");
-    let base = world.base(&wanted).await;
+    let request = request("true");
+    let base = world.base(&request).await;
     let container = world.container(&base.image, &[("coracle.role", "build")]).await;
     let contents = Contents::default();
-    let built = Built {
-        container: &container,
-        base: &base,
-        wanted: &wanted,
-        contents: Some(&contents),
-        replaces: false,
-        max_bytes: None,
-    };
-    let kept = world.cache().keep(&world.fake, &built).await.unwrap();
+    let built =
+        Built { container: &container, base: &base, request: &request, contents: Some(&contents), max_bytes: None };
+    let kept = world.cache().commit(&world.fake, &built).await.unwrap();
     assert_eq!(kept.contents, Some(contents));
-    assert_eq!(hit(world.find(&wanted).await), kept);
-    let explicit = Wanted { explicit: true, ..wanted };
+    assert_eq!(hit(world.find(&request).await), kept);
+    let explicit = ImageRequest { explicit: true, ..request };
     assert_eq!(world.find(&explicit).await, Found::Miss);
 }

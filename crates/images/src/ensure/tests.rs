@@ -13,6 +13,26 @@ use crate::base::fixture;
 use crate::base_image::names;
 use crate::error::Stage;
 
+#[derive(Clone, Debug)]
+struct Want {
+    image: ImageRef,
+    explicit: bool,
+    pull: Pull,
+    settings: FetchSettings,
+}
+
+impl Want {
+    async fn ensure(&self, fake: &FakeRuntime, progress: &Progress<'_>) -> Result<Base, Error> {
+        let Self { image, explicit, pull, settings } = self;
+        ensure(fake, BaseRequest { image, explicit: *explicit, pull: *pull }, settings, progress).await
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut FetchSettings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
 /// A fake engine, a host whose packages make a base, and a registry that accepts connections while `_listener` is there.
 struct World {
     fake: FakeRuntime,
@@ -57,15 +77,17 @@ impl World {
             image: self.image.clone(),
             explicit: false,
             pull: Pull::Missing,
-            proxy: false,
-            pull_timeout: Duration::from_secs(900),
-            probe_timeout: Duration::from_secs(5),
-            fallback: Fallback::Bootstrap(Box::new(self.recipe(1))),
+            settings: FetchSettings {
+                proxy: false,
+                pull_timeout: Duration::from_secs(900),
+                probe_timeout: Duration::from_secs(5),
+                fallback: Some(Box::new(self.recipe(1))),
+            },
         }
     }
 
     async fn ensure(&self, want: &Want) -> Result<Base, Error> {
-        ensure(&self.fake, want, &|_| {}).await
+        want.ensure(&self.fake, &|_| {}).await
     }
 
     fn count(&self, verb: Verb) -> usize {
@@ -103,7 +125,7 @@ async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_if_asked() {
 async fn without_a_registry_a_base_is_made_once_and_signed() {
     let world = World::without_registry().await;
     let said = Mutex::new(Vec::new());
-    let made = ensure(&world.fake, &world.want(), &|it| said.lock().unwrap().push(it.to_owned())).await.unwrap();
+    let made = world.want().ensure(&world.fake, &|it| said.lock().unwrap().push(it.to_owned())).await.unwrap();
     assert_eq!(made.source, Source::Bootstrap);
     let name = format!("coracle-base:debian-bookworm-{}", debian_arch_of_the_fake());
     assert_eq!(made.reference.as_str(), name);
@@ -135,8 +157,8 @@ async fn creates_at_once_make_one_base() {
 async fn a_base_without_our_signature_is_not_used() {
     let world = World::without_registry().await;
     let theirs = world.ensure(&world.want()).await.unwrap();
-    let fallback = Fallback::Bootstrap(Box::new(world.recipe(2)));
-    let ours = world.ensure(&Want { fallback, ..world.want() }).await.unwrap();
+    let fallback = Some(Box::new(world.recipe(2)));
+    let ours = world.ensure(&world.want().with(|it| it.fallback = fallback)).await.unwrap();
     assert_ne!(ours.image.id, theirs.image.id);
     assert_eq!(ours.reference, theirs.reference);
 }
@@ -147,7 +169,7 @@ async fn who_named_the_image_gets_no_other() {
     for want in [
         Want { explicit: true, ..world.want() },
         Want { pull: Pull::Always, ..world.want() },
-        Want { fallback: Fallback::Fail, ..world.want() },
+        world.want().with(|it| it.fallback = None),
     ] {
         assert!(matches!(world.ensure(&want).await, Err(Error::PullFailed { .. })), "{want:?}");
     }
@@ -170,7 +192,7 @@ async fn a_refusal_of_the_registry_stands() {
 async fn behind_a_proxy_the_engine_is_asked_although_nothing_answers_here() {
     let world = World::without_registry().await;
     world.fake.registry_has(&world.image);
-    let base = world.ensure(&Want { proxy: true, ..world.want() }).await.unwrap();
+    let base = world.ensure(&world.want().with(|it| it.proxy = true)).await.unwrap();
     assert_eq!(base.source, Source::Pulled);
 }
 
@@ -179,7 +201,7 @@ async fn a_pull_that_takes_too_long_ends_and_a_base_stands_in() {
     let world = World::new().await;
     world.fake.registry_has(&world.image);
     world.fake.pulls_take(Duration::from_secs(3600));
-    let short = Want { pull_timeout: Duration::from_millis(10), ..world.want() };
+    let short = world.want().with(|it| it.pull_timeout = Duration::from_millis(10));
     let explicit = Want { explicit: true, ..short.clone() };
     assert!(matches!(world.ensure(&explicit).await, Err(Error::PullTimeout { .. })));
     assert_eq!(world.ensure(&short).await.unwrap().source, Source::Bootstrap);

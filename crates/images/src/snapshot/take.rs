@@ -3,14 +3,14 @@
 use std::fs::File;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{Container, ContainerRuntime, Image, ImageCommit, ImageId, RecordId, SnapshotName};
+use coracle_runtime::{Container, ContainerRuntime, Image, ImageId, SnapshotName};
 use jiff::Timestamp;
 
-use super::Error;
 use super::image::{Of, Snapshot};
-use super::settings::Snapshots;
-use crate::validate::{OF_ONE_CONTAINER, check_env, check_image, unfit};
-use crate::{Progress, lock};
+use super::{Error, Snapshots};
+use crate::Progress;
+use crate::commit::{Commit, unfit};
+use crate::lock::lock;
 
 /// A name that is held for a snapshot.
 #[derive(Debug)]
@@ -30,14 +30,12 @@ impl Snapshots {
     pub async fn place(
         &self,
         runtime: &dyn ContainerRuntime,
-        (name, replace): (SnapshotName, bool),
+        name: SnapshotName,
+        replace: bool,
         progress: &Progress<'_>,
     ) -> Result<Place<'_>, Error> {
-        let path = self.locks.join(format!("snapshot-{name}"));
         let waiting = "another call makes a snapshot of that name; waiting for it";
-        let locked = lock::take(&path, waiting, progress).await;
-        let what = || format!("lock `{}`", path.display());
-        let lock = locked.map_err(|source| crate::Error::State { what: what(), source })?;
+        let lock = lock(&self.locks.join(format!("snapshot-{name}")), waiting, progress).await?;
         let there = self.image(runtime, &name).await?;
         let ours = there.as_ref().is_none_or(|it| self.read(runtime.kind(), it, Some(&name)).is_some());
         if there.is_some() && !(ours && replace) {
@@ -59,58 +57,22 @@ impl Place<'_> {
     pub async fn take(
         self,
         runtime: &dyn ContainerRuntime,
-        (container, of): (&Container, &Of),
+        container: &Container,
+        of: &Of,
         now: Timestamp,
     ) -> Result<Snapshot, Error> {
         let base = runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
         let Some(base) = base else { return Ok(unfit("what the container was made from is gone")?) };
-        check_env(&container.env, &base)?;
-        let labels = self.labels(runtime, (container, &base), (of, now));
-        let commit = ImageCommit {
-            container: container.id.clone(),
-            tag: Some(self.snapshots.reference(&self.name)),
-            labels: labels.into_iter().collect(),
-            config: base.config.clone(),
+        let commit = Commit {
+            signer: &self.snapshots.signer,
+            container,
+            base: &base,
+            tag: self.snapshots.reference(&self.name),
+            kind: SNAPSHOT,
+            created: now.to_string(),
+            version: &self.snapshots.version,
         };
-        let image = runtime.commit_image(&commit).await?;
-        let read = self.snapshots.read(runtime.kind(), &image, Some(&self.name));
-        let whole = match read {
-            Some(snapshot) => check_image(&image, &base).map(|()| snapshot),
-            None => unfit("its labels or its name are not those it was given"),
-        };
-        match whole {
-            Ok(snapshot) => {
-                self.drop_old(runtime, &snapshot.image.id).await;
-                Ok(snapshot)
-            }
-            Err(unfit) => {
-                runtime.remove_image(&image.id).await?;
-                Err(unfit.into())
-            }
-        }
-    }
-
-    /// Labels of the container go along and cannot be taken away: those of ours are signed anew, without what they said
-    /// of that container.
-    fn labels(
-        &self,
-        runtime: &dyn ContainerRuntime,
-        (container, base): (&Container, &Image),
-        (of, now): (&Of, Timestamp),
-    ) -> std::collections::BTreeMap<String, String> {
-        let signer = &self.snapshots.signer;
-        let prefix = signer.key("");
-        let mut labels = container.labels.clone();
-        labels.retain(|name, _| name.starts_with(&prefix));
-        for name in OF_ONE_CONTAINER {
-            labels.entry(signer.key(name)).and_modify(String::clear);
-        }
-        let own = [
-            ("managed", "true".to_owned()),
-            ("kind", SNAPSHOT.to_owned()),
-            ("id", RecordId::random().to_string()),
-            ("created", now.to_string()),
-            ("version", self.snapshots.version.clone()),
+        let labels = [
             (SNAPSHOT_NAME, self.name.to_string()),
             ("snapshot.container", of.container.clone()),
             ("snapshot.purpose", of.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
@@ -119,9 +81,10 @@ impl Place<'_> {
             ("snapshot.mount_cwd", of.mount_cwd.to_string()),
             ("snapshot.base_bytes", base.size_bytes.to_string()),
         ];
-        labels.extend(own.map(|(name, value)| (signer.key(name), value)));
-        signer.sign(runtime.kind(), &mut labels);
-        labels
+        let read = |image: &Image| self.snapshots.read(runtime.kind(), image, Some(&self.name));
+        let snapshot = commit.run(runtime, labels, read).await?;
+        self.drop_old(runtime, &snapshot.image.id).await;
+        Ok(snapshot)
     }
 
     async fn drop_old(&self, runtime: &dyn ContainerRuntime, new: &ImageId) {

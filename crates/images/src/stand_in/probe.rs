@@ -8,9 +8,9 @@ use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use super::contents::{Contents, Installed, System};
 use super::expected::Toolchain;
 use crate::Error;
-use crate::cook::Cooking;
+use crate::build::BuildOptions;
 
-/// Programs that only tell their version.
+/// For programs that only print their version.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// `os ID VERSION_ID VERSION_CODENAME`, then `PROGRAM PATH VERSION…` for those of `$@` that are there.
@@ -30,13 +30,13 @@ done"#;
 ///
 /// # Errors
 /// [`Error::Engine`] when the container or the link to it is lost.
-pub async fn probe(link: &Link, cooking: &Cooking) -> Result<Contents, Error> {
+pub(crate) async fn probe(link: &Link, options: &BuildOptions) -> Result<Contents, Error> {
     let programs = Toolchain::ALL.map(|it| it.program().to_owned());
     let argv = ["/bin/sh", "-c", PROBE, "probe"].map(str::to_owned).into_iter().chain(programs).collect();
     let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
-    exec.env = cooking.env.clone();
-    exec.limits.total = Some(LIMIT.min(cooking.limit));
-    exec.cancel = cooking.cancel.clone();
+    exec.env = options.env.clone();
+    exec.limits.total = Some(LIMIT.min(options.limit));
+    exec.cancel = options.cancel.clone();
     Ok(parsed(&link.exec(exec).await?.stdout.text()))
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use coracle_compose::{AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, Up, admit, claim, up};
-use coracle_images::{Fallback, Want};
+use coracle_compose::{
+    AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
+};
+use coracle_images::{BaseRequest, Pull};
 use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
 use coracle_runtime::{
@@ -16,6 +18,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::engines::Backend;
 use crate::failure::{Code, Failure};
+use crate::image_build::fetch_settings;
 use crate::resolve::{NewStack, Request, StackRequest};
 use crate::warning::Warning;
 
@@ -219,7 +222,7 @@ pub(super) async fn bring_up(
     making.begin_stack(network.as_ref().and_then(name_of))?;
     let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
     cx.call.progress.message(format!("bringing up the services {}", names.join(", "))).await;
-    let how = Up {
+    let how = UpOptions {
         dir: new.dir.clone(),
         patience: cx.config.compose.timeout.0,
         checks_on_demand: ready.runtime.kind() == EngineKind::Podman,
@@ -246,23 +249,14 @@ async fn images(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
 ) -> Result<BTreeMap<ImageRef, Image>, Failure> {
-    let settings = &cx.config.images;
+    let settings = fetch_settings(cx);
+    let pull = if cx.config.images.pull == Pull::Never { Pull::Never } else { Pull::Missing };
+    let progress = cx.call.progress.clone();
     let mut found = BTreeMap::new();
     for image in stack.images() {
-        let want = Want {
-            image: image.clone(),
-            explicit: true,
-            pull: match settings.pull {
-                crate::config::Pull::Never => coracle_images::Pull::Never,
-                _ => coracle_images::Pull::Missing,
-            },
-            proxy: ["HTTPS_PROXY", "https_proxy"].iter().any(|it| cx.host.env.contains_key(*it)),
-            pull_timeout: settings.pull_timeout.0,
-            probe_timeout: settings.probe_timeout.0,
-            fallback: Fallback::Fail,
-        };
-        let progress = cx.call.progress.clone();
-        let base = coracle_images::ensure(runtime, &want, &move |text: &str| progress.note(text)).await?;
+        let request = BaseRequest { image: &image, explicit: true, pull };
+        let progress = |text: &str| progress.note(text);
+        let base = coracle_images::ensure(runtime, request, &settings, &progress).await?;
         found.insert(image, base.image);
     }
     Ok(found)

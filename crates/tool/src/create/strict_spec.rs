@@ -1,20 +1,17 @@
 //! A container under `policy = "strict"` (security.md 3.2): an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
+use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
-use coracle_provision::accounts;
 use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Link, Tmpfs, admit, random_hex,
-};
+use coracle_runtime::{ByteSize, ContainerPath, CreateSpec, Link, Tmpfs};
 
 use super::steps::StartSpec;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::{BuildError, NamedImage, Packages, ResolvedImage, owned};
+use crate::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
 use crate::requested::Requested;
-use crate::resolve;
 use crate::strict::{self, TMP, USER, WORKSPACE};
 use crate::warning::Warning;
 
@@ -27,7 +24,7 @@ const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", T
 /// The image that was asked for, with a work directory that is the user's. What was to be installed is in it: nobody can
 /// install anything later.
 pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) -> Result<ResolvedImage, Failure> {
-    if let Packages::Missing(BuildError { why, log }) = &imaged.packages {
+    if let Packages::Missing(BuildFailure { why, log }) = &imaged.packages {
         return Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
             .detail("log", log)
             .detail("setting", "security.network")
@@ -71,16 +68,9 @@ pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Fail
 async fn home(
     cx: &Context,
     making: &mut Creation<'_>,
-    StartSpec { ready, request, image, .. }: StartSpec<'_>,
+    StartSpec { ready, image, .. }: StartSpec<'_>,
 ) -> Result<ContainerPath, Failure> {
-    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
-    let name = ContainerName::parse(name).map_err(Failure::internal)?;
-    let bare = resolve::bare(name, request.spec.image.clone());
-    let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
-    let peek = making.peek(admit(bare, &cx.policy()?)?, &image.image).await?;
-    let known = accounts(&*ready.runtime, &peek).await;
-    ready.runtime.remove(&peek).await?;
-    let known = known?;
+    let known = accounts(cx, ready, making, &image.image).await?;
     let home = known.home(USER.uid).unwrap_or("/");
     fit(home).ok_or_else(|| {
         let what =

@@ -1,16 +1,17 @@
-//! Images of containers, whoever they are for: found in the cache, or a base with a recipe built on it (containers.md 7, 8).
-//!
-//! `create` asks for the image of a profile, sessions and sandboxes for one by its name, `strict` for one that is derived from
-//! either. All of them are built by one `ImageBuilder`, in one kind of container.
+//! Images of containers: `images` finds or builds them; here it gets the configuration and build containers.
 
-mod build_container;
+mod accounts;
+mod build_containers;
 mod builder;
 mod owned_image;
+mod resolved_image;
 mod session_image;
 
-pub(crate) use self::build_container::{BuildError, BuildInPlace, VolumeBuild, build_into_volumes, draft};
-pub(crate) use self::builder::{ImageBuilder, ImageRequest, ImageSource, Packages, ResolvedImage, cache, ensure};
+pub(crate) use self::accounts::accounts;
+pub(crate) use self::build_containers::{BuildInPlace, build_into_volumes, draft};
+pub(crate) use self::builder::{cache, fetch_settings};
 pub(crate) use self::owned_image::owned;
+pub(crate) use self::resolved_image::{ImageSource, Packages, ResolvedImage, ensure};
 pub(crate) use self::session_image::{
     NamedImage, TrustedImage, not_for_snippets, of_sandbox as sandbox_image, resolve_image, trust,
 };

@@ -1,14 +1,16 @@
-//! Images whose directories belong to the user of `strict`: root gives them away while an image is built, and nowhere else.
+//! Images with directories of the user of `strict`: root gives them to that user while an image is built, and nowhere else.
 
 use std::path::Path;
 
-use coracle_images::{Owned, Pull, profile};
-use coracle_runtime::{Ids, Image, ImageRef};
+use coracle_images::{ImageRequest, Owned, Pull, digest_of, profile};
+use coracle_runtime::{Ids, ImageRef};
 
-use super::session_image::{NamedImage, build};
+use super::NamedImage;
+use super::builder::{self, build};
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
+use crate::requested::Requested;
 use crate::strict::USER;
 
 /// The same image under the same name, where these directories are the user's, and the user is known.
@@ -32,10 +34,12 @@ pub(crate) async fn owned(
     let Ids { uid, gid } = USER;
     profile.recipe.owned = places.iter().map(|path| Owned { uid, gid, path: (*path).to_owned() }).collect();
     let store = cx.store()?;
-    let made = build(cx, Backend { ready, store: &store }, profile, Pull::Never).await?;
-    // It was looked up by its name, which may lead to another one by now.
+    let certs = Requested::No("the base has them".into());
+    let request = ImageRequest { pull: Pull::Never, ..builder::request(cx, &profile, &certs) };
+    let made = build(cx, Backend { ready, store: &store }, &request, &certs).await?;
+    // The base was looked up by its name, which another image may have by now.
     let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
-    if !made_of(base.map(String::as_str), &imaged.image) {
+    if base.is_none_or(|it| it != digest_of(&imaged.image)) {
         let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
         return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("say it again"));
     }
@@ -46,11 +50,6 @@ pub(crate) async fn owned(
 fn covers(volume: &str, places: &[&str]) -> bool {
     let volume = Path::new(volume.trim_end_matches('/'));
     places.iter().map(Path::new).any(|it| it.starts_with(volume) || volume.starts_with(it))
-}
-
-/// By the registry's digest, or the id of one that no registry gave.
-fn made_of(base: Option<&str>, image: &Image) -> bool {
-    base == Some(image.digest.as_deref().unwrap_or(image.id.as_str()))
 }
 
 #[cfg(test)]

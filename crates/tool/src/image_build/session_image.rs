@@ -1,22 +1,19 @@
-//! The image of a session's container: the one that is there, the registry's, or one made here.
+//! The image of a session's container: the local one, the registry's, or one that is built.
 
-use coracle_images::Pull;
+use coracle_images::ImageRequest;
 use coracle_images::pin::Pins;
-use coracle_images::profile::{Profile, rooms};
-use coracle_lifecycle::{Creation, Store};
+use coracle_images::profile::{self, Profile, session_images};
 use coracle_runtime::{Image, ImageId, ImageRef, Problem, Refused};
 use coracle_workspace::SlotRole;
 use serde::Serialize;
 
-use crate::config::Config;
+use super::builder::{self, Builder, build, cache};
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
-use crate::image_build::{BuildError, ImageBuilder, ImageRequest, Packages};
 use crate::preflight::ensure_ready;
 use crate::requested::Requested;
-use crate::resolve::ResolvedProfile;
 use crate::strict;
 
 /// An image, and the name it was found under.
@@ -25,7 +22,7 @@ pub(crate) struct NamedImage {
     pub(crate) reference: String,
 }
 
-/// Gets it. What is here under its name is used as it is, and no registry is asked.
+/// Gets the image. A local one under its name is used as it is, and no registry is asked.
 pub(crate) async fn resolve_image(
     cx: &Context,
     ready: &Ready,
@@ -33,41 +30,28 @@ pub(crate) async fn resolve_image(
     image: &ImageRef,
 ) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
-    if let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? {
-        // One that was made for another state directory is none that we know the content of, and is not used.
-        let made_elsewhere = role == SlotRole::Run && store.trust_labels(ready.runtime.kind(), &found).is_err();
-        let outdated = role == SlotRole::Run && is_outdated(&store, &found, &stand_in(role, &cx.config, image));
-        if !made_elsewhere && !outdated {
-            if role == SlotRole::Run {
-                // Before it is held to its id: what is refused leaves no trace.
-                if cx.config.is_strict() {
-                    strict::check_made_here(&store, ready.runtime.kind(), image, &found)?;
-                }
-                pins(cx, ready)?.check(image, &found.id)?;
-            }
-            return Ok(NamedImage { image: found, reference: reference.to_string() });
-        }
+    let backend = Backend { ready, store: &store };
+    if role != SlotRole::Run {
+        return match coracle_images::find(&*ready.runtime, image).await? {
+            Some((image, reference)) => Ok(NamedImage { image, reference: reference.to_string() }),
+            None => workspace(cx, backend, image).await,
+        };
     }
-    match role {
-        SlotRole::Run => {
-            let backend = Backend { ready, store: &store };
-            let made = build_named(cx, backend, stand_in(role, &cx.config, image), image).await?;
-            pins(cx, ready)?.pin(image, &made.image.id)?;
-            Ok(made)
+    let profile = session_images::snippets(cx.config.default_image.clone());
+    let (named, built) = build_named(cx, backend, image, profile).await?;
+    if built {
+        pins(cx, ready)?.pin(image, &named.image.id)?;
+    } else {
+        // Before its id is pinned: an image that is refused leaves no trace.
+        if cx.config.is_strict() {
+            strict::check_made_here(&store, ready.runtime.kind(), image, &named.image)?;
         }
-        _ => workspace(cx, Backend { ready, store: &store }, image).await,
+        pins(cx, ready)?.check(image, &named.image.id)?;
     }
+    Ok(named)
 }
 
-/// What stands in when nobody has the image.
-fn stand_in(role: SlotRole, config: &Config, image: &ImageRef) -> Profile {
-    match role {
-        SlotRole::Run => rooms::snippets(config.default_image.clone()),
-        _ => rooms::workspace(config.default_image.clone(), image),
-    }
-}
-
-/// The image of snippets is the one that it was at first: whoever can name images could else choose what all sessions
+/// The image of snippets stays the one that was first used: a caller who can tag images could else choose what all sessions
 /// run their snippets in.
 fn pins(cx: &Context, ready: &Ready) -> Result<Pins, Failure> {
     let (engine, endpoint) = (ready.runtime.kind(), ready.runtime.endpoint().address);
@@ -125,175 +109,66 @@ pub(crate) async fn trust(cx: &Context, name: &str) -> Result<TrustedImage, Fail
     Ok(TrustedImage { image: reference, id: found.id, before })
 }
 
-/// The image of a sandbox: the one that the person names, or ours, made once.
+/// The image of a sandbox: the one that the person names, or ours, built once.
 pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&ImageRef>) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
+    let backend = Backend { ready, store: &store };
     if let Some(image) = named {
-        return fetched(cx, Backend { ready, store: &store }, image).await;
+        return fetched(cx, backend, image).await;
     }
-    let ours = concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"));
-    let ours = ImageRef::parse(ours).map_err(Failure::internal)?;
-    let profile = coracle_images::profile::rooms::sandbox(cx.config.default_image.clone());
-    if let Some((image, reference)) = coracle_images::find(&*ready.runtime, &ours).await?
-        && store.trust_labels(ready.runtime.kind(), &image).is_ok()
-        && !is_outdated(&store, &image, &profile)
-    {
-        return Ok(NamedImage { image, reference: reference.to_string() });
-    }
-    build_named(cx, Backend { ready, store: &store }, profile, &ours).await
+    let ours = ImageRef::parse(concat!("coracle-sandbox:", env!("CARGO_PKG_VERSION"))).map_err(Failure::internal)?;
+    let profile = session_images::sandbox(cx.config.default_image.clone());
+    Ok(build_named(cx, backend, &ours, profile).await?.0)
 }
 
-/// An image that we made under its name by another recipe than that of today. What a person made of one of ours inherits
-/// its labels and has no name of our cache: that stays.
-fn is_outdated(store: &Store, image: &Image, profile: &Profile) -> bool {
-    let signer = store.signer();
-    let cache = format!("{}-cache:", signer.namespace());
-    let recipe = image.labels.get(&signer.key("cache.recipe"));
-    recipe.is_some_and(|it| *it != profile.recipe.sum().to_string()) && image.tags.iter().any(|it| it.contains(&cache))
-}
-
-/// The registry's; where none answers, and the image is our own default, one that has what the tools need.
-async fn workspace(
-    cx: &Context,
-    Backend { ready, store }: Backend<'_>,
-    image: &ImageRef,
-) -> Result<NamedImage, Failure> {
+/// The registry's image; if none answers, and the image is our own default, one that has what the tools need.
+async fn workspace(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
     let is_default = *image == crate::config::Workspace::default().image;
-    match fetched(cx, Backend { ready, store }, image).await {
-        Err(failure) if is_default && unreachable(&failure) => {
-            cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
-            let profile = stand_in(SlotRole::Workspace, &cx.config, image);
-            let base = profile.image.clone();
-            let chosen = chosen(profile);
-            let image_request = ImageRequest {
-                chosen: &chosen,
-                image: &base,
-                named: false,
-                pull: Pull::Missing,
-                stands_for: Some(image),
-            };
-            build_requested(cx, Backend { ready, store }, image_request).await
-        }
-        fetched => fetched,
-    }
+    let failure = match fetched(cx, backend, image).await {
+        Err(failure) if is_default && matches!(failure.code, Code::PullFailed | Code::PullTimeout) => failure,
+        fetched => return fetched,
+    };
+    tracing::debug!("{}", failure.message);
+    cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
+    let profile = session_images::workspace(cx.config.default_image.clone(), image);
+    let certs = trusted_certificates(cx);
+    let request = ImageRequest { stands_in: true, ..builder::request(cx, &profile, &certs) };
+    build(cx, backend, &request, &certs).await
 }
 
-/// As somebody named it: the one that is here, or the registry's.
-async fn fetched(cx: &Context, Backend { ready, store }: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
-    let plain = chosen(coracle_images::profile::bare(image.clone()));
-    let image_request = ImageRequest { chosen: &plain, image, named: true, pull: Pull::Missing, stands_for: None };
-    let builder = ImageBuilder::new(cx, Backend { ready, store }, image_request, trusted_certificates(cx))?;
-    let base = cx.unless_cancelled(builder.base()).await?;
+/// The image that the caller or the person named: the local one, or the registry's.
+async fn fetched(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
+    let certs = Requested::No("nothing is installed".into());
+    let request = builder::explicit(builder::request(cx, &profile::bare(image.clone()), &certs));
+    let builder = Builder::new(cx, backend)?;
+    let base = cx.unless_cancelled(async { Ok(builder.images().base(&request).await?) }).await?;
     Ok(NamedImage { image: base.image, reference: base.reference.to_string() })
 }
 
-/// No registry could be talked to, or gave nothing in time.
-fn unreachable(failure: &Failure) -> bool {
-    matches!(failure.code, Code::PullFailed | Code::PullTimeout)
-}
-
-/// Made once, and kept under its name.
+/// The local image of a fixed name, if its recipe makes it today; else one that is built and gets the name. Answers whether
+/// it was built.
 async fn build_named(
     cx: &Context,
-    Backend { ready, store }: Backend<'_>,
+    backend: Backend<'_>,
+    name: &ImageRef,
     profile: Profile,
-    image: &ImageRef,
-) -> Result<NamedImage, Failure> {
-    let built = build_missing(cx, Backend { ready, store }, profile).await?;
-    ready.runtime.tag_image(&built.image.id, image).await?;
-    Ok(NamedImage { reference: image.to_string(), ..built })
-}
-
-async fn build_missing(cx: &Context, on: Backend<'_>, profile: Profile) -> Result<NamedImage, Failure> {
-    build(cx, on, profile, Pull::Missing).await
-}
-
-/// Puts a recipe on its base, once. Who never pulls has the base, and the host's certificates with it.
-pub(crate) async fn build(
-    cx: &Context,
-    Backend { ready, store }: Backend<'_>,
-    profile: Profile,
-    pull: Pull,
-) -> Result<NamedImage, Failure> {
-    let image = profile.image.clone();
-    let chosen = chosen(profile);
-    build_requested(
-        cx,
-        Backend { ready, store },
-        ImageRequest { chosen: &chosen, image: &image, named: false, pull, stands_for: None },
-    )
-    .await
-}
-
-async fn build_requested(
-    cx: &Context,
-    Backend { ready, store }: Backend<'_>,
-    image_request: ImageRequest<'_>,
-) -> Result<NamedImage, Failure> {
-    let mut bench: Option<Creation<'_>> = None;
-    let certs = match image_request.pull {
-        Pull::Never => Requested::No("the base has them".into()),
-        Pull::Missing | Pull::Always => trusted_certificates(cx),
-    };
-    let builder = ImageBuilder::new(cx, Backend { ready, store }, image_request, certs)?;
-    let made = cx.unless_cancelled(Box::pin(builder.cached(&mut bench))).await;
-    if let Some(bench) = bench {
-        for err in bench.undo().await {
-            tracing::warn!(%err, "a container that an image was made of stays");
-        }
+) -> Result<(NamedImage, bool), Failure> {
+    let runtime = &*backend.ready.runtime;
+    if let Some((image, reference)) = cache(cx, backend.store)?.find_named(runtime, name, &profile.recipe).await? {
+        return Ok((NamedImage { image, reference: reference.to_string() }, false));
     }
-    let made = made?;
-    match made.packages {
-        Packages::Done(_) => Ok(NamedImage { image: made.image, reference: made.reference.to_string() }),
-        Packages::Missing(BuildError { why, log }) => {
-            Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
-                .detail("log", log)
-                .hint("`details.log` says what failed; `preflight` says whether registries and mirrors answer"))
-        }
-    }
-}
-
-fn chosen(profile: Profile) -> ResolvedProfile {
-    ResolvedProfile { requested: None, purpose: None, profile, cache_bust: false, tried: None, seen: None }
+    let certs = trusted_certificates(cx);
+    let built = build(cx, backend, &builder::request(cx, &profile, &certs), &certs).await?;
+    runtime.tag_image(&built.image.id, name).await?;
+    Ok((NamedImage { reference: name.to_string(), ..built }, true))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use coracle_runtime::ImageRef;
 
-    use coracle_images::profile::rooms;
-    use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
-
-    use super::{is_outdated, not_for_snippets};
+    use super::not_for_snippets;
     use crate::context::Context;
-
-    #[test]
-    fn an_image_of_another_recipe_is_made_anew_unless_a_person_made_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Context::for_tests(dir.path()).store().unwrap();
-        let profile = rooms::snippets(ImageRef::parse("ubuntu:24.04").unwrap());
-        let outdated = |recipe: Option<&str>, tags: &[&str]| {
-            let label = recipe.map(|it| (store.signer().key("cache.recipe"), it.to_owned()));
-            let image = Image {
-                id: ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
-                tags: tags.iter().map(|it| (*it).to_owned()).collect(),
-                digest: None,
-                labels: BTreeMap::from_iter(label),
-                env: Vec::new(),
-                config: ImageConfig::default(),
-                volumes: Vec::new(),
-                arch: "amd64".into(),
-                size_bytes: 0,
-                created: String::new(),
-            };
-            is_outdated(&store, &image, &profile)
-        };
-        let (ours, current) = (["bun-runner-base:latest", "coracle-cache:custom-1"], profile.recipe.sum().to_string());
-        assert!(outdated(Some("another"), &ours));
-        assert!(!outdated(Some(&current), &ours));
-        assert!(!outdated(None, &ours), "a stranger's");
-        assert!(!outdated(Some("another"), &ours[..1]), "made of one of ours by a person");
-    }
 
     #[test]
     fn r04_no_tool_gives_another_image_the_name_of_that_of_snippets() {

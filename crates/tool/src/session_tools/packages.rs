@@ -1,7 +1,7 @@
-//! Packages that the snippets of all sessions share (workspace.md 6.4): a person's to add, and nobody's to change.
+//! Packages that the snippets of all sessions share (workspace.md 6.4): only a person adds or removes them.
 
-use coracle_images::profile::rooms::{Manager, shared_packages};
-use coracle_images::{Base, Source};
+use coracle_images::profile::session_images::{Manager, shared_packages};
+use coracle_images::{Base, BuildReport, Source};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
 use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
-use crate::image_build::{NamedImage, VolumeBuild, build_into_volumes, resolve_image};
+use crate::image_build::{NamedImage, build_into_volumes, resolve_image};
 use crate::preflight::ensure_ready;
 
 /// Where snippets find them.
@@ -51,8 +51,13 @@ pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Resul
     let base = Base { image, reference, source: Source::Local, note: None };
     let before = store.shared_packages_on(&*ready.runtime).await?;
     let volume = store.new_packages_volume(&*ready.runtime).await?;
-    let filled =
-        fill(cx, Backend { ready: &ready, store: &store }, &base, (&volume, before.as_ref()), (manager, names)).await;
+    let mut volumes = vec![mount(&volume, AT, Access::ReadWrite)?];
+    if let Some(before) = &before {
+        volumes.push(mount(&before.volume, BEFORE, Access::ReadOnly)?);
+    }
+    let recipe = shared_packages(manager, names, AT, before.as_ref().map(|_| BEFORE));
+    let backend = Backend { ready: &ready, store: &store };
+    let filled = build_into_volumes(cx, backend, &base, volumes, &recipe).await.and_then(complete);
     let packages = joined(before.map(|it| it.packages).unwrap_or_default(), &asked);
     let kept = SharedPackages {
         engine: ready.runtime.kind(),
@@ -75,23 +80,10 @@ pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Resul
     Ok(response)
 }
 
-async fn fill(
-    cx: &Context,
-    Backend { ready, store }: Backend<'_>,
-    base: &Base,
-    (volume, before): (&VolumeName, Option<&SharedPackages>),
-    (manager, names): (Manager, &[String]),
-) -> Result<(), Failure> {
-    let mut volumes = vec![mount(volume, AT, Access::ReadWrite)?];
-    if let Some(before) = before {
-        volumes.push(mount(&before.volume, BEFORE, Access::ReadOnly)?);
-    }
-    let recipe = shared_packages((manager, names), AT, before.map(|_| BEFORE));
-    let cooked =
-        build_into_volumes(cx, Backend { ready, store }, VolumeBuild { base, volumes, recipe: &recipe }).await?;
-    let Some(why) = cooked.fault() else { return Ok(()) };
+fn complete(report: BuildReport) -> Result<(), Failure> {
+    let Some(why) = report.failure() else { return Ok(()) };
     Err(Failure::new(Code::PackagesFailed, format!("the packages could not be fetched: {why}"))
-        .detail("log", cooked.log())
+        .detail("log", report.log())
         .hint(
             "`details.log` has the end of what was printed; names and versions are those of npm's registry and of PyPI",
         ))
@@ -172,7 +164,7 @@ fn joined(before: Vec<SharedPackage>, asked: &[SharedPackage]) -> Vec<SharedPack
 
 #[cfg(test)]
 mod tests {
-    use coracle_images::profile::rooms::Manager;
+    use coracle_images::profile::session_images::Manager;
 
     use super::{joined, package};
 

@@ -38,11 +38,11 @@ impl World {
         self.fake.reply(&words, Exit::Code(0), missing, "");
     }
 
-    async fn cook(&self, recipe: &Recipe, on_failure: OnFailure) -> Cooked {
+    async fn run(&self, recipe: &Recipe, on_failure: OnFailure) -> BuildReport {
         let (env, cancel) = ([("CA".to_owned(), "/ca".to_owned())].into(), CancellationToken::new());
-        let cooking = Cooking { env, limit: Duration::from_secs(60), on_failure, cancel };
+        let options = BuildOptions { env, limit: Duration::from_secs(60), on_failure, cancel };
         let tell = |it: &str| self.said.lock().unwrap().push(it.to_owned());
-        cook(&self.link, recipe, &cooking, &tell).await.unwrap()
+        run_recipe(&self.link, recipe, &options, &tell).await.unwrap()
     }
 }
 
@@ -54,9 +54,9 @@ fn setup(scripts: &[&str]) -> Recipe {
     Recipe { setup: scripts.iter().map(|it| Setup::from((*it).to_owned())).collect(), ..Recipe::default() }
 }
 
-fn shown(cooked: &Cooked) -> Vec<String> {
-    let line = |it: &Ran| format!("{}: {}", it.name, it.error.as_deref().unwrap_or("ok"));
-    cooked.commands.iter().map(line).collect()
+fn shown(report: &BuildReport) -> Vec<String> {
+    let line = |it: &CommandReport| format!("{}: {}", it.name, it.error.as_deref().unwrap_or("ok"));
+    report.commands.iter().map(line).collect()
 }
 
 #[tokio::test]
@@ -64,25 +64,25 @@ async fn commands_run_in_order_with_the_environment_they_are_given() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let mut recipe = setup(&["echo one >made", "echo \"two $CA\" | tee -a made"]);
     recipe.setup.push(Setup::fixed("with arguments", "printf '%s' \"$1\" >>made", &["$(id) three"], &["sh"]));
-    let cooked = world.cook(&recipe, OnFailure::Stop).await;
-    assert!(cooked.whole(), "{cooked:?}");
-    assert_eq!(cooked.commands[1].output, "two /ca");
+    let report = world.run(&recipe, OnFailure::Stop).await;
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(report.commands[1].output, "two /ca");
     let made = std::fs::read_to_string(world.fake.root(&world.id).unwrap().join("made")).unwrap();
     assert_eq!(made, "one\ntwo /ca\n$(id) three");
-    assert_eq!(*world.said.lock().unwrap(), ["running `echo one >made`", &cooked.commands[1].name, "with arguments"]);
+    assert_eq!(*world.said.lock().unwrap(), ["running `echo one >made`", &report.commands[1].name, "with arguments"]);
 }
 
 #[tokio::test]
 async fn a_failure_ends_what_shall_be_whole_and_not_what_shall_be_used() {
     let recipe = setup(&["echo no >&2; exit 3", "true"]);
     let world = World::of(FakeRuntime::with_programs()).await;
-    let stopped = world.cook(&recipe, OnFailure::Stop).await;
+    let stopped = world.run(&recipe, OnFailure::Stop).await;
     assert_eq!(shown(&stopped), ["running `echo no >&2; exit 3`: exit 3"]);
     assert_eq!((stopped.commands[0].exit, stopped.commands[0].output.as_str()), (Some(3), "no"));
-    assert_eq!(stopped.fault().unwrap(), "running `echo no >&2; exit 3`: exit 3");
-    let went_on = world.cook(&recipe, OnFailure::GoOn).await;
+    assert_eq!(stopped.failure().unwrap(), "running `echo no >&2; exit 3`: exit 3");
+    let went_on = world.run(&recipe, OnFailure::Continue).await;
     assert_eq!(shown(&went_on)[1], "running `true`: ok");
-    assert!(!went_on.whole());
+    assert!(!went_on.is_complete());
 }
 
 #[tokio::test]
@@ -90,8 +90,8 @@ async fn what_should_be_there_and_is_not_is_named() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let brings = ["sh", "coracle-no-such-command"];
     let recipe = Recipe { setup: vec![Setup::fixed("x", "true", &[], &brings)], ..Recipe::default() };
-    let cooked = world.cook(&recipe, OnFailure::Stop).await;
-    assert_eq!((cooked.missing.join(" "), cooked.whole()), ("coracle-no-such-command".to_owned(), false));
+    let report = world.run(&recipe, OnFailure::Stop).await;
+    assert_eq!((report.missing.join(" "), report.is_complete()), ("coracle-no-such-command".to_owned(), false));
 }
 
 #[tokio::test]
@@ -99,10 +99,10 @@ async fn packages_come_first_and_all_at_once() {
     let world = World::debian().await;
     world.reply(&Manager::Apt.install(&["curl", "git"]), 0);
     world.probe("curl git", "");
-    let cooked = world.cook(&packages(&["git", "curl"]), OnFailure::Stop).await;
-    assert!(cooked.whole(), "{cooked:?}");
+    let report = world.run(&packages(&["git", "curl"]), OnFailure::Stop).await;
+    assert!(report.is_complete(), "{report:?}");
     assert_eq!(
-        shown(&cooked),
+        shown(&report),
         ["fetching the lists of packages: ok", "installing curl git: ok", "removing what was fetched: ok"]
     );
 }
@@ -114,39 +114,39 @@ async fn one_package_that_cannot_be_had_keeps_no_other_out_of_a_live_container()
         world.reply(&Manager::Apt.install(names), code);
     }
     world.probe("curl", "");
-    let cooked = world.cook(&packages(&["curl", "nosuch"]), OnFailure::GoOn).await;
-    assert_eq!(shown(&cooked)[1..3], ["installing curl: ok", "installing nosuch: exit 100"]);
-    assert_eq!(cooked.commands[2].output, "the reason");
+    let report = world.run(&packages(&["curl", "nosuch"]), OnFailure::Continue).await;
+    assert_eq!(shown(&report)[1..3], ["installing curl: ok", "installing nosuch: exit 100"]);
+    assert_eq!(report.commands[2].output, "the reason");
 
     let world = World::debian().await;
     world.reply(&Manager::Apt.install(&["curl", "nosuch"]), 100);
-    let cooked = world.cook(&packages(&["curl", "nosuch"]), OnFailure::Stop).await;
-    assert_eq!(shown(&cooked)[1..], ["installing curl nosuch: exit 100"]);
+    let report = world.run(&packages(&["curl", "nosuch"]), OnFailure::Stop).await;
+    assert_eq!(shown(&report)[1..], ["installing curl nosuch: exit 100"]);
 }
 
 #[tokio::test]
 async fn an_image_without_a_manager_gets_its_commands_all_the_same_when_it_is_used() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let recipe = Recipe { setup: setup(&["true"]).setup, ..packages(&["git"]) };
-    let cooked = world.cook(&recipe, OnFailure::GoOn).await;
-    assert!(cooked.no_manager && cooked.commands.len() == 1, "{cooked:?}");
-    assert_eq!(world.cook(&recipe, OnFailure::Stop).await.commands, []);
+    let report = world.run(&recipe, OnFailure::Continue).await;
+    assert!(report.no_manager && report.commands.len() == 1, "{report:?}");
+    assert_eq!(world.run(&recipe, OnFailure::Stop).await.commands, []);
 }
 
 #[tokio::test]
 async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let cancel = CancellationToken::new();
-    let cooking = |millis, cancel: &CancellationToken| Cooking {
+    let options = |millis, cancel: &CancellationToken| BuildOptions {
         env: BTreeMap::new(),
         limit: Duration::from_millis(millis),
-        on_failure: OnFailure::GoOn,
+        on_failure: OnFailure::Continue,
         cancel: cancel.clone(),
     };
-    let late = cook(&world.link, &setup(&["sleep 30", "true"]), &cooking(300, &cancel), &|_| {}).await.unwrap();
+    let late = run_recipe(&world.link, &setup(&["sleep 30", "true"]), &options(300, &cancel), &|_| {}).await.unwrap();
     assert!(late.commands[0].error.as_ref().unwrap().starts_with("not done within"), "{late:?}");
     let tell = |_: &str| cancel.cancel();
-    let ended = cook(&world.link, &setup(&["sleep 30", "true"]), &cooking(60_000, &cancel), &tell).await.unwrap();
+    let ended = run_recipe(&world.link, &setup(&["sleep 30", "true"]), &options(60_000, &cancel), &tell).await.unwrap();
     assert_eq!(shown(&ended), ["running `sleep 30`: cancelled"]);
 }
 
@@ -156,9 +156,9 @@ async fn directories_are_given_away_at_last_and_tell_recipes_apart() {
     let owned = vec![Owned { uid: 1000, gid: 1000, path: "/workspace".into() }];
     let recipe = Recipe { owned, ..Recipe::default() };
     assert!(!recipe.is_empty() && recipe.sum() != Recipe::default().sum());
-    let cooked = world.cook(&recipe, OnFailure::Stop).await;
-    assert!(cooked.whole(), "{cooked:?}");
-    assert_eq!(shown(&cooked), ["giving /workspace to 1000:1000: ok"]);
+    let report = world.run(&recipe, OnFailure::Stop).await;
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(shown(&report), ["giving /workspace to 1000:1000: ok"]);
     assert!(world.fake.root(&world.id).unwrap().join("workspace").is_dir());
 }
 
@@ -172,8 +172,8 @@ async fn a_directory_that_is_another_users_cannot_be_given() {
     std::fs::create_dir(&dir).unwrap();
     let owned = Owned { uid: 1000, gid: 1000, path: "/workspace".into() };
     let recipe = Recipe { owned: vec![owned], ..Recipe::default() };
-    assert!(world.cook(&recipe, OnFailure::Stop).await.whole());
+    assert!(world.run(&recipe, OnFailure::Stop).await.is_complete());
     std::os::unix::fs::lchown(&dir, Some(33), Some(33)).unwrap();
-    let cooked = world.cook(&recipe, OnFailure::Stop).await;
-    assert_eq!(cooked.fault().unwrap(), "giving /workspace to 1000:1000: /workspace is another user's in the image");
+    let report = world.run(&recipe, OnFailure::Stop).await;
+    assert_eq!(report.failure().unwrap(), "giving /workspace to 1000:1000: /workspace is another user's in the image");
 }

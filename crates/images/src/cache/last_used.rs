@@ -1,21 +1,20 @@
-//! What is remembered of cached images: small files that may be lost, since the engine knows the rest.
+//! Small files beside the cache: the last result of each request, and the last use of each image. They may be lost.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::ImageId;
 use jiff::Timestamp;
 
-use super::settings::Cache;
+use super::Cache;
 use crate::digest::Sum;
 use crate::lock::make_private_dir;
 
-/// No file of ours is larger.
+/// Larger files are not ours.
 const MAX_BYTES: u64 = 256;
 
 impl Cache {
-    /// The image that was last found for this.
+    /// The image that was last found for a request.
     pub(super) fn recall(&self, slot: &Sum) -> Option<ImageId> {
         ImageId::parse(read(&self.slot_file(slot))?).ok()
     }
@@ -26,7 +25,7 @@ impl Cache {
         }
     }
 
-    /// Notes that it was used.
+    /// Records the last use.
     pub(super) fn used(&self, image: &ImageId, now: Timestamp) {
         write(&self.used_file(image), &now.to_string());
     }
@@ -53,16 +52,10 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// What cannot be written is asked of the engine again: no reason for a call to fail.
+/// A failure is logged only: the next call asks the engine instead.
 fn write(path: &Path, text: &str) {
-    let write = || {
-        let dir = path.parent().unwrap_or(path);
-        make_private_dir(dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(text.as_bytes())?;
-        file.persist(path).map_err(|it| it.error)
-    };
-    if let Err(err) = write() {
+    let written = make_private_dir(path.parent().unwrap_or(path)).and_then(|()| fs::write(path, text));
+    if let Err(err) = written {
         tracing::debug!(path = %path.display(), %err, "cannot remember a cached image");
     }
 }

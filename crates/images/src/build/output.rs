@@ -1,4 +1,4 @@
-//! What a command prints while it runs: its end is kept, and a line shown now and then.
+//! The output of a running command: its end is kept, and its last line is reported once a second.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use tokio::time::Instant;
 
 use crate::Progress;
 
-/// Of what a command printed, so much is told.
+/// Bytes of output in a report.
 const KEPT: usize = 4096;
 
-/// A longer line is shown as far as this.
+/// Longer lines are cut.
 const LINE: usize = 160;
 
-/// Time between two lines.
+/// Time between two reported lines.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-pub(super) struct Watched<'a> {
+pub(super) struct OutputTail<'a> {
     progress: &'a Progress<'a>,
     kept: Vec<u8>,
-    /// The line that has no end yet.
+    /// The incomplete last line.
     line: Vec<u8>,
     shown: Instant,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> OutputTail<'a> {
     pub(super) fn new(progress: &'a Progress<'a>) -> Self {
         Self { progress, kept: Vec::new(), line: Vec::new(), shown: Instant::now() }
     }
 
-    /// Until the command ends; then the end of what it printed on both streams, as it came.
-    pub(super) async fn watch(mut self, mut from: mpsc::Receiver<Chunk>) -> String {
+    /// Reads until the command ends; returns the end of both streams in order of arrival.
+    pub(super) async fn read(mut self, mut from: mpsc::Receiver<Chunk>) -> String {
         while let Some(chunk) = from.recv().await {
             self.take(&chunk.bytes);
         }
@@ -86,14 +86,14 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             }
         };
-        let (kept, ()) = tokio::join!(Watched::new(&tell).watch(from), print);
+        let (kept, ()) = tokio::join!(OutputTail::new(&tell).read(from), print);
         assert_eq!(*said.lock().unwrap(), ["bc", "x[1m"]);
         assert_eq!(kept, "a\nbc\n\nearly\nx\x1b[1m\rno end");
     }
 
     #[test]
     fn a_flood_costs_no_more_than_its_end() {
-        let mut watched = Watched::new(&|_| {});
+        let mut watched = OutputTail::new(&|_| {});
         for _ in 0..1000 {
             watched.take(&[b'x'; 1000]);
         }

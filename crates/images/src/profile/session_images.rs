@@ -1,4 +1,4 @@
-//! What the containers of a session are made of (workspace.md 1.3, 6.3).
+//! The images of sessions' containers and of sandboxes (workspace.md 1.3, 6.3).
 
 use coracle_runtime::ImageRef;
 
@@ -108,7 +108,7 @@ pub fn snippets(base: ImageRef) -> Profile {
     profile
 }
 
-/// Whose packages.
+/// Which registry packages are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
     /// For TypeScript and JavaScript, from npm's registry.
@@ -120,7 +120,7 @@ pub enum Manager {
 /// Puts packages below a directory, beside those that are copied from another one. They lie where `run_code` looks for
 /// them: in `node_modules` and `python`.
 #[must_use]
-pub fn shared_packages((manager, names): (Manager, &[String]), at: &str, copied_from: Option<&str>) -> Recipe {
+pub fn shared_packages(manager: Manager, names: &[String], at: &str, copied_from: Option<&str>) -> Recipe {
     let copy = copied_from.map(|from| Setup::fixed("copying the packages there are", COPY_ALL, &[from, at], &[]));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let what = format!("installing {}", names.join(" "));

@@ -1,6 +1,4 @@
-//! Puts a recipe on a container: packages, then commands, each with what became of it (containers.md 8.1, 8.2).
-
-mod output;
+//! Runs a recipe in a container: packages, then commands, each with its result (containers.md 8.1, 8.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,57 +10,57 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::output::Watched;
+use super::output::OutputTail;
 use crate::packages::Manager;
 use crate::recipe::{Owned, Recipe, Setup};
 use crate::{Error, Progress};
 
-/// Pieces of output that are under way at once.
+/// Pieces of output that are buffered at once.
 const UNDER_WAY: usize = 16;
 
-/// Names those of `$@` that are no command.
+/// Prints those of `$@` that are not on `PATH`.
 const MISSING: &str = r#"for it; do command -v -- "$it" >/dev/null 2>&1 || printf '%s\n' "$it"; done"#;
 
-/// How a recipe is put on. The link is to a guest that may act as root.
+/// How a recipe is run. The link is to a guest that may act as root.
 #[derive(Clone, Debug)]
-pub struct Cooking {
-    /// Environment of every command, whole: certificates, proxies without a user part, the profile's values. It never
-    /// gets into the image.
+pub struct BuildOptions {
+    /// The whole environment of every command: certificates, proxies without a user part, the profile's values. It is not
+    /// part of the image.
     pub env: BTreeMap<String, String>,
     /// For all commands together (`images.build_timeout`).
     pub limit: Duration,
-    /// What a failure means for the rest.
+    /// What happens after a failed command.
     pub on_failure: OnFailure,
-    /// Ends the command that runs, and the cooking with it.
+    /// Ends the running command and the rest of the recipe.
     pub cancel: CancellationToken,
 }
 
-/// What a failed command means for those after it.
+/// What happens after a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// They are not run: what is made is whole or nothing.
+    /// The rest is not run: an image is complete or not built.
     Stop,
-    /// They are run, and packages are tried one by one: as much as can be had.
-    GoOn,
+    /// The rest is run, and packages are installed one by one: a running container gets what is available.
+    Continue,
 }
 
-/// What came of a recipe.
+/// The result of a recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cooked {
-    /// What was run, in order.
-    pub commands: Vec<Ran>,
+pub struct BuildReport {
+    /// Each command that was run, in order.
+    pub commands: Vec<CommandReport>,
     /// Commands that should be on `PATH` and are not.
     pub missing: Vec<String>,
-    /// There is no package manager that we know, and the recipe has packages.
+    /// The recipe has packages, and the image has no known package manager.
     pub no_manager: bool,
 }
 
-/// A command of a recipe and what became of it.
+/// A command of a recipe and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// What it does, for people: `installing git curl`.
+pub struct CommandReport {
+    /// Its description: `installing git curl`.
     pub name: String,
-    /// Its exit code, if it ended by itself.
+    /// Its exit code, unless it was ended or not started.
     pub exit: Option<u8>,
     /// The end of what it printed, at most 4 KiB.
     pub output: String,
@@ -70,14 +68,14 @@ pub struct Ran {
     pub error: Option<String>,
 }
 
-impl Cooked {
-    /// Everything ended well and is there: only then the result may be kept.
+impl BuildReport {
+    /// Whether every command succeeded and every promised program exists: only then an image may be committed.
     #[must_use]
-    pub fn whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         !self.no_manager && self.missing.is_empty() && self.commands.iter().all(|it| it.error.is_none())
     }
 
-    /// The end of what the command printed that failed.
+    /// The end of the output of the command that failed.
     #[must_use]
     pub fn log(&self) -> Option<&str> {
         self.commands.iter().rfind(|it| it.error.is_some()).map(|it| it.output.as_str())
@@ -85,7 +83,7 @@ impl Cooked {
 
     /// What went wrong, in one sentence.
     #[must_use]
-    pub fn fault(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         if self.no_manager {
             return Some("the image has none of apt, apk, dnf and microdnf".into());
         }
@@ -97,120 +95,125 @@ impl Cooked {
 
 /// Runs a recipe as root in a container, packages first.
 ///
-/// A command that fails is told in the answer.
+/// The report names a command that fails; it is not an error.
 ///
 /// # Errors
 /// [`Error::Engine`] when the container or the link to it is lost.
-pub async fn cook(link: &Link, recipe: &Recipe, cooking: &Cooking, progress: &Progress<'_>) -> Result<Cooked, Error> {
-    let ends = Instant::now() + cooking.limit;
-    let mut pot = Pot { link, cooking, progress, ends, cooked: Cooked::default() };
+pub async fn run_recipe(
+    link: &Link,
+    recipe: &Recipe,
+    options: &BuildOptions,
+    progress: &Progress<'_>,
+) -> Result<BuildReport, Error> {
+    let ends = Instant::now() + options.limit;
+    let mut run = RecipeRun { link, options, progress, ends, report: BuildReport::default() };
     if !recipe.packages.is_empty() {
         match Manager::found(link).await? {
-            Some(manager) => pot.install(manager, recipe).await?,
-            None => pot.cooked.no_manager = true,
+            Some(manager) => run.install_all(manager, recipe).await?,
+            None => run.report.no_manager = true,
         }
     }
     for setup in &recipe.setup {
-        if pot.goes_on() {
-            pot.set_up(setup).await?;
+        if run.continues() {
+            run.run_setup(setup).await?;
         }
     }
-    for place in &recipe.owned {
-        if pot.goes_on() {
-            pot.give(place).await?;
+    for owned in &recipe.owned {
+        if run.continues() {
+            run.create_owned(owned).await?;
         }
     }
-    if pot.goes_on() {
-        pot.cooked.missing = pot.missing(&recipe.commands()).await?;
+    if run.continues() {
+        run.report.missing = run.missing(&recipe.commands()).await?;
     }
-    Ok(pot.cooked)
+    Ok(run.report)
 }
 
-struct Pot<'a> {
+struct RecipeRun<'a> {
     link: &'a Link,
-    cooking: &'a Cooking,
+    options: &'a BuildOptions,
     progress: &'a Progress<'a>,
     ends: Instant,
-    cooked: Cooked,
+    report: BuildReport,
 }
 
-impl Pot<'_> {
-    fn goes_on(&self) -> bool {
-        let enough = self.cooking.on_failure == OnFailure::Stop && !self.cooked.whole();
-        !enough && !self.cooking.cancel.is_cancelled()
+impl RecipeRun<'_> {
+    fn continues(&self) -> bool {
+        let enough = self.options.on_failure == OnFailure::Stop && !self.report.is_complete();
+        !enough && !self.options.cancel.is_cancelled()
     }
 
-    async fn install(&mut self, manager: Manager, recipe: &Recipe) -> Result<(), Error> {
+    async fn install_all(&mut self, manager: Manager, recipe: &Recipe) -> Result<(), Error> {
         if let Some(update) = manager.update() {
             self.run("fetching the lists of packages".into(), update).await?;
         }
         let names = manager.names(&recipe.packages);
-        if self.goes_on() && !self.packages(manager, &names).await? && self.goes_on() && names.len() > 1 {
-            // One that cannot be had keeps all others out: now each has its own line.
-            self.cooked.commands.pop();
+        if self.continues() && !self.install_packages(manager, &names).await? && self.continues() && names.len() > 1 {
+            // An unavailable package makes the whole command fail: install them one by one.
+            self.report.commands.pop();
             for name in &names {
-                if self.goes_on() {
-                    self.packages(manager, &[name]).await?;
+                if self.continues() {
+                    self.install_packages(manager, &[name]).await?;
                 }
             }
         }
-        if let Some(clean) = manager.clean().filter(|_| self.goes_on()) {
+        if let Some(clean) = manager.clean().filter(|_| self.continues()) {
             self.run("removing what was fetched".into(), clean).await?;
         }
         Ok(())
     }
 
-    async fn packages(&mut self, manager: Manager, names: &[&str]) -> Result<bool, Error> {
+    async fn install_packages(&mut self, manager: Manager, names: &[&str]) -> Result<bool, Error> {
         self.run(format!("installing {}", names.join(" ")), manager.install(names)).await
     }
 
-    async fn set_up(&mut self, setup: &Setup) -> Result<(), Error> {
-        let begin = ["/bin/sh", "-c", &setup.script, "setup"].map(str::to_owned);
-        let argv = begin.into_iter().chain(setup.args.iter().cloned()).collect();
+    async fn run_setup(&mut self, setup: &Setup) -> Result<(), Error> {
+        let shell = ["/bin/sh", "-c", &setup.script, "setup"].map(str::to_owned);
+        let argv = shell.into_iter().chain(setup.args.iter().cloned()).collect();
         self.run(setup.what.clone(), argv).await.map(drop)
     }
 
-    /// The guest does it by itself: the image may have no shell.
-    async fn give(&mut self, Owned { uid, gid, path }: &Owned) -> Result<(), Error> {
+    /// Done by the guest: the image may have no shell.
+    async fn create_owned(&mut self, Owned { uid, gid, path }: &Owned) -> Result<(), Error> {
         let name = format!("giving {path} to {uid}:{gid}");
         (self.progress)(&name);
-        let ask = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
-        let error = match self.link.settle(ask).await {
+        let user = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
+        let error = match self.link.settle(user).await {
             Ok(settled) if settled.writable => None,
-            // Whoever has it already keeps it: it is not root's to give.
+            // A directory of another user stays that user's.
             Ok(_) => Some(format!("{path} is another user's in the image")),
             Err(EngineError::Refused(fault)) => Some(fault.to_string()),
             Err(lost) => return Err(lost.into()),
         };
-        self.cooked.commands.push(Ran { name, exit: None, output: String::new(), error });
+        self.report.commands.push(CommandReport { name, exit: None, output: String::new(), error });
         Ok(())
     }
 
-    /// Whether it ended with 0.
+    /// Returns whether the command exited with 0.
     async fn run(&mut self, name: String, argv: Vec<String>) -> Result<bool, Error> {
         (self.progress)(&name);
         let (to, from) = mpsc::channel(UNDER_WAY);
         let exec = Exec { live: Some(to), ..self.exec(argv) };
-        let (ended, output) = tokio::join!(self.link.exec(exec), Watched::new(self.progress).watch(from));
+        let (ended, output) = tokio::join!(self.link.exec(exec), OutputTail::new(self.progress).read(from));
         let (exit, error) = match ended {
-            Ok(ended) => judged(&ended, self.cooking.limit),
-            // The container is there, and this command cannot be run in it.
+            Ok(ended) => outcome(&ended, self.options.limit),
+            // The container is running; only this command cannot be started.
             Err(err @ (EngineError::Refused(_) | EngineError::NoShell | EngineError::NoSuchPath(_))) => {
                 (None, Some(err.to_string()))
             }
             Err(lost) => return Err(lost.into()),
         };
-        let well = error.is_none();
-        self.cooked.commands.push(Ran { name, exit, output, error });
-        Ok(well)
+        let succeeded = error.is_none();
+        self.report.commands.push(CommandReport { name, exit, output, error });
+        Ok(succeeded)
     }
 
     fn exec(&self, argv: Vec<String>) -> Exec {
         let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
-        exec.env = self.cooking.env.clone();
+        exec.env = self.options.env.clone();
         exec.env.entry("DEBIAN_FRONTEND".into()).or_insert_with(|| "noninteractive".into());
         exec.limits.total = Some(self.ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
-        exec.cancel = self.cooking.cancel.clone();
+        exec.cancel = self.options.cancel.clone();
         exec.keep_bytes = 64 << 10;
         exec
     }
@@ -219,8 +222,8 @@ impl Pot<'_> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let begin = ["/bin/sh", "-c", MISSING, "probe"].map(str::to_owned);
-        let exec = self.exec(begin.into_iter().chain(commands.iter().cloned()).collect());
+        let shell = ["/bin/sh", "-c", MISSING, "probe"].map(str::to_owned);
+        let exec = self.exec(shell.into_iter().chain(commands.iter().cloned()).collect());
         let output = self.link.exec(exec).await?;
         if output.exit != Exit::Code(0) {
             return Ok(commands.iter().cloned().collect());
@@ -229,7 +232,7 @@ impl Pot<'_> {
     }
 }
 
-fn judged(ended: &ExecOutput, limit: Duration) -> (Option<u8>, Option<String>) {
+fn outcome(ended: &ExecOutput, limit: Duration) -> (Option<u8>, Option<String>) {
     match ended.exit {
         Exit::Code(0) => (Some(0), None),
         Exit::Code(code) => (Some(code), Some(format!("exit {code}"))),

@@ -1,0 +1,88 @@
+//! Images that an engine builds of a Dockerfile, each once, by a key of all that decides what it holds.
+//!
+//! **Invariant:** a built image is used again only under the id that this host recorded: anybody may tag an image.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use coracle_runtime::host::fs::replace;
+use coracle_runtime::{ContainerRuntime, Image, ImageBuild, ImageRef};
+use serde_json::{Value, json};
+
+use crate::digest::hashed;
+use crate::key::SCHEMA;
+use crate::lock::{lock, make_private_dir};
+use crate::{Error, Progress, find};
+
+/// Where builds are recorded. Everything that comes from configuration or host is given.
+#[derive(Clone, Debug)]
+pub struct DockerfileImages {
+    /// A directory of ours: the id of each built image, under its name.
+    pub dir: PathBuf,
+    /// The directory of locks.
+    pub locks: PathBuf,
+}
+
+/// The lock and the name of a build.
+#[derive(Debug)]
+pub struct DockerfileBuild {
+    /// The name of the image.
+    pub tag: ImageRef,
+    record: PathBuf,
+    _lock: File,
+}
+
+impl DockerfileImages {
+    /// The image of that content and its name; if there is none, its name, locked for the build.
+    ///
+    /// # Errors
+    /// [`Error::State`], [`Error::Engine`].
+    pub async fn find_or_lock(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        content: &Value,
+        progress: &Progress<'_>,
+    ) -> Result<Result<(Image, ImageRef), DockerfileBuild>, Error> {
+        let key = hashed(&json!({ "schema": SCHEMA, "engine": runtime.kind(), "parts": content }));
+        let tag = ImageRef::parse(format!("coracle-devcontainer:{}", key.short()));
+        let tag = tag.expect("hex digits are fit for a name");
+        let path = self.locks.join(format!("devcontainer-{}", key.short()));
+        let lock = lock(&path, crate::lock::SAME_IMAGE, progress).await?;
+        let found = self.find(runtime, &tag).await?;
+        Ok(found.ok_or_else(|| DockerfileBuild { record: self.record(&tag), tag, _lock: lock }))
+    }
+
+    /// The local image of a name, if it is the one that was built here.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub async fn find(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        reference: &ImageRef,
+    ) -> Result<Option<(Image, ImageRef)>, Error> {
+        let recorded = fs::read_to_string(self.record(reference)).unwrap_or_default();
+        Ok(find(runtime, reference).await?.filter(|(image, _)| image.id.as_str() == recorded))
+    }
+
+    /// The same for a name as given and as an engine completes it.
+    fn record(&self, reference: &ImageRef) -> PathBuf {
+        let name = reference.as_str().rsplit('/').next().unwrap_or_default();
+        self.dir.join(name.replace(':', "-"))
+    }
+}
+
+impl DockerfileBuild {
+    /// Builds the image and records its id.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] with the engine's words; [`Error::State`].
+    pub async fn run(self, runtime: &dyn ContainerRuntime, build: &ImageBuild) -> Result<(Image, ImageRef), Error> {
+        let image = runtime.build_image(build).await?;
+        let dir = self.record.parent().unwrap_or(&self.record);
+        let recorded = make_private_dir(dir).and_then(|()| replace(&self.record, image.id.as_str().as_bytes()));
+        recorded.map_err(|source| Error::State { what: format!("write `{}`", self.record.display()), source })?;
+        let found = find(runtime, &self.tag).await?;
+        Ok((image, found.map_or(self.tag, |it| it.1)))
+    }
+}

@@ -1,0 +1,178 @@
+//! The image of a `create`, with its part of the report (containers.md 7, 8).
+
+use std::time::Instant;
+
+use coracle_images::cache::CachedImage;
+use coracle_images::{Base, BuildFailure, BuildOutcome, ImageRequest, Recipe, Source};
+use coracle_lifecycle::Creation;
+use coracle_provision::Step;
+use coracle_provision::certs::ExtraCertificates;
+use coracle_runtime::labels::Signer;
+use coracle_runtime::{Image, ImageRef};
+use serde::Serialize;
+
+use super::build_containers::LifecycleContainers;
+use super::builder::{self, Builder};
+use crate::context::Context;
+use crate::engines::Backend;
+use crate::failure::Failure;
+use crate::host_identity;
+use crate::requested::Requested;
+use crate::resolve::Request;
+use crate::warning::Warning;
+
+/// The image of a container, with its part of the report.
+pub(crate) struct ResolvedImage {
+    pub(crate) image: Image,
+    pub(crate) reference: ImageRef,
+    pub(crate) source: ImageSource,
+    pub(crate) step: Step,
+    pub(crate) certs: Requested<ExtraCertificates>,
+    pub(crate) packages: Packages,
+    pub(crate) warnings: Vec<Warning>,
+    /// Run in the container itself, if no image could be built.
+    pub(crate) recipe: Recipe,
+}
+
+/// Where an image came from (containers.md 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ImageSource {
+    Local,
+    Pulled,
+    Cache,
+    Built,
+    Bootstrap,
+    Snapshot,
+}
+
+/// The result of the packages and the setup of a profile.
+pub(crate) enum Packages {
+    /// They are in the image, or there are none.
+    Done(Step),
+    /// The recipe failed, so it is tried in the container itself; why it failed.
+    Missing(BuildFailure),
+}
+
+/// Gets the image. `creation` has the build container while there is one.
+pub(crate) async fn ensure<'a>(
+    cx: &Context,
+    backend: Backend<'a>,
+    creation: &mut Option<Creation<'a>>,
+    request: &Request,
+) -> Result<ResolvedImage, Failure> {
+    let (begun, chosen) = (Instant::now(), &request.chosen);
+    let certs = host_identity::certs(cx, &request.provisioning.certs);
+    let mut image = ImageRequest {
+        purpose: chosen.purpose.clone(),
+        pull: request.pull,
+        rebuild: chosen.cache_bust,
+        ..builder::request(cx, &chosen.profile, &certs)
+    };
+    if request.image_named {
+        image = builder::explicit(image);
+    }
+    let builder = Builder::new(cx, backend)?;
+    let mut containers = LifecycleContainers { cx, backend, certs: &certs, volumes: Vec::new(), creation };
+    let outcome = builder.images().build(&image, &mut containers).await?;
+    containers.remove().await;
+    let resolution = Resolution { request: &image, signer: &builder.cache.signer, certs, begun };
+    Ok(match outcome {
+        BuildOutcome::Base(base) => {
+            resolution.plain(base, Packages::Done(Step::skipped("packages", "none were given")))
+        }
+        BuildOutcome::Cached(it) => resolution.kept(it, ImageSource::Cache, Vec::new()),
+        BuildOutcome::Stale(it, why) => resolution.old(it, &Failure::from(why).message),
+        BuildOutcome::Built(it, Source::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap, Vec::new()),
+        BuildOutcome::Built(it, _) => resolution.kept(it, ImageSource::Built, Vec::new()),
+        BuildOutcome::Failed(base, failure) => resolution.plain(base, Packages::Missing(failure)),
+    })
+}
+
+/// What the report says of an image.
+struct Resolution<'a> {
+    request: &'a ImageRequest,
+    signer: &'a Signer,
+    certs: Requested<ExtraCertificates>,
+    begun: Instant,
+}
+
+impl Resolution<'_> {
+    /// A cached image, found or just made.
+    fn kept(self, cached: CachedImage, source: ImageSource, mut warnings: Vec<Warning>) -> ResolvedImage {
+        let (how, packages) = match source {
+            ImageSource::Cache => ("was made before", "they are in the cached image"),
+            _ => ("was made", "they are in the image that was made for this purpose"),
+        };
+        let on = match &cached.contents {
+            Some(_) => format!("to stand in for {}", cached.base),
+            None => format!("on {}", cached.base),
+        };
+        let base = cached.image.labels.get(&self.signer.key("base.note"));
+        let note = base.map_or_else(String::new, |note| format!("; its base was {note}"));
+        let summary = cached.contents.as_ref().map(|it| it.summary(&cached.base));
+        let told = summary.as_ref().map_or_else(String::new, |it| format!("; {it}"));
+        let detail = format!("{} {how} {on}{note}{told}", cached.reference);
+        warnings.extend(summary.map(|it| stand_in_warning(&cached.base, &it)));
+        ResolvedImage {
+            step: image_step(detail, self.begun),
+            packages: Packages::Done(match source {
+                ImageSource::Cache => Step::skipped("packages", packages),
+                _ => Step::success(
+                    "packages",
+                    packages,
+                    "each command of the recipe ended with 0, and its programs are found",
+                )
+                .took(self.begun.elapsed()),
+            }),
+            reference: cached.reference,
+            image: cached.image,
+            source,
+            certs: self.certs,
+            warnings,
+            recipe: Recipe::default(),
+        }
+    }
+
+    /// A cached image that should have been made anew.
+    fn old(self, cached: CachedImage, why: &str) -> ResolvedImage {
+        let warning = format!("{} is of {:.0}, and could not be rebuilt: {why}", cached.reference, cached.created);
+        self.kept(cached, ImageSource::Cache, vec![Warning::new("old_cache", warning)])
+    }
+
+    /// A base as it is.
+    fn plain(self, base: Base, packages: Packages) -> ResolvedImage {
+        let (how, source) = match base.source {
+            Source::Local => ("was here", ImageSource::Local),
+            Source::Pulled => ("was pulled", ImageSource::Pulled),
+            Source::Bootstrap => ("was made on this machine, since no registry answers", ImageSource::Bootstrap),
+        };
+        let note = base.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+        let stands_in = || {
+            let note = base.note.clone().unwrap_or_else(|| format!("it is {}", base.reference));
+            stand_in_warning(&self.request.image, &note)
+        };
+        let warnings = (base.source == Source::Bootstrap).then(stands_in).into_iter().collect();
+        let recipe = self.request.recipe_on(&base);
+        ResolvedImage {
+            step: image_step(format!("{} {how}{note}", base.reference), self.begun),
+            warnings,
+            image: base.image,
+            reference: base.reference,
+            source,
+            certs: self.certs,
+            packages,
+            recipe,
+        }
+    }
+}
+
+fn stand_in_warning(image: &ImageRef, what: &str) -> Warning {
+    let message = format!("no registry gives {image}; an image that was made on this machine stands in for it: {what}");
+    Warning::new("bootstrap_image", message)
+}
+
+fn image_step(detail: String, begun: Instant) -> Step {
+    Step::success("image", detail, "the engine has the image under the id that the container is made from")
+        .took(begun.elapsed())
+}

@@ -56,7 +56,12 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     }
 }
 
-/// Whole or not at all, and on the disk.
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    coracle_runtime::host::fs::remove(path).map_err(Failure::internal)
+}
+
+/// Replaces a file atomically, and syncs it.
 pub(crate) fn write(path: &Path, it: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;
     replace(path, &text).map_err(Failure::internal)

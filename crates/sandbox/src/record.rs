@@ -226,7 +226,7 @@ impl SandboxDir {
 
     /// Removes the record.
     pub(crate) fn forget(&self) -> Result<()> {
-        coracle_runtime::host::fs::remove(&self.file()).map_err(crate::Failure::internal)
+        crate::files::remove(&self.file())
     }
 
     fn file(&self) -> PathBuf {

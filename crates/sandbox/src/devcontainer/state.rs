@@ -178,7 +178,7 @@ fn progress_file(dir: &SandboxDir) -> PathBuf {
 /// # Errors
 /// Whatever the file system says.
 pub fn forget(dir: &SandboxDir) -> Result<()> {
-    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| coracle_runtime::host::fs::remove(it).map_err(crate::Failure::internal))
+    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| crate::files::remove(it))
 }
 
 /// Locks a file against all processes, and waits for it.

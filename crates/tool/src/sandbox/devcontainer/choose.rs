@@ -120,7 +120,7 @@ async fn path_of(
 
 /// The file that counts, in the commit that was fetched.
 struct ChosenFile<'a> {
-    seen: &'a Seen,
+    seen: &'a RepoCommit,
     path: String,
 }
 

@@ -37,7 +37,7 @@ const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
 pub(super) struct Recipe {
     base: BaseSource,
     features: Vec<FeatureInstall>,
-    /// FeatureSource that the build does not get to see.
+    /// Files that the build does not get to see.
     pub(super) kept_out: Vec<String>,
     pub(super) warnings: Vec<Warning>,
 }

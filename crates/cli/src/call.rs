@@ -3,8 +3,7 @@
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use coracle::dispatch::MAX_BYTES;
-use coracle::{Event, Failure, Frontend, Host, Input, Options, Process, frontend, operations, tool_schema};
+use coracle::{Event, Failure, Frontend, Host, Input, MAX_BYTES, Options, Process, frontend, operations, tool_schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;

@@ -1,12 +1,11 @@
 //! A path outside the allowed directories, which the person at the terminal lets one copy have.
 //!
-//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other mouth can ask.
+//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other front end can ask.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
 
-use coracle::resolve::{copyable, host_path};
-use coracle::{Context, Failure};
+use coracle::{Context, Failure, copyable, host_path};
 use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 

@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 
 use clap::ArgMatches;
-use coracle::target::{Access, shaped, stopped};
-use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
+use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, operations, shaped, stopped};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
@@ -90,8 +89,7 @@ impl Terminal {
             program: words.program.display().to_string(),
             source: words.replace_this_process(),
         });
-        let result: Result<Map<String, Value>, Failure> = Err(failure.clone());
-        intent.result(&result).await;
+        intent.finish(Err(&failure)).await;
         Err(failure)
     }
 

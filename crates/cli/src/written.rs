@@ -5,8 +5,7 @@ use std::io::{self, Read as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ArgMatches;
-use coracle::tools::ToolEntry;
-use coracle::{Context, Failure};
+use coracle::{Context, Entry, Failure};
 use coracle_workspace::{Tool as _, WriteFile};
 use serde_json::{Map, Value};
 
@@ -22,7 +21,7 @@ const CONTENT: &str = "content";
 /// Puts standard input in the place of a content that is the bare word `-`; `--content -` is a dash.
 pub(super) async fn from_stdin(
     cx: &Context,
-    entry: &ToolEntry,
+    entry: &Entry,
     matches: &ArgMatches,
     arguments: &mut Map<String, Value>,
 ) -> Result<(), Failure> {

@@ -53,12 +53,7 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
 
 impl Intent {
     /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
-    pub async fn result(self, result: &Result<Map<String, Value>, Failure>) {
-        self.finish(result.as_ref()).await;
-    }
-
-    /// The same for a result that is borrowed.
-    pub(crate) async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
+    pub async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
         let (code, rule) = match result {
             Ok(_) => (Value::Null, Value::Null),
             Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),
@@ -106,7 +101,7 @@ mod tests {
 
     async fn act(cx: &Context, args: Value, result: &Result<Map<String, Value>, Failure>) {
         let Value::Object(args) = args else { panic!("no object") };
-        intent(cx, "exec", &args).await.unwrap().result(result).await;
+        intent(cx, "exec", &args).await.unwrap().finish(result.as_ref()).await;
     }
 
     #[tokio::test]

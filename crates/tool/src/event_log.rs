@@ -53,9 +53,7 @@ pub(crate) fn observe(
 ) -> Arc<dyn ContainerRuntime> {
     let SlotId { role, generation, session } = slot;
     match Log::of(state, session).filter(|_| role != SlotRole::Sandbox) {
-        Some(log) => {
-            Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, (role, generation)))))
-        }
+        Some(log) => Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, role, generation)))),
         None => runtime,
     }
 }
@@ -71,7 +69,7 @@ impl Log {
         Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
     }
 
-    fn engine(&self, call: &EngineCall<'_>, (role, generation): (SlotRole, u32)) {
+    fn engine(&self, call: &EngineCall<'_>, role: SlotRole, generation: u32) {
         let exit = match call.failed {
             None => Some(0),
             Some(Error::Engine { exit, .. }) => Some(*exit),

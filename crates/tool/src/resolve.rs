@@ -31,7 +31,7 @@ use crate::strict::USER;
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::fingerprint::asked;
-pub(crate) use self::host_paths::mountable;
+pub(crate) use self::host_paths::{copy_request, mountable};
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
 pub(crate) use self::profile::{RepoScan, ResolvedProfile, TryRepo};
@@ -115,7 +115,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     let chosen = profile::choose(args, basis, cx)?;
     // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
-    let Mounted { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
+    let HostMounts { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -163,7 +163,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         spec,
         draft,
         image_named: args.image.is_some(),
-        pull: pull(args.pull, config),
+        pull: args.pull.unwrap_or(config.images.pull),
         user,
         unmounted,
         bound,
@@ -194,15 +194,6 @@ fn too_short(name: &ContainerName) -> Failure {
         .hint("give it two characters or more")
 }
 
-fn pull(asked: Option<crate::config::Pull>, config: &Config) -> coracle_images::Pull {
-    use crate::config::Pull::{Always, Missing, Never};
-    match asked.unwrap_or(config.images.pull) {
-        Missing => coracle_images::Pull::Missing,
-        Always => coracle_images::Pull::Always,
-        Never => coracle_images::Pull::Never,
-    }
-}
-
 /// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.
 fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
     let ids = if mounts.is_empty() { Ids::ROOT } else { Ids { uid: cx.host.uid, gid: cx.host.gid } };
@@ -211,7 +202,7 @@ fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
 
 /// What of the host a container sees, or gets.
 #[derive(Default)]
-struct Mounted {
+struct HostMounts {
     mounts: Vec<Mount>,
     /// The working directory is among them.
     cwd: bool,
@@ -222,8 +213,8 @@ struct Mounted {
 }
 
 /// The working directory and what else was asked for.
-fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<Mounted, Failure> {
-    let Mounted { mut mounts, mut copied, mut unmounted, .. } = Mounted::default();
+fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<HostMounts, Failure> {
+    let HostMounts { mut mounts, mut copied, mut unmounted, .. } = HostMounts::default();
     let asked = args.mount_cwd;
     if asked.unwrap_or(by_default) {
         let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.workspace.mode == WorkspaceMode::Copy);
@@ -254,7 +245,7 @@ fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context
             .detail("rule", "mount.target")
             .hint("give each mount a path of its own; `mount_cwd: false` leaves the working directory out"));
     }
-    Ok(Mounted { mounts, cwd: mount_cwd, copied, unmounted })
+    Ok(HostMounts { mounts, cwd: mount_cwd, copied, unmounted })
 }
 
 /// Where nothing of the host may appear, and no command runs.

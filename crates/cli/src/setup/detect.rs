@@ -20,9 +20,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// The person's place on this machine, for programs and paths.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a>(pub(super) &'a Host);
+pub(super) struct HostProbe<'a>(pub(super) &'a Host);
 
-impl Place<'_> {
+impl HostProbe<'_> {
     fn root(self) -> bool {
         self.0.uid == 0
     }

@@ -15,7 +15,7 @@ use coracle::{Code, Failure, Host};
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
-use self::detect::Place;
+use self::detect::HostProbe;
 use self::plan::{Plan, Step, plan};
 
 /// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
@@ -23,7 +23,7 @@ use self::plan::{Plan, Step, plan};
 /// # Errors
 /// A system that we do not act on; a no, or nobody to ask; a command that failed; an engine that does not answer.
 pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(), Failure> {
-    let place = Place(host);
+    let place = HostProbe(host);
     match plan(&place.machine().await) {
         Plan::Ready(engine) => {
             say(out, &format!("{engine} answers; there is nothing to do\n"))?;
@@ -56,11 +56,11 @@ pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(
     hints(place, out)
 }
 
-fn hints(place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+fn hints(place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     place.hints().iter().try_for_each(|it| say(out, it))
 }
 
-async fn act(step: &Step, yes: bool, place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+async fn act(step: &Step, yes: bool, place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     say(out, &format!("{}:\n{}", step.why(), step.shown()))?;
     consent(yes, place.0.stdin_is_terminal, out)?;
     match step {
@@ -91,7 +91,7 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
     Err(Failure::new(Code::Cancelled, "not confirmed; nothing further was done"))
 }
 
-async fn start(words: &[String], why: &str, place: Place<'_>) -> Result<(), Failure> {
+async fn start(words: &[String], why: &str, place: HostProbe<'_>) -> Result<(), Failure> {
     let Some((name, words)) = words.split_first() else { return Ok(()) };
     let mut invocation = Invocation::new(find_program(name)?, words);
     invocation.env = place.env();

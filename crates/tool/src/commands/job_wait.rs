@@ -1,18 +1,17 @@
 //! `job_wait`: a job is waited for by its guest.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use coracle_jobs::{Job, Port, State, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_runtime::{Handle, JobId, Problem, Refused};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::job::{guided, state_line};
 use super::job_page::check_pattern;
 use super::millis;
-use crate::arg_types::{Name, Seconds};
+use crate::arg_types::{Name, Seconds, inline_schema};
 use crate::config::Config;
 use crate::context::Context;
 use crate::dispatch::Operation;
@@ -121,19 +120,7 @@ fn meant(word: &str) -> Option<String> {
     suggest::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
 }
 
-impl JsonSchema for Until {
-    fn schema_name() -> Cow<'static, str> {
-        "Until".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
+inline_schema!(Until, "Until", { "type": ["string", "array"], "items": { "type": "string" } });
 
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -153,19 +140,7 @@ impl TryFrom<Value> for PortRequest {
     }
 }
 
-impl JsonSchema for PortRequest {
-    fn schema_name() -> Cow<'static, str> {
-        "Port".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["integer", "string"] })
-    }
-}
+inline_schema!(PortRequest, "Port", { "type": ["integer", "string"] });
 
 /// The time of a wait whose caller names none.
 const USUAL: Duration = Duration::from_secs(60);

@@ -154,10 +154,7 @@ impl Render for JobsResponse {
             let [id, container] = [it.job_id.to_string(), it.container.to_string()];
             [id, container, state, started, bytes(it.total_bytes), one_line(&it.command)].map(StyledText::from).into()
         };
-        match self.jobs.as_slice() {
-            [] => Document::line("no jobs; `coracle exec-background` starts one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.jobs, row, "no jobs; `coracle exec-background` starts one")
     }
 }
 

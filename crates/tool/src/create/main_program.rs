@@ -8,7 +8,7 @@ use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 
-use super::provision::{Filling, PATH};
+use super::provision::{PATH, ProvisionRun};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::resolve::MainRequest;
@@ -43,7 +43,7 @@ fn user_of(image: &Image) -> (&str, Option<&str>) {
     }
 }
 
-impl Filling<'_> {
+impl ProvisionRun<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
     pub(super) async fn main(&mut self, making: &mut Creation<'_>) -> bool {
         let Some(asked) = &self.request.main else { return false };

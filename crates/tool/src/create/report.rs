@@ -38,13 +38,13 @@ impl LastLine {
 
 /// The steps that are done.
 #[derive(Debug)]
-pub(super) struct Reporting {
+pub(super) struct ReportBuilder {
     steps: Vec<Step>,
     progress: Progress,
     redactor: Redactor,
 }
 
-impl Reporting {
+impl ReportBuilder {
     pub(super) fn new(progress: Progress) -> Self {
         Self { steps: Vec::new(), progress, redactor: Redactor::default() }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use coracle_compose::{AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, Up, admit, claim, up};
-use coracle_images::{Fallback, Want};
+use coracle_images::{Fallback, Pull, Want};
 use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
 use coracle_runtime::{
@@ -253,8 +253,8 @@ async fn images(
             image: image.clone(),
             explicit: true,
             pull: match settings.pull {
-                crate::config::Pull::Never => coracle_images::Pull::Never,
-                _ => coracle_images::Pull::Missing,
+                Pull::Never => Pull::Never,
+                _ => Pull::Missing,
             },
             proxy: ["HTTPS_PROXY", "https_proxy"].iter().any(|it| cx.host.env.contains_key(*it)),
             pull_timeout: settings.pull_timeout.0,

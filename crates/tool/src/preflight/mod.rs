@@ -5,7 +5,7 @@ mod checks;
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use serde::Serialize;
 
-use self::checks::{Check, Facts, Status};
+use self::checks::{Check, PreflightFacts, Status};
 use crate::config::{Engine, Preset};
 use crate::context::Context;
 use crate::document::{Document, Render, StyledText, Symbol, word};
@@ -87,7 +87,7 @@ pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
 async fn look(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
     let detected = cx.engines().detect().await;
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
-    let facts = Facts::gather(cx, &detected, unverified, host_system::system());
+    let facts = PreflightFacts::gather(cx, &detected, unverified, host_system::system());
     let checks = checks::checks(&facts);
     let chosen = detected.ok().and_then(|it| it.chosen);
     let engine = chosen.as_ref().map(|it| it.1.clone());

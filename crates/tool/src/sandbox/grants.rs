@@ -10,7 +10,7 @@ use coracle_sandbox::proxy::{
 };
 use coracle_sandbox::{ProfileName, proxy};
 
-use super::key::Key;
+use super::key::ProviderKey;
 use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress;
@@ -54,7 +54,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
         config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
         config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
     };
-    let key = Arc::new(Key::of(cx, own)?);
+    let key = Arc::new(ProviderKey::of(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Plan {
     protected: Vec<String>,
     network: SandboxNetwork,
     transport: Transport,
-    worn: Handed,
+    worn: HandedDevcontainer,
     /// Nobody inside is root.
     strict: bool,
 }
@@ -59,17 +59,17 @@ pub(super) type Bind = (PathBuf, ContainerPath, Access);
 
 /// What an image is made of; it is part of no comparison, since the image is.
 #[derive(Clone, Default)]
-struct Handed(Option<Arc<DevcontainerState>>);
+struct HandedDevcontainer(Option<Arc<DevcontainerState>>);
 
-impl PartialEq for Handed {
+impl PartialEq for HandedDevcontainer {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Handed {
+impl fmt::Debug for HandedDevcontainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handed")
+        f.write_str("HandedDevcontainer")
     }
 }
 
@@ -101,7 +101,7 @@ impl Plan {
             memory,
             network: own.network,
             transport,
-            worn: Handed(worn.cloned()),
+            worn: HandedDevcontainer(worn.cloned()),
             strict: config.is_strict(),
         }
     }

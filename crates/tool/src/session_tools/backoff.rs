@@ -12,10 +12,10 @@ const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Du
 
 /// Recent failed pulls of this process.
 #[derive(Debug, Default)]
-pub(super) struct PullBackoff(Mutex<Failed>);
+pub(super) struct PullBackoff(Mutex<FailedPulls>);
 
 #[derive(Debug, Default)]
-struct Failed {
+struct FailedPulls {
     times: usize,
     until: Option<Instant>,
 }
@@ -43,7 +43,7 @@ impl PullBackoff {
                 failed.times += 1;
             }
             Err(_) => {}
-            Ok(_) => *failed = Failed::default(),
+            Ok(_) => *failed = FailedPulls::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
 pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
     let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
+    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired);
     match slots.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
         Ok(ended) => told(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
@@ -32,7 +32,7 @@ pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
 /// Ends those that are too old.
 pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
     let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
+    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::Lifetime);
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
@@ -46,7 +46,7 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
     let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
     let reason = if cx.call.frontend == Frontend::Mcp { EndReason::Disconnect } else { EndReason::Command };
-    let ending = ending(cx, reader.as_ref(), (&*tell, reason));
+    let ending = ending(cx, reader.as_ref(), &*tell, reason);
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     told(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
@@ -78,7 +78,8 @@ async fn reader(cx: &Context, slots: &SessionContainers) -> Option<Reader> {
 fn ending<'a>(
     cx: &Context,
     reader: Option<&'a Reader>,
-    (tell, reason): (&'a coracle_lifecycle::SlotObserver<'static>, EndReason),
+    tell: &'a coracle_lifecycle::SlotObserver<'static>,
+    reason: EndReason,
 ) -> EndOptions<'a> {
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
     let reader = reader.map(|(program, policy)| (program, policy));

@@ -31,7 +31,7 @@ use crate::sandbox::plan::{Bind, bind};
 
 /// Which workflow begins, of what, and from where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning<'a> {
+pub(crate) struct WorkflowOrigin<'a> {
     pub(crate) profile: &'a ProfileName,
     pub(crate) workflow: &'a WorkflowId,
     pub(crate) source: &'a str,
@@ -71,7 +71,7 @@ pub(crate) async fn afresh(
 pub(crate) async fn chosen(
     sandboxes: Sandboxes<'_>,
     sandbox: Arc<SandboxHandle>,
-    it: Beginning<'_>,
+    it: WorkflowOrigin<'_>,
 ) -> Result<Arc<SandboxHandle>, Failure> {
     let cx = sandboxes.cx;
     let profile = cx.config.sandbox.profile(it.profile);
@@ -120,7 +120,7 @@ async fn path_of(sandbox: &SandboxHandle, seen: &Seen, which: &DevcontainerFile)
 async fn decided(
     cx: &Context,
     sandbox: &SandboxHandle,
-    (it, profile): (Beginning<'_>, &SandboxProfile),
+    (it, profile): (WorkflowOrigin<'_>, &SandboxProfile),
     (seen, path): (&Seen, String),
 ) -> Result<DevcontainerRecord, Failure> {
     let files = sandbox.worktrees.seen_files(seen, &path).await?;

@@ -85,7 +85,7 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
         Some(entry) => render::complain(&cli_messages::for_people(entry, answer)),
         None => render::complain(answer),
     }
-    // Whoever follows asks how the job ended.
+    // A follower waits for the end of the job.
     ExitCode::from(if follow { NOT_RUN } else { 1 })
 }
 
@@ -99,7 +99,7 @@ impl<'a> Log<'a> {
         Ok(Self { process, container, job, at: 0 })
     }
 
-    async fn ask(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, LogEnd> {
+    async fn call(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, LogEnd> {
         Ok(self.reply(operation, more).await?.json)
     }
 
@@ -108,28 +108,28 @@ impl<'a> Log<'a> {
         if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
             call.extend(more);
         }
-        asked(self.process, operation, call).await
+        call_operation(self.process, operation, call).await
     }
 
     /// Shows the last lines, and goes on behind them.
     async fn tail(&mut self, lines: u32) -> Result<(), LogEnd> {
-        let seen = self.ask("exec_poll", json!({ "lines": lines })).await?;
+        let seen = self.call("exec_poll", json!({ "lines": lines })).await?;
         self.at = seen.get("next_offset").and_then(Value::as_u64).unwrap_or(0);
         print(seen.get("output").and_then(Value::as_str).unwrap_or_default().as_bytes())
     }
 
-    /// Shows all that is there; whoever follows gets what comes, until the job ends.
+    /// Shows all kept output; with `--follow`, new output until the job ends.
     async fn show(&mut self, follow: bool) -> Result<ExitCode, LogEnd> {
         let mut end = None;
         loop {
-            let page = self.ask("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
+            let page = self.call("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
             let bytes = STANDARD.decode(page["data"].as_str().unwrap_or_default()).unwrap_or_default();
             print(&bytes)?;
             let before = self.at;
             evicted(&page, before);
             self.at = page["next_offset"].as_u64().unwrap_or(before);
             let total = page["total_bytes"].as_u64();
-            // What is printed meanwhile is for whoever follows, or a busy job would never let go.
+            // New output is shown with `--follow` only, or a busy job would never end this.
             let end = if follow { total } else { *end.get_or_insert(total) };
             let all = end.is_none_or(|it| self.at >= it);
             let ended = page["running"] == false;
@@ -150,10 +150,10 @@ impl<'a> Log<'a> {
         let most = self.process.context.config.jobs.wait_max.0;
         let wait = json!({ "until": "regex", "pattern": ANYTHING, "offset": self.at, "timeout": most.as_secs_f64() });
         let begun = std::time::Instant::now();
-        self.ask("job_wait", wait).await?;
+        self.call("job_wait", wait).await?;
         if in_vain && begun.elapsed() < AGAIN {
             // What is there cannot be shown yet, such as the beginning of a secret.
-            self.ask("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
+            self.call("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
         }
         Ok(())
     }
@@ -178,9 +178,9 @@ fn evicted(page: &Map<String, Value>, asked: u64) {
 
 /// The main program, else the newest job.
 async fn usual_job(process: &Process, container: &str) -> Result<String, LogEnd> {
-    let listing = asked(process, "jobs", json!({ "container": container })).await?.json;
+    let listing = call_operation(process, "jobs", json!({ "container": container })).await?.json;
     let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // A command that somebody waits for shows its output there.
+    // The output of a foreground command goes to its caller.
     let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
     let id = |it: &Value| it["job_id"].as_str().unwrap_or_default().to_owned();
     if let Some(main) = jobs.iter().find(|it| it["job_id"] == JobId::main().as_str()) {
@@ -199,7 +199,7 @@ async fn usual_job(process: &Process, container: &str) -> Result<String, LogEnd>
     Ok(id(newest))
 }
 
-async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<CallResponse, LogEnd> {
+async fn call_operation(process: &Process, operation: &'static str, call: Value) -> Result<CallResponse, LogEnd> {
     let Value::Object(mut call) = call else {
         return Err(LogEnd::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };

@@ -81,7 +81,7 @@ impl Terminal {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
         let (found, words) = self.entered(&cx, &handle).await?;
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
-        let intent = audit::intent(&cx, self.act, &self.told()).await?;
+        let intent = audit::intent(&cx, self.act, &self.audited_args()).await?;
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
@@ -93,7 +93,7 @@ impl Terminal {
         Err(failure)
     }
 
-    fn told(&self) -> Map<String, Value> {
+    fn audited_args(&self) -> Map<String, Value> {
         let mut told = Map::from_iter([
             ("container".to_owned(), self.container.clone().into()),
             ("as_root".to_owned(), self.as_root.into()),

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
 /// whatever it is.
-pub(super) async fn give(
+pub(super) async fn attach(
     entry: &Entry,
     object: &mut Map<String, Value>,
     (cx, interactive): (Context, bool),

@@ -30,7 +30,7 @@ const WORDS: &str = "words";
 /// The shell of a sandbox: every image has this one.
 const SHELL: &str = "/bin/sh";
 
-/// The subcommands: each operation, and what only a person does.
+/// The subcommands: each operation, and the commands for persons alone.
 pub(super) fn command(words: &[OsString]) -> Command {
     let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
     let operations = worktree::ALL.iter().map(|entry| {

@@ -96,14 +96,14 @@ impl Clients {
             match &id {
                 // It comes back to us to have the session ended.
                 Some(id) => drop(self.close_session(id).await),
-                None => self.leave(&None),
+                None => self.release(&None),
             }
             return;
         }
     }
 
     /// Lets a session end in its own time.
-    fn leave(&self, id: &Option<SessionId>) {
+    fn release(&self, id: &Option<SessionId>) {
         let Some(session) = self.sessions().remove(id) else { return };
         self.0.ending.spawn(async move {
             if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
@@ -116,7 +116,7 @@ impl Clients {
     pub(super) async fn end(&self) {
         let ids: Vec<Option<SessionId>> = self.sessions().keys().cloned().collect();
         for id in &ids {
-            self.leave(id);
+            self.release(id);
         }
         self.0.ending.close();
         self.0.ending.wait().await;
@@ -149,7 +149,7 @@ impl SessionManager for Clients {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
-        self.leave(&Some(id.clone()));
+        self.release(&Some(id.clone()));
         Ok(self.0.streams.close_session(id).await?)
     }
 

@@ -44,7 +44,7 @@ const HEAD: (usize, usize) = (32 * 1024, 64);
 /// A head and a body have this long to come. Answers have all the time that the call takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections at once: each client has a few, and whoever has no token is soon sent away.
+/// Connections at once: each client has a few, and one without a token is refused soon.
 const CONNECTIONS: usize = 256;
 
 /// How the person wants it served.

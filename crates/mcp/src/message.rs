@@ -104,7 +104,7 @@ impl IncomingMessage {
             _ => FaultKind::NotJson(format!("wrong at line {}, column {}", err.line(), err.column())),
         })?;
         match &message {
-            // A request of the protocol sessions parameters do not fit it is read as one that nobody knows.
+            // A request of the protocol whose parameters do not fit is read as an unknown one.
             ClientJsonRpcMessage::Request(request) => match &request.request {
                 ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
                     Err(FaultKind::WrongParams(custom.method.clone()))
@@ -124,7 +124,7 @@ fn is_known(method: &str) -> bool {
 impl MessageError {
     /// The error of the protocol.
     pub(super) fn answer(&self) -> Value {
-        let (number, message, hint) = self.told();
+        let (number, message, hint) = self.rpc_error();
         let code = match self.kind {
             FaultKind::WrongParams(_) => Code::InvalidInput,
             _ => Code::InvalidJson,
@@ -147,7 +147,7 @@ impl MessageError {
     }
 
     /// Its number in JSON-RPC, what it says, and what to do.
-    fn told(&self) -> (i32, String, &'static str) {
+    fn rpc_error(&self) -> (i32, String, &'static str) {
         match &self.kind {
             FaultKind::TooLong => (
                 -32600,

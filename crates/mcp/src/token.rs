@@ -13,7 +13,7 @@ use hyper::header::AUTHORIZATION;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-/// Characters of a token, whoever made it.
+/// Characters of a token.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
 /// A server's token. Only its digest is kept.
@@ -35,7 +35,7 @@ impl Token {
         let other = || "name another file with `--token-file`".to_owned();
         let text = match read(path, uid) {
             Err(TokenError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
-                make(path).map_err(|err| refuse(&err.to_string(), other()))?;
+                create(path).map_err(|err| refuse(&err.to_string(), other()))?;
                 read(path, uid)
             }
             read => read,
@@ -102,7 +102,7 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
 }
 
 /// Makes the file whole or not at all: another server may look for it at this moment.
-fn make(path: &Path) -> io::Result<()> {
+fn create(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     writeln!(file, "{}", coracle_runtime::random_hex::<32>())?;

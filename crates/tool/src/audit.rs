@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
 use crate::failure::Failure;
+use crate::humanize::millis;
 
 /// An act that has been announced.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Intent {
         };
         let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
         let exit = result.ok().and_then(|it| it.get("exit_code")).cloned();
-        let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = millis(self.begun.elapsed());
         // Of a container that was given a name, the intent does not know it.
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;

@@ -1,4 +1,4 @@
-//! What all front ends share: a call that runs beside whoever listens to it.
+//! What all front ends share: a call that runs beside its listener.
 
 use std::time::Duration;
 

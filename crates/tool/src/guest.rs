@@ -31,7 +31,7 @@ fn mode() -> u32 {
 /// What a guest is called before it is whole.
 const UNFINISHED: &str = ".unfinished-";
 
-/// After that time nobody is still writing.
+/// After that time, a writer has died.
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// A guest for one architecture, compressed.

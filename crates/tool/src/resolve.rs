@@ -30,7 +30,7 @@ use crate::strict::USER;
 
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
-pub(crate) use self::fingerprint::asked;
+pub(crate) use self::fingerprint::fingerprint;
 pub(crate) use self::host_paths::{copy_request, mountable};
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
@@ -48,7 +48,7 @@ pub(crate) struct Request {
     pub(crate) pull: coracle_images::Pull,
     /// Who runs commands, as far as it can be said without the image.
     pub(crate) user: UserAsk,
-    /// Why the working directory is not mounted, though nobody said not to.
+    /// Why the working directory is not mounted, though the call did not refuse it.
     pub(crate) unmounted: Option<String>,
     /// A host directory is bound at the work directory.
     pub(crate) bound: bool,
@@ -91,7 +91,7 @@ pub(crate) enum CreateFrom {
     Image(Option<RepoScan>),
     /// A snapshot.
     Source(SourceFacts),
-    /// A snapshot that nobody has looked for yet: what is decided is only looked through for faults.
+    /// A snapshot that was not looked up yet: the decisions are only checked for faults.
     Unknown,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         }
     };
     let stack = stack::resolve(args, &name, cx)?;
-    // Under `strict` nobody else can be asked for, and what the image says of him does not matter.
+    // `strict` allows no other user, whatever the image says of this one.
     let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
@@ -148,7 +148,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        asked: crate::resolve::asked(args, cx)?,
+        asked: crate::resolve::fingerprint(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: stack.project().cloned(),
         compose_joined: matches!(stack, StackRequest::Join(_)),
@@ -208,7 +208,7 @@ struct HostMounts {
     cwd: bool,
     /// Its files are copied in instead.
     copied: bool,
-    /// Why it is neither, though nobody said so.
+    /// Why it is neither, though the call did not say so.
     unmounted: Option<String>,
 }
 

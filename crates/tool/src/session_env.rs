@@ -17,7 +17,7 @@ use crate::host_identity::{HostIdentity, IdentityRequest};
 use crate::requested::Requested;
 use crate::warning::Warning;
 
-/// What a record keeps: the names of all, the values that are no secrets, and what only the guest has.
+/// What a record keeps: all names, the values that are no secrets, and what the guest alone has.
 pub(crate) type KeptEnv = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
@@ -115,7 +115,7 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     };
     let again = remembered.again(&cx.host.env, &rules(cx)?, Sources { token, ..Sources::default() });
     let place = place(cx, record, link)?;
-    // A guest that is new knows nobody, so its shells would be nobody's.
+    // A new guest knows no user yet, and its shells need one.
     let (uid, gid) = (place.user.uid, place.user.gid);
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
     link.settle(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
@@ -194,7 +194,7 @@ pub(crate) async fn live(cx: &Context, record: &Record) -> LiveSecrets {
     LiveSecrets { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
 }
 
-/// Takes out of texts what commands of a container may print and nobody else may read.
+/// Removes from texts what commands of a container may print and other readers may not see.
 pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));
     let secret = |name: &&String| !env::is_plain(name, "", std::iter::empty());

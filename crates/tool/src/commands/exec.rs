@@ -12,6 +12,7 @@ use coracle_runtime::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::TIMED_OUT;
 use super::command_request::CommandRequest;
 use super::job::Encoding;
 use crate::arg_types::{Seconds, Size};
@@ -20,7 +21,7 @@ use crate::context::{Context, Frontend};
 use crate::dispatch::{Operation, SharedFields};
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure};
-use crate::humanize::duration;
+use crate::humanize::{duration, millis};
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::no_secret;
@@ -257,8 +258,8 @@ fn response(
 ) -> ExecResponse {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
-        // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
-        Exit::TimedOut(kind) => (Some(124), Some(kind)),
+        // `timed_out` tells it from a command's own 124.
+        Exit::TimedOut(kind) => (Some(TIMED_OUT), Some(kind)),
         Exit::Running(kind) => (None, Some(kind)),
         Exit::Cancelled => (Some(130), None),
     };
@@ -282,7 +283,7 @@ fn response(
         user,
         workdir: ContainerPath::root(),
         encoding,
-        duration_ms: super::millis(output.duration),
+        duration_ms: millis(output.duration),
         warnings: Vec::new(),
     }
 }
@@ -326,14 +327,11 @@ fn whole_end(bytes: &[u8]) -> &[u8] {
     &bytes[rest..]
 }
 
-/// What `timeout` of coreutils exits with. A command that was left running has no code yet, and its limit was reached all the
-/// same.
-const TIMED_OUT: u8 = 124;
-
 impl Render for ExecResponse {
     fn render(&self, _: Timestamp) -> Document {
         let [stdout, stderr] = [&self.stdout, &self.stderr].map(|it| it.clone().into_bytes());
         let output = ProgramOutput::Command { stdout, stderr, exit_code: self.exit_code };
+        // A command that was left running has no code yet, and its limit was reached all the same.
         let exit_code = self.exit_code.unwrap_or(TIMED_OUT);
         let document = Document { exit_code, ..Document::of_output(output) };
         if self.timed_out { document.note(self.limit_note()) } else { document }

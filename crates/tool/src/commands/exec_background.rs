@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::command_request::CommandRequest;
-use super::job::{GuestTarget, guided, remember, time};
+use super::job::{GuestTarget, reach_guest, remember, time};
 use crate::arg_types::Seconds;
 use crate::context::Context;
 use crate::dispatch::{Operation, SharedFields};
@@ -51,7 +51,7 @@ impl Operation for ExecBackground {
         let limits = self.limits(cx)?;
         let (env, stdin) = (self.request.env()?, self.request.stdin()?);
         let GuestTarget { record, link, session, warnings } =
-            guided(cx, &self.request.container, self.request.as_root()).await?;
+            reach_guest(cx, &self.request.container, self.request.as_root()).await?;
         let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes);
         exec.limits = limits;

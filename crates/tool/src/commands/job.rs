@@ -25,7 +25,7 @@ pub(super) struct GuestTarget {
 }
 
 /// Finds a container for jobs.
-pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Result<GuestTarget, Failure> {
+pub(super) async fn reach_guest(cx: &Context, handle: &Handle, as_root: bool) -> Result<GuestTarget, Failure> {
     let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
     Ok(GuestTarget { record, link, session, warnings })
@@ -42,7 +42,7 @@ pub(crate) async fn running(cx: &Context, record: &Record) -> usize {
         coracle_jobs::list(&link).await.ok()
     };
     let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
-    // What a container was made to run is no work of somebody's.
+    // The main program of a container is no job of a caller.
     jobs.iter().filter(|it| it.running() && !it.foreground && it.id != JobId::main()).count()
 }
 
@@ -103,7 +103,7 @@ pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &J
         Ok::<_, Failure>(cx.store()?.remember_job(record, job).await?)
     };
     if let Err(failure) = remembered.await {
-        // The job runs. Only after a restart nobody will know that it did.
+        // The job runs; only after a restart it is unknown.
         tracing::warn!(container = %record.name, "the job is not in the record: {}", failure.message);
     }
 }

@@ -95,7 +95,7 @@ impl JobPage<'_> {
     /// Reads it over the link of its container.
     ///
     /// # Errors
-    /// What is asked for makes no sense, or nobody has that job.
+    /// The request makes no sense, or there is no such job.
     pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<JobOutput, Failure> {
         match self.resolve()? {
             OutputQuery::Page(read) => {

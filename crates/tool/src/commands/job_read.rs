@@ -4,7 +4,7 @@ use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::job::guided;
+use super::job::reach_guest;
 use super::job_page::{JobOutput, JobPage, OutputSelection};
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -38,7 +38,7 @@ impl Operation for JobRead {
     async fn run(self, cx: &Context) -> Result<JobOutput, Failure> {
         let page = self.page();
         page.check()?;
-        let guided = guided(cx, &self.container, false).await?;
+        let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         let mut output = match page.read(cx, &guided.link, &redactor).await {
             Ok(output) => output,

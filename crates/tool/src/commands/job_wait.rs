@@ -8,16 +8,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::job::{guided, state_line};
+use super::TIMED_OUT;
+use super::job::{reach_guest, state_line};
 use super::job_page::check_pattern;
-use super::millis;
 use crate::arg_types::{Name, Seconds, inline_schema};
 use crate::config::Config;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
-use crate::humanize::duration;
+use crate::humanize::{duration, millis};
 use crate::warning::Warning;
 use crate::{redaction, suggest};
 use jiff::Timestamp;
@@ -152,7 +152,7 @@ impl Operation for JobWait {
 
     async fn run(self, cx: &Context) -> Result<JobWaitResponse, Failure> {
         let wait = self.resolve(&cx.config)?;
-        let guided = guided(cx, &self.container, false).await?;
+        let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
         let waiting = async {
@@ -245,9 +245,6 @@ impl JobWait {
         }
     }
 }
-
-/// What `timeout` of coreutils exits with.
-const TIMED_OUT: u8 = 124;
 
 impl Render for JobWaitResponse {
     fn render(&self, _: Timestamp) -> Document {

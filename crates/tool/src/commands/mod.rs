@@ -13,8 +13,6 @@ mod job_read;
 mod job_wait;
 mod jobs;
 
-use std::time::Duration;
-
 pub(crate) use self::connect_command::connect_command;
 pub(crate) use self::exec::{Exec, lost_with_container};
 pub(crate) use self::exec_background::ExecBackground;
@@ -27,6 +25,5 @@ pub(crate) use self::job_read::JobRead;
 pub(crate) use self::job_wait::{JobWait, PortRequest};
 pub(crate) use self::jobs::Jobs;
 
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+/// What `timeout` of coreutils exits with.
+const TIMED_OUT: u8 = 124;

@@ -99,7 +99,7 @@ table! {
 }
 
 impl Config {
-    /// Nobody is root inside, and nothing of the host is in reach.
+    /// No process is root inside, and nothing of the host is in reach.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.policy == Preset::Strict
@@ -149,7 +149,7 @@ table! {
         ports_bind: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST),
         /// Whether a network with a way out may be used.
         network: NetworkGrant = NetworkGrant::Open,
-        /// A container may be removed without saving what only it has.
+        /// A container may be removed without saving its work.
         allow_discard: bool,
     }
 
@@ -245,7 +245,7 @@ table! {
 
     /// `lifecycle.*`
     Lifecycle {
-        /// How long a container of a named session is kept that nobody uses.
+        /// How long an unused container of a named session is kept.
         idle: Seconds = Seconds::new(86400),
         /// How long a container is kept whose MCP process ended without its session's end.
         orphan_grace: Seconds = Seconds::new(15 * 60),

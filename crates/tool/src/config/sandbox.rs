@@ -41,7 +41,7 @@ table! {
         cpus: f64 = 2.0,
         /// Processes and threads.
         pids: u32 = 512,
-        /// A sandbox that nobody used for so long is stopped; all of it stays.
+        /// An unused sandbox is stopped after so long; all of it stays.
         idle: Seconds = Seconds::new(60 * 60),
         /// A sandbox goes after so long, with its volume; what is not pushed is saved before. 0 keeps it.
         lifetime: Seconds = Seconds::new(7 * 24 * 60 * 60),

@@ -44,11 +44,11 @@ table! {
         max_bytes: ByteSize = ByteSize::mib(8 << 10),
         /// What every command of a workspace finds in its environment.
         env: BTreeMap<String, String>,
-        /// A workspace that nobody used for so long is taken away; its files stay.
+        /// An unused workspace is removed after so long; its files stay.
         idle: Seconds = Seconds::new(15 * 60),
         /// A container of a session goes after so long, with its volume; 0 for never.
         lifetime: Seconds = Seconds::new(8 * 60 * 60),
-        /// The guest of a session's container ends it when nobody asks for so long; 0 for never.
+        /// The guest of a session's container ends it after so long without a request; 0 for never.
         lifeline: Seconds = Seconds::new(30 * 60),
         /// Which characters paths and patterns may have.
         path_charset: PathCharset = PathCharset::Ascii,
@@ -58,7 +58,7 @@ table! {
         read_before_write: bool = true,
         /// Names of the shell tool.
         shell_names: Vec<String> = texts(&["shell_execute"]),
-        /// Directories in which nobody looks for what a command changed.
+        /// Directories that are not searched for what a command changed.
         scan_exclude: Vec<String> = texts(&[".git", "node_modules", ".venv", "target", "__pycache__"]),
         /// The event log holds the beginning of what commands print.
         event_previews: bool = true,

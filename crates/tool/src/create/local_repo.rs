@@ -29,7 +29,7 @@ pub(super) async fn brought(
     Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })
 }
 
-/// Takes the files away. One that stays is in nobody's way.
+/// Removes the files. One that stays does no harm.
 pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
     for repo in repos {
         if let RepoSource::Bundle(bundle) = &repo.from

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 /// A command that prints more than is heard is not held up for long.
 const CHUNKS: usize = 8;
 
-/// Nobody reads faster.
+/// A person reads no faster.
 const BETWEEN_NEWS: Duration = Duration::from_millis(250);
 
 /// A line is shown so far.

@@ -38,7 +38,7 @@ pub(super) struct CreateInput<'a> {
 }
 
 /// Makes the container and fills it.
-pub(super) async fn make<'a>(
+pub(super) async fn run<'a>(
     cx: &Context,
     Backend { ready, store }: Backend<'a>,
     Creations { container: making, build }: Creations<'_, 'a>,
@@ -72,7 +72,7 @@ pub(super) async fn make<'a>(
     let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
     if let (true, ExecTarget::Guest(link)) = (cx.config.is_strict(), &inside) {
-        Box::pin(strict_spec::settle(link, &home)).await?;
+        Box::pin(strict_spec::prepare_user(link, &home)).await?;
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
@@ -132,7 +132,7 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
     })
 }
 
-/// The answer, for whoever asks for the same container again. The report is kept beside it.
+/// The answer, for a later request for the same container. The report is kept beside it.
 fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(created).map_err(Failure::internal)? {
         Value::Object(mut fields) => {

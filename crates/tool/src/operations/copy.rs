@@ -150,7 +150,7 @@ async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = 
     }
 }
 
-/// Where nobody is root inside, nothing is copied as root either: the guest does it.
+/// Without root inside, nothing is copied as root either: the guest does it.
 async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<Link>, Failure> {
     if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
         return Ok(None);

@@ -36,7 +36,7 @@ impl Check {
         Self { name, status, passed: status != Status::Fail, detail: detail.into(), guidance: None }
     }
 
-    fn guided(mut self, text: impl Into<String>) -> Self {
+    fn with_guidance(mut self, text: impl Into<String>) -> Self {
         self.guidance = Some(text.into());
         self
     }
@@ -143,7 +143,7 @@ fn fault_or(name: &'static str, fault: Option<&Failure>, good: &str) -> Check {
         None => Check::new(name, Status::Pass, good),
         Some(fault) => {
             let check = Check::new(name, Status::Fail, &fault.message);
-            check.guided(fault.hint.clone().unwrap_or_default())
+            check.with_guidance(fault.hint.clone().unwrap_or_default())
         }
     }
 }
@@ -168,9 +168,9 @@ fn not_installed(facts: &PreflightFacts) -> Check {
     let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
     if facts.wanted == Engine::Auto || missing.is_empty() {
         let check = failed("neither podman nor docker is installed".to_owned());
-        return check.guided(guidance(&facts.system, Missing::Engine));
+        return check.with_guidance(guidance(&facts.system, Missing::Engine));
     }
-    failed(missing.join("; ")).guided(
+    failed(missing.join("; ")).with_guidance(
         "the configuration names this engine: install it, or correct `engine` and `engine_path`; `engine = \"auto\"` takes \
          any engine that is installed",
     )
@@ -192,20 +192,20 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
         Some(it) if it.kind == EngineKind::Container => Missing::AppleAnswer,
         _ => Missing::DockerAnswer,
     };
-    Check::new("daemon_running", Status::Fail, why.join("; ")).guided(guidance(&facts.system, missing))
+    Check::new("daemon_running", Status::Fail, why.join("; ")).with_guidance(guidance(&facts.system, missing))
 }
 
 fn user_permissions(facts: &PreflightFacts) -> Check {
     let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
     if denied {
         let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
-        return check.guided(guidance(&facts.system, Missing::DockerPermission));
+        return check.with_guidance(guidance(&facts.system, Missing::DockerPermission));
     }
     match &facts.engine {
         None => Check::new("user_permissions", Status::Fail, "skipped: daemon_running failed"),
         Some(it) if it.kind == EngineKind::Docker && !it.rootless && !facts.root => {
             Check::new("user_permissions", Status::Warn, "access by a group that equals root")
-                .guided("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
+                .with_guidance("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
         }
         Some(_) => Check::new("user_permissions", Status::Pass, "the engine answers this user"),
     }
@@ -255,12 +255,12 @@ fn engine_version(engine: &EngineInfo) -> Check {
     let (major, minor, _) = least;
     if version < least {
         let guidance = format!("coracle needs {} {major}.{minor} or later", engine.kind);
-        return Check::new("engine_version", Status::Fail, detail).guided(guidance);
+        return Check::new("engine_version", Status::Fail, detail).with_guidance(guidance);
     }
     if version < safe {
         let guidance =
             "before 25.0.5 a network without a way out still answers names; use `network: none` for isolation";
-        return Check::new("engine_version", Status::Warn, detail).guided(guidance);
+        return Check::new("engine_version", Status::Warn, detail).with_guidance(guidance);
     }
     Check::new("engine_version", Status::Pass, detail)
 }
@@ -283,7 +283,11 @@ fn disk_space(facts: &PreflightFacts) -> Check {
         _ => Status::Pass,
     };
     let check = Check::new("disk_space", status, detail);
-    if status == Status::Pass { check } else { check.guided("remove images and containers that you no longer need") }
+    if status == Status::Pass {
+        check
+    } else {
+        check.with_guidance("remove images and containers that you no longer need")
+    }
 }
 
 fn limits(engine: &EngineInfo) -> Check {
@@ -291,7 +295,8 @@ fn limits(engine: &EngineInfo) -> Check {
         return Check::new("limits", Status::Pass, "memory, cores and processes are limited");
     }
     let detail = format!("this engine takes and ignores limits of {}", engine.ignored_limits.join(", "));
-    Check::new("limits", Status::Warn, detail).guided("control groups version 2 with delegated controllers keeps them")
+    Check::new("limits", Status::Warn, detail)
+        .with_guidance("control groups version 2 with delegated controllers keeps them")
 }
 
 fn unverified(facts: &PreflightFacts) -> Check {

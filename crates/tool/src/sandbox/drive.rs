@@ -18,7 +18,7 @@ use crate::failure::{Code, Failure};
 use crate::humanize::count;
 use crate::suggest;
 
-/// How often it is looked whether somebody else wants the end of a run.
+/// How often a run looks for a request to cancel it.
 const LOOKS: Duration = Duration::from_millis(300);
 
 /// A worker that does not end a run when its time is over is ended after this.
@@ -45,7 +45,7 @@ pub(crate) struct PreparedRun {
     pub(crate) run: RunRecord,
     runs: RunRecords,
     request: AgenticRequest,
-    /// Nobody else drives a run of the workflow.
+    /// The lock that keeps other drivers from the workflow.
     alone: File,
 }
 
@@ -140,7 +140,7 @@ pub(crate) async fn drive(
             biased;
             () = cx.call.cancel.cancelled() => Some(Err(Failure::cancelled())),
             // Before the events: one who talks without a pause is told to stop all the same.
-            _ = looks.tick() => match look(&runs, until) {
+            _ = looks.tick() => match check_cancelled(&runs, until) {
                 Err(failure) => Some(Err(failure)),
                 Ok(()) => continue,
             },
@@ -206,8 +206,8 @@ async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &Workf
     Some(Event::Warning { code: code.to_owned(), message })
 }
 
-/// What is looked after while a run goes on: whether somebody wants its end, and its time.
-fn look(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
+/// Fails when the end of a run was requested, or its time is over.
+fn check_cancelled(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
     if runs.is_cancel_requested() {
         return Err(Failure::cancelled());
     }

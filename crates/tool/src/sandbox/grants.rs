@@ -17,7 +17,7 @@ use crate::egress;
 use crate::failure::{Code, Failure};
 
 /// What sandboxes of a profile may do, but for their tokens.
-/// `repository` is the sandbox's own, which git reaches where nobody names another.
+/// `repository` is the sandbox's own, which git reaches unless another is named.
 pub(super) fn grants(
     cx: &Context,
     name: &ProfileName,

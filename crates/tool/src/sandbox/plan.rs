@@ -30,7 +30,7 @@ const ROOT: &str = "/workspace";
 /// The agent's home, which is the volume's where files are the host's.
 const HOME: &str = "/home/agent";
 
-/// Of each process, where nobody inside is root.
+/// Of each process, where no process inside is root.
 const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
 
 /// What decides what a container is: another one is made when it changes.
@@ -50,7 +50,7 @@ pub(super) struct Plan {
     network: SandboxNetwork,
     transport: Transport,
     worn: HandedDevcontainer,
-    /// Nobody inside is root.
+    /// No process inside is root.
     strict: bool,
 }
 
@@ -213,7 +213,7 @@ impl Plan {
         if self.transport == Transport::Unix {
             egress::admit(&mut policy, sockets);
         }
-        // What leads to nobody but the proxy is no way out; whether that is so is tried before it is used.
+        // A network that leads to the proxy alone is no way out; that is tested before it is used.
         policy.open_network |= self.internal() == Some(true);
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
             // What it was made of was on the list.

@@ -1,4 +1,4 @@
-//! Sandboxes are taken away, and what only they have is saved before (sandbox.md 1.4, 2.5).
+//! Removes sandboxes; their unsaved work is saved first (sandbox.md 1.4, 2.5).
 
 use std::fs::File;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const COURTESY: Duration = Duration::from_secs(20);
 enum TeardownCause<'a> {
     /// A person said so: an agent that works there is told to stop.
     Asked,
-    /// Its time was over then, if nobody has begun anything there since.
+    /// Its time was over then, unless work has begun there since.
     Old(&'a ClockReading),
 }
 
@@ -91,7 +91,7 @@ fn busy() -> coracle_sandbox::Failure {
     coracle_sandbox::Failure::new(Code::Busy, "somebody else is at work there")
 }
 
-/// Nobody else is at work in a sandbox as long as it is held.
+/// Keeps other work out of a sandbox as long as it is held.
 struct ExclusiveUse {
     /// Takes it away.
     _mine: WorkflowClaim,
@@ -102,7 +102,7 @@ struct ExclusiveUse {
     workflows: Vec<WorkflowId>,
 }
 
-/// `None` when somebody has begun something in a sandbox that is old.
+/// `None` when work has begun in a sandbox that is old.
 async fn alone(cx: &Context, sandbox: &SandboxHandle, why: TeardownCause<'_>) -> Result<Option<ExclusiveUse>, Failure> {
     let (dir, slots, session) = (sandbox.sandbox.dir(), cx.session_containers()?, session_of(&sandbox.key)?);
     let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::failure::{Code, Failure};
+use crate::humanize::millis;
 
 /// Between one failed pull and the next attempt; the last one counts for all that follow.
 const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
@@ -28,7 +29,7 @@ impl PullBackoff {
         if left.is_zero() {
             return Ok(());
         }
-        let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        let ms = millis(left).max(1);
         Err(Failure::new(Code::PullBackoff, "The image could not be fetched a moment ago.")
             .detail("retry_after_ms", ms)
             .hint("wait as long as `details.retry_after_ms` says; `preflight` says whether a registry answers"))

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::context::Context;
 use crate::dispatch::{CallResponse, Entry};
 use crate::event_log::Log;
-use crate::humanize::is_bidirectional;
+use crate::humanize::{is_bidirectional, millis};
 use crate::process::Process;
 
 /// Characters of a preview.
@@ -49,7 +49,7 @@ fn tool(
         "role": if entry.name == coracle_workspace::RunCode::NAME { "run" } else { "workspace" },
         "generation": place.and_then(|it| it.get("generation")).or_else(|| answer.get("generation")),
         "path": path,
-        "duration_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": millis(took),
         "exit_status": exit,
         "success": response.is_success(),
         "code": answer.get("code"),

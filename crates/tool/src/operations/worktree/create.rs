@@ -69,7 +69,7 @@ impl Operation<Process> for Create {
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
-        // One that was there before may hold what nobody saved yet.
+        // A sandbox that existed may hold unsaved work.
         let new = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent;
         if new {
             // What is too old makes room for it.

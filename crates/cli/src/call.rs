@@ -1,14 +1,14 @@
 //! `coracle call`: one call as JSON, one answer on standard output, and nothing else there.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use coracle::dispatch::MAX_BYTES;
-use coracle::{Event, Failure, Frontend, Host, Input, Options, Process, frontend, operations, tool_schema};
+use coracle::{Event, Failure, Frontend, Host, Input, MAX_BYTES, Options, Process, frontend, operations, tool_schema};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::stdin::read_stdin;
 use crate::{logging, render, signals};
 
 /// The command line of a call.
@@ -59,7 +59,8 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
     }
     let text = match call.text.filter(|it| it != "-") {
         Some(text) => Ok(text.into_bytes()),
-        None => read_stdin().await,
+        // One byte more than may be, so that too much is seen.
+        None => read_stdin(MAX_BYTES as u64 + 1).await,
     };
     let text = match text {
         Ok(text) => text,
@@ -90,16 +91,6 @@ fn status(answer: &Map<String, Value>) -> ExitCode {
         (_, Some(code)) if *code == json!("invalid_json") => ExitCode::from(2),
         _ => ExitCode::FAILURE,
     }
-}
-
-/// One byte more than may be, so that too much is seen.
-async fn read_stdin() -> io::Result<Vec<u8>> {
-    let read = || {
-        let mut text = Vec::new();
-        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|err| Err(io::Error::other(err)))
 }
 
 fn print(value: &Value) -> io::Result<()> {

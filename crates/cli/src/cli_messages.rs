@@ -8,8 +8,7 @@ use coracle::config::Toolset;
 use coracle::failure::Reader;
 use coracle::operations::{self, worktree};
 use coracle::schema::Arguments;
-use coracle::tools::{self, ToolEntry};
-use coracle::{Entry, Failure, admin};
+use coracle::{Entry, Failure, admin, tools};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value};
 
@@ -64,7 +63,7 @@ pub(super) fn for_people(entry: &Entry, answer: &Map<String, Value>) -> Map<Stri
 }
 
 /// The same of a tool, whose messages name other tools as an agent calls them.
-pub(super) fn for_people_of_tool(entry: &ToolEntry, answer: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn for_people_of_tool(entry: &Entry, answer: &Map<String, Value>) -> Map<String, Value> {
     let mut shown = in_cli_words(entry.name, &entry.arguments(), answer);
     let message = text(&shown, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
     shown.insert("message".into(), message.into());

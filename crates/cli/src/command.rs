@@ -82,7 +82,7 @@ fn with_more(operation: Command) -> Command {
 const ENGINES: [&str; 4] = ["auto", "docker", "podman", "container"];
 
 fn global() -> [Arg; 4] {
-    // For tests: its containers last as long as the process, so nobody is offered it.
+    // For tests: its containers last as long as the process, so it is not offered.
     let fake = PossibleValue::new("fake").hide(true);
     let engine =
         PossibleValuesParser::new(ENGINES.map(PossibleValue::new).into_iter().chain([fake])).map(|it| {

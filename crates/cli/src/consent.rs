@@ -1,12 +1,11 @@
 //! A path outside the allowed directories, which the person at the terminal lets one copy have.
 //!
-//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other mouth can ask.
+//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other front end can ask.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
 
-use coracle::resolve::{copyable, host_path};
-use coracle::{Context, Failure};
+use coracle::{Context, Failure, copyable, host_path};
 use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
@@ -30,7 +29,7 @@ pub(super) async fn given(
 ) -> Result<Context, Failure> {
     let Some(path) = outside(&cx, operation, object) else { return Ok(cx) };
     let asks = cx.host.stdin_is_terminal && cx.host.stderr_is_terminal && !flags.contains(&"json");
-    let allowed = flags.contains(&ALLOW) || asks && asked(&cx, &path).await?;
+    let allowed = flags.contains(&ALLOW) || asks && confirmed(&cx, &path).await?;
     Ok(if allowed { cx.with_consent(path) } else { cx })
 }
 
@@ -48,7 +47,7 @@ fn outside(cx: &Context, operation: &str, object: &Map<String, Value>) -> Option
     if refused.details.get("rule").is_some_and(|it| it == RULE) { real() } else { None }
 }
 
-async fn asked(cx: &Context, path: &std::path::Path) -> Result<bool, Failure> {
+async fn confirmed(cx: &Context, path: &std::path::Path) -> Result<bool, Failure> {
     let shown = path.display().to_string();
     let question = format!("{} is outside the allowed directories; copy anyway? [y/N] ", shown.escape_debug());
     let answer = tokio::task::spawn_blocking(move || {

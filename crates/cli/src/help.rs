@@ -1,57 +1,22 @@
 //! What the help of the command line says beyond the schema: groups, names of values, examples.
 
 /// Headings, each with its options in their order. What stands in none comes last, under "Options".
-const GROUPS: &[(&str, &[&str])] = &[
+const GROUPS: &[(&str, &str)] = &[
     (
         "What it is made from",
-        &[
-            "name",
-            "purpose",
-            "repo_url",
-            "image",
-            "packages",
-            "pull",
-            "cache_bust",
-            "setup_commands",
-            "main",
-            "labels",
-            "persistent",
-        ],
+        "name purpose repo_url image packages pull cache_bust setup_commands main labels persistent",
     ),
-    ("What goes in", &["mount_cwd", "mounts", "repos", "config_files", "env", "stdin", "stdin_base64", "gpu"]),
+    ("What goes in", "mount_cwd mounts repos config_files env stdin stdin_base64 gpu"),
     (
         "What of yours goes in",
-        &[
-            "env_passthrough",
-            "forward_git",
-            "forward_gh",
-            "forward_ssh",
-            "dotfiles_repo",
-            "dotfiles_script",
-            "dotfiles_branch",
-            "dotfiles_target",
-            "dotfiles_inline",
-            "dotfiles_skip",
-        ],
+        "env_passthrough forward_git forward_gh forward_ssh dotfiles_repo dotfiles_script dotfiles_branch \
+         dotfiles_target dotfiles_inline dotfiles_skip",
     ),
-    ("How it is reached", &["ports", "network", "add_hosts"]),
-    ("How commands run", &["workdir", "user", "as_root"]),
-    (
-        "What is waited for",
-        &[
-            "until",
-            "pattern",
-            "health_command",
-            "port",
-            "health_check",
-            "idle",
-            "interval",
-            "retries",
-            "attempt_timeout",
-        ],
-    ),
-    ("What is read", &["stream", "offset", "line", "limit", "ignore_case", "context", "max_matches", "lines"]),
-    ("Limits", &["timeout", "silence_timeout", "on_timeout", "max_output", "memory_limit", "cpu_limit", "pids_limit"]),
+    ("How it is reached", "ports network add_hosts"),
+    ("How commands run", "workdir user as_root"),
+    ("What is waited for", "until pattern health_command port health_check idle interval retries attempt_timeout"),
+    ("What is read", "stream offset line limit ignore_case context max_matches lines"),
+    ("Limits", "timeout silence_timeout on_timeout max_output memory_limit cpu_limit pids_limit"),
 ];
 
 /// Names of values, where the type alone says too little.
@@ -93,61 +58,26 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// Subcommands in the order in which a person meets them; others come last.
-const ORDER: &[&str] = &[
-    "create",
-    "exec",
-    "shell",
-    "exec-background",
-    "jobs",
-    "logs",
-    "exec-poll",
-    "job-wait",
-    "job-read",
-    "exec-cancel",
-    "list",
-    "status",
-    "wait-healthy",
-    "copy-in",
-    "copy-out",
-    "cp",
-    "snapshot",
-    "snapshots",
-    "restore",
-    "fork",
-    "snapshot-delete",
-    "create-network",
-    "networks",
-    "destroy-network",
-    "images",
-    "cache-clear",
-    "prune",
-    "destroy",
-    "destroy-all",
-    "stop",
-    "start",
-    "adopt",
-    "worktree",
-    "worker",
-    "sandbox",
-    "saved",
-    "audit",
-    "exec-interactive-hint",
-    "preflight",
-    "setup",
-    "call",
-    "mcp",
-];
+const ORDER: &str = "\
+    create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
+    wait-healthy copy-in copy-out cp snapshot snapshots restore fork snapshot-delete create-network networks \
+    destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree worker sandbox \
+    saved audit exec-interactive-hint preflight setup call mcp";
+
+/// Where a word stands in a list of words; none that is not in it.
+fn position(words: &str, word: &str) -> Option<usize> {
+    words.split(' ').position(|it| it == word)
+}
 
 /// Where a subcommand stands in the list.
 pub(super) fn order(word: &str) -> usize {
-    ORDER.iter().position(|it| *it == word).unwrap_or(ORDER.len())
+    position(ORDER, word).unwrap_or_else(|| ORDER.split(' ').count())
 }
 
 /// Where an option stands: its group and its place there.
 pub(super) fn place(field: &str) -> (usize, usize) {
-    let group = GROUPS.iter().position(|(_, fields)| fields.contains(&field)).unwrap_or(GROUPS.len());
-    let place = GROUPS.get(group).and_then(|(_, fields)| fields.iter().position(|it| *it == field));
-    (group, place.unwrap_or(0))
+    let places = GROUPS.iter().enumerate().filter_map(|(group, it)| Some((group, position(it.1, field)?)));
+    places.min().unwrap_or((GROUPS.len(), 0))
 }
 
 /// The heading that an option stands under.
@@ -356,13 +286,13 @@ mod tests {
     fn every_name_in_the_help_exists() {
         let fields: Vec<String> =
             operations::ALL.iter().flat_map(|it| it.arguments().properties).map(|it| it.0).collect();
-        let named = GROUPS.iter().flat_map(|it| it.1).chain(VALUES.iter().map(|it| &it.0));
+        let named = GROUPS.iter().flat_map(|it| it.1.split(' ')).chain(VALUES.iter().map(|it| it.0));
         for name in named {
             assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
         }
         let root = crate::command::command(operations::ALL, &[]);
-        for word in ORDER {
-            assert!(root.get_subcommands().any(|it| it.get_name() == *word), "no subcommand `{word}`");
+        for word in ORDER.split(' ') {
+            assert!(root.get_subcommands().any(|it| it.get_name() == word), "no subcommand `{word}`");
         }
     }
 }

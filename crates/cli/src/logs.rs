@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const ANYTHING: &str = "^";
 
 /// Why nothing more is shown.
-enum Stop {
+enum LogEnd {
     /// An answer that is no success.
     Failed(&'static str, Map<String, Value>),
     /// The reader went away.
@@ -72,8 +72,8 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     };
     match Box::pin(shown).await {
         Ok(code) => code,
-        Err(Stop::Unread) => ExitCode::from(141),
-        Err(Stop::Failed(operation, answer)) => failed(operation, &answer, follow),
+        Err(LogEnd::Unread) => ExitCode::from(141),
+        Err(LogEnd::Failed(operation, answer)) => failed(operation, &answer, follow),
     }
 }
 
@@ -85,12 +85,12 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
         Some(entry) => render::complain(&cli_messages::for_people(entry, answer)),
         None => render::complain(answer),
     }
-    // Whoever follows asks how the job ended.
+    // A follower waits for the end of the job.
     ExitCode::from(if follow { NOT_RUN } else { 1 })
 }
 
 impl<'a> Log<'a> {
-    async fn of(process: &'a Process, matches: &ArgMatches) -> Result<Self, Stop> {
+    async fn of(process: &'a Process, matches: &ArgMatches) -> Result<Self, LogEnd> {
         let container = matches.get_one::<String>("container").cloned().unwrap_or_default();
         let job = match matches.get_one::<String>("job") {
             Some(job) => job.clone(),
@@ -99,37 +99,37 @@ impl<'a> Log<'a> {
         Ok(Self { process, container, job, at: 0 })
     }
 
-    async fn ask(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, Stop> {
+    async fn call(&self, operation: &'static str, more: Value) -> Result<Map<String, Value>, LogEnd> {
         Ok(self.reply(operation, more).await?.json)
     }
 
-    async fn reply(&self, operation: &'static str, more: Value) -> Result<CallResponse, Stop> {
+    async fn reply(&self, operation: &'static str, more: Value) -> Result<CallResponse, LogEnd> {
         let mut call = json!({ "container": self.container, "job_id": self.job });
         if let (Some(call), Value::Object(more)) = (call.as_object_mut(), more) {
             call.extend(more);
         }
-        asked(self.process, operation, call).await
+        call_operation(self.process, operation, call).await
     }
 
     /// Shows the last lines, and goes on behind them.
-    async fn tail(&mut self, lines: u32) -> Result<(), Stop> {
-        let seen = self.ask("exec_poll", json!({ "lines": lines })).await?;
+    async fn tail(&mut self, lines: u32) -> Result<(), LogEnd> {
+        let seen = self.call("exec_poll", json!({ "lines": lines })).await?;
         self.at = seen.get("next_offset").and_then(Value::as_u64).unwrap_or(0);
         print(seen.get("output").and_then(Value::as_str).unwrap_or_default().as_bytes())
     }
 
-    /// Shows all that is there; whoever follows gets what comes, until the job ends.
-    async fn show(&mut self, follow: bool) -> Result<ExitCode, Stop> {
+    /// Shows all kept output; with `--follow`, new output until the job ends.
+    async fn show(&mut self, follow: bool) -> Result<ExitCode, LogEnd> {
         let mut end = None;
         loop {
-            let page = self.ask("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
+            let page = self.call("job_read", json!({ "offset": self.at, "limit": PAGE, "encoding": "base64" })).await?;
             let bytes = STANDARD.decode(page["data"].as_str().unwrap_or_default()).unwrap_or_default();
             print(&bytes)?;
             let before = self.at;
             evicted(&page, before);
             self.at = page["next_offset"].as_u64().unwrap_or(before);
             let total = page["total_bytes"].as_u64();
-            // What is printed meanwhile is for whoever follows, or a busy job would never let go.
+            // New output is shown with `--follow` only, or a busy job would never end this.
             let end = if follow { total } else { *end.get_or_insert(total) };
             let all = end.is_none_or(|it| self.at >= it);
             let ended = page["running"] == false;
@@ -146,20 +146,20 @@ impl<'a> Log<'a> {
     }
 
     /// Until something is printed, or the job ends. The guest waits.
-    async fn more(&self, in_vain: bool) -> Result<(), Stop> {
+    async fn more(&self, in_vain: bool) -> Result<(), LogEnd> {
         let most = self.process.context.config.jobs.wait_max.0;
         let wait = json!({ "until": "regex", "pattern": ANYTHING, "offset": self.at, "timeout": most.as_secs_f64() });
         let begun = std::time::Instant::now();
-        self.ask("job_wait", wait).await?;
+        self.call("job_wait", wait).await?;
         if in_vain && begun.elapsed() < AGAIN {
             // What is there cannot be shown yet, such as the beginning of a secret.
-            self.ask("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
+            self.call("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
         }
         Ok(())
     }
 
     /// How it ended, as `job-wait` says it.
-    async fn end(&self) -> Result<ExitCode, Stop> {
+    async fn end(&self) -> Result<ExitCode, LogEnd> {
         let wait = json!({ "until": "exit", "timeout": AGAIN.as_secs_f64() });
         let ended = self.reply("job_wait", wait).await?;
         let Some(document) = ended.response.map(|it| it.render(Timestamp::now())) else { return Ok(ExitCode::FAILURE) };
@@ -177,10 +177,10 @@ fn evicted(page: &Map<String, Value>, asked: u64) {
 }
 
 /// The main program, else the newest job.
-async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
-    let listing = asked(process, "jobs", json!({ "container": container })).await?.json;
+async fn usual_job(process: &Process, container: &str) -> Result<String, LogEnd> {
+    let listing = call_operation(process, "jobs", json!({ "container": container })).await?.json;
     let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // A command that somebody waits for shows its output there.
+    // The output of a foreground command goes to its caller.
     let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
     let id = |it: &Value| it["job_id"].as_str().unwrap_or_default().to_owned();
     if let Some(main) = jobs.iter().find(|it| it["job_id"] == JobId::main().as_str()) {
@@ -190,7 +190,7 @@ async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
     let Some(newest) = newest else {
         let failure = Failure::new(Code::JobNotFound, format!("no job runs in `{container}`, and none has run"))
             .hint(format!("`coracle exec-background {container} -- …` starts one"));
-        return Err(Stop::Failed("jobs", failure.answer(Some("jobs"))));
+        return Err(LogEnd::Failed("jobs", failure.answer(Some("jobs"))));
     };
     if jobs.len() > 1 {
         let command = newest["command"].as_str().unwrap_or_default().escape_debug().to_string();
@@ -199,15 +199,15 @@ async fn usual_job(process: &Process, container: &str) -> Result<String, Stop> {
     Ok(id(newest))
 }
 
-async fn asked(process: &Process, operation: &'static str, call: Value) -> Result<CallResponse, Stop> {
+async fn call_operation(process: &Process, operation: &'static str, call: Value) -> Result<CallResponse, LogEnd> {
     let Value::Object(mut call) = call else {
-        return Err(Stop::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
+        return Err(LogEnd::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
     let reply = reply(operations::ALL, process, Input::Object(call)).await;
-    if reply.response.is_some() { Ok(reply) } else { Err(Stop::Failed(operation, reply.json)) }
+    if reply.response.is_some() { Ok(reply) } else { Err(LogEnd::Failed(operation, reply.json)) }
 }
 
-fn print(bytes: &[u8]) -> Result<(), Stop> {
-    out(io::stdout().lock(), bytes).map_err(|_| Stop::Unread)
+fn print(bytes: &[u8]) -> Result<(), LogEnd> {
+    out(io::stdout().lock(), bytes).map_err(|_| LogEnd::Unread)
 }

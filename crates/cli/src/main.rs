@@ -1,4 +1,4 @@
-//! The program `coracle`: every operation as a subcommand, and what only a person does.
+//! The program `coracle`: every operation as a subcommand, and the commands for persons alone.
 //!
 //! It reads words, gives the library what they say, and shows what comes back.
 //!

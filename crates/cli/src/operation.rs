@@ -90,7 +90,7 @@ impl OperationCall {
             return Ok(process.with_context(cx));
         }
         let interactive = self.has(INTERACTIVE);
-        Ok(process.with_context(stdin::give(&self.entry, &mut self.object, (cx, interactive)).await?))
+        Ok(process.with_context(stdin::attach(&self.entry, &mut self.object, (cx, interactive)).await?))
     }
 
     /// A person can say at once what an agent cannot.

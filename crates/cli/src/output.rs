@@ -75,7 +75,7 @@ impl Present {
     }
 
     /// How long a command took, where that disturbs no reader of its streams.
-    fn took(&self, exit_code: Option<u8>) {
+    fn note_duration(&self, exit_code: Option<u8>) {
         if self.terminals.stdout && self.terminals.stderr {
             render::ran(exit_code, self.begun.elapsed(), !self.in_line);
         }
@@ -98,7 +98,7 @@ impl Present {
             Some(ProgramOutput::Command { stdout, stderr, exit_code }) => {
                 self.command(stdout, stderr);
                 notes.for_each(|it| render::note(&it));
-                self.took(*exit_code);
+                self.note_duration(*exit_code);
             }
             Some(ProgramOutput::Patch(patch)) => {
                 render::print_patch(patch, self.terminals.stdout);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use coracle::document::sanitize as plain;
-use coracle::humanize::{duration, is_bidirectional};
+use coracle::humanize::{duration, is_bidirectional, millis};
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
@@ -75,10 +75,6 @@ pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
         Some(code) => format!("{DIM}(exit code {code}, {took}){DIM:#}"),
     };
     note(&on_its_own_line(&line, ended));
-}
-
-fn millis(it: Duration) -> u64 {
-    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn complaint(answer: &Map<String, Value>) -> String {

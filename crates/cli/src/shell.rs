@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 
 use clap::ArgMatches;
-use coracle::target::{Access, shaped, stopped};
-use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
+use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, operations, shaped, stopped};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
@@ -82,7 +81,7 @@ impl Terminal {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
         let (found, words) = self.entered(&cx, &handle).await?;
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
-        let intent = audit::intent(&cx, self.act, &self.told()).await?;
+        let intent = audit::intent(&cx, self.act, &self.audited_args()).await?;
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
@@ -90,12 +89,11 @@ impl Terminal {
             program: words.program.display().to_string(),
             source: words.replace_this_process(),
         });
-        let result: Result<Map<String, Value>, Failure> = Err(failure.clone());
-        intent.result(&result).await;
+        intent.finish(Err(&failure)).await;
         Err(failure)
     }
 
-    fn told(&self) -> Map<String, Value> {
+    fn audited_args(&self) -> Map<String, Value> {
         let mut told = Map::from_iter([
             ("container".to_owned(), self.container.clone().into()),
             ("as_root".to_owned(), self.as_root.into()),

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
 /// whatever it is.
-pub(super) async fn give(
+pub(super) async fn attach(
     entry: &Entry,
     object: &mut Map<String, Value>,
     (cx, interactive): (Context, bool),
@@ -53,11 +53,17 @@ fn is_data() -> bool {
     matches!(kind, Ok(FileType::Fifo | FileType::RegularFile))
 }
 
-async fn read_all() -> Result<Vec<u8>, Failure> {
-    let mut work = tokio::task::spawn_blocking(|| {
+/// Reads standard input, at most so many bytes of it.
+pub(super) async fn read_stdin(most: u64) -> io::Result<Vec<u8>> {
+    let read = move || {
         let mut bytes = Vec::new();
-        io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes).map(|_| bytes)
-    });
+        io::stdin().lock().take(most).read_to_end(&mut bytes).map(|_| bytes)
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|err| Err(io::Error::other(err)))
+}
+
+async fn read_all() -> Result<Vec<u8>, Failure> {
+    let mut work = Box::pin(read_stdin(MAX_BYTES + 1));
     let read = match tokio::time::timeout(PATIENCE, &mut work).await {
         Ok(read) => read,
         Err(_) => {
@@ -65,7 +71,6 @@ async fn read_all() -> Result<Vec<u8>, Failure> {
             work.await
         }
     };
-    let read = read.unwrap_or_else(|err| Err(io::Error::other(err)));
     read.map_err(|err| Failure::internal(format!("cannot read standard input: {err}")))
 }
 

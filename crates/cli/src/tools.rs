@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::ArgMatches;
-use coracle::tools::{self, Said, ToolEntry};
-use coracle::{Code, Failure, Host, Options, Process, frontend};
+use coracle::{CallResponse, Code, Entry, Failure, Host, Options, Process, frontend, tools};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 
@@ -68,19 +67,19 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-async fn call(process: &Process, entry: &ToolEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
+async fn call(process: &Process, entry: &Entry, arguments: Map<String, Value>, json: bool) -> ExitCode {
     if json {
-        return exit::finish(&frontend::drive_tool(process, *entry, arguments, None).await.answer);
+        return exit::finish(&frontend::drive_tool(process, *entry, arguments, None).await.json);
     }
     let (begun, host) = (Instant::now(), &process.context.host);
     let mut reporter = Reporter::new(host);
     // What a program prints is in its answer, whole.
     let mut on_event = |event| reporter.show_event(&event);
-    let said = frontend::drive_tool(process, *entry, arguments, Some(&mut on_event)).await;
+    let response = frontend::drive_tool(process, *entry, arguments, Some(&mut on_event)).await;
     reporter.clear();
-    let code = show(entry, &said);
+    let code = show(entry, &response);
     let both = host.stdout_is_terminal && host.stderr_is_terminal;
-    if let Some((stdout, stderr, code)) = printed(&said.answer).filter(|_| both) {
+    if let Some((stdout, stderr, code)) = printed(&response.json).filter(|_| both) {
         let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
         render::ran(Some(code), begun.elapsed(), last.is_none_or(|it| it.ends_with('\n')));
     }
@@ -88,18 +87,18 @@ async fn call(process: &Process, entry: &ToolEntry, arguments: Map<String, Value
 }
 
 /// What a program printed goes where the program would have printed it; the rest is text.
-fn show(entry: &ToolEntry, said: &Said) -> ExitCode {
-    if let Some((stdout, stderr, code)) = printed(&said.answer) {
-        render::warnings(&said.answer);
+fn show(entry: &Entry, response: &CallResponse) -> ExitCode {
+    if let Some((stdout, stderr, code)) = printed(&response.json) {
+        render::warnings(&response.json);
         render::printed(stdout, stderr);
         return ExitCode::from(code);
     }
-    if said.success() {
+    if response.is_success() {
         // Its text tells the warnings as well.
-        render::print(said.text.trim_end());
+        render::print(response.text.as_deref().unwrap_or_default().trim_end());
         return ExitCode::SUCCESS;
     }
-    render::complain(&cli_messages::for_people_of_tool(entry, &said.answer));
+    render::complain(&cli_messages::for_people_of_tool(entry, &response.json));
     ExitCode::FAILURE
 }
 

@@ -29,9 +29,9 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let (profile, id, task) = asked(cx, matches)?;
-    let model = sandbox::model(cx, &profile, task.model.clone())?;
-    let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+    let (id, task) = requested(cx, matches)?;
+    let model = sandbox::model(cx, &task.profile, task.model.clone())?;
+    let sandbox = process.sandboxes().of_workflow(&task.profile, &id).await?;
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = |event: &Value| {
@@ -41,7 +41,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
             screen.message(&text);
         }
     };
-    let work = async |cx: &Context| Box::pin(sandbox::work(cx, &sandbox, (&profile, &id), task, hear)).await;
+    let work = async |cx: &Context| Box::pin(sandbox::work(cx, &sandbox, &id, task, hear)).await;
     let done = with_events(cx, work, |event| reporter().show_event(&event)).await;
     reporter().clear();
     done
@@ -58,7 +58,7 @@ fn waited_for(event: &Value, model: &str, terminal: bool) -> Option<String> {
     }
 }
 
-fn asked(cx: &Context, matches: &ArgMatches) -> Result<(ProfileName, WorkflowId, Task), Failure> {
+fn requested(cx: &Context, matches: &ArgMatches) -> Result<(WorkflowId, Task), Failure> {
     let word = |name: &str| matches.get_one::<String>(name).cloned();
     let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
     let id = WorkflowId::parse(word("worktree").unwrap_or_default())?;
@@ -69,7 +69,7 @@ fn asked(cx: &Context, matches: &ArgMatches) -> Result<(ProfileName, WorkflowId,
         read.map_err(|err| Failure::invalid("prompt", format!("cannot be read: {err}")))?;
     }
     let schema = matches.get_one::<PathBuf>("schema").map(|it| schema(cx, it)).transpose()?;
-    Ok((profile, id, Task { prompt, model: word("model"), instructions: word("instructions"), schema }))
+    Ok((id, Task { profile, prompt, model: word("model"), instructions: word("instructions"), schema }))
 }
 
 fn schema(cx: &Context, file: &Path) -> Result<Value, Failure> {

@@ -30,7 +30,7 @@ const WORDS: &str = "words";
 /// The shell of a sandbox: every image has this one.
 const SHELL: &str = "/bin/sh";
 
-/// The subcommands: each operation, and what only a person does.
+/// The subcommands: each operation, and the commands for persons alone.
 pub(super) fn command(words: &[OsString]) -> Command {
     let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
     let operations = worktree::ALL.iter().map(|entry| {
@@ -99,13 +99,13 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 /// A workflow's sandbox, ready, with its worktree.
-struct Entered {
+struct EnteredWorktree {
     sandbox: Arc<SandboxHandle>,
     open: OpenSandbox,
     worktree: Worktree,
 }
 
-impl Entered {
+impl EnteredWorktree {
     async fn of(sandboxes: Sandboxes<'_>, matches: &ArgMatches) -> Result<Self, Failure> {
         let word = |name: &str| matches.get_one::<String>(name).cloned();
         let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
@@ -126,9 +126,10 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let args = audited(matches, &json!({ "command": argv }));
     let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
-        let entered =
-            with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
-                .await?;
+        let entered = with_progress(cx, async |cx| {
+            Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+        })
+        .await?;
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
@@ -142,7 +143,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     };
     let result = done.await;
     let told = result.as_ref().map(|exit| Map::from_iter([("exit".to_owned(), json!(exit_code(*exit)))]));
-    intent.result(&told.map_err(Clone::clone)).await;
+    intent.finish(told.as_ref().map_err(|failure| *failure)).await;
     Ok(ExitCode::from(exit_code(result?)))
 }
 
@@ -175,12 +176,13 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let cx = &process.context;
     let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
-        let entered =
-            with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
-                .await?;
+        let entered = with_progress(cx, async |cx| {
+            Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+        })
+        .await?;
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
-        let Entered { open, worktree, .. } = &entered;
+        let EnteredWorktree { open, worktree, .. } = &entered;
         let words = guest_shell((open.container(), open.inside.agent), &worktree.path, SHELL);
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
@@ -188,7 +190,8 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         Ok(words.run_on_terminal().await?)
     };
     let result: Result<_, Failure> = done.await;
-    intent.result(&result.as_ref().map(|_| Map::new()).map_err(Clone::clone)).await;
+    let nothing = Map::new();
+    intent.finish(result.as_ref().map(|_| &nothing)).await;
     let code = result?.code().and_then(|it| u8::try_from(it).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
@@ -201,9 +204,10 @@ async fn looked(
 ) -> Result<Map<String, Value>, Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let entered =
-        with_progress(cx, async |cx| Box::pin(Entered::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await)
-            .await?;
+    let entered = with_progress(cx, async |cx| {
+        Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+    })
+    .await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;
     let own = match verb {
         "log" => {

@@ -1,16 +1,14 @@
 //! `coracle workspace write-file FILE -`: what is written comes from standard input.
 
-use std::io::{self, Read as _};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ArgMatches;
-use coracle::tools::ToolEntry;
-use coracle::{Context, Failure};
+use coracle::{Context, Entry, Failure};
 use coracle_workspace::{Tool as _, WriteFile};
 use serde_json::{Map, Value};
 
 use super::operation_args::as_word;
+use super::stdin::read_stdin;
 use crate::render;
 
 /// As much as the tool takes. One byte more is read, so that it refuses what is larger.
@@ -22,7 +20,7 @@ const CONTENT: &str = "content";
 /// Puts standard input in the place of a content that is the bare word `-`; `--content -` is a dash.
 pub(super) async fn from_stdin(
     cx: &Context,
-    entry: &ToolEntry,
+    entry: &Entry,
     matches: &ArgMatches,
     arguments: &mut Map<String, Value>,
 ) -> Result<(), Failure> {
@@ -33,12 +31,7 @@ pub(super) async fn from_stdin(
     if cx.host.stdin_is_terminal {
         render::note("reading the content from standard input, to its end (Ctrl-D)");
     }
-    let read = || {
-        let mut bytes = Vec::new();
-        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
-    };
-    let read = tokio::task::spawn_blocking(read);
-    let bytes = cx.unless_cancelled(async { read.await.map_err(Failure::internal) }).await?;
+    let bytes = cx.unless_cancelled(async { Ok(read_stdin(MAX_BYTES as u64 + 1).await) }).await?;
     let bytes = bytes.map_err(|err| Failure::internal(format!("cannot read standard input: {err}")))?;
     let text = arguments.get("encoding").is_none_or(|it| it == "utf-8");
     let (content, encoded) = content(bytes, text)?;

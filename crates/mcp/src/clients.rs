@@ -12,7 +12,7 @@ use rmcp::transport::streamable_http_server::session::local::{LocalSessionManage
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use tokio_util::task::TaskTracker;
 
-use super::session::{Held, LEAVING, Session};
+use super::session::{LEAVING, Session, SessionLease};
 
 /// A client that asks nothing for so long is gone.
 const IDLE: Duration = Duration::from_secs(900);
@@ -39,7 +39,7 @@ struct Inner {
 
 /// Why a request of a client is not taken.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum SessionError {
     /// It was ended, or never was.
     #[error("no such session")]
     Gone,
@@ -60,7 +60,7 @@ impl Clients {
     }
 
     /// The session of all clients that know the token and have no session of the protocol. `None` once the server stops.
-    pub(super) fn of_the_token(&self) -> Option<Held> {
+    pub(super) fn of_the_token(&self) -> Option<SessionLease> {
         self.held(&None).or_else(|| self.begin(None).ok())
     }
 
@@ -68,14 +68,14 @@ impl Clients {
         self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, id: &Option<SessionId>) -> Option<Held> {
+    fn held(&self, id: &Option<SessionId>) -> Option<SessionLease> {
         self.sessions().get(id).map(Session::held)
     }
 
-    fn begin(&self, id: Option<SessionId>) -> Result<Held, Refused> {
+    fn begin(&self, id: Option<SessionId>) -> Result<SessionLease, SessionError> {
         let mut sessions = self.sessions();
         if sessions.len() >= MOST || self.0.process.context.call.cancel.is_cancelled() {
-            return Err(Refused::NoRoom);
+            return Err(SessionError::NoRoom);
         }
         let session = sessions.entry(id.clone()).or_insert_with(|| Session::new(self.0.process.for_session()));
         let held = session.held();
@@ -96,14 +96,14 @@ impl Clients {
             match &id {
                 // It comes back to us to have the session ended.
                 Some(id) => drop(self.close_session(id).await),
-                None => self.leave(&None),
+                None => self.release(&None),
             }
             return;
         }
     }
 
     /// Lets a session end in its own time.
-    fn leave(&self, id: &Option<SessionId>) {
+    fn release(&self, id: &Option<SessionId>) {
         let Some(session) = self.sessions().remove(id) else { return };
         self.0.ending.spawn(async move {
             if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
@@ -116,7 +116,7 @@ impl Clients {
     pub(super) async fn end(&self) {
         let ids: Vec<Option<SessionId>> = self.sessions().keys().cloned().collect();
         for id in &ids {
-            self.leave(id);
+            self.release(id);
         }
         self.0.ending.close();
         self.0.ending.wait().await;
@@ -124,10 +124,10 @@ impl Clients {
 }
 
 impl SessionManager for Clients {
-    type Error = Refused;
+    type Error = SessionError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
-    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Refused> {
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
         let (id, transport) = self.0.streams.create_session().await?;
         if let Err(refused) = self.begin(Some(id.clone())) {
             self.0.streams.close_session(&id).await?;
@@ -140,16 +140,16 @@ impl SessionManager for Clients {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<ServerJsonRpcMessage, Refused> {
+    ) -> Result<ServerJsonRpcMessage, SessionError> {
         Ok(self.0.streams.initialize_session(id, message).await?)
     }
 
-    async fn has_session(&self, id: &SessionId) -> Result<bool, Refused> {
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
         Ok(self.held(&Some(id.clone())).is_some())
     }
 
-    async fn close_session(&self, id: &SessionId) -> Result<(), Refused> {
-        self.leave(&Some(id.clone()));
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
+        self.release(&Some(id.clone()));
         Ok(self.0.streams.close_session(id).await?)
     }
 
@@ -157,22 +157,22 @@ impl SessionManager for Clients {
         &self,
         id: &SessionId,
         mut message: ClientJsonRpcMessage,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
-        let held = self.held(&Some(id.clone())).ok_or(Refused::Gone)?;
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
+        let held = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?;
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             request.request.extensions_mut().insert(held);
         }
         Ok(self.0.streams.create_stream(id, message).await?)
     }
 
-    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Refused> {
+    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
         Ok(self.0.streams.accept_message(id, message).await?)
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         Ok(self.0.streams.create_standalone_stream(id).await?)
     }
 
@@ -180,7 +180,7 @@ impl SessionManager for Clients {
         &self,
         id: &SessionId,
         last_event_id: String,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Refused> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         Ok(self.0.streams.resume(id, last_event_id).await?)
     }
 }

@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::clients::Clients;
-use super::message::{Fault, IncomingMessage, MAX_MESSAGE, MessageOutcome};
+use super::message::{IncomingMessage, MAX_MESSAGE, MessageError, MessageOutcome};
 use super::server::{Server, SessionSource};
 use super::session::LEAVING;
 use super::token::Token;
@@ -44,7 +44,7 @@ const HEAD: (usize, usize) = (32 * 1024, 64);
 /// A head and a body have this long to come. Answers have all the time that the call takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections at once: each client has a few, and whoever has no token is soon sent away.
+/// Connections at once: each client has a few, and one without a token is refused soon.
 const CONNECTIONS: usize = 256;
 
 /// How the person wants it served.
@@ -196,10 +196,10 @@ struct Front {
     protocol: Protocol,
 }
 
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 impl Front {
-    async fn answer(&self, request: Request<Body>) -> Answer {
+    async fn answer(&self, request: Request<Body>) -> HttpResponse {
         if request.uri().path() != PATH {
             return refusal(StatusCode::NOT_FOUND, "the Model Context Protocol is at /mcp");
         }
@@ -241,7 +241,7 @@ async fn collected(mut body: Body) -> hyper::Result<IncomingMessage> {
     Ok(incoming)
 }
 
-fn refused(fault: &Fault) -> Answer {
+fn refused(fault: &MessageError) -> HttpResponse {
     let text = fault.answer().to_string();
     let mut answer = Response::new(Full::new(Bytes::from(text)).boxed());
     *answer.status_mut() = fault.status();
@@ -249,7 +249,7 @@ fn refused(fault: &Fault) -> Answer {
     answer
 }
 
-fn refusal(status: StatusCode, why: &'static str) -> Answer {
+fn refusal(status: StatusCode, why: &'static str) -> HttpResponse {
     let mut answer = Response::new(Full::new(Bytes::from_static(why.as_bytes())).boxed());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

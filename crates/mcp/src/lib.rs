@@ -31,9 +31,9 @@ use self::tools::Tools;
 /// What keeps the server from listening.
 pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> {
     let upkeep = TaskTracker::new();
-    // Preflight has found no engine yet, and nobody waits for this.
-    upkeep.spawn(maintenance::keep_up(process.context.clone()));
-    upkeep.spawn(process.clone().keep_up());
+    // Preflight has found no engine yet, and no call waits for this.
+    upkeep.spawn(maintenance::run_maintenance(process.context.clone()));
+    upkeep.spawn(process.clone().run_maintenance());
     upkeep.close();
     match http {
         Some(http) => http.serve(process, upkeep.wait()).await,

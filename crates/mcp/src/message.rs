@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** whatever a client sends as one message is answered, unless it is news or an answer itself.
 
-use coracle::{Code, dispatch};
+use coracle::{Code, MAX_BYTES};
 use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::scan::MessageScan;
 
 /// Bytes of a message, on every transport: those of the largest call.
-pub(super) const MAX_MESSAGE: usize = dispatch::MAX_BYTES;
+pub(super) const MAX_MESSAGE: usize = MAX_BYTES;
 
 /// Objects and lists within each other. The call in a message may have fewer, and says so itself.
 const MAX_LEVELS: usize = 64;
@@ -25,7 +25,7 @@ pub(super) struct IncomingMessage {
 
 /// Why a message is not taken.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct MessageError {
     kind: FaultKind,
     id: Option<Value>,
 }
@@ -45,7 +45,7 @@ pub(super) enum MessageOutcome {
     Message(Box<ClientJsonRpcMessage>),
     /// Nothing was said, or nothing that has to be answered.
     Nothing,
-    Refused(Fault),
+    Refused(MessageError),
 }
 
 impl IncomingMessage {
@@ -88,7 +88,7 @@ impl IncomingMessage {
         if self.scan.wants_none() {
             return MessageOutcome::Nothing;
         }
-        MessageOutcome::Refused(Fault { kind, id: self.scan.id() })
+        MessageOutcome::Refused(MessageError { kind, id: self.scan.id() })
     }
 
     fn parse(&self, text: &[u8]) -> Result<ClientJsonRpcMessage, FaultKind> {
@@ -104,7 +104,7 @@ impl IncomingMessage {
             _ => FaultKind::NotJson(format!("wrong at line {}, column {}", err.line(), err.column())),
         })?;
         match &message {
-            // A request of the protocol sessions parameters do not fit it is read as one that nobody knows.
+            // A request of the protocol whose parameters do not fit is read as an unknown one.
             ClientJsonRpcMessage::Request(request) => match &request.request {
                 ClientRequest::CustomRequest(custom) if is_known(&custom.method) => {
                     Err(FaultKind::WrongParams(custom.method.clone()))
@@ -121,10 +121,10 @@ fn is_known(method: &str) -> bool {
     ["initialize", "ping", "tools/call", "tools/list"].contains(&method)
 }
 
-impl Fault {
+impl MessageError {
     /// The error of the protocol.
     pub(super) fn answer(&self) -> Value {
-        let (number, message, hint) = self.told();
+        let (number, message, hint) = self.rpc_error();
         let code = match self.kind {
             FaultKind::WrongParams(_) => Code::InvalidInput,
             _ => Code::InvalidJson,
@@ -147,7 +147,7 @@ impl Fault {
     }
 
     /// Its number in JSON-RPC, what it says, and what to do.
-    fn told(&self) -> (i32, String, &'static str) {
+    fn rpc_error(&self) -> (i32, String, &'static str) {
         match &self.kind {
             FaultKind::TooLong => (
                 -32600,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle::{Event, Failure, Input, Process, Progress, frontend};
+use coracle::{CallResponse, Event, Failure, Input, Process, Progress, frontend, operations};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 
 use super::clients::Clients;
 use super::progress_notifications::ProgressReporter;
-use super::session::{Held, Session};
+use super::session::{Session, SessionLease};
 use super::tools::{ToolCall, Tools};
 
-/// SessionSource calls they are.
+/// The sessions that calls belong to.
 #[derive(Clone, Debug)]
 pub(super) enum SessionSource {
     /// All are of the one client there is.
@@ -36,11 +36,11 @@ impl Server {
         Self { sessions, tools }
     }
 
-    fn session(&self, context: &RequestContext<RoleServer>) -> Option<Held> {
+    fn session(&self, context: &RequestContext<RoleServer>) -> Option<SessionLease> {
         match &self.sessions {
             SessionSource::One(session) => Some(session.held()),
             SessionSource::Each(clients) => {
-                context.extensions.get::<Held>().cloned().or_else(|| clients.of_the_token())
+                context.extensions.get::<SessionLease>().cloned().or_else(|| clients.of_the_token())
             }
         }
     }
@@ -78,31 +78,14 @@ impl ServerHandler for Server {
         };
         let arguments = request.arguments.unwrap_or_default();
         let work = session.spawn(call(session.process().clone(), called, arguments, context));
-        let told = work.await.unwrap_or_else(|err| ToolResponse::of_containers(Failure::internal(err).answer(None)));
-        let answer = Value::Object(told.answer);
+        let response = work.await.unwrap_or_else(|err| CallResponse::of_failure(&Failure::internal(err), None));
+        let (is_error, answer) = (response.is_error(), Value::Object(response.json));
         let mut result =
-            if told.is_error { CallToolResult::structured_error(answer) } else { CallToolResult::structured(answer) };
-        if let Some(text) = told.text {
+            if is_error { CallToolResult::structured_error(answer) } else { CallToolResult::structured(answer) };
+        if let Some(text) = response.text {
             result.content = vec![ContentBlock::text(text)];
         }
         Ok(result.into())
-    }
-}
-
-/// What is told of a call.
-struct ToolResponse {
-    /// The object for programs.
-    answer: Map<String, Value>,
-    /// What a model reads, where that is something else.
-    text: Option<String>,
-    /// The call was not carried out.
-    is_error: bool,
-}
-
-impl ToolResponse {
-    fn of_containers(answer: Map<String, Value>) -> Self {
-        let is_error = answer.get("success") != Some(&Value::Bool(true));
-        Self { answer, text: None, is_error }
     }
 }
 
@@ -112,7 +95,7 @@ async fn call(
     called: ToolCall,
     arguments: Map<String, Value>,
     context: RequestContext<RoleServer>,
-) -> ToolResponse {
+) -> CallResponse {
     let cancel = process.context.call.cancel.child_token();
     let withdrawn = tokio::spawn({
         let (request, cancel) = (context.ct.clone(), cancel.clone());
@@ -122,7 +105,7 @@ async fn call(
         }
     });
     let process = process.for_call(cancel, Progress::none());
-    let told = match context.meta.get_progress_token() {
+    let response = match context.meta.get_progress_token() {
         None => drive(&process, called, arguments, None).await,
         Some(token) => {
             let mut reporter = ProgressReporter::new(token, context.peer);
@@ -130,7 +113,7 @@ async fn call(
         }
     };
     withdrawn.abort();
-    told
+    response
 }
 
 async fn drive(
@@ -138,14 +121,11 @@ async fn drive(
     called: ToolCall,
     arguments: Map<String, Value>,
     on_event: Option<&mut (dyn FnMut(Event) + Send)>,
-) -> ToolResponse {
+) -> CallResponse {
     match called {
         ToolCall::Containers => {
-            ToolResponse::of_containers(frontend::drive(process, Input::Object(arguments), on_event).await)
+            frontend::drive_one_of(operations::ALL, process, Input::Object(arguments), on_event).await
         }
-        ToolCall::Tool(entry) => {
-            let said = frontend::drive_tool(process, entry, arguments, on_event).await;
-            ToolResponse { is_error: said.is_error(), answer: said.answer, text: Some(said.text) }
-        }
+        ToolCall::Tool(entry) => frontend::drive_tool(process, entry, arguments, on_event).await,
     }
 }

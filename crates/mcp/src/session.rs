@@ -28,9 +28,9 @@ impl Session {
     }
 
     /// The session for a call that begins: it does not end before this is dropped.
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> SessionLease {
         self.touch();
-        Held { session: self.clone(), _token: self.calls.token() }
+        SessionLease { session: self.clone(), _token: self.calls.token() }
     }
 
     /// When it was last used: now, while calls run.
@@ -56,12 +56,12 @@ impl Session {
 
 /// A session that cannot end yet.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct SessionLease {
     session: Session,
     _token: TaskTrackerToken,
 }
 
-impl Held {
+impl SessionLease {
     pub(super) fn process(&self) -> &Process {
         &self.session.process
     }

@@ -13,7 +13,7 @@ use hyper::header::AUTHORIZATION;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-/// Characters of a token, whoever made it.
+/// Characters of a token.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
 /// A server's token. Only its digest is kept.
@@ -34,14 +34,14 @@ impl Token {
         };
         let other = || "name another file with `--token-file`".to_owned();
         let text = match read(path, uid) {
-            Err(Unread::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
-                make(path).map_err(|err| refuse(&err.to_string(), other()))?;
+            Err(TokenError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
+                create(path).map_err(|err| refuse(&err.to_string(), other()))?;
                 read(path, uid)
             }
             read => read,
         };
         let text = text.map_err(|err| match err {
-            Unread::Open => refuse(&err.to_string(), format!("run `chmod 600 {}`", path.display())),
+            TokenError::Open => refuse(&err.to_string(), format!("run `chmod 600 {}`", path.display())),
             _ => refuse(&err.to_string(), other()),
         })?;
         let token = text.trim_ascii();
@@ -68,7 +68,7 @@ fn is_token(byte: u8) -> bool {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Unread {
+enum TokenError {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("it is not a file")]
@@ -80,21 +80,21 @@ enum Unread {
 }
 
 /// What a file holds that only this user can read. Neither a link nor a pipe is followed.
-fn read(path: &Path, uid: u32) -> Result<Vec<u8>, Unread> {
+fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).map_err(|err| {
         let is_link = path.symlink_metadata().is_ok_and(|it| it.is_symlink());
-        if is_link { Unread::NoFile } else { Unread::Io(err) }
+        if is_link { TokenError::NoFile } else { TokenError::Io(err) }
     })?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(Unread::NoFile);
+        return Err(TokenError::NoFile);
     }
     if meta.uid() != uid {
-        return Err(Unread::Foreign(meta.uid()));
+        return Err(TokenError::Foreign(meta.uid()));
     }
     if meta.mode() & 0o077 != 0 {
-        return Err(Unread::Open);
+        return Err(TokenError::Open);
     }
     let mut text = Vec::new();
     file.take(4096).read_to_end(&mut text)?;
@@ -102,7 +102,7 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, Unread> {
 }
 
 /// Makes the file whole or not at all: another server may look for it at this moment.
-fn make(path: &Path) -> io::Result<()> {
+fn create(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     writeln!(file, "{}", coracle_runtime::random_hex::<32>())?;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use coracle::config::Toolset;
-use coracle::tools::{ToolEntry, given, reaches_out};
-use coracle::{Context, Process, operations, schema, tool_schema};
+use coracle::tools::{given, reaches_out};
+use coracle::{Context, Entry, Process, operations, schema, tool_schema};
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(super) enum ToolCall {
     /// `containers`, with an operation.
     Containers,
     /// One of the others.
-    Tool(ToolEntry),
+    Tool(Entry),
 }
 
 /// The tools of a connection.
@@ -26,7 +26,7 @@ pub(super) struct Tools {
     has_containers: bool,
     /// Snippets run in no container.
     on_host: bool,
-    others: Vec<ToolEntry>,
+    others: Vec<Entry>,
 }
 
 impl Tools {
@@ -97,7 +97,7 @@ fn containers() -> Tool {
         .with_annotations(ToolAnnotations::new().read_only(false).destructive(true).open_world(true))
 }
 
-fn describe(entry: &ToolEntry, cx: &Context) -> Tool {
+fn describe(entry: &Entry, cx: &Context) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
     let looks = entry.effect == Effect::ReadOnly;

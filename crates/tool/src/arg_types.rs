@@ -1,18 +1,36 @@
 //! Types that arguments and the configuration share, with their schema.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use coracle_runtime::Command;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::schema::IS_NAME;
+
+/// Gives a type that is read by hand its schema.
+macro_rules! inline_schema {
+    ($type:ty, $name:literal, $schema:tt) => {
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
+            }
+        }
+    };
+}
+pub(crate) use inline_schema;
 
 /// A span of time: seconds as a number, or `"90s"`, `"10m"`, `"24h"`, `"7d"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,19 +129,7 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-impl JsonSchema for Seconds {
-    fn schema_name() -> Cow<'static, str> {
-        "Seconds".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["number", "string"], "examples": [90, "90s"] })
-    }
-}
+inline_schema!(Seconds, "Seconds", { "type": ["number", "string"], "examples": [90, "90s"] });
 
 /// What to run: text for `/bin/sh -c`, or a list of words that runs as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,59 +190,23 @@ impl<'de> Deserialize<'de> for Script {
     }
 }
 
-impl JsonSchema for Script {
-    fn schema_name() -> Cow<'static, str> {
-        "Script".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" }, "examples": ["ls -l", ["ls", "-l"]] })
-    }
-}
+inline_schema!(Script, "Script", { "type": ["string", "array"], "items": { "type": "string" }, "examples": ["ls -l", ["ls", "-l"]] });
 
 /// Schema of a text that is a name: `#[schemars(with = "Name")]`. A wrong one is `invalid_name`.
 #[derive(Debug)]
 pub(crate) struct Name;
 
-impl JsonSchema for Name {
-    fn schema_name() -> Cow<'static, str> {
-        "Name".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", IS_NAME: true })
-    }
-}
+inline_schema!(Name, "Name", { "type": "string", IS_NAME: true });
 
 /// Schema of names and values: `#[schemars(with = "Option<Pairs>")]` on a field that [`pairs`] reads.
 #[derive(Debug)]
 pub(crate) struct Pairs;
 
-impl JsonSchema for Pairs {
-    fn schema_name() -> Cow<'static, str> {
-        "Pairs".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["object", "array"],
-            "items": { "type": "string" },
-            "examples": [{ "NAME": "value" }, ["NAME=value"]],
-        })
-    }
-}
+inline_schema!(Pairs, "Pairs", {
+    "type": ["object", "array"],
+    "items": { "type": "string" },
+    "examples": [{ "NAME": "value" }, ["NAME=value"]],
+});
 
 /// Reads names and values: an object, or a list of `NAME=VALUE`.
 pub(crate) fn pairs<'de, D, V>(from: D) -> Result<Option<BTreeMap<String, V>>, D::Error>
@@ -278,19 +248,7 @@ where
 #[derive(Debug)]
 pub(crate) struct Size;
 
-impl JsonSchema for Size {
-    fn schema_name() -> Cow<'static, str> {
-        "Size".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["integer", "string"], "examples": ["512m"] })
-    }
-}
+inline_schema!(Size, "Size", { "type": ["integer", "string"], "examples": ["512m"] });
 
 pub(crate) use coracle_images::profile::Passthrough;
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
 use crate::failure::Failure;
+use crate::humanize::millis;
 
 /// An act that has been announced.
 #[derive(Debug)]
@@ -53,19 +54,14 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
 
 impl Intent {
     /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
-    pub async fn result(self, result: &Result<Map<String, Value>, Failure>) {
-        self.finish(result.as_ref()).await;
-    }
-
-    /// The same for a result that is borrowed.
-    pub(crate) async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
+    pub async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
         let (code, rule) = match result {
             Ok(_) => (Value::Null, Value::Null),
             Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),
         };
         let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
         let exit = result.ok().and_then(|it| it.get("exit_code")).cloned();
-        let ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = millis(self.begun.elapsed());
         // Of a container that was given a name, the intent does not know it.
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
@@ -106,7 +102,7 @@ mod tests {
 
     async fn act(cx: &Context, args: Value, result: &Result<Map<String, Value>, Failure>) {
         let Value::Object(args) = args else { panic!("no object") };
-        intent(cx, "exec", &args).await.unwrap().result(result).await;
+        intent(cx, "exec", &args).await.unwrap().finish(result.as_ref()).await;
     }
 
     #[tokio::test]

@@ -126,7 +126,7 @@ impl Context {
         Self { call, ..self.clone() }
     }
 
-    /// The same process, for what outlives the call: withdrawn by nobody, heard by nobody.
+    /// The same process, for work that outlives the call: it cannot be cancelled, and its events have no listener.
     #[must_use]
     pub(crate) fn outliving_the_call(&self) -> Self {
         self.for_call(CancellationToken::new(), Progress::none())
@@ -296,7 +296,7 @@ impl Context {
     }
 }
 
-/// A session that nobody named.
+/// A session without a name of its own.
 fn anonymous() -> ContainerName {
     let name = format!("mcp-{}", coracle_runtime::random_hex::<8>());
     ContainerName::parse(&name).expect("hex digits stand in a name")

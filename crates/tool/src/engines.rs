@@ -239,7 +239,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
 /// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
 fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
     if let [(EngineKind::Container, _)] = skipped[..] {
-        // Nobody else could be taken, and of this one it is known what to do.
+        // There is no other engine, and the fault of this one is known.
         return skipped.remove(0).1.into();
     }
     let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();

@@ -12,6 +12,7 @@ use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, Observ
 use serde_json::{Map, Value, json};
 
 use crate::failure;
+use crate::humanize::millis;
 use crate::state::StateDir;
 
 /// A file of more bytes is put aside.
@@ -37,7 +38,7 @@ pub(crate) fn slot_observer(state: Option<&StateDir>, own: &ContainerName) -> Bo
         {
             state.forget_session_proxy(&event.session, event.role);
         }
-        // Whoever looks for slots that nobody uses meets those of other sessions. A sandbox is no session.
+        // A search for unused slots finds those of other sessions, too. A sandbox is no session.
         let session = if event.role == SlotRole::Sandbox { &own } else { &event.session };
         if let Some(log) = Log::of(state.as_ref(), session) {
             log.slot(&event);
@@ -53,9 +54,7 @@ pub(crate) fn observe(
 ) -> Arc<dyn ContainerRuntime> {
     let SlotId { role, generation, session } = slot;
     match Log::of(state, session).filter(|_| role != SlotRole::Sandbox) {
-        Some(log) => {
-            Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, (role, generation)))))
-        }
+        Some(log) => Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, role, generation)))),
         None => runtime,
     }
 }
@@ -71,7 +70,7 @@ impl Log {
         Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
     }
 
-    fn engine(&self, call: &EngineCall<'_>, (role, generation): (SlotRole, u32)) {
+    fn engine(&self, call: &EngineCall<'_>, role: SlotRole, generation: u32) {
         let exit = match call.failed {
             None => Some(0),
             Some(Error::Engine { exit, .. }) => Some(*exit),
@@ -84,7 +83,7 @@ impl Log {
             "role": role.as_str(),
             "generation": generation,
             "path": call.object,
-            "duration_ms": u64::try_from(call.took.as_millis()).unwrap_or(u64::MAX),
+            "duration_ms": millis(call.took),
             "exit_status": exit,
             "code": call.failed.map(|err| failure::code_of(err).word()),
         });

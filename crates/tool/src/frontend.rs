@@ -1,4 +1,4 @@
-//! What all front ends share: a call that runs beside whoever listens to it.
+//! What all front ends share: a call that runs beside its listener.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::operations;
 use crate::process::Process;
 use crate::progress::{Event, Progress};
-use crate::tools::{self, Said, ToolEntry};
+use crate::tools;
 
 /// News that is still on its way when the answer is there may take this long.
 const LATE: Duration = Duration::from_millis(200);
@@ -37,10 +37,10 @@ pub async fn drive_one_of(
 /// The same for one of the other tools.
 pub async fn drive_tool(
     process: &Process,
-    entry: ToolEntry,
+    entry: Entry,
     arguments: Map<String, Value>,
     on_event: Option<&mut (dyn FnMut(Event) + Send)>,
-) -> Said {
+) -> CallResponse {
     let work = |process: Process| async move { tools::call(&entry, &process, arguments).await };
     beside(process, work, on_event).await.unwrap_or_else(|failure| entry.refused(&failure))
 }

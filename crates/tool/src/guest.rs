@@ -31,7 +31,7 @@ fn mode() -> u32 {
 /// What a guest is called before it is whole.
 const UNFINISHED: &str = ".unfinished-";
 
-/// After that time nobody is still writing.
+/// After that time, a writer has died.
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// A guest for one architecture, compressed.
@@ -89,10 +89,10 @@ pub fn embedded(arch: &str) -> Option<GuestFile> {
 }
 
 /// What a file was when its content was found right: device, inode and time of the last change.
-type Seen = (u64, u64, i64, i64);
+type FileIdentity = (u64, u64, i64, i64);
 
 /// The guests that this process has looked at. Held while one looks, so that others wait for the answer.
-static SEEN: Mutex<BTreeMap<PathBuf, Seen>> = Mutex::new(BTreeMap::new());
+static SEEN: Mutex<BTreeMap<PathBuf, FileIdentity>> = Mutex::new(BTreeMap::new());
 
 /// The guest that a container of that image gets, in its place on the host. None where this program has none for the
 /// architecture, or the person wants none.
@@ -215,7 +215,7 @@ impl GuestFile {
     }
 }
 
-fn seen(meta: &Metadata) -> Seen {
+fn seen(meta: &Metadata) -> FileIdentity {
     (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn certs(cx: &Context, wanted: &Requested) -> Requested<ExtraCertific
     }
 }
 
-/// The same for an image that is made for nobody in particular.
+/// The same for an image that belongs to no person.
 pub(crate) fn trusted_certificates(cx: &Context) -> Requested<ExtraCertificates> {
     certs(cx, &Requested::Yes(()))
 }

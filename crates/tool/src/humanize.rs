@@ -1,6 +1,13 @@
 //! Amounts, times and characters as people read them.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+
+/// Milliseconds, as answers have them.
+pub fn millis(it: Duration) -> u64 {
+    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// `1 file`, `2 files`.
 pub fn count(amount: u64, one: &str, many: &str) -> String {

@@ -31,7 +31,7 @@ pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
 }
 
 /// The same for as long as a server runs, from its start.
-pub async fn keep_up(cx: Context) {
+pub async fn run_maintenance(cx: Context) {
     let mut turns = tokio::time::interval(EVERY);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {

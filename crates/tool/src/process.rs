@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, SessionTools};
 
-/// How often a server says that it lives, and every second time looks for what nobody uses.
+/// How often a server renews its lease; every second time it looks for unused containers.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// A process, as one of its clients uses it. Cheap to clone.
@@ -110,7 +110,7 @@ impl Process {
     }
 
     /// Keeps the session's containers for as long as a server runs.
-    pub async fn keep_up(self) {
+    pub async fn run_maintenance(self) {
         let cx = &self.context;
         let Ok(slots) = cx.session_containers() else { return };
         let owner = ProcessId::current();

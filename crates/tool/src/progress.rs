@@ -49,7 +49,7 @@ const CHUNKS: usize = 8;
 pub struct Progress(Option<mpsc::Sender<Event>>);
 
 impl Progress {
-    /// Nobody listens.
+    /// Events have no listener.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
@@ -89,7 +89,7 @@ impl Progress {
         }
     }
 
-    /// For `Exec::live`: output as it comes, or nothing when nobody listens.
+    /// For `Exec::live`: output as it comes, or nothing without a listener.
     #[must_use]
     pub fn live(&self) -> Option<mpsc::Sender<Chunk>> {
         let events = self.0.clone()?;

@@ -81,7 +81,7 @@ async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>
     Ok(bytes.split(|it| *it == 0).filter_map(pair).collect())
 }
 
-/// Output as it comes, cleaned before somebody hears of it.
+/// Output as it comes, cleaned before it is passed on.
 pub(crate) fn live(hears: Option<mpsc::Sender<Chunk>>, redactor: &Redactor) -> Option<mpsc::Sender<Chunk>> {
     let hears = hears?;
     if redactor.is_empty() {

@@ -10,7 +10,7 @@ use crate::document::{StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::{bytes, count};
 
-/// How a container is removed in this process: what only it has is saved first, unless somebody who may says otherwise.
+/// How a container is removed in this process: its unsaved work is saved first, unless an authorised caller discards it.
 ///
 /// # Errors
 /// `policy_denied` when what is unsaved may not be discarded.

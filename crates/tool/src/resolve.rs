@@ -30,8 +30,8 @@ use crate::strict::USER;
 
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
-pub(crate) use self::fingerprint::asked;
-pub(crate) use self::host_paths::mountable;
+pub(crate) use self::fingerprint::fingerprint;
+pub(crate) use self::host_paths::{copy_request, mountable};
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
 pub(crate) use self::profile::{RepoScan, ResolvedProfile, TryRepo};
@@ -48,7 +48,7 @@ pub(crate) struct Request {
     pub(crate) pull: coracle_images::Pull,
     /// Who runs commands, as far as it can be said without the image.
     pub(crate) user: UserAsk,
-    /// Why the working directory is not mounted, though nobody said not to.
+    /// Why the working directory is not mounted, though the call did not refuse it.
     pub(crate) unmounted: Option<String>,
     /// A host directory is bound at the work directory.
     pub(crate) bound: bool,
@@ -91,7 +91,7 @@ pub(crate) enum CreateFrom {
     Image(Option<RepoScan>),
     /// A snapshot.
     Source(SourceFacts),
-    /// A snapshot that nobody has looked for yet: what is decided is only looked through for faults.
+    /// A snapshot that was not looked up yet: the decisions are only checked for faults.
     Unknown,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     let chosen = profile::choose(args, basis, cx)?;
     // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
-    let Mounted { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
+    let HostMounts { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -124,7 +124,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         }
     };
     let stack = stack::resolve(args, &name, cx)?;
-    // Under `strict` nobody else can be asked for, and what the image says of him does not matter.
+    // `strict` allows no other user, whatever the image says of this one.
     let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
@@ -148,7 +148,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        asked: crate::resolve::asked(args, cx)?,
+        asked: crate::resolve::fingerprint(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: stack.project().cloned(),
         compose_joined: matches!(stack, StackRequest::Join(_)),
@@ -202,19 +202,19 @@ fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
 
 /// What of the host a container sees, or gets.
 #[derive(Default)]
-struct Mounted {
+struct HostMounts {
     mounts: Vec<Mount>,
     /// The working directory is among them.
     cwd: bool,
     /// Its files are copied in instead.
     copied: bool,
-    /// Why it is neither, though nobody said so.
+    /// Why it is neither, though the call did not say so.
     unmounted: Option<String>,
 }
 
 /// The working directory and what else was asked for.
-fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<Mounted, Failure> {
-    let Mounted { mut mounts, mut copied, mut unmounted, .. } = Mounted::default();
+fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<HostMounts, Failure> {
+    let HostMounts { mut mounts, mut copied, mut unmounted, .. } = HostMounts::default();
     let asked = args.mount_cwd;
     if asked.unwrap_or(by_default) {
         let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.workspace.mode == WorkspaceMode::Copy);
@@ -245,7 +245,7 @@ fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context
             .detail("rule", "mount.target")
             .hint("give each mount a path of its own; `mount_cwd: false` leaves the working directory out"));
     }
-    Ok(Mounted { mounts, cwd: mount_cwd, copied, unmounted })
+    Ok(HostMounts { mounts, cwd: mount_cwd, copied, unmounted })
 }
 
 /// Where nothing of the host may appear, and no command runs.

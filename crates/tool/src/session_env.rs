@@ -17,11 +17,16 @@ use crate::host_identity::{HostIdentity, IdentityRequest};
 use crate::requested::Requested;
 use crate::warning::Warning;
 
-/// What a record keeps: the names of all, the values that are no secrets, and what only the guest has.
-pub(crate) type Kept = (Vec<String>, BTreeMap<String, String>, SecretState);
+/// What a record keeps: all names, the values that are no secrets, and what the guest alone has.
+pub(crate) type KeptEnv = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
-pub(crate) fn kept(session: &Session, sources: &Sources, run: String, person: &HostIdentity) -> Result<Kept, Failure> {
+pub(crate) fn kept(
+    session: &Session,
+    sources: &Sources,
+    run: String,
+    person: &HostIdentity,
+) -> Result<KeptEnv, Failure> {
     let mut remembered = SessionEnvRecord::of(session, sources);
     let keys = session.names().map(|it| it.0.to_owned()).collect();
     let mut plain = std::mem::take(&mut remembered.plain);
@@ -110,7 +115,7 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     };
     let again = remembered.again(&cx.host.env, &rules(cx)?, Sources { token, ..Sources::default() });
     let place = place(cx, record, link)?;
-    // A guest that is new knows nobody, so its shells would be nobody's.
+    // A new guest knows no user yet, and its shells need one.
     let (uid, gid) = (place.user.uid, place.user.gid);
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
     link.settle(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
@@ -163,7 +168,7 @@ pub(crate) fn place(cx: &Context, record: &Record, link: &Link) -> Result<StepCo
 
 /// What came from the host and must not be kept.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveSecrets {
     /// Names of the session's variables whose values only the guest has.
     pub(crate) variables: Vec<String>,
     /// What is secret in files on the tmpfs.
@@ -171,7 +176,7 @@ pub(crate) struct Live {
 }
 
 /// Of a container of that record.
-pub(crate) async fn live(cx: &Context, record: &Record) -> Live {
+pub(crate) async fn live(cx: &Context, record: &Record) -> LiveSecrets {
     let remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     let no = Requested::No(String::new());
     let ssh = if record.held.ssh { Requested::Yes(()) } else { no.clone() };
@@ -186,10 +191,10 @@ pub(crate) async fn live(cx: &Context, record: &Record) -> Live {
         Requested::No(_) => Vec::new(),
     };
     let settings = person.settings.files.iter().flat_map(|it| env::secrets_in(&it.1));
-    Live { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
+    LiveSecrets { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
 }
 
-/// Takes out of texts what commands of a container may print and nobody else may read.
+/// Removes from texts what commands of a container may print and other readers may not see.
 pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));
     let secret = |name: &&String| !env::is_plain(name, "", std::iter::empty());

@@ -61,7 +61,7 @@ impl Operation for Snapshot {
         let name = named(self.name, self.snapshot)?;
         let source = Source::reach(cx, &self.container).await?;
         let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
-        let Taken { snapshot, not_included, warnings } = taken;
+        let TakenSnapshot { snapshot, not_included, warnings } = taken;
         Ok(SnapshotResponse {
             detail: format!("the files of `{}` are kept as `{}`", source.record.name, snapshot.name),
             snapshot: snapshot.name,
@@ -105,7 +105,7 @@ pub(crate) struct Source {
 }
 
 /// What was kept of it.
-pub(super) struct Taken {
+pub(super) struct TakenSnapshot {
     pub(super) snapshot: snapshot::Snapshot,
     pub(super) not_included: Vec<String>,
     pub(super) warnings: Vec<Warning>,
@@ -130,12 +130,12 @@ impl Source {
     }
 
     /// Keeps its files. Not to be abandoned half way: see [`snapshot::Place::take`].
-    pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<Taken, Failure> {
+    pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
         let kept = self.try_keep(cx, name).await;
         kept.map_err(|it| it.known("container", &self.record.name))
     }
 
-    async fn try_keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<Taken, Failure> {
+    async fn try_keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
         let progress = cx.call.progress.clone();
         let snapshots = snapshots(cx, &store)?;
@@ -156,7 +156,7 @@ impl Source {
             mount_cwd: record.mount_cwd,
         };
         let snapshot = place.take(runtime, &container, &of, jiff::Timestamp::now()).await?;
-        Ok(Taken { snapshot, not_included: not_included(&container), warnings })
+        Ok(TakenSnapshot { snapshot, not_included: not_included(&container), warnings })
     }
 }
 

@@ -94,7 +94,7 @@ impl StateDir {
         self.root.join("sessions").join(session.as_str())
     }
 
-    /// A role's container has ended for good: nobody asks for its way out again.
+    /// Removes the proxy of a role whose container has ended for good.
     pub(crate) fn forget_session_proxy(&self, session: &ContainerName, role: SlotRole) {
         let place = self.session_proxy(session, role);
         let _ = std::fs::remove_dir_all(&place);

@@ -1,4 +1,4 @@
-//! Names that somebody may have meant, for whoever named one that is not there.
+//! Suggests existing names for an unknown one.
 
 /// So many are listed by an error; of more, a command shows them.
 const FEW: usize = 8;

@@ -37,7 +37,7 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Resu
 }
 
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
-pub async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
+pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
     let found = reach(cx, handle, Access::Use).await?;
     let container = found.present()?;
     if container.running() {
@@ -60,7 +60,10 @@ pub fn stopped(container: &Container, name: &str) -> Failure {
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
 /// what cannot be had again.
-pub async fn start_again(cx: &Context, found: ManagedContainer) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
+pub(crate) async fn start_again(
+    cx: &Context,
+    found: ManagedContainer,
+) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
     let warnings = match cx.links().inside(&store, &mut found).await? {

@@ -15,7 +15,7 @@ use crate::failure::{Code, Failure};
 pub(super) const ROOT: &str = "/workspace";
 
 /// What makes a container another one: directories that are there themselves, and what lies over them.
-pub(super) fn told(own: &Workspace) -> Vec<String> {
+pub(super) fn bound_paths(own: &Workspace) -> Vec<String> {
     let bound = own.mounts.iter().filter(|it| it.mode == MountMode::Bind);
     bound.map(|it| format!("{it:?} {:?}", own.protected)).collect()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::Style as Colour;
 use coracle::document::{Block, Document, DurationPlace, Span, Style, StyledText, Symbol};
-use coracle::humanize::duration;
+use coracle::humanize::{duration, millis};
 
 use super::table::{self, View};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME};
@@ -33,7 +33,7 @@ impl Layout {
         let is_new = |it: &&Block| !matches!(it, Block::Step { name, .. } if shown.contains(name));
         let blocks: Vec<String> = document.blocks.iter().filter(is_new).map(|it| self.block(it)).collect();
         let text = blocks.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("\n");
-        let took = format!(" {DIM}({}){DIM:#}", duration(super::millis(took)));
+        let took = format!(" {DIM}({}){DIM:#}", duration(millis(took)));
         match (document.duration, text.find('\n')) {
             (DurationPlace::None, _) => text,
             (DurationPlace::FirstLine, Some(end)) => format!("{}{took}{}", &text[..end], &text[end..]),

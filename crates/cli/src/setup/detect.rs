@@ -20,9 +20,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// The person's place on this machine, for programs and paths.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a>(pub(super) &'a Host);
+pub(super) struct HostProbe<'a>(pub(super) &'a Host);
 
-impl Place<'_> {
+impl HostProbe<'_> {
     fn root(self) -> bool {
         self.0.uid == 0
     }
@@ -42,7 +42,7 @@ impl Place<'_> {
     }
 
     /// The first line that a program prints, if it is there, answers in time and ends with 0.
-    async fn ask(self, name: &str, words: &[&str]) -> Option<String> {
+    async fn output_of(self, name: &str, words: &[&str]) -> Option<String> {
         let finished = self.run(name, words).await?;
         let said = finished.ok().then(|| finished.stdout.text())?;
         said.lines().map(str::trim).find(|it| !it.is_empty()).map(str::to_owned)
@@ -56,12 +56,12 @@ impl Place<'_> {
 
     /// `Podman 4.3.1`, if it answers and is new enough.
     pub(super) async fn podman(self) -> Option<String> {
-        let version = self.ask("podman", &["info", "--format={{.Version.Version}}"]).await?;
+        let version = self.output_of("podman", &["info", "--format={{.Version.Version}}"]).await?;
         is_new_enough(true, &version).then(|| format!("Podman {version}"))
     }
 
     async fn docker(self) -> Option<String> {
-        let version = self.ask("docker", &["version", "--format={{.Server.Version}}"]).await?;
+        let version = self.output_of("docker", &["version", "--format={{.Server.Version}}"]).await?;
         is_new_enough(false, &version).then(|| format!("Docker {version}"))
     }
 

@@ -15,7 +15,7 @@ use coracle::{Code, Failure, Host};
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
-use self::detect::Place;
+use self::detect::HostProbe;
 use self::plan::{Plan, Step, plan};
 
 /// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
@@ -23,19 +23,19 @@ use self::plan::{Plan, Step, plan};
 /// # Errors
 /// A system that we do not act on; a no, or nobody to ask; a command that failed; an engine that does not answer.
 pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(), Failure> {
-    let place = Place(host);
+    let place = HostProbe(host);
     match plan(&place.machine().await) {
         Plan::Ready(engine) => {
-            say(out, &format!("{engine} answers; there is nothing to do\n"))?;
+            print(out, &format!("{engine} answers; there is nothing to do\n"))?;
             return hints(place, out);
         }
         Plan::Theirs => {
-            say(out, &guidance(&system(), Missing::Engine))?;
+            print(out, &guidance(&system(), Missing::Engine))?;
             return Err(Failure::new(Code::EngineUnavailable, "`setup` does not act on this system")
                 .hint("follow the guidance above, then call `coracle preflight`"));
         }
         Plan::NotRoot(commands) => {
-            say(out, &format!("As root:\n{}", commands.concat()))?;
+            print(out, &format!("As root:\n{}", commands.concat()))?;
             return Err(Failure::new(
                 Code::EngineUnavailable,
                 "only root may install packages, and there is no `sudo`",
@@ -52,16 +52,16 @@ pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(
         return Err(Failure::new(Code::EngineUnavailable, "Podman does not answer, or is older than 4.3")
             .hint("`podman info` says why"));
     };
-    say(out, &format!("{engine} is ready; try: coracle create\n"))?;
+    print(out, &format!("{engine} is ready; try: coracle create\n"))?;
     hints(place, out)
 }
 
-fn hints(place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-    place.hints().iter().try_for_each(|it| say(out, it))
+fn hints(place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    place.hints().iter().try_for_each(|it| print(out, it))
 }
 
-async fn act(step: &Step, yes: bool, place: Place<'_>, out: &mut dyn Write) -> Result<(), Failure> {
-    say(out, &format!("{}:\n{}", step.why(), step.shown()))?;
+async fn act(step: &Step, yes: bool, place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    print(out, &format!("{}:\n{}", step.why(), step.shown()))?;
     consent(yes, place.0.stdin_is_terminal, out)?;
     match step {
         Step::Run { words, why } => start(words, why, place).await,
@@ -70,7 +70,7 @@ async fn act(step: &Step, yes: bool, place: Place<'_>, out: &mut dyn Write) -> R
     }
 }
 
-/// Asks the person at the terminal. Nobody there is no consent.
+/// Asks the person at the terminal. Without a terminal there is no consent.
 fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -79,7 +79,7 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
         return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it")
             .hint("`coracle setup --yes` does it without asking"));
     }
-    say(out, "Do it? [y/N] ")?;
+    print(out, "Do it? [y/N] ")?;
     let mut line = String::new();
     io::stdin()
         .lock()
@@ -91,7 +91,7 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
     Err(Failure::new(Code::Cancelled, "not confirmed; nothing further was done"))
 }
 
-async fn start(words: &[String], why: &str, place: Place<'_>) -> Result<(), Failure> {
+async fn start(words: &[String], why: &str, place: HostProbe<'_>) -> Result<(), Failure> {
     let Some((name, words)) = words.split_first() else { return Ok(()) };
     let mut invocation = Invocation::new(find_program(name)?, words);
     invocation.env = place.env();
@@ -111,7 +111,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-fn say(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
     let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     said.map_err(|err| Failure::new(Code::Internal, format!("cannot print: {err}")))
 }

@@ -103,7 +103,7 @@ fn packages(machine: &Machine) -> Vec<Step> {
     steps
 }
 
-/// The keys that nobody else set, if they are not there yet. A file without our mark is the person's.
+/// The keys that no other file sets, if they are not there yet. A file without our mark is the person's.
 fn settings(settings: &Settings) -> Option<Step> {
     let present = settings.present.as_deref().unwrap_or_default();
     let (ours, tests) = (present.starts_with(MARK), present.starts_with(TEST_MARK));
@@ -184,7 +184,7 @@ pub(super) fn rootless_hints(user: &str, subuid: &str, subgid: &str, shut: &[&st
     hints
 }
 
-/// The first 65,536 ids that nobody has, in the steps in which `useradd` gives them.
+/// The first 65,536 unused ids, in the steps in which `useradd` gives them.
 fn free_range(subuid: &str, subgid: &str) -> (u64, u64) {
     let end_of = |line: &str| {
         let mut fields = line.split(':').skip(1).map(|it| it.trim().parse::<u64>());

@@ -1,4 +1,4 @@
-//! `start`, `stop` and `adopt`: containers that run, run no longer, or were made by somebody else.
+//! `start`, `stop` and `adopt`: containers that run, have stopped, or were made outside Coracle.
 
 use coracle_lifecycle::{ManagedContainer, find};
 use coracle_runtime::{ContainerId, ContainerName, Handle};

@@ -53,10 +53,7 @@ impl Render for ListSandboxesResponse {
             let used = ago(&optional(it.used_at), now);
             [it.key.to_string(), it.profile.to_string(), of, word(it.state), used].map(Into::into).to_vec()
         };
-        match self.sandboxes.as_slice() {
-            [] => Document::line("no sandboxes; `coracle worktree create` makes one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.sandboxes, row, "no sandboxes; `coracle worktree create` makes one")
     }
 }
 

@@ -95,10 +95,7 @@ impl Render for ListSavesResponse {
             let saved = ago(&saved_at(&it.time), now);
             vec![format!("{}/{}", it.name, it.time).into(), saved.into(), bytes(it.bytes).into(), paths.into()]
         };
-        match self.saves.as_slice() {
-            [] => Document::line("nothing is saved"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.saves, row, "nothing is saved")
     }
 }
 

@@ -6,25 +6,25 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::{
-    AtLimit, ByteSize, Capture, ContainerPath, Exec as RuntimeExec, ExecLimits, ExecOutput, ExecTarget, Exit, Handle,
-    Ids, Input, JobId, LimitKind, Redactor,
+    AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, ExecTarget, Exit, Handle, Ids, Input, JobId,
+    LimitKind, Redactor,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::TIMED_OUT;
+use super::command_request::CommandRequest;
 use super::job::Encoding;
-use super::stdin;
-use crate::arg_types::{Name, Pairs, Script, Seconds, Size, pairs};
+use crate::arg_types::{Seconds, Size};
 use crate::config::Config;
 use crate::context::{Context, Frontend};
-use crate::dispatch::Operation;
+use crate::dispatch::{Operation, SharedFields};
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure};
-use crate::humanize::duration;
+use crate::humanize::{duration, millis};
 use crate::protected_paths;
 use crate::redaction;
-use crate::resolve::{no_secret, plain_env};
+use crate::resolve::no_secret;
 use crate::target::{Access, CommandTarget, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -33,35 +33,15 @@ use jiff::Timestamp;
 /// `exit_code` and `timed_out`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Exec {
-    /// Container to act on: its name, or an id of at least 12 digits.
-    #[schemars(with = "Name")]
-    container: Handle,
-    /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
-    command: Script,
+    #[serde(flatten)]
+    request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
     /// before `job_wait` stops waiting.
     #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
-    /// Seconds without any output before the command is ended; 0 is off.
-    #[schemars(extend("default" = 0))]
-    silence_timeout: Option<Seconds>,
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
     #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
     on_timeout: Option<OnTimeout>,
-    /// Where commands run, and where the working directory is mounted. Made if missing.
-    #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
-    workdir: Option<String>,
-    /// Variables for the command or commands. Their values are kept in memory alone.
-    #[serde(default, deserialize_with = "pairs")]
-    #[schemars(with = "Option<Pairs>")]
-    env: Option<BTreeMap<String, Value>>,
-    /// Text for the command's standard input. Without it there is an end of file at once.
-    stdin: Option<String>,
-    /// The same as base64, for any bytes.
-    stdin_base64: Option<String>,
-    /// Run as root inside.
-    #[schemars(extend("default" = false))]
-    as_root: Option<bool>,
     /// Bytes of each stream that are answered; of more, the first and the last half.
     #[schemars(with = "Option<Size>")]
     max_output: Option<ByteSize>,
@@ -111,22 +91,17 @@ const MAX_COMMAND: usize = 1 << 20;
 
 impl Operation for Exec {
     const NAME: &'static str = "exec";
+    const SHARED: SharedFields = SharedFields::of::<CommandRequest>();
     type Response = ExecResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {
         self.check(&cx.config)?;
-        let env = plain_env(&self.env)?;
-        let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
-        let as_root = self.as_root.unwrap_or(false);
+        let (env, stdin, container) = (self.request.env()?, self.request.stdin()?, &self.request.container);
         let CommandTarget { record, inside, session, mut warnings } =
-            reach_inside(cx, &self.container, as_root).await?;
+            reach_inside(cx, container, self.request.as_root()).await?;
         self.check_plain(&inside, &env)?;
         let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
-        let mut exec: RuntimeExec = session.exec(self.command.0.clone());
-        if let Some(workdir) = &self.workdir {
-            exec.workdir = session.workdir.join(workdir)?;
-        }
-        exec.env.extend(env);
+        let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes).or_else(|| cx.take_input());
         exec.limits = self.limits(&cx.config);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
@@ -138,7 +113,7 @@ impl Operation for Exec {
         let output = match inside.exec(exec).await {
             Ok(output) => output,
             Err(err) => {
-                let err = lost_with_container(cx, &self.container, err).await;
+                let err = lost_with_container(cx, container, err).await;
                 return Err(failed(err, record.name.as_str(), &redactor));
             }
         };
@@ -199,7 +174,7 @@ pub(crate) async fn lost_with_container(
 
 impl Exec {
     fn check(&self, config: &Config) -> Result<(), Failure> {
-        if self.command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
+        if self.request.command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
             return Err(Failure::invalid("command", "at most 1 MiB together")
                 .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
         }
@@ -235,7 +210,7 @@ impl Exec {
                 "leave `on_timeout` out and give a longer `timeout`",
             );
         }
-        if self.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
+        if self.request.command.0.clone().into_argv().iter().any(|it| it.len() > MAX_WORD) {
             return unsupported(
                 "a word of the command is longer than 90 KiB, which a container without a guest cannot take",
                 "copy a script in with `copy_in`, or give the data as `stdin`",
@@ -247,7 +222,7 @@ impl Exec {
     fn limits(&self, config: &Config) -> ExecLimits {
         ExecLimits {
             total: Some(self.timeout.unwrap_or(config.exec.timeout).0),
-            silence: self.silence_timeout.unwrap_or(config.exec.silence_timeout).unless_zero(),
+            silence: self.request.silence_timeout.unwrap_or(config.exec.silence_timeout).unless_zero(),
             grace: config.exec.grace.0,
         }
     }
@@ -283,8 +258,8 @@ fn response(
 ) -> ExecResponse {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
-        // What `timeout` of coreutils exits with; `timed_out` tells it from a command's own 124.
-        Exit::TimedOut(kind) => (Some(124), Some(kind)),
+        // `timed_out` tells it from a command's own 124.
+        Exit::TimedOut(kind) => (Some(TIMED_OUT), Some(kind)),
         Exit::Running(kind) => (None, Some(kind)),
         Exit::Cancelled => (Some(130), None),
     };
@@ -308,7 +283,7 @@ fn response(
         user,
         workdir: ContainerPath::root(),
         encoding,
-        duration_ms: super::millis(output.duration),
+        duration_ms: millis(output.duration),
         warnings: Vec::new(),
     }
 }
@@ -352,14 +327,11 @@ fn whole_end(bytes: &[u8]) -> &[u8] {
     &bytes[rest..]
 }
 
-/// What `timeout` of coreutils exits with. A command that was left running has no code yet, and its limit was reached all the
-/// same.
-const TIMED_OUT: u8 = 124;
-
 impl Render for ExecResponse {
     fn render(&self, _: Timestamp) -> Document {
         let [stdout, stderr] = [&self.stdout, &self.stderr].map(|it| it.clone().into_bytes());
         let output = ProgramOutput::Command { stdout, stderr, exit_code: self.exit_code };
+        // A command that was left running has no code yet, and its limit was reached all the same.
         let exit_code = self.exit_code.unwrap_or(TIMED_OUT);
         let document = Document { exit_code, ..Document::of_output(output) };
         if self.timed_out { document.note(self.limit_note()) } else { document }

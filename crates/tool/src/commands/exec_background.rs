@@ -1,22 +1,19 @@
 //! `exec_background`: a command that outlives the call.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_jobs::Started;
-use coracle_runtime::{Command, ContainerName, Exec, ExecLimits, Handle, Input, JobId};
+use coracle_runtime::{Command, ContainerName, ExecLimits, Input, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::job::{Guided, guided, remember, time};
-use super::stdin;
-use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
+use super::command_request::CommandRequest;
+use super::job::{GuestTarget, reach_guest, remember, time};
+use crate::arg_types::Seconds;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Operation, SharedFields};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
-use crate::resolve::plain_env;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -24,32 +21,12 @@ use jiff::Timestamp;
 /// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ExecBackground {
-    /// Container to act on: its name, or an id of at least 12 digits.
-    #[schemars(with = "Name")]
-    container: Handle,
-    /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
-    command: Script,
+    #[serde(flatten)]
+    request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
     /// before `job_wait` stops waiting.
     #[schemars(extend("default" = 0))]
     timeout: Option<Seconds>,
-    /// Seconds without any output before the command is ended; 0 is off.
-    #[schemars(extend("default" = 0))]
-    silence_timeout: Option<Seconds>,
-    /// Where commands run, and where the working directory is mounted. Made if missing.
-    #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
-    workdir: Option<String>,
-    /// Variables for the command or commands. Their values are kept in memory alone.
-    #[serde(default, deserialize_with = "pairs")]
-    #[schemars(with = "Option<Pairs>")]
-    env: Option<BTreeMap<String, Value>>,
-    /// Text for the command's standard input. Without it there is an end of file at once.
-    stdin: Option<String>,
-    /// The same as base64, for any bytes.
-    stdin_base64: Option<String>,
-    /// Run as root inside.
-    #[schemars(extend("default" = false))]
-    as_root: Option<bool>,
 }
 
 /// The answer (containers.md 10.2).
@@ -67,19 +44,15 @@ pub(crate) struct ExecBackgroundResponse {
 
 impl Operation for ExecBackground {
     const NAME: &'static str = "exec_background";
+    const SHARED: SharedFields = SharedFields::of::<CommandRequest>();
     type Response = ExecBackgroundResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecBackgroundResponse, Failure> {
         let limits = self.limits(cx)?;
-        let env = plain_env(&self.env)?;
-        let stdin = stdin::bytes(self.stdin.as_deref(), self.stdin_base64.as_deref())?;
-        let Guided { record, link, session, warnings } =
-            guided(cx, &self.container, self.as_root.unwrap_or(false)).await?;
-        let mut exec: Exec = session.exec(self.command.0.clone());
-        if let Some(workdir) = &self.workdir {
-            exec.workdir = session.workdir.join(workdir)?;
-        }
-        exec.env.extend(env);
+        let (env, stdin) = (self.request.env()?, self.request.stdin()?);
+        let GuestTarget { record, link, session, warnings } =
+            reach_guest(cx, &self.request.container, self.request.as_root()).await?;
+        let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes);
         exec.limits = limits;
         // Input may take a while to go in. Who withdraws until then wants no job.
@@ -92,7 +65,7 @@ impl Operation for ExecBackground {
             job_id: id,
             pid: pid.to_string(),
             container: record.name,
-            command: shown(&self.command.0),
+            command: shown(&self.request.command.0),
             started_at: time(began_ms),
             warnings,
         })
@@ -106,7 +79,7 @@ impl ExecBackground {
         if total.is_some_and(|it| it < least) {
             return Err(Failure::invalid("timeout", "0, or at least 0.1 s").hint("leave it out for no limit"));
         }
-        let silence = self.silence_timeout.and_then(Seconds::unless_zero);
+        let silence = self.request.silence_timeout.and_then(Seconds::unless_zero);
         Ok(ExecLimits { total, silence, grace: cx.config.exec.grace.0 })
     }
 }

@@ -7,7 +7,7 @@ use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{guided, outcome, signal};
+use super::job::{outcome, reach_guest, signal};
 use crate::arg_types::{Name, Seconds};
 use crate::context::Context;
 use crate::dispatch::Operation;
@@ -54,7 +54,7 @@ impl Operation for ExecCancel {
         if self.grace.is_some() && grace > MAX_GRACE {
             return Err(Failure::invalid("grace", "at most 60 s").hint("leave it out for the configured time"));
         }
-        let guided = guided(cx, &self.container, false).await?;
+        let guided = reach_guest(cx, &self.container, false).await?;
         let Cancelled { cancelled, job } = {
             let asked = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
             guided.or_lost(&self.job_id, asked, |job| Cancelled { cancelled: false, job }).await?

@@ -5,7 +5,7 @@ use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{guided, signal, state_line, time, timed_out};
+use super::job::{reach_guest, signal, state_line, time, timed_out};
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
@@ -58,7 +58,7 @@ impl Operation for ExecPoll {
                 Failure::invalid("lines", "at most 1000").hint("`job_read` gives all that is kept, page by page")
             );
         }
-        let guided = guided(cx, &self.container, false).await?;
+        let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
         let JobStatus { job, tail } = {

@@ -16,7 +16,7 @@ use crate::warning::Warning;
 use crate::{redaction, suggest};
 
 /// A container whose guest remembers jobs.
-pub(super) struct Guided {
+pub(super) struct GuestTarget {
     pub(super) record: Record,
     pub(super) link: Link,
     /// Who runs commands there, where and with which environment.
@@ -25,28 +25,28 @@ pub(super) struct Guided {
 }
 
 /// Finds a container for jobs.
-pub(super) async fn guided(cx: &Context, handle: &Handle, as_root: bool) -> Result<Guided, Failure> {
+pub(super) async fn reach_guest(cx: &Context, handle: &Handle, as_root: bool) -> Result<GuestTarget, Failure> {
     let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
-    Ok(Guided { record, link, session, warnings })
+    Ok(GuestTarget { record, link, session, warnings })
 }
 
 /// A guest that has not told its jobs by then is not waited for.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Background jobs that run; none where no guest answers at once.
-pub async fn running(cx: &Context, record: &Record) -> usize {
+pub(crate) async fn running(cx: &Context, record: &Record) -> usize {
     let Ok(store) = cx.store() else { return 0 };
     let ask = async {
         let link = cx.links().at_hand(&store, record).await?;
         coracle_jobs::list(&link).await.ok()
     };
     let jobs = tokio::time::timeout(SOON, ask).await.ok().flatten().unwrap_or_default();
-    // What a container was made to run is no work of somebody's.
+    // The main program of a container is no job of a caller.
     jobs.iter().filter(|it| it.running() && !it.foreground && it.id != JobId::main()).count()
 }
 
-impl Guided {
+impl GuestTarget {
     /// What is taken out of the output of its jobs.
     pub(super) async fn redactor(&self, cx: &Context) -> Result<Redactor, Failure> {
         Box::pin(redaction::of_link(cx, &self.record, &self.link, &BTreeMap::new())).await
@@ -103,7 +103,7 @@ pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &J
         Ok::<_, Failure>(cx.store()?.remember_job(record, job).await?)
     };
     if let Err(failure) = remembered.await {
-        // The job runs. Only after a restart nobody will know that it did.
+        // The job runs; only after a restart it is unknown.
         tracing::warn!(container = %record.name, "the job is not in the record: {}", failure.message);
     }
 }

@@ -4,9 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_jobs::{Format, LineMatch, MAX_PAGE, Page, Position, Read, SearchRequest, SearchResult, StreamSelector};
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::job::Encoding;
+use crate::arg_types::Size;
 use crate::context::Context;
 use crate::document::{Document, ProgramOutput, Render, StyledText};
 use crate::failure::Failure;
@@ -15,19 +17,39 @@ use crate::redaction;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
-/// What is asked of kept output, as the caller gave it.
-#[derive(Clone, Debug)]
-pub(crate) struct JobPage {
-    pub(crate) job_id: JobId,
-    pub(crate) stream: Option<StreamSelector>,
+/// Which part of kept output a call is for, beside the place where it begins.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct OutputSelection {
+    /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
+    #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
+    stream: Option<StreamSelector>,
+    /// Line to begin at, from 1, in place of `offset`.
+    line: Option<u64>,
+    /// Bytes of a page, 1 to 1m.
+    #[schemars(with = "Option<Size>", extend("default" = 32768))]
+    limit: Option<ByteSize>,
+    /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
+    #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
+    encoding: Option<Encoding>,
+    /// Regular expression that a line has to match, at most 1 KiB.
+    pattern: Option<String>,
+    /// Letters match in either case.
+    #[schemars(extend("default" = false))]
+    ignore_case: Option<bool>,
+    /// Lines before and after each match, at most 20.
+    #[schemars(extend("default" = 2))]
+    context: Option<u32>,
+    /// Matches in one answer, 1 to 1000.
+    #[schemars(extend("default" = 50))]
+    max_matches: Option<u32>,
+}
+
+/// A page of a job's output, or the lines of it that match.
+#[derive(Debug)]
+pub(crate) struct JobPage<'a> {
+    pub(crate) job_id: &'a JobId,
     pub(crate) offset: Option<i64>,
-    pub(crate) line: Option<u64>,
-    pub(crate) limit: Option<ByteSize>,
-    pub(crate) encoding: Option<Encoding>,
-    pub(crate) pattern: Option<String>,
-    pub(crate) ignore_case: Option<bool>,
-    pub(crate) context: Option<u32>,
-    pub(crate) max_matches: Option<u32>,
+    pub(crate) selection: &'a OutputSelection,
 }
 
 /// The answer (containers.md 10.6): either a page or matches.
@@ -62,28 +84,28 @@ const PAGE: ByteSize = ByteSize(32 << 10);
 /// Bytes of a pattern.
 const MAX_PATTERN: usize = 1 << 10;
 
-/// What is asked for, every default decided.
+/// The request with every default decided.
 #[derive(Debug)]
-enum Ask {
+enum OutputQuery {
     Page(Read),
     Matches(SearchRequest),
 }
 
-impl JobPage {
+impl JobPage<'_> {
     /// Reads it over the link of its container.
     ///
     /// # Errors
-    /// What is asked for makes no sense, or nobody has that job.
+    /// The request makes no sense, or there is no such job.
     pub(crate) async fn read(&self, cx: &Context, link: &Link, redactor: &Redactor) -> Result<JobOutput, Failure> {
         match self.resolve()? {
-            Ask::Page(read) => {
-                let encoding = self.encoding.unwrap_or_default();
-                let of = redaction::JobStream { job: &self.job_id, part: self.part() };
+            OutputQuery::Page(read) => {
+                let encoding = self.selection.encoding.unwrap_or_default();
+                let of = redaction::JobStream { job: self.job_id, part: self.part() };
                 let read = async { redaction::page(redactor, link, of, coracle_jobs::read(link, read).await?).await };
                 let read = cx.unless_cancelled(read).await?;
                 Ok(page(self, &read, encoding))
             }
-            Ask::Matches(search) => {
+            OutputQuery::Matches(search) => {
                 let found = cx.unless_cancelled(async { Ok(coracle_jobs::search(link, search).await?) }).await;
                 let mut found = found.map_err(|failure| failure.detail("field", "pattern"))?;
                 for it in &mut found.matches {
@@ -100,40 +122,40 @@ impl JobPage {
         self.resolve().map(drop)
     }
 
-    fn resolve(&self) -> Result<Ask, Failure> {
+    fn resolve(&self) -> Result<OutputQuery, Failure> {
         let (job, part) = (self.job_id.clone(), self.part());
         let from = self.from()?;
-        let limit = self.limit.unwrap_or(PAGE).0;
+        let limit = self.selection.limit.unwrap_or(PAGE).0;
         if !(1..=MAX_PAGE).contains(&limit) {
             return Err(Failure::invalid("limit", "from 1 byte to 1m").hint("go on at `next_offset` for more"));
         }
-        let context = self.context.unwrap_or(2);
+        let context = self.selection.context.unwrap_or(2);
         if context > 20 {
             return Err(Failure::invalid("context", "at most 20").hint("read a page from the match's `offset` on"));
         }
-        let max_matches = self.max_matches.unwrap_or(50);
+        let max_matches = self.selection.max_matches.unwrap_or(50);
         if !(1..=1000).contains(&max_matches) {
             return Err(Failure::invalid("max_matches", "from 1 to 1000").hint("go on at `next_offset` for more"));
         }
-        let Some(pattern) = self.pattern.clone() else {
-            let format = match self.encoding.unwrap_or_default() {
+        let Some(pattern) = self.selection.pattern.clone() else {
+            let format = match self.selection.encoding.unwrap_or_default() {
                 Encoding::Text => Format::Text,
                 Encoding::Base64 => Format::Bytes,
             };
-            return Ok(Ask::Page(Read { job, part, from, limit, format }));
+            return Ok(OutputQuery::Page(Read { job, part, from, limit, format }));
         };
         check_pattern(&pattern)?;
-        let ignore_case = self.ignore_case.unwrap_or(false);
+        let ignore_case = self.selection.ignore_case.unwrap_or(false);
         let job = job.to_string();
-        Ok(Ask::Matches(SearchRequest { job, part, from, pattern, ignore_case, context, most: max_matches }))
+        Ok(OutputQuery::Matches(SearchRequest { job, part, from, pattern, ignore_case, context, most: max_matches }))
     }
 
     fn part(&self) -> StreamSelector {
-        self.stream.unwrap_or(StreamSelector::All)
+        self.selection.stream.unwrap_or(StreamSelector::All)
     }
 
     fn from(&self) -> Result<Position, Failure> {
-        match (self.offset.unwrap_or(0), self.line) {
+        match (self.offset.unwrap_or(0), self.selection.line) {
             (_, Some(0)) => Err(Failure::invalid("line", "lines count from 1").hint("leave it out for the start")),
             // A model that fills in the default says nothing with it.
             (0, Some(line)) => Ok(Position::Line(line)),
@@ -151,7 +173,7 @@ pub(super) fn check_pattern(pattern: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> JobOutput {
+fn page(ask: &JobPage<'_>, page: &Page, encoding: Encoding) -> JobOutput {
     let data = match encoding {
         Encoding::Text => String::from_utf8_lossy(&page.bytes).into_owned(),
         Encoding::Base64 => STANDARD.encode(&page.bytes),
@@ -174,7 +196,7 @@ fn page(ask: &JobPage, page: &Page, encoding: Encoding) -> JobOutput {
     }
 }
 
-fn matches(ask: &JobPage, found: SearchResult) -> JobOutput {
+fn matches(ask: &JobPage<'_>, found: SearchResult) -> JobOutput {
     JobOutput {
         job_id: ask.job_id.clone(),
         stream: ask.part(),
@@ -242,18 +264,18 @@ mod tests {
 
     use super::*;
 
-    fn check(more: Value) -> Result<Ask, String> {
+    fn check(more: Value) -> Result<OutputQuery, String> {
         let mut call = json!({ "container": "web", "job_id": "0123abcd" });
         let Value::Object(more) = more else { panic!("no object") };
         call.as_object_mut().unwrap().extend(more);
-        let ask: crate::commands::JobRead = serde_json::from_value(call).unwrap();
-        ask.page().resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
+        let request: crate::commands::JobRead = serde_json::from_value(call).unwrap();
+        request.page().resolve().map_err(|failure| format!("{}: {}", failure.code.word(), failure.message))
     }
 
     fn from(more: Value) -> Position {
         match check(more).unwrap() {
-            Ask::Page(it) => it.from,
-            Ask::Matches(it) => it.from,
+            OutputQuery::Page(it) => it.from,
+            OutputQuery::Matches(it) => it.from,
         }
     }
 
@@ -269,8 +291,10 @@ mod tests {
 
     #[test]
     fn a_pattern_makes_it_a_search() {
-        assert!(matches!(check(json!({ "pattern": "x" })), Ok(Ask::Matches(it)) if it.context == 2 && it.most == 50));
-        assert!(matches!(check(json!({ "context": 2 })), Ok(Ask::Page(it)) if it.limit == 32768));
+        assert!(
+            matches!(check(json!({ "pattern": "x" })), Ok(OutputQuery::Matches(it)) if it.context == 2 && it.most == 50)
+        );
+        assert!(matches!(check(json!({ "context": 2 })), Ok(OutputQuery::Page(it)) if it.limit == 32768));
     }
 
     #[test]

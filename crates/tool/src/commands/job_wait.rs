@@ -1,24 +1,23 @@
 //! `job_wait`: a job is waited for by its guest.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use coracle_jobs::{Job, Port, State, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_runtime::{Handle, JobId, Problem, Refused};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::job::{guided, state_line};
+use super::TIMED_OUT;
+use super::job::{reach_guest, state_line};
 use super::job_page::check_pattern;
-use super::millis;
-use crate::arg_types::{Name, Seconds};
+use crate::arg_types::{Name, Seconds, inline_schema};
 use crate::config::Config;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
-use crate::humanize::duration;
+use crate::humanize::{duration, millis};
 use crate::warning::Warning;
 use crate::{redaction, suggest};
 use jiff::Timestamp;
@@ -121,19 +120,7 @@ fn meant(word: &str) -> Option<String> {
     suggest::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
 }
 
-impl JsonSchema for Until {
-    fn schema_name() -> Cow<'static, str> {
-        "Until".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
-    }
-}
+inline_schema!(Until, "Until", { "type": ["string", "array"], "items": { "type": "string" } });
 
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -153,19 +140,7 @@ impl TryFrom<Value> for PortRequest {
     }
 }
 
-impl JsonSchema for PortRequest {
-    fn schema_name() -> Cow<'static, str> {
-        "Port".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["integer", "string"] })
-    }
-}
+inline_schema!(PortRequest, "Port", { "type": ["integer", "string"] });
 
 /// The time of a wait whose caller names none.
 const USUAL: Duration = Duration::from_secs(60);
@@ -177,7 +152,7 @@ impl Operation for JobWait {
 
     async fn run(self, cx: &Context) -> Result<JobWaitResponse, Failure> {
         let wait = self.resolve(&cx.config)?;
-        let guided = guided(cx, &self.container, false).await?;
+        let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
         let waiting = async {
@@ -270,9 +245,6 @@ impl JobWait {
         }
     }
 }
-
-/// What `timeout` of coreutils exits with.
-const TIMED_OUT: u8 = 124;
 
 impl Render for JobWaitResponse {
     fn render(&self, _: Timestamp) -> Document {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::job::{guided, outcome, time};
+use super::job::{outcome, reach_guest, time};
 use crate::arg_types::Name;
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -75,7 +75,7 @@ impl Operation for Jobs {
 }
 
 async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
-    let guided = guided(cx, container, false).await?;
+    let guided = reach_guest(cx, container, false).await?;
     let mut jobs = guided.lost_jobs().await?;
     jobs.extend(coracle_jobs::list(&guided.link).await?);
     Ok((jobs.into_iter().map(|it| row(&guided.record.name, it)).collect(), guided.warnings))
@@ -154,10 +154,7 @@ impl Render for JobsResponse {
             let [id, container] = [it.job_id.to_string(), it.container.to_string()];
             [id, container, state, started, bytes(it.total_bytes), one_line(&it.command)].map(StyledText::from).into()
         };
-        match self.jobs.as_slice() {
-            [] => Document::line("no jobs; `coracle exec-background` starts one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.jobs, row, "no jobs; `coracle exec-background` starts one")
     }
 }
 

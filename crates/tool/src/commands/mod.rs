@@ -1,5 +1,6 @@
 //! What runs in a container: commands and jobs, one operation each.
 
+mod command_request;
 mod connect_command;
 mod exec;
 mod exec_background;
@@ -11,9 +12,6 @@ mod job_page;
 mod job_read;
 mod job_wait;
 mod jobs;
-mod stdin;
-
-use std::time::Duration;
 
 pub(crate) use self::connect_command::connect_command;
 pub(crate) use self::exec::{Exec, lost_with_container};
@@ -21,13 +19,11 @@ pub(crate) use self::exec_background::ExecBackground;
 pub(crate) use self::exec_cancel::ExecCancel;
 pub(crate) use self::exec_interactive_hint::ExecInteractiveHint;
 pub(crate) use self::exec_poll::ExecPoll;
-pub(crate) use self::job::Encoding;
-pub use self::job::running;
-pub(crate) use self::job_page::JobPage;
+pub(crate) use self::job::running;
+pub(crate) use self::job_page::{JobPage, OutputSelection};
 pub(crate) use self::job_read::JobRead;
 pub(crate) use self::job_wait::{JobWait, PortRequest};
 pub(crate) use self::jobs::Jobs;
 
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+/// What `timeout` of coreutils exits with.
+const TIMED_OUT: u8 = 124;

@@ -1,15 +1,6 @@
 //! Settings that are one of a few words.
 
-use serde::{Deserialize, Serialize};
-
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum $name { $($(#[$word_doc])* $word,)* }
-    };
-}
+use super::macros::words;
 
 words! {
     /// `policy`: where the defaults come from.
@@ -20,8 +11,7 @@ words! {
         /// Copies, one user without privileges, no network.
         Strict,
     }
-}
-words! {
+
     /// `engine`
     Engine {
         /// The first of Podman and Docker that is installed and answers; Apple's `container` where neither is installed.
@@ -36,8 +26,7 @@ words! {
         /// State in memory, for tests and dry runs.
         Fake,
     }
-}
-words! {
+
     /// `engine_api`
     EngineApi {
         /// Reads go over the socket of the engine's API, where it answers.
@@ -46,8 +35,7 @@ words! {
         /// The engine's program reads as well.
         Never,
     }
-}
-words! {
+
     /// `guest`
     Guest {
         /// Every container whose architecture this program has one for.
@@ -56,8 +44,7 @@ words! {
         /// None: commands run through the engine's own exec.
         Never,
     }
-}
-words! {
+
     /// `security.cross_session`
     CrossSession {
         /// Commands, copies and status, and no lifecycle.
@@ -68,8 +55,7 @@ words! {
         /// Not even a look.
         None,
     }
-}
-words! {
+
     /// `security.snapshot_secrets`
     SnapshotSecrets {
         /// No snapshot while a secret lies in a file.
@@ -78,8 +64,7 @@ words! {
         /// A warning that names the files.
         Warn,
     }
-}
-words! {
+
     /// `security.network`
     NetworkGrant {
         /// A bridge with a way out may be used.
@@ -90,8 +75,7 @@ words! {
         /// Loopback only.
         None,
     }
-}
-words! {
+
     /// `images.fallback`
     Fallback {
         /// Make a Debian base from this machine or a mirror.
@@ -100,8 +84,7 @@ words! {
         /// Say that there is none.
         Fail,
     }
-}
-words! {
+
     /// `log.level`
     Level {
         /// Nothing.

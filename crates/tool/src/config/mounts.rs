@@ -4,6 +4,8 @@ use coracle_runtime::ByteSize;
 use coracle_workspace::Filter;
 use serde::Deserialize;
 
+use super::macros::words;
+
 /// A directory of the host that a workspace gets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,15 +32,15 @@ pub struct HostMount {
     pub mode: MountMode,
 }
 
-/// How a directory comes into a workspace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MountMode {
-    /// Its files are copied, once.
-    #[default]
-    Copy,
-    /// It is there itself, and what is changed inside is changed on the host.
-    Bind,
+words! {
+    /// How a directory comes into a workspace.
+    MountMode {
+        /// Its files are copied, once.
+        #[default]
+        Copy,
+        /// It is there itself, and what is changed inside is changed on the host.
+        Bind,
+    }
 }
 
 impl HostMount {

@@ -7,67 +7,44 @@ use coracle_runtime::{ByteSize, ImageRef};
 use coracle_sandbox::ProfileName;
 use serde::Deserialize;
 
+use super::macros::{table, words};
 use crate::arg_types::Seconds;
 
-/// `sandbox.*`
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sandbox {
-    /// Kinds of sandboxes.
-    pub profiles: BTreeMap<ProfileName, Profile>,
-    /// Those that an agent may name.
-    pub agent_profiles: Vec<ProfileName>,
-    /// What commands inside reach beside the model and git.
-    pub network: SandboxNetwork,
-    /// Names that they reach.
-    pub egress: Egress,
-    /// Git inside.
-    pub git: Git,
-    /// Worktrees.
-    pub worktree: Worktree,
-    /// Whether a repository's `devcontainer.json` says what its sandboxes are made of.
-    pub devcontainer: DevcontainerFile,
-    /// Features that are not in the repository, as patterns of their names.
-    pub features_allow: Vec<String>,
-    /// What commands of a build reach.
-    pub build_network: BuildNetwork,
-    /// Variables of the host that a file may put in.
-    pub local_env: Vec<String>,
-    /// Directories beneath which a file's mounts may be written.
-    pub writable_mounts: Vec<PathBuf>,
-    /// Memory; no swap is added.
-    pub memory: ByteSize,
-    /// Cores.
-    pub cpus: f64,
-    /// Processes and threads.
-    pub pids: u32,
-    /// A sandbox that nobody used for so long is stopped; all of it stays.
-    pub idle: Seconds,
-    /// A sandbox goes after so long, with its volume; what is not pushed is saved before. 0 keeps it.
-    pub lifetime: Seconds,
-}
-
-impl Default for Sandbox {
-    fn default() -> Self {
-        let default = ProfileName::parse("default").expect("the word follows the grammar");
-        Self {
-            profiles: BTreeMap::new(),
-            agent_profiles: vec![default],
-            network: SandboxNetwork::None,
-            egress: Egress::default(),
-            git: Git::default(),
-            worktree: Worktree::default(),
-            devcontainer: DevcontainerFile::Off,
-            features_allow: Vec::new(),
-            build_network: BuildNetwork::Default,
-            local_env: Vec::new(),
-            writable_mounts: Vec::new(),
-            memory: ByteSize::mib(4096),
-            cpus: 2.0,
-            pids: 512,
-            idle: Seconds::new(60 * 60),
-            lifetime: Seconds::new(7 * 24 * 60 * 60),
-        }
+table! {
+    /// `sandbox.*`
+    Sandbox {
+        /// Kinds of sandboxes.
+        profiles: BTreeMap<ProfileName, Profile>,
+        /// Those that an agent may name.
+        agent_profiles: Vec<ProfileName> = vec![ProfileName::parse("default").expect("the word follows the grammar")],
+        /// What commands inside reach beside the model and git.
+        network: SandboxNetwork = SandboxNetwork::None,
+        /// Names that they reach.
+        egress: Egress,
+        /// Git inside.
+        git: Git,
+        /// Worktrees.
+        worktree: Worktree,
+        /// Whether a repository's `devcontainer.json` says what its sandboxes are made of.
+        devcontainer: DevcontainerFile = DevcontainerFile::Off,
+        /// Features that are not in the repository, as patterns of their names.
+        features_allow: Vec<String>,
+        /// What commands of a build reach.
+        build_network: BuildNetwork = BuildNetwork::Default,
+        /// Variables of the host that a file may put in.
+        local_env: Vec<String>,
+        /// Directories beneath which a file's mounts may be written.
+        writable_mounts: Vec<PathBuf>,
+        /// Memory; no swap is added.
+        memory: ByteSize = ByteSize::mib(4096),
+        /// Cores.
+        cpus: f64 = 2.0,
+        /// Processes and threads.
+        pids: u32 = 512,
+        /// An unused sandbox is stopped after so long; all of it stays.
+        idle: Seconds = Seconds::new(60 * 60),
+        /// A sandbox goes after so long, with its volume; what is not pushed is saved before. 0 keeps it.
+        lifetime: Seconds = Seconds::new(7 * 24 * 60 * 60),
     }
 }
 
@@ -79,20 +56,20 @@ impl Sandbox {
     }
 }
 
-/// `sandbox.profiles.NAME.*`
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Profile {
-    /// What its containers are made of; our own image when missing.
-    pub image: Option<ImageRef>,
-    /// The same as for all sandboxes, for these alone.
-    pub devcontainer: Option<DevcontainerFile>,
-    /// Workflows of the same word share a container; each has its own when missing.
-    pub domain: Option<String>,
-    /// Where its models are.
-    pub provider: Option<Provider>,
-    /// Tokens that a sandbox may use up.
-    pub budget_tokens: Option<u64>,
+table! {
+    /// `sandbox.profiles.NAME.*`
+    Profile {
+        /// What its containers are made of; our own image when missing.
+        image: Option<ImageRef>,
+        /// The same as for all sandboxes, for these alone.
+        devcontainer: Option<DevcontainerFile>,
+        /// Workflows of the same word share a container; each has its own when missing.
+        domain: Option<String>,
+        /// Where its models are.
+        provider: Option<Provider>,
+        /// Tokens that a sandbox may use up.
+        budget_tokens: Option<u64>,
+    }
 }
 
 /// `sandbox.profiles.NAME.provider.*`
@@ -122,27 +99,26 @@ fn any_model() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// What a provider speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProviderKind {
-    /// `OpenAI`'s chat completions, as most do.
-    #[default]
-    Openai,
-    /// Anthropic's messages.
-    Anthropic,
-}
+words! {
+    /// What a provider speaks.
+    ProviderKind {
+        /// `OpenAI`'s chat completions, as most do.
+        #[default]
+        Openai,
+        /// Anthropic's messages.
+        Anthropic,
+    }
 
-/// `sandbox.network`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxNetwork {
-    /// Nothing.
-    None,
-    /// The names of `egress.allow` beside it.
-    Proxy,
-    /// Whatever this host reaches: nothing is kept in.
-    Bridge,
+    /// `sandbox.network`
+    SandboxNetwork {
+        /// Nothing.
+        #[default]
+        None,
+        /// The names of `egress.allow` beside it.
+        Proxy,
+        /// Whatever this host reaches: nothing is kept in.
+        Bridge,
+    }
 }
 
 impl SandboxNetwork {
@@ -156,14 +132,15 @@ impl SandboxNetwork {
     }
 }
 
-/// `workspace.network`, `run_code.network`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyNetwork {
-    /// Nothing.
-    None,
-    /// The names of `egress.allow` beside it.
-    Proxy,
+words! {
+    /// `workspace.network`, `run_code.network`
+    ProxyNetwork {
+        /// Nothing.
+        #[default]
+        None,
+        /// The names of `egress.allow` beside it.
+        Proxy,
+    }
 }
 
 /// `sandbox.devcontainer`
@@ -197,77 +174,75 @@ impl DevcontainerFile {
     }
 }
 
-/// `sandbox.build_network`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BuildNetwork {
-    /// What the engine gives, if `security.network` allows a way out.
-    #[default]
-    Default,
-    /// Nothing.
-    None,
+words! {
+    /// `sandbox.build_network`
+    BuildNetwork {
+        /// What the engine gives, if `security.network` allows a way out.
+        #[default]
+        Default,
+        /// Nothing.
+        None,
+    }
 }
 
-/// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Egress {
-    /// Names, patterns of one label, addresses, presets.
-    pub allow: Vec<String>,
+table! {
+    /// `sandbox.egress.*`, `workspace.egress.*`, `run_code.egress.*`
+    Egress {
+        /// Names, patterns of one label, addresses, presets.
+        allow: Vec<String>,
+    }
+
+    /// `sandbox.git.*`
+    Git {
+        /// How git inside reaches repositories.
+        mode: GitMode,
+        /// Hosts; that of the sandbox's own repository when these and `repos` are empty.
+        hosts: Vec<String>,
+        /// Repositories, as patterns of `host/owner/name`; the sandbox's own when empty.
+        repos: Vec<String>,
+        /// Refs that may be pushed from inside; none when empty.
+        push: Vec<String>,
+    }
 }
 
-/// `sandbox.git.*`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Git {
-    /// How git inside reaches repositories.
-    pub mode: GitMode,
-    /// Hosts; that of the sandbox's own repository when these and `repos` are empty.
-    pub hosts: Vec<String>,
-    /// Repositories, as patterns of `host/owner/name`; the sandbox's own when empty.
-    pub repos: Vec<String>,
-    /// Refs that may be pushed from inside; none when empty.
-    pub push: Vec<String>,
+words! {
+    /// `sandbox.git.mode`
+    GitMode {
+        /// Through the proxy, which has the credential.
+        #[default]
+        Proxy,
+        /// With the credential itself.
+        Credential,
+        /// Not at all.
+        Off,
+    }
 }
 
-/// `sandbox.git.mode`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GitMode {
-    /// Through the proxy, which has the credential.
-    #[default]
-    Proxy,
-    /// With the credential itself.
-    Credential,
-    /// Not at all.
-    Off,
+table! {
+    /// `sandbox.worktree.*`
+    Worktree {
+        /// What every branch begins with.
+        branch_prefix: String = "coracle/".to_owned(),
+        /// Objects of old repositories are not held against today's rules when false.
+        fsck: bool = true,
+        /// Where the files of new sandboxes lie.
+        mode: WorktreeMode,
+        /// The directory, beneath one that may be used, that holds those of the mode `shared`.
+        shared_root: Option<PathBuf>,
+        /// A new worktree begins with what is not committed in a directory that it is taken from.
+        include_uncommitted: bool,
+    }
 }
 
-/// `sandbox.worktree.*`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Worktree {
-    /// What every branch begins with.
-    pub branch_prefix: String,
-    /// Objects of old repositories are not held against today's rules when false.
-    pub fsck: bool,
-    /// Where the files of new sandboxes lie.
-    pub mode: WorktreeMode,
-    /// The directory, beneath one that may be used, that holds those of the mode `shared`.
-    pub shared_root: Option<PathBuf>,
-    /// A new worktree begins with what is not committed in a directory that it is taken from.
-    pub include_uncommitted: bool,
-}
-
-/// `sandbox.worktree.mode`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorktreeMode {
-    /// In a volume of the container.
-    #[default]
-    Inside,
-    /// In a directory of this host.
-    Shared,
+words! {
+    /// `sandbox.worktree.mode`
+    WorktreeMode {
+        /// In a volume of the container.
+        #[default]
+        Inside,
+        /// In a directory of this host.
+        Shared,
+    }
 }
 
 impl Worktree {
@@ -278,62 +253,43 @@ impl Worktree {
     }
 }
 
-impl Default for Worktree {
-    fn default() -> Self {
-        let (mode, shared_root, include_uncommitted) = (WorktreeMode::Inside, None, false);
-        Self { branch_prefix: "coracle/".to_owned(), fsck: true, mode, shared_root, include_uncommitted }
+table! {
+    /// `proxy.*`
+    Proxy {
+        /// Bytes of a request, in mebibytes.
+        max_body_mb: u32 = 10,
+        /// Every program inside may ask models.
+        llm_for_agent: bool,
+        /// How containers reach it.
+        transport: ProxyTransport = ProxyTransport::Auto,
     }
 }
 
-/// `proxy.*`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Proxy {
-    /// Bytes of a request, in mebibytes.
-    pub max_body_mb: u32,
-    /// Every program inside may ask models.
-    pub llm_for_agent: bool,
-    /// How containers reach it.
-    pub transport: ProxyTransport,
-}
-
-/// `proxy.transport`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyTransport {
-    /// `unix` where the engine sees the files of this host, else `link`.
-    #[default]
-    Auto,
-    /// By sockets in a directory that the container sees.
-    Unix,
-    /// By the link to its guest.
-    Link,
-    /// By a network of a sandbox's own. Where that leads to more of this host than the proxy, there is no sandbox.
-    Tcp,
-}
-
-impl Default for Proxy {
-    fn default() -> Self {
-        Self { max_body_mb: 10, llm_for_agent: false, transport: ProxyTransport::Auto }
+words! {
+    /// `proxy.transport`
+    ProxyTransport {
+        /// `unix` where the engine sees the files of this host, else `link`.
+        #[default]
+        Auto,
+        /// By sockets in a directory that the container sees.
+        Unix,
+        /// By the link to its guest.
+        Link,
+        /// By a network of a sandbox's own. Where that leads to more of this host than the proxy, there is no sandbox.
+        Tcp,
     }
 }
 
-/// `worker.*`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Worker {
-    /// Calls of the model in a run.
-    pub max_turns: u32,
-    /// Time of a run.
-    pub wall_seconds: u64,
-    /// Tokens of a run.
-    pub max_total_tokens: Option<u64>,
-    /// The model, when a call names none.
-    pub model: Option<String>,
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Self { max_turns: 50, wall_seconds: 1800, max_total_tokens: None, model: None }
+table! {
+    /// `worker.*`
+    Worker {
+        /// Calls of the model in a run.
+        max_turns: u32 = 50,
+        /// Time of a run.
+        wall_seconds: u64 = 1800,
+        /// Tokens of a run.
+        max_total_tokens: Option<u64>,
+        /// The model, when a call names none.
+        model: Option<String>,
     }
 }

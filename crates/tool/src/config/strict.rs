@@ -44,7 +44,7 @@ fn over(below: Value, above: Value) -> Value {
     }
 }
 
-/// What is not for `strict`, whoever says it: each would let in or out what the preset is there to keep.
+/// Settings that `strict` refuses: each would let in or out what the preset keeps.
 pub(super) fn faults(config: &Config) -> Vec<(&'static str, &'static str)> {
     let sandbox = &config.sandbox;
     let wears = |it: &DevcontainerFile| *it != DevcontainerFile::Off;

@@ -21,28 +21,15 @@ pub enum Toolset {
 impl Toolset {
     /// All there are.
     pub const ALL: [Self; 4] = [Self::Containers, Self::Workspace, Self::Code, Self::Worktrees];
-
-    /// The word in configuration and options.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Containers => "containers",
-            Self::Workspace => "workspace",
-            Self::Code => "code",
-            Self::Worktrees => "worktrees",
-        }
-    }
 }
 
-/// No set has that name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no toolset `{0}`; there are containers, workspace, code and worktrees")]
-pub struct NoToolset(String);
-
+/// Reads the word of configuration and options.
 impl FromStr for Toolset {
-    type Err = NoToolset;
+    type Err = String;
 
-    fn from_str(word: &str) -> Result<Self, NoToolset> {
-        Self::ALL.into_iter().find(|it| it.word() == word).ok_or_else(|| NoToolset(word.escape_debug().to_string()))
+    fn from_str(word: &str) -> Result<Self, String> {
+        let unknown =
+            || format!("no toolset `{}`; there are containers, workspace, code and worktrees", word.escape_debug());
+        serde_json::from_value(word.into()).map_err(|_| unknown())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use coracle_lifecycle::{CopyLimits, CopyRequest, ManagedContainer, copy_in};
+use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{Item, Repo, RepoBundle, RepoSource, StepContext};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, random_hex};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::resolve::copy_request;
 use crate::sandbox;
 
 /// Packs a repository, and puts the file into the container.
@@ -22,22 +23,13 @@ pub(super) async fn brought(
     let looks = !cx.store()?.is_written_inside(dir)?;
     let packed = sandbox::worktrees(cx)?.bundle_directory(dir, looks).await?;
     let file = ContainerPath::parse(format!("/tmp/coracle-{}.bundle", random_hex::<8>()))?;
-    let copy = CopyRequest {
-        host: HostPath::open(&packed.file()).map_err(coracle_lifecycle::Error::from)?,
-        host_name: None,
-        container: file.clone(),
-        into_directory: false,
-        overwrite: false,
-        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
-        protected: Vec::new(),
-        scratch: cx.state()?.scratch(),
-        meter: coracle_lifecycle::CopyMeter::default(),
-    };
+    let host = HostPath::open(&packed.file()).map_err(coracle_lifecycle::Error::from)?;
+    let copy = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, file.clone())? };
     copy_in(found, copy).await?;
     Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })
 }
 
-/// Takes the files away. One that stays is in nobody's way.
+/// Removes the files. One that stays does no harm.
 pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
     for repo in repos {
         if let RepoSource::Bundle(bundle) = &repo.from

@@ -8,7 +8,7 @@ use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 
-use super::provision::{Filling, PATH};
+use super::provision::{PATH, ProvisionRun};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::resolve::MainRequest;
@@ -43,7 +43,7 @@ fn user_of(image: &Image) -> (&str, Option<&str>) {
     }
 }
 
-impl Filling<'_> {
+impl ProvisionRun<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
     pub(super) async fn main(&mut self, making: &mut Creation<'_>) -> bool {
         let Some(asked) = &self.request.main else { return false };
@@ -79,7 +79,7 @@ impl Filling<'_> {
         let runs_again = again.is_some();
         again.into_iter().for_each(|it| making.runs(it));
         let ask = Wait { job: JobId::main(), events: Vec::new(), limit: STARTS_WITHIN, lines: TOLD_LINES };
-        let mut step = told(&coracle_jobs::wait(&self.place.link, ask).await?, &program);
+        let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, ask).await?, &program);
         if !runs_again {
             step.detail.push_str("; a secret is in its words, so it does not run again after a restart");
         }
@@ -103,7 +103,7 @@ fn remembered(
     Some(kept)
 }
 
-fn told(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> Step {
+fn outcome_step(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> Step {
     let what = format!("`{}` as {}", program.words.join(" "), program.user);
     match (job.state, job.exit_code) {
         (State::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),

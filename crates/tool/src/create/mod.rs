@@ -30,11 +30,11 @@ use self::reuse::ReusedContainer;
 pub(crate) use self::source::CreateSource;
 use self::source::ResolvedSource;
 use self::steps::{CreateInput, Creations};
-use crate::commands;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::engines::Backend;
 use crate::failure::{Failure, root_refused};
+use crate::humanize::millis;
 use crate::maintenance::upkeep;
 use crate::requests::Create;
 use crate::resolve::{self, CreateFrom, Request};
@@ -106,7 +106,7 @@ pub(super) async fn create(
         Ok(source) => {
             let creations = Creations { container: &mut making, build: &mut build };
             let input = CreateInput { request: &request, stack, source: source.as_ref() };
-            let made = steps::make(cx, backend, creations, input);
+            let made = steps::run(cx, backend, creations, input);
             cx.unless_cancelled(Box::pin(made)).await
         }
         Err(failure) => Err(failure),
@@ -117,7 +117,7 @@ pub(super) async fn create(
     };
     match made {
         Ok(mut created) => {
-            created.duration_ms = commands::millis(begun.elapsed());
+            created.duration_ms = millis(begun.elapsed());
             Ok(CreateResponse::CreatedContainer(Box::new(created)))
         }
         Err(failure) => {
@@ -128,7 +128,7 @@ pub(super) async fn create(
     }
 }
 
-/// A network that was named is one that somebody made to be shared, and of a session that this one may use.
+/// A named network was created to be shared, by a session that this one may use.
 async fn may_join(cx: &Context, Backend { ready, store }: Backend<'_>, request: &Request) -> Result<(), Failure> {
     let NetworkRequest::Named(name) = &request.spec.network else { return Ok(()) };
     match find_network(&*ready.runtime, store, name).await? {

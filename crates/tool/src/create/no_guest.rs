@@ -7,7 +7,7 @@ use coracle_provision::{Setup, SetupCommand, Status, Step, setup};
 use coracle_runtime::ExecTarget;
 
 use super::provision::PutIn;
-use super::report::Reporting;
+use super::report::ReportBuilder;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::requested::Requested;
@@ -19,7 +19,7 @@ pub(super) struct NoGuest<'a> {
     pub(super) request: &'a Request,
     pub(super) found: ManagedContainer,
     pub(super) inside: &'a ExecTarget,
-    pub(super) reporting: &'a mut Reporting,
+    pub(super) reporting: &'a mut ReportBuilder,
 }
 
 impl NoGuest<'_> {

@@ -8,7 +8,7 @@ use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{Step, StepContext, amplifier, certs, gh, ssh};
 use coracle_runtime::ContainerPath;
 
-use super::report::Reporting;
+use super::report::ReportBuilder;
 use super::try_repo;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -28,17 +28,17 @@ pub(super) struct PutIn {
 }
 
 /// A container with a guest that gets all that was asked for.
-pub(super) struct Filling<'a> {
+pub(super) struct ProvisionRun<'a> {
     pub(super) cx: &'a Context,
     pub(super) request: &'a Request,
     pub(super) imaged: &'a ResolvedImage,
     pub(super) person: &'a HostIdentity,
     pub(super) place: StepContext,
     pub(super) found: ManagedContainer,
-    pub(super) reporting: &'a mut Reporting,
+    pub(super) reporting: &'a mut ReportBuilder,
 }
 
-impl Filling<'_> {
+impl ProvisionRun<'_> {
     /// All steps after the work directory, in their order.
     pub(super) async fn fill(mut self, making: &mut Creation<'_>) -> Result<PutIn, Failure> {
         let repo_path = self.repo_path()?;

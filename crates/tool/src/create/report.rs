@@ -12,7 +12,7 @@ use crate::progress::Progress;
 /// A command that prints more than is heard is not held up for long.
 const CHUNKS: usize = 8;
 
-/// Nobody reads faster.
+/// A person reads no faster.
 const BETWEEN_NEWS: Duration = Duration::from_millis(250);
 
 /// A line is shown so far.
@@ -38,13 +38,13 @@ impl LastLine {
 
 /// The steps that are done.
 #[derive(Debug)]
-pub(super) struct Reporting {
+pub(super) struct ReportBuilder {
     steps: Vec<Step>,
     progress: Progress,
     redactor: Redactor,
 }
 
-impl Reporting {
+impl ReportBuilder {
     pub(super) fn new(progress: Progress) -> Self {
         Self { steps: Vec::new(), progress, redactor: Redactor::default() }
     }

@@ -10,7 +10,7 @@ use coracle_runtime::{
 use serde::Serialize;
 
 use super::provision::PutIn;
-use super::source::Forked;
+use super::source::ForkSource;
 use super::stack::StackUp;
 use crate::commands::connect_command;
 use crate::document::joined;
@@ -91,7 +91,7 @@ impl LimitsAnswer {
 }
 
 /// A container that is ready, and how it came about.
-pub(super) struct Made<'a> {
+pub(super) struct CreateOutcome<'a> {
     pub(super) found: ManagedContainer,
     pub(super) request: &'a Request,
     pub(super) imaged: ResolvedImage,
@@ -101,13 +101,13 @@ pub(super) struct Made<'a> {
     /// What lost its set-id bits in directories of the host.
     pub(super) swept: Review,
     pub(super) ready: &'a Ready,
-    pub(super) forked: Option<Forked>,
+    pub(super) forked: Option<ForkSource>,
     pub(super) expires_at: Option<String>,
 }
 
 /// Tells it.
-pub(super) fn answer(made: Made<'_>) -> Result<CreatedContainer, Failure> {
-    let Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
+pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failure> {
+    let CreateOutcome { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::requests::{Create, IfExists};
-use crate::resolve::asked;
+use crate::resolve::fingerprint;
 use crate::target::{Access, allowed, shaped};
 
 /// The answer of an earlier `create`, given again.
@@ -34,7 +34,7 @@ pub(super) async fn reused(
     let Some(container) = found.container.as_ref() else { return Ok(None) };
     allowed(cx, &found.record.session, name.as_str(), Access::Use)?;
     shaped(cx, &found.record, Access::Use)?;
-    let mut differs = differing(&found.record.asked, &asked(args, cx)?);
+    let mut differs = differing(&found.record.asked, &fingerprint(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());
     }

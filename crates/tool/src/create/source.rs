@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::host_identity;
 use crate::image_build::{ImageSource, Packages, ResolvedImage};
 use crate::resolve::{Request, SourceFacts};
-use crate::snapshot::{Source, Taken, snapshots};
+use crate::snapshot::{Source, TakenSnapshot, snapshots};
 use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
@@ -27,14 +27,14 @@ pub(crate) enum CreateSource {
 /// A snapshot to make a container from, and what is to be said of it.
 pub(super) struct ResolvedSource {
     pub(super) snapshot: Snapshot,
-    pub(super) forked: Option<Forked>,
+    pub(super) forked: Option<ForkSource>,
     pub(super) warnings: Vec<Warning>,
     begun: Instant,
 }
 
 /// What the answer of `fork` has besides.
 #[derive(Clone, Debug)]
-pub(super) struct Forked {
+pub(super) struct ForkSource {
     pub(super) from: ContainerName,
     pub(super) not_included: Vec<String>,
 }
@@ -67,9 +67,9 @@ impl CreateSource {
             Self::Snapshot(it) => Ok(ResolvedSource { snapshot: *it, forked: None, warnings: Vec::new(), begun }),
             Self::Fork(source, name) => {
                 let taken = source.keep(cx, (name, false)).await?;
-                let Taken { snapshot, not_included, warnings } = taken;
+                let TakenSnapshot { snapshot, not_included, warnings } = taken;
                 let from = source.record.name.clone();
-                Ok(ResolvedSource { snapshot, forked: Some(Forked { from, not_included }), warnings, begun })
+                Ok(ResolvedSource { snapshot, forked: Some(ForkSource { from, not_included }), warnings, begun })
             }
         }
     }

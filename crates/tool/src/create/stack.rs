@@ -209,7 +209,7 @@ pub(super) async fn bring_up(
         Stack::Joined(project, network) => {
             let services = coracle_compose::services(&*ready.runtime, &project).await?;
             making.begin_stack(name_of(&network))?;
-            let step = Step::success("compose", format!("joined `{project}`: {}", told(&services)), PROBE);
+            let step = Step::success("compose", format!("joined `{project}`: {}", service_states(&services)), PROBE);
             return Ok(StackUp { step, services: Some(services), network: Some(network), warnings: Vec::new() });
         }
         Stack::Admitted(admitted, new) => (*admitted, new),
@@ -228,8 +228,8 @@ pub(super) async fn bring_up(
         checks_on_demand: ready.runtime.kind() == EngineKind::Podman,
     };
     let services = up(&*ready.runtime, &stack, &how).await?;
-    let step = Step::success("compose", told(&services), PROBE).took(begun.elapsed());
-    // Whoever asks for ports of their own is told them in the answer.
+    let step = Step::success("compose", service_states(&services), PROBE).took(begun.elapsed());
+    // Requested ports are in the answer.
     let warnings = if new.namespace { Vec::new() } else { moved(stack.moved_ports(), &services) };
     Ok(StackUp { step, services: Some(services), network, warnings })
 }
@@ -287,7 +287,7 @@ fn labels<'a>(
     })
 }
 
-fn told(services: &[Service]) -> String {
+fn service_states(services: &[Service]) -> String {
     let one = |it: &Service| match (it.health, it.exit_code) {
         (Some(_), _) => format!("{} (healthy)", it.service),
         (None, Some(code)) => format!("{} (ended with {code})", it.service),

@@ -8,9 +8,9 @@ use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
 use super::no_guest::NoGuest;
-use super::provision::Filling;
-use super::report::Reporting;
-use super::response::{CreatedContainer, Made, answer};
+use super::provision::ProvisionRun;
+use super::report::ReportBuilder;
+use super::response::{CreateOutcome, CreatedContainer, answer};
 use super::source::ResolvedSource;
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, strict_spec};
@@ -38,7 +38,7 @@ pub(super) struct CreateInput<'a> {
 }
 
 /// Makes the container and fills it.
-pub(super) async fn make<'a>(
+pub(super) async fn run<'a>(
     cx: &Context,
     Backend { ready, store }: Backend<'a>,
     Creations { container: making, build }: Creations<'_, 'a>,
@@ -61,7 +61,7 @@ pub(super) async fn make<'a>(
     let (imaged, person) = tokio::join!(image, HostIdentity::read(cx, asked));
     let imaged = if cx.config.is_strict() { Box::pin(strict_spec::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
-    let mut reporting = Reporting::new(cx.call.progress.clone());
+    let mut reporting = ReportBuilder::new(cx.call.progress.clone());
     reporting.add(image_step(&imaged, request)).await;
     let stacked = stack::bring_up(cx, Backend { ready, store }, making, stack).await?;
     reporting.add(stacked.step.clone()).await;
@@ -72,7 +72,7 @@ pub(super) async fn make<'a>(
     let user = guided_session(making.record(), false)?.user;
     let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
     if let (true, ExecTarget::Guest(link)) = (cx.config.is_strict(), &inside) {
-        Box::pin(strict_spec::settle(link, &home)).await?;
+        Box::pin(strict_spec::prepare_user(link, &home)).await?;
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
@@ -92,7 +92,7 @@ pub(super) async fn make<'a>(
             let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
-            let filling = Filling { cx, request, imaged: &imaged, person: &person, place, found, reporting };
+            let filling = ProvisionRun { cx, request, imaged: &imaged, person: &person, place, found, reporting };
             Box::pin(filling.fill(making)).await?
         }
         ExecTarget::Plain(..) => {
@@ -109,7 +109,8 @@ pub(super) async fn make<'a>(
     let found = found(ready, making, &container);
     let forked = source.and_then(|it| it.forked.clone());
     let expires_at = crate::removal::expiry(cx, &found.record);
-    let created = answer(Made { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
+    let created =
+        answer(CreateOutcome { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
     making.ready(told, kept(&created)?)?;
     Ok(created)
 }
@@ -131,7 +132,7 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
     })
 }
 
-/// The answer, for whoever asks for the same container again. The report is kept beside it.
+/// The answer, for a later request for the same container. The report is kept beside it.
 fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(created).map_err(Failure::internal)? {
         Value::Object(mut fields) => {

@@ -56,7 +56,7 @@ pub(super) async fn spec(cx: &Context, making: &mut Creation<'_>, from: StartSpe
 }
 
 /// Makes sure of a home that the user can write to: not every engine knows whose a directory in memory is.
-pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
+pub(super) async fn prepare_user(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
     let ask = EnsureUser { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
     if link.settle(ask).await?.writable {
         return Ok(());

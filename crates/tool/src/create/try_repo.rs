@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use coracle_images::detect::{Detected, Hint, detect};
-use coracle_lifecycle::{CopyLimits, CopyRequest, ManagedContainer, copy_in};
+use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{Item, Repo, RepoSource, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{Git, HostGit, Remote};
@@ -12,7 +12,7 @@ use coracle_runtime::{Command, ContainerPath};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::resolve::{RepoScan, Request, TryRepo};
+use crate::resolve::{RepoScan, Request, TryRepo, copy_request};
 
 /// A top directory with more names is not looked at any further.
 const MAX_NAMES: usize = 10_000;
@@ -62,17 +62,8 @@ pub(super) async fn copied(
     let (Some(TryRepo::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
     let name = dir.file_name().map_or_else(|| "/".into(), |it| it.to_string_lossy().into_owned());
     let done = async {
-        let copy = CopyRequest {
-            host: HostPath::open(dir).map_err(coracle_lifecycle::Error::from)?,
-            host_name: None,
-            container: path.clone(),
-            into_directory: false,
-            overwrite: false,
-            limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
-            protected: Vec::new(),
-            scratch: cx.state()?.scratch(),
-            meter: coracle_lifecycle::CopyMeter::default(),
-        };
+        let host = HostPath::open(dir).map_err(coracle_lifecycle::Error::from)?;
+        let copy = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, path.clone())? };
         Ok::<_, Failure>(copy_in(found, copy).await?)
     };
     Some(match done.await {

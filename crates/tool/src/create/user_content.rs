@@ -6,14 +6,14 @@ use coracle_provision::{
 };
 use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
-use super::provision::Filling;
+use super::provision::ProvisionRun;
 use super::{local_repo, try_repo};
 use crate::failure::Failure;
 use crate::requested::Requested;
 use crate::requests::Content;
 use crate::resolve::{CloneSource, PathInside, Repo};
 
-impl Filling<'_> {
+impl ProvisionRun<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
         let put_in = &self.request.provisioning;
         let step = match &put_in.dotfiles {

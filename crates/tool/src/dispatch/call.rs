@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
-use super::{CallResponse, Entry, Prepared, fields, parse};
-use crate::audit;
+use super::{CallResponse, Entry, PreparedCall, fields, parse};
 use crate::failure::Failure;
 use crate::process::Process;
 
@@ -52,19 +51,16 @@ async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) ->
     if cx.call.cancel.is_cancelled() {
         return Err(Failure::cancelled());
     }
-    if !entry.acts {
-        return prepared(process).await;
-    }
-    let intent = audit::intent(cx, &entry.name.replace(' ', "_"), &args).await?;
-    let result = prepared(process).await;
-    intent.finish(result.as_ref().map(|it| &it.json)).await;
-    result
+    entry.run(prepared, process, &args).await
 }
 
-fn prepare(table: &[Entry], mut object: Map<String, Value>) -> Result<(Entry, Prepared, Map<String, Value>), Failure> {
+fn prepare(
+    table: &[Entry],
+    mut object: Map<String, Value>,
+) -> Result<(Entry, PreparedCall, Map<String, Value>), Failure> {
     let entry = fields::operation(table, &mut object)?;
     let (args, mut problems) = fields::own(table, &entry, object);
-    match (entry.prepare)(args.clone()) {
+    match (entry.prepare)(entry.name, args.clone()) {
         Ok(prepared) if problems.is_empty() => return Ok((entry, prepared, args)),
         Ok(_) => {}
         Err(typed) => {

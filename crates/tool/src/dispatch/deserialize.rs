@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use serde_path_to_error::Segment;
 
 use super::value_error::ValuePlace;
+use super::value_reader::{Misfit, ObjectReader, Reason, Segment, shown};
 use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
@@ -67,88 +67,99 @@ fn missing(problems: &Problems) -> Vec<&str> {
     problems.iter().filter(|it| it.code == Code::MissingField).map(|it| it.field.as_str()).collect()
 }
 
+/// Fields that a request flattens because others have them, too. They are read by themselves as well: the error of a
+/// flattened field has no path.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedFields(fn(&Map<String, Value>) -> Result<(), Misfit>);
+
+impl SharedFields {
+    /// A request that flattens nothing.
+    pub const NONE: Self = Self(|_| Ok(()));
+
+    /// A request that flattens this.
+    #[must_use]
+    pub const fn of<T: DeserializeOwned>() -> Self {
+        Self(|args| T::deserialize(ObjectReader::new(args)).map(drop))
+    }
+
+    fn wrong_value(self, args: &Map<String, Value>) -> Option<Misfit> {
+        (self.0)(args).err().filter(|it| !top_of(it).is_empty())
+    }
+}
+
 /// Reads arguments. A field that is wrong is taken out and reading begins again, so that all are found.
-pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(mut args: Map<String, Value>) -> Result<T, Problems> {
+pub(super) fn read<T: DeserializeOwned + JsonSchema + 'static>(
+    mut args: Map<String, Value>,
+    shared: SharedFields,
+) -> Result<T, Problems> {
     let problems = zeros(&mut args);
-    read_with::<T>(args, problems)
+    read_with::<T>(args, shared, problems)
 }
 
 /// The same where a zero byte may be what is meant.
-pub(crate) fn read_any<T: DeserializeOwned + JsonSchema + 'static>(args: Map<String, Value>) -> Result<T, Problems> {
-    read_with::<T>(args, Vec::new())
+pub(crate) fn read_any<T: DeserializeOwned + JsonSchema + 'static>(
+    args: Map<String, Value>,
+    shared: SharedFields,
+) -> Result<T, Problems> {
+    read_with::<T>(args, shared, Vec::new())
 }
 
 fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
     mut args: Map<String, Value>,
+    shared: SharedFields,
     mut problems: Problems,
 ) -> Result<T, Problems> {
     let known = schema::arguments::<T>();
+    let mut found = Vec::new();
     loop {
-        match attempt::<T>(&args) {
-            Ok(read) if problems.is_empty() => return Ok(read),
+        let read = shared.wrong_value(&args).map_or_else(|| T::deserialize(ObjectReader::new(&args)), Err);
+        match read {
+            Ok(read) if problems.is_empty() && found.is_empty() => return Ok(read),
             Ok(_) => break,
             Err(err) => {
-                let top = top_of(&err.path);
+                let top = top_of(&err).to_owned();
                 let Some(value) = args.remove(&top) else {
                     // A field that was taken out is missing now, or the whole does not fit together.
-                    if problems.is_empty() {
-                        problems.push(Problem::new("", Code::InvalidInput, whole(&err.message)));
+                    if problems.is_empty() && found.is_empty() {
+                        found.push(Problem::new("", Code::InvalidInput, err.to_string()));
                     }
                     break;
                 };
-                problems.push(problem(&err, &top, &value, &known));
+                found.push(problem(&err, &value, &known));
             }
         }
     }
+    found.sort_by(|a, b| a.field.cmp(&b.field));
+    problems.extend(found);
     Err(problems)
 }
 
-/// What does not fit its type, and where it is.
-struct Misfit {
-    path: serde_path_to_error::Path,
-    message: String,
-}
-
-/// Through a trait object: what follows the path would be compiled once for each type of argument otherwise, and be a
-/// twentieth of the program.
-fn attempt<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, Misfit> {
-    let (args, mut track) = (Value::Object(args.clone()), serde_path_to_error::Track::new());
-    let tracked = serde_path_to_error::Deserializer::new(args, &mut track);
-    let read = erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(tracked));
-    read.map_err(|err| Misfit { message: err.to_string(), path: track.path() })
-}
-
 /// The field of the call that a path begins with.
-fn top_of(path: &serde_path_to_error::Path) -> String {
-    match path.iter().next() {
-        Some(Segment::Map { key }) => key.clone(),
-        _ => String::new(),
+fn top_of(err: &Misfit) -> &str {
+    match err.path().next() {
+        Some(Segment::Field(name)) => name,
+        _ => "",
     }
 }
 
-/// Of the call itself, not of one of its fields.
-fn whole(message: &str) -> String {
-    let twice = message.strip_prefix("duplicate field ");
-    twice.map_or_else(|| message.to_owned(), |field| format!("{field} is given twice, once by another name"))
-}
-
-fn problem(err: &Misfit, top: &str, value: &Value, known: &Arguments) -> Problem {
-    let (path, message) = (err.path.to_string(), err.message.clone());
-    // The words of `deny_unknown_fields` and of a missing field, which serde gives no other sign of.
-    if let Some(name) = message.strip_prefix("unknown field `").and_then(|it| it.split('`').next()) {
-        let holder = path.rsplit_once('.').map_or(path.as_str(), |(holder, _)| holder);
-        let problem = Problem::new(&path, Code::UnknownField, format!("`{holder}` has no field `{name}`"));
-        let names: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
-        let names: Vec<String> = names.iter().map(|it| format!("`{it}`")).collect();
-        let hint = (!names.is_empty()).then(|| format!("its fields are {}", names.join(", ")));
-        return Problem { hint, ..problem };
+fn problem(err: &Misfit, value: &Value, known: &Arguments) -> Problem {
+    let path = shown(err.path());
+    match &err.reason {
+        Reason::UnknownField { name, known } => {
+            let names: Vec<String> = known.iter().map(|it| format!("`{it}`")).collect();
+            let hint = (!names.is_empty()).then(|| format!("its fields are {}", names.join(", ")));
+            let message = format!("`{path}` has no field `{name}`");
+            Problem { hint, ..Problem::new(&format!("{path}.{name}"), Code::UnknownField, message) }
+        }
+        Reason::Message(message) if known.is_name(&path) && value.is_string() => {
+            let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
+            Problem { hint, ..Problem::new(&path, Code::InvalidName, message.clone()) }
+        }
+        reason => {
+            let message = ValuePlace::of(err.path(), value, known).explain(reason);
+            Problem::new(&path, Code::InvalidInput, message)
+        }
     }
-    if known.is_name(&path) && value.is_string() {
-        let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
-        return Problem { hint, ..Problem::new(&path, Code::InvalidName, message) };
-    }
-    let place = ValuePlace::of(&err.path, (top, value), known.properties.get(top));
-    Problem::new(&path, Code::InvalidInput, place.explain(&message))
 }
 
 /// No text that reaches an engine or a path may hold a zero byte.

@@ -2,7 +2,6 @@
 
 use std::cell::LazyCell;
 
-use coracle_workspace::Alias;
 use serde_json::{Map, Value};
 
 use super::Entry;
@@ -55,17 +54,13 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
 }
 
 /// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
-pub(crate) fn alone(
-    tool: &str,
-    known: &Arguments,
-    aliases: &[Alias],
-    mut object: Map<String, Value>,
-) -> (Map<String, Value>, Problems) {
+pub(crate) fn alone(entry: &Entry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+    let (known, aliases) = (entry.arguments(), entry.aliases);
     let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
     let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();
     let given = names.into_iter().filter_map(|name| object.remove_entry(&name).filter(|(_, value)| !value.is_null()));
     let given: Map<String, Value> = given.collect();
-    let callee = Callee { name: tool, fields: known };
+    let callee = Callee { name: entry.name, fields: &known };
     let (mut args, mut problems) = sorted(callee, object, |name, value| foreign(callee, &[], name, value));
     // Which of the two was given is the tool's to read.
     let stands_in = |field: &str| aliases.iter().any(|it| it.of == field && given.contains_key(it.name));

@@ -9,16 +9,18 @@ mod fields;
 mod parse;
 pub mod tool_schema;
 mod value_error;
+mod value_reader;
 
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::Alias;
+use coracle_workspace::{Alias, Effect};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use crate::config::Toolset;
 use crate::context::{Context, Frontend};
 use crate::document::Render;
 use crate::failure::Failure;
@@ -26,7 +28,8 @@ use crate::process::Process;
 use crate::{audit, schema};
 
 pub use self::call::{Input, answer, reply};
-pub(crate) use self::deserialize::{failure as refusal, read_any};
+pub use self::deserialize::SharedFields;
+pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
 pub(crate) use self::fields::alone;
 pub use self::parse::MAX_BYTES;
 
@@ -58,6 +61,8 @@ pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static
     const ACTS: bool = true;
     /// It answers also while the configuration cannot be used.
     const DIAGNOSES: bool = false;
+    /// Fields that it flattens.
+    const SHARED: SharedFields = SharedFields::NONE;
     /// Further names of its fields, where it is a tool of its own.
     const ALIASES: &'static [Alias] = &[];
     /// Fields of the answer but `success`. Serialises as an object.
@@ -68,9 +73,12 @@ pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static
 }
 
 /// The answer to a call.
+#[derive(Default)]
 pub struct CallResponse {
     /// As programs read it. `success` says whether the operation was carried out.
     pub json: Map<String, Value>,
+    /// What a model reads, where that differs.
+    pub text: Option<String>,
     /// The response as a person reads it, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
 }
@@ -79,7 +87,22 @@ impl CallResponse {
     /// The answer of a call that failed.
     #[must_use]
     pub fn of_failure(failure: &Failure, operation: Option<&str>) -> Self {
-        Self { json: failure.answer(operation), response: None }
+        Self { json: failure.answer(operation), ..Self::default() }
+    }
+
+    /// Whether the call did what was requested.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.json.get("success") == Some(&Value::Bool(true))
+    }
+
+    /// Whether the call was not carried out. A command that ran was, however it ended.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        let value = self.json.get("value").and_then(|it| it.get("exit_code"));
+        let has_run = value.or_else(|| self.json.get("exitCode")).is_some_and(Value::is_number);
+        let was_withdrawn = self.json.get("code").is_some_and(|it| it == "cancelled");
+        !self.is_success() && (!has_run || was_withdrawn)
     }
 }
 
@@ -90,48 +113,81 @@ impl fmt::Debug for CallResponse {
 }
 
 /// The future of a call.
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<CallResponse, Failure>> + Send + 'a>>;
+pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<CallResponse, Failure>> + Send + 'a>>;
 
 /// An operation with arguments that have been read.
-pub(crate) type Prepared = Box<dyn for<'a> FnOnce(&'a Process) -> Running<'a> + Send>;
+pub(crate) type PreparedCall = Box<dyn for<'a> FnOnce(&'a Process) -> CallFuture<'a> + Send>;
 
-/// A row of the table of operations.
+/// How an answer is shaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerShape {
+    /// The fields of the response, and `success`.
+    Fields,
+    /// The same as the value of a tool's envelope.
+    WrappedFields,
+    /// The envelope of a tool.
+    Envelope,
+    /// The flat result of `run_code`.
+    Snippet,
+}
+
+/// A row of a table: an operation, or a tool of its own.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its word in a call.
+    /// Its word in a call; of a tool, the tool's name.
     pub name: &'static str,
     /// Who may call it.
     pub audience: Audience,
-    acts: bool,
-    diagnoses: bool,
-    arguments: fn() -> schema::Arguments,
-    prepare: fn(Map<String, Value>) -> Result<Prepared, deserialize::Problems>,
+    /// The sets of tools that it belongs to.
+    pub sets: &'static [Toolset],
+    /// What it may do.
+    pub effect: Effect,
+    /// Further names of its fields.
+    pub aliases: &'static [Alias],
+    pub(crate) shape: AnswerShape,
+    pub(crate) is_audited: bool,
+    pub(crate) diagnoses: bool,
+    pub(crate) arguments: fn() -> schema::Arguments,
+    /// The schema of its value.
+    pub(crate) value: fn() -> Value,
+    /// Reads the arguments of a call by that name.
+    pub(crate) prepare: fn(&'static str, Map<String, Value>) -> Result<PreparedCall, Problems>,
 }
 
 impl Entry {
     /// The row of an operation.
     #[must_use]
     pub const fn of<T: Operation<Response: Render + 'static>>() -> Self {
-        Self::given::<T, Context>()
+        Self { prepare: prepare::<T, Context>, ..Self::given::<T, Context>() }
     }
 
     /// The same of one that needs the whole process.
     #[must_use]
     pub const fn of_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
-        Self::given::<T, Process>()
+        Self { prepare: prepare::<T, Process>, ..Self::given::<T, Process>() }
     }
 
-    const fn given<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>() -> Self
+    /// The row of an operation that is a tool of its own.
+    pub(crate) const fn of_tool<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
+        Self { sets, shape: AnswerShape::WrappedFields, ..Self::given::<T, Process>() }
+    }
+
+    const fn given<T: Operation<S>, S: Sync + 'static>() -> Self
     where
         Process: AsRef<S>,
     {
         Self {
             name: T::NAME,
             audience: Audience::Agent,
-            acts: T::ACTS,
+            sets: &[Toolset::Containers],
+            effect: if T::ACTS { Effect::Mutating } else { Effect::ReadOnly },
+            aliases: T::ALIASES,
+            shape: AnswerShape::Fields,
+            is_audited: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
-            prepare: prepare::<T, S>,
+            value: || json!({ "type": "object" }),
+            prepare: prepare_bare::<T, S>,
         }
     }
 
@@ -146,6 +202,22 @@ impl Entry {
     pub fn arguments(&self) -> schema::Arguments {
         (self.arguments)()
     }
+
+    /// Carries a call out, with its lines before and after in the audit trail if it changes something.
+    pub(crate) async fn run(
+        &self,
+        prepared: PreparedCall,
+        process: &Process,
+        args: &Map<String, Value>,
+    ) -> Result<CallResponse, Failure> {
+        if !self.is_audited {
+            return prepared(process).await;
+        }
+        let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), args).await?;
+        let result = prepared(process).await;
+        intent.finish(result.as_ref().map(|it| &it.json)).await;
+        result
+    }
 }
 
 impl fmt::Debug for Entry {
@@ -155,37 +227,37 @@ impl fmt::Debug for Entry {
 }
 
 fn prepare<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>(
+    _: &'static str,
     args: Map<String, Value>,
-) -> Result<Prepared, deserialize::Problems>
+) -> Result<PreparedCall, Problems>
 where
     Process: AsRef<S>,
 {
-    let args: T = deserialize::read(args)?;
+    let args: T = deserialize::read(args, T::SHARED)?;
     Ok(Box::new(move |process| {
         Box::pin(async move {
             let response = args.run(process.as_ref()).await?;
-            Ok(CallResponse { json: fields_of::<T, S>(&response)?, response: Some(Box::new(response)) })
+            let json = fields_of::<T, S>(&response)?;
+            Ok(CallResponse { json, response: Some(Box::new(response)), text: None })
         })
     }))
 }
 
-/// Does one, with its line before and after in the audit trail if it changes something.
-pub(crate) async fn audited<T: Operation<Process>>(
-    process: &Process,
-    operation: T,
-    args: &Map<String, Value>,
-) -> Result<Map<String, Value>, Failure> {
-    if !T::ACTS {
-        return run(operation, process).await;
-    }
-    let intent = audit::intent(&process.context, T::NAME, args).await?;
-    let result = run(operation, process).await;
-    intent.result(&result).await;
-    result
-}
-
-async fn run<T: Operation<S>, S: Sync>(args: T, given: &S) -> Result<Map<String, Value>, Failure> {
-    fields_of::<T, S>(&args.run(given).await?)
+/// The same of an operation that no person reads.
+fn prepare_bare<T: Operation<S>, S: Sync + 'static>(
+    _: &'static str,
+    args: Map<String, Value>,
+) -> Result<PreparedCall, Problems>
+where
+    Process: AsRef<S>,
+{
+    let args: T = read_any(args, T::SHARED)?;
+    Ok(Box::new(move |process| {
+        Box::pin(async move {
+            let json = fields_of::<T, S>(&args.run(process.as_ref()).await?)?;
+            Ok(CallResponse { json, ..CallResponse::default() })
+        })
+    }))
 }
 
 fn fields_of<T: Operation<S>, S>(response: &T::Response) -> Result<Map<String, Value>, Failure> {

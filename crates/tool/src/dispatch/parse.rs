@@ -34,7 +34,7 @@ pub(super) fn object(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// The same for an object that somebody else read already.
+/// The same for an object that the transport has read.
 pub(super) fn within_levels(object: &Map<String, Value>) -> Result<(), Failure> {
     let deepest = object.values().map(levels).max().unwrap_or(0) + 1;
     if deepest > MAX_LEVELS { Err(invalid(too_deep())) } else { Ok(()) }
@@ -79,7 +79,7 @@ impl Strict<'_> {
         if self.levels.get() > MAX_LEVELS { Err(E::custom(too_deep())) } else { Ok(Self { levels: self.levels }) }
     }
 
-    fn leave(&self) {
+    fn exit_level(&self) {
         self.levels.set(self.levels.get() - 1);
     }
 }
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(item) = from.next_element_seed(Strict { levels: self.levels })? {
             items.push(item);
         }
-        self.leave();
+        self.exit_level();
         Ok(Value::Array(items))
     }
 
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
             }
             fields.insert(name, from.next_value_seed(Strict { levels: self.levels })?);
         }
-        self.leave();
+        self.exit_level();
         Ok(Value::Object(fields))
     }
 }

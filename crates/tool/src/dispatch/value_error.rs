@@ -1,9 +1,11 @@
 //! A value that does not fit, in words of a call: where it stands, what was given, and what is expected with an example.
 //!
-//! The reader of values speaks of types of Rust; what a caller knows is the published schema.
+//! A reader expects types of Rust; a caller knows the published schema.
 
 use serde_json::{Value, json};
-use serde_path_to_error::{Path, Segment};
+
+use super::value_reader::{Reason, Segment};
+use crate::schema::Arguments;
 
 /// Characters of a value that are repeated.
 const MAX_SHOWN: usize = 60;
@@ -11,58 +13,53 @@ const MAX_SHOWN: usize = 60;
 /// Values of these fields may be secret, and are not repeated.
 const PRIVATE: [&str; 5] = ["env", "stdin", "stdin_base64", "config_files", "dotfiles_inline"];
 
-/// How messages of the reader of values begin.
-const FOREIGN: [&str; 5] =
-    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "data did not match"];
-
 /// One value of a call: the value of a field, or something in it.
 pub(super) struct ValuePlace<'a> {
     /// The field of the call.
-    field: String,
+    field: &'a str,
     value: Option<&'a Value>,
     schema: Option<&'a Value>,
 }
 
 impl<'a> ValuePlace<'a> {
-    /// Follows a path from a field's value and schema.
-    pub(super) fn of(path: &Path, field: (&str, &'a Value), schema: Option<&'a Value>) -> Self {
-        let (name, value) = field;
-        let mut place = Self { field: name.to_owned(), value: Some(value), schema };
-        for segment in path.iter().skip(1) {
+    /// Follows a path, whose first step is the field itself, from a field's value and schema.
+    pub(super) fn of(mut path: impl Iterator<Item = &'a Segment>, value: &'a Value, known: &'a Arguments) -> Self {
+        let field = match path.next() {
+            Some(Segment::Field(name)) => name.as_str(),
+            _ => "",
+        };
+        let mut place = Self { field, value: Some(value), schema: known.properties.get(field) };
+        for segment in path {
             let (value, schema) = (place.value, place.schema);
             (place.value, place.schema) = match segment {
-                Segment::Seq { index } => (value.and_then(|it| it.get(*index)), schema.and_then(|it| it.get("items"))),
-                Segment::Map { key } => {
-                    let named = schema.and_then(|it| it.get("properties")).and_then(|it| it.get(key.as_str()));
+                Segment::Index(index) => (value.and_then(|it| it.get(*index)), schema.and_then(|it| it.get("items"))),
+                Segment::Field(name) => {
+                    let named = schema.and_then(|it| it.get("properties")).and_then(|it| it.get(name));
                     let any = schema.and_then(|it| it.get("additionalProperties"));
-                    (value.and_then(|it| it.get(key.as_str())), named.or(any))
+                    (value.and_then(|it| it.get(name)), named.or(any))
                 }
-                Segment::Enum { .. } | Segment::Unknown => (value, schema),
             };
         }
         place
     }
 
-    /// Our words for what the reader of values says; its own where they are ours already.
-    pub(super) fn explain(&self, message: &str) -> String {
-        if let Some(field) = message.strip_prefix("missing field ") {
-            return format!("{field} is missing; expected {}", self.expected(None));
-        }
-        if let Some(field) = message.strip_prefix("duplicate field ") {
-            return format!("{field} is given twice, once by another name");
-        }
-        if !FOREIGN.iter().any(|it| message.starts_with(it)) {
-            return message.to_owned();
-        }
-        let told = message.split_once(", expected ").map(|(_, told)| told);
-        let told = if message.starts_with("unknown variant ") { told.and_then(one_of) } else { told.and_then(plain) };
-        format!("{} was given; expected {}", self.given(), self.expected(told))
+    /// Why the value does not fit, in words of a call.
+    pub(super) fn explain(&self, reason: &Reason) -> String {
+        let expected = match reason {
+            Reason::Unfit(expected) => plain(expected),
+            Reason::UnknownWord(known) => one_of(known),
+            Reason::MissingField(field) => return format!("`{field}` is missing; expected {}", self.expected(None)),
+            Reason::DuplicateField(field) => return format!("`{field}` is given twice, once by another name"),
+            Reason::UnknownField { name, .. } => return format!("it has no field `{name}`"),
+            Reason::Message(message) => return message.clone(),
+        };
+        format!("{} was given; expected {}", self.given(), self.expected(expected))
     }
 
     /// What was given, shortened.
     fn given(&self) -> String {
         let Some(value) = self.value else { return "something else".to_owned() };
-        let is_private = PRIVATE.contains(&self.field.as_str());
+        let is_private = PRIVATE.contains(&self.field);
         match value {
             Value::Array(_) => "a list".to_owned(),
             Value::Object(_) => "an object".to_owned(),
@@ -87,7 +84,7 @@ impl<'a> ValuePlace<'a> {
     }
 }
 
-/// What the reader expected, unless it is a type of Rust: those are described by the schema.
+/// What a reader expects, unless it is a type of Rust: the schema describes those.
 fn plain(told: &str) -> Option<String> {
     let whole = |most: &str| Some(format!("a whole number from 0 to {most}"));
     match told {
@@ -109,10 +106,8 @@ fn plain(told: &str) -> Option<String> {
     }
 }
 
-/// The words of a list in back-quotes.
-fn one_of(told: &str) -> Option<String> {
-    let words: Vec<&str> = told.split('`').skip(1).step_by(2).collect();
-    let words: Vec<String> = words.iter().map(|it| format!("`{it}`")).collect();
+fn one_of(known: &[&str]) -> Option<String> {
+    let words: Vec<String> = known.iter().map(|it| format!("`{it}`")).collect();
     match words.as_slice() {
         [] => None,
         [one] => Some(one.clone()),

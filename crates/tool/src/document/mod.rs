@@ -97,6 +97,12 @@ impl Document {
         Self { blocks: vec![Block::Table(table)], ..Self::default() }
     }
 
+    /// A table of items, or a line where there are none.
+    #[must_use]
+    pub fn rows<T>(columns: &[Column], items: &[T], row: impl Fn(&T) -> Vec<StyledText>, none: &str) -> Self {
+        if items.is_empty() { Self::line(none) } else { Self::table(columns, items.iter().map(row).collect()) }
+    }
+
     /// Notes for standard error alone.
     #[must_use]
     pub fn of_output(output: ProgramOutput) -> Self {

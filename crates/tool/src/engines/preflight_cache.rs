@@ -28,7 +28,7 @@ pub(crate) struct Backend<'a> {
 
 /// A good verdict, kept for the next calls.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct PreflightRecord {
     engine: EngineKind,
     endpoint: String,
     ignored_limits: Vec<String>,
@@ -45,7 +45,7 @@ impl Engines {
     /// The engine of a verdict that still holds, without asking it.
     pub(crate) fn kept(&self) -> Option<Ready> {
         let bytes = std::fs::read(self.state().ok()?.preflight()).ok()?;
-        let kept: Kept = serde_json::from_slice(&bytes).ok()?;
+        let kept: PreflightRecord = serde_json::from_slice(&bytes).ok()?;
         let age = jiff::Timestamp::now().duration_since(kept.at);
         let fresh = !age.is_negative() && age.unsigned_abs() < HOLDS;
         if !fresh || kept.config != self.config_digest() {
@@ -57,7 +57,7 @@ impl Engines {
 
     /// A verdict that cannot be kept is looked for again: no harm but time.
     pub(crate) fn keep(&self, ready: &Ready) {
-        let kept = Kept {
+        let kept = PreflightRecord {
             engine: ready.runtime.kind(),
             endpoint: ready.runtime.endpoint().address,
             ignored_limits: ready.ignored_limits.clone(),

@@ -1,11 +1,10 @@
 //! Failures of the containers of sessions and sandboxes.
 
-use std::time::Duration;
-
 use coracle_lifecycle::SlotError;
 use coracle_runtime::failure;
 
 use super::{Code, Failure};
+use crate::humanize::millis;
 
 /// Why there is no container.
 pub(crate) fn slot_failure(err: SlotError) -> Failure {
@@ -40,8 +39,4 @@ pub(crate) fn slot_failure(err: SlotError) -> Failure {
         SlotError::Lifecycle(err) => Failure::from(err),
         other => Failure::internal(other),
     }
-}
-
-fn millis(it: Duration) -> u64 {
-    u64::try_from(it.as_millis()).unwrap_or(u64::MAX)
 }

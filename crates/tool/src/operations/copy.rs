@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_lifecycle::{
-    Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out,
-    copy_out_by,
+    Copied, CopyAmount, CopyMeter, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out, copy_out_by,
 };
 use coracle_runtime::archive::Skipped;
 use coracle_runtime::host::fs::HostPath;
@@ -21,7 +20,7 @@ use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
 use crate::humanize::{bytes, count};
 use crate::progress::Amount;
-use crate::resolve::{copyable, host_path};
+use crate::resolve::{copy_request, copyable, host_path};
 use crate::target::reach_running;
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -95,7 +94,8 @@ impl Operation for CopyIn {
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
         let into_directory = self.container_path.ends_with('/');
-        let request = request(cx, (host, None), (container, into_directory), self.overwrite)?;
+        let overwrite = self.overwrite.unwrap_or(true);
+        let request = CopyRequest { into_directory, overwrite, ..copy_request(cx, host, container)? };
         let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
         let copy = async {
             match link {
@@ -113,13 +113,14 @@ impl Operation for CopyOut {
     type Response = CopyResponse;
 
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
-        let host = target(&self.host_path, cx)?;
+        let (host, host_name) = target(&self.host_path, cx)?;
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
         let container = inside(&self.container_path, &found.record)?;
         if container.file_name().is_empty() {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
         }
-        let request = request(cx, host, (container, false), self.overwrite)?;
+        let overwrite = self.overwrite.unwrap_or(true);
+        let request = CopyRequest { host_name, overwrite, ..copy_request(cx, host, container)? };
         let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
         let copy = async {
             match link {
@@ -149,7 +150,7 @@ async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = 
     }
 }
 
-/// Where nobody is root inside, nothing is copied as root either: the guest does it.
+/// Without root inside, nothing is copied as root either: the guest does it.
 async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<Link>, Failure> {
     if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
         return Ok(None);
@@ -174,25 +175,6 @@ fn response(copied: Copied, warnings: Vec<Warning>, container: Handle, direction
         container,
         direction,
     }
-}
-
-fn request(
-    cx: &Context,
-    (host, host_name): (HostPath, Option<String>),
-    (container, into_directory): (ContainerPath, bool),
-    overwrite: Option<bool>,
-) -> Result<CopyRequest, Failure> {
-    Ok(CopyRequest {
-        host,
-        host_name,
-        container,
-        into_directory,
-        overwrite: overwrite.unwrap_or(true),
-        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
-        protected: cx.config.workspace.protected.clone(),
-        scratch: cx.state()?.scratch(),
-        meter: CopyMeter::default(),
-    })
 }
 
 fn inside(text: &str, record: &coracle_lifecycle::Record) -> Result<ContainerPath, Failure> {

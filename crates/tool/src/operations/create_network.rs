@@ -71,7 +71,7 @@ fn nobodys(cx: &Context, name: &NetworkName) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A bridge with a way out is not made where nobody could be given it.
+/// A bridge with a way out is not made where no container may use it.
 fn leads_out(cx: &Context) -> Result<(), Failure> {
     if cx.config.is_strict() {
         let message = "`policy = \"strict\"` gives no container a way out, and this network would be one";

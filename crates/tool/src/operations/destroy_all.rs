@@ -115,7 +115,7 @@ pub(super) async fn all(
     reconcile(cx.engines(), &store, cx.config.lifecycle.gone_for.0).await?;
     let mut results = Vec::new();
     let mut listed = list(cx.engines(), &store).await?.containers;
-    // Whoever joined a stack holds its network: the container that it goes with comes last.
+    // Containers that joined a stack hold its network, so the container that owns the stack comes last.
     listed.sort_by_key(|it| !it.record.compose_joined);
     for it in listed.into_iter().filter(|it| (selection.containers)(it)) {
         let kept = it.record.persistent && !selection.persistent;

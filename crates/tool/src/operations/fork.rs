@@ -2,39 +2,38 @@
 
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
-use crate::dispatch::Operation;
+use crate::dispatch::{Operation, SharedFields};
 use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
-use crate::requests::{SourceArgs, SourceField};
+use crate::requests::{Create, without_image};
 use crate::snapshot::Source;
 
 /// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
 /// container.
-#[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "its field is read by `SourceArgs`; here it is only described")]
-pub(crate) struct ForkRequest {
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(transform = without_image)]
+pub(crate) struct Fork {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
+    #[serde(flatten)]
+    create: Create,
 }
 
-impl SourceField for ForkRequest {
-    const FIELD: &'static str = "container";
-    type Value = Handle;
-}
-
-impl Operation for SourceArgs<ForkRequest> {
+impl Operation for Fork {
     const NAME: &'static str = "fork";
+    const SHARED: SharedFields = SharedFields::of::<Create>();
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         self.create.check(cx)?;
         let ready = ensure_ready(cx).await?;
-        let source = Source::reach(cx, &self.origin).await?;
+        let source = Source::reach(cx, &self.container).await?;
         let (theirs, ours) = (source.runtime.endpoint(), ready.runtime.endpoint());
         if (source.record.engine, theirs.address) != (ready.runtime.kind(), ours.address) {
             let message = format!(

@@ -59,10 +59,7 @@ impl Render for ImagesResponse {
             let in_use = if it.in_use { "yes" } else { "no" };
             vec![it.image.to_string().into(), purpose.into(), base.into(), size.into(), created.into(), in_use.into()]
         };
-        match self.images.as_slice() {
-            [] => Document::line("no images are kept; `coracle create --purpose python` makes one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.images, row, "no images are kept; `coracle create --purpose python` makes one")
     }
 }
 

@@ -142,10 +142,7 @@ impl Render for ListResponse {
             let (services, created) = (it.compose_services.join(", "), ago(&it.created, now));
             vec![name, status, image, ports, services.into(), created.into(), it.engine.to_string().into(), session]
         };
-        let document = match self.containers.as_slice() {
-            [] => Document::line("no containers; `coracle create` makes one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        };
+        let document = Document::rows(&COLUMNS, &self.containers, row, "no containers; `coracle create` makes one");
         document.and_lines(unverified(&self.unverified))
     }
 }

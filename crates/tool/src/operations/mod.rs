@@ -27,7 +27,6 @@ use crate::commands;
 use crate::context::Context;
 use crate::dispatch::Entry;
 use crate::removal::removing;
-use crate::requests::SourceArgs;
 
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[Entry] = &[
@@ -49,8 +48,8 @@ pub static ALL: &[Entry] = &[
     Entry::of::<crate::snapshot::Snapshot>(),
     Entry::of::<snapshots::Snapshots>(),
     Entry::of::<snapshot_delete::SnapshotDelete>(),
-    Entry::of::<SourceArgs<restore::RestoreRequest>>(),
-    Entry::of::<SourceArgs<fork::ForkRequest>>(),
+    Entry::of::<restore::Restore>(),
+    Entry::of::<fork::Fork>(),
     Entry::of::<create_network::CreateNetwork>(),
     Entry::of::<networks::Networks>(),
     Entry::of::<destroy_network::DestroyNetwork>(),

@@ -81,10 +81,7 @@ impl Render for NetworksResponse {
             let (members, created) = (it.containers.join(", "), ago(&it.created, now));
             vec![it.name.as_str().into(), internet.into(), members.into(), created.into(), owner.into()]
         };
-        match self.networks.as_slice() {
-            [] => Document::line("no networks; `coracle create-network NAME` makes one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.networks, row, "no networks; `coracle create-network NAME` makes one")
     }
 }
 

@@ -80,7 +80,7 @@ impl Operation for PruneAll {
     type Response = PruneResponse;
 
     async fn run(self, cx: &Context) -> Result<PruneResponse, Failure> {
-        let mut pruning = Pruning {
+        let mut pruning = PruneRun {
             cx,
             kinds: self.kinds.unwrap_or_else(|| USUAL.to_vec()),
             older_than: self.older_than.unwrap_or(Seconds::new(0)),
@@ -98,14 +98,14 @@ impl Operation for PruneAll {
     }
 }
 
-struct Pruning<'a> {
+struct PruneRun<'a> {
     cx: &'a Context,
     kinds: Vec<Kind>,
     older_than: Seconds,
     answer: PruneResponse,
 }
 
-impl Pruning<'_> {
+impl PruneRun<'_> {
     fn wants(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)
     }

@@ -2,41 +2,40 @@
 
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
-use crate::dispatch::Operation;
+use crate::dispatch::{Operation, SharedFields};
 use crate::failure::Failure;
 use crate::preflight::ensure_ready;
-use crate::requests::{SourceArgs, SourceField};
+use crate::requests::{Create, without_image};
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
 /// Make a container from a snapshot: its files as they were kept, and whatever `create` puts into a container, anew.
 /// Without `purpose` it has that of the snapshot; `workdir` and `mount_cwd` are by default those of the container that was
 /// kept.
-#[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "its field is read by `SourceArgs`; here it is only described")]
-pub(crate) struct RestoreRequest {
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(transform = without_image)]
+pub(crate) struct Restore {
     /// Name of the snapshot.
     #[schemars(with = "Name")]
     snapshot: SnapshotName,
+    #[serde(flatten)]
+    create: Create,
 }
 
-impl SourceField for RestoreRequest {
-    const FIELD: &'static str = "snapshot";
-    type Value = SnapshotName;
-}
-
-impl Operation for SourceArgs<RestoreRequest> {
+impl Operation for Restore {
     const NAME: &'static str = "restore";
+    const SHARED: SharedFields = SharedFields::of::<Create>();
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         self.create.check(cx)?;
         let ready = ensure_ready(cx).await?;
-        let snapshot = snapshots(cx, &cx.store()?)?.find(&*ready.runtime, &self.origin).await?;
+        let snapshot = snapshots(cx, &cx.store()?)?.find(&*ready.runtime, &self.snapshot).await?;
         may_use_snapshot(cx, &snapshot)?;
         create(&self.create, Some(CreateSource::Snapshot(Box::new(snapshot))), cx).await
     }

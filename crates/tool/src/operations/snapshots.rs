@@ -80,10 +80,7 @@ impl Render for SnapshotsResponse {
             let (name, container) = (it.name.to_string(), it.container.clone());
             vec![name.into(), container.into(), purpose.into(), size.into(), created.into(), in_use.into()]
         };
-        match self.snapshots.as_slice() {
-            [] => Document::line("no snapshots; `coracle snapshot CONTAINER NAME` makes one"),
-            rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
-        }
+        Document::rows(&COLUMNS, &self.snapshots, row, "no snapshots; `coracle snapshot CONTAINER NAME` makes one")
     }
 }
 

@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::{Name, Script, Seconds};
 use crate::commands::PortRequest;
 use crate::commands::lost_with_container;
-use crate::commands::millis;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
-use crate::humanize::{count, duration};
+use crate::humanize::{count, duration, millis};
 use crate::target::{CommandTarget, reach_inside, reach_running};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -73,12 +72,12 @@ impl Operation for WaitHealthy {
 
     async fn run(self, cx: &Context) -> Result<WaitHealthyResponse, Failure> {
         let (wanted, patience) = self.resolve()?;
-        // However it fails from here on, nobody is told that the container is well.
+        // A failure from here on never reports a healthy container.
         Box::pin(self.wait(wanted, &patience, cx)).await.map_err(|failure| failure.known("healthy", false))
     }
 }
 
-fn told(
+fn response(
     waited: HealthReport,
     container: String,
     most: u32,
@@ -135,7 +134,7 @@ impl WaitHealthy {
             .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
             .await;
         match coracle_lifecycle::wait_healthy(&probe, patience).await {
-            Ok(waited) => told(waited, name, patience.attempts, warnings),
+            Ok(waited) => response(waited, name, patience.attempts, warnings),
             Err(Error::Runtime(err)) => {
                 let failure = Failure::from(lost_with_container(cx, &self.container, err).await);
                 Err(failure.known("container", name))

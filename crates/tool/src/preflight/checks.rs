@@ -36,7 +36,7 @@ impl Check {
         Self { name, status, passed: status != Status::Fail, detail: detail.into(), guidance: None }
     }
 
-    fn guided(mut self, text: impl Into<String>) -> Self {
+    fn with_guidance(mut self, text: impl Into<String>) -> Self {
         self.guidance = Some(text.into());
         self
     }
@@ -44,7 +44,7 @@ impl Check {
 
 /// Everything that the checks look at.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct PreflightFacts {
     pub(crate) system: System,
     /// The setting `engine`.
     pub(crate) wanted: Engine,
@@ -71,7 +71,7 @@ pub(crate) struct Skipped {
     pub(crate) why: String,
 }
 
-impl Facts {
+impl PreflightFacts {
     /// Looks; changes nothing.
     pub(crate) fn gather(
         cx: &Context,
@@ -111,7 +111,7 @@ impl Skipped {
 }
 
 /// All checks that mean something here, in the order of what depends on what.
-pub(crate) fn checks(facts: &Facts) -> Vec<Check> {
+pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
         return vec![not_installed(facts)];
@@ -143,16 +143,16 @@ fn fault_or(name: &'static str, fault: Option<&Failure>, good: &str) -> Check {
         None => Check::new(name, Status::Pass, good),
         Some(fault) => {
             let check = Check::new(name, Status::Fail, &fault.message);
-            check.guided(fault.hint.clone().unwrap_or_default())
+            check.with_guidance(fault.hint.clone().unwrap_or_default())
         }
     }
 }
 
-fn configuration(facts: &Facts) -> Check {
+fn configuration(facts: &PreflightFacts) -> Check {
     fault_or("configuration", facts.config.as_ref(), "it can be used")
 }
 
-fn runtime_installed(facts: &Facts) -> Check {
+fn runtime_installed(facts: &PreflightFacts) -> Check {
     let passed_over = facts
         .skipped
         .iter()
@@ -163,25 +163,25 @@ fn runtime_installed(facts: &Facts) -> Check {
 }
 
 /// A configured engine is named with what is missing of it; with `auto` any engine would do.
-fn not_installed(facts: &Facts) -> Check {
+fn not_installed(facts: &PreflightFacts) -> Check {
     let failed = |detail: String| Check::new("runtime_installed", Status::Fail, detail);
     let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
     if facts.wanted == Engine::Auto || missing.is_empty() {
         let check = failed("neither podman nor docker is installed".to_owned());
-        return check.guided(guidance(&facts.system, Missing::Engine));
+        return check.with_guidance(guidance(&facts.system, Missing::Engine));
     }
-    failed(missing.join("; ")).guided(
+    failed(missing.join("; ")).with_guidance(
         "the configuration names this engine: install it, or correct `engine` and `engine_path`; `engine = \"auto\"` takes \
          any engine that is installed",
     )
 }
 
-fn endpoint(facts: &Facts) -> Check {
+fn endpoint(facts: &PreflightFacts) -> Check {
     let here = facts.engine.as_ref().map_or_else(|| "local".to_owned(), |it| it.endpoint.clone());
     fault_or("endpoint", facts.endpoint.as_ref(), &here)
 }
 
-fn daemon_running(facts: &Facts) -> Check {
+fn daemon_running(facts: &PreflightFacts) -> Check {
     if facts.engine.is_some() {
         return Check::new("daemon_running", Status::Pass, "the engine answers");
     }
@@ -192,26 +192,26 @@ fn daemon_running(facts: &Facts) -> Check {
         Some(it) if it.kind == EngineKind::Container => Missing::AppleAnswer,
         _ => Missing::DockerAnswer,
     };
-    Check::new("daemon_running", Status::Fail, why.join("; ")).guided(guidance(&facts.system, missing))
+    Check::new("daemon_running", Status::Fail, why.join("; ")).with_guidance(guidance(&facts.system, missing))
 }
 
-fn user_permissions(facts: &Facts) -> Check {
+fn user_permissions(facts: &PreflightFacts) -> Check {
     let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
     if denied {
         let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
-        return check.guided(guidance(&facts.system, Missing::DockerPermission));
+        return check.with_guidance(guidance(&facts.system, Missing::DockerPermission));
     }
     match &facts.engine {
         None => Check::new("user_permissions", Status::Fail, "skipped: daemon_running failed"),
         Some(it) if it.kind == EngineKind::Docker && !it.rootless && !facts.root => {
             Check::new("user_permissions", Status::Warn, "access by a group that equals root")
-                .guided("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
+                .with_guidance("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
         }
         Some(_) => Check::new("user_permissions", Status::Pass, "the engine answers this user"),
     }
 }
 
-fn of_engine(facts: &Facts, engine: &EngineInfo) -> Vec<Check> {
+fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
         (EngineKind::Podman, true) => "files made inside belong to this user (keep-id)",
@@ -255,12 +255,12 @@ fn engine_version(engine: &EngineInfo) -> Check {
     let (major, minor, _) = least;
     if version < least {
         let guidance = format!("coracle needs {} {major}.{minor} or later", engine.kind);
-        return Check::new("engine_version", Status::Fail, detail).guided(guidance);
+        return Check::new("engine_version", Status::Fail, detail).with_guidance(guidance);
     }
     if version < safe {
         let guidance =
             "before 25.0.5 a network without a way out still answers names; use `network: none` for isolation";
-        return Check::new("engine_version", Status::Warn, detail).guided(guidance);
+        return Check::new("engine_version", Status::Warn, detail).with_guidance(guidance);
     }
     Check::new("engine_version", Status::Pass, detail)
 }
@@ -272,7 +272,7 @@ fn version(text: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-fn disk_space(facts: &Facts) -> Check {
+fn disk_space(facts: &PreflightFacts) -> Check {
     let Some(bytes) = facts.free_bytes else {
         return Check::new("disk_space", Status::Info, "not readable here");
     };
@@ -283,7 +283,11 @@ fn disk_space(facts: &Facts) -> Check {
         _ => Status::Pass,
     };
     let check = Check::new("disk_space", status, detail);
-    if status == Status::Pass { check } else { check.guided("remove images and containers that you no longer need") }
+    if status == Status::Pass {
+        check
+    } else {
+        check.with_guidance("remove images and containers that you no longer need")
+    }
 }
 
 fn limits(engine: &EngineInfo) -> Check {
@@ -291,10 +295,11 @@ fn limits(engine: &EngineInfo) -> Check {
         return Check::new("limits", Status::Pass, "memory, cores and processes are limited");
     }
     let detail = format!("this engine takes and ignores limits of {}", engine.ignored_limits.join(", "));
-    Check::new("limits", Status::Warn, detail).guided("control groups version 2 with delegated controllers keeps them")
+    Check::new("limits", Status::Warn, detail)
+        .with_guidance("control groups version 2 with delegated controllers keeps them")
 }
 
-fn unverified(facts: &Facts) -> Check {
+fn unverified(facts: &PreflightFacts) -> Check {
     match facts.unverified.as_slice() {
         [] => Check::new("unverified", Status::Pass, "no container carries our label without proof"),
         names => {
@@ -326,8 +331,8 @@ mod tests {
         }
     }
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> PreflightFacts {
+        PreflightFacts {
             system: System::Other,
             wanted: Engine::Auto,
             config: None,
@@ -343,7 +348,7 @@ mod tests {
         }
     }
 
-    fn told(facts: &Facts) -> String {
+    fn told(facts: &PreflightFacts) -> String {
         let line = |it: &Check| format!("{} {:?}: {}", it.name, it.status, it.detail);
         checks(facts).iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -355,7 +360,7 @@ mod tests {
 
     #[test]
     fn without_an_engine_there_is_one_check_with_guidance() {
-        let checks = checks(&Facts { engine: None, ..facts() });
+        let checks = checks(&PreflightFacts { engine: None, ..facts() });
         assert_eq!(checks.len(), 1);
         assert_eq!((checks[0].name, checks[0].passed), ("runtime_installed", false));
         assert!(checks[0].guidance.is_some());
@@ -365,7 +370,7 @@ mod tests {
     fn a_configured_engine_that_is_missing_is_named() {
         let missing = |kind, program: &str| Skipped::of(&(kind, Error::NotInstalled { program: program.to_owned() }));
         let check = |wanted, skipped| {
-            let found = checks(&Facts { engine: None, wanted, skipped: vec![skipped], ..facts() });
+            let found = checks(&PreflightFacts { engine: None, wanted, skipped: vec![skipped], ..facts() });
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].guidance.as_ref().is_some_and(|it| it.contains("engine_path")), "{found:?}");
             found[0].detail.clone()
@@ -384,7 +389,7 @@ mod tests {
             denied: false,
             why: "docker does not answer: no socket".into(),
         };
-        assert_snapshot!(told(&Facts { engine: None, skipped: vec![down], ..facts() }), @r"
+        assert_snapshot!(told(&PreflightFacts { engine: None, skipped: vec![down], ..facts() }), @r"
         configuration Pass: it can be used
         runtime_installed Pass: docker is installed and was not taken: docker does not answer: no socket
         endpoint Pass: local
@@ -402,7 +407,7 @@ mod tests {
     #[test]
     fn versions_space_and_limits_are_judged() {
         let judged = |engine: EngineInfo, free: u64| {
-            let facts = Facts { engine: Some(engine), free_bytes: Some(free), ..facts() };
+            let facts = PreflightFacts { engine: Some(engine), free_bytes: Some(free), ..facts() };
             let of = |name: &str| checks(&facts).into_iter().find(|it| it.name == name).unwrap().status;
             (of("engine_version"), of("disk_space"), of("limits"))
         };

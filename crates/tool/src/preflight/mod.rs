@@ -5,7 +5,7 @@ mod checks;
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use serde::Serialize;
 
-use self::checks::{Check, Facts, Status};
+use self::checks::{Check, PreflightFacts, Status};
 use crate::config::{Engine, Preset};
 use crate::context::Context;
 use crate::document::{Document, Render, StyledText, Symbol, word};
@@ -58,7 +58,7 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
     if let Some(ready) = cx.engines().kept() {
         return Ok(ready);
     }
-    let (verdict, ready) = look(cx, false).await;
+    let (verdict, ready) = inspect(cx, false).await;
     match ready {
         Some(ready) if verdict.ready => {
             cx.engines().keep(&ready);
@@ -75,7 +75,7 @@ pub(crate) async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
 
 /// Looks again, and keeps the verdict if it is good.
 pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
-    let (verdict, ready) = look(cx, true).await;
+    let (verdict, ready) = inspect(cx, true).await;
     match ready {
         Some(ready) if verdict.ready => cx.engines().keep(&ready),
         _ => cx.engines().forget_kept(),
@@ -84,10 +84,10 @@ pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
 }
 
 /// `containers`: also those that exist are looked at, which says nothing about making new ones.
-async fn look(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
+async fn inspect(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
     let detected = cx.engines().detect().await;
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
-    let facts = Facts::gather(cx, &detected, unverified, host_system::system());
+    let facts = PreflightFacts::gather(cx, &detected, unverified, host_system::system());
     let checks = checks::checks(&facts);
     let chosen = detected.ok().and_then(|it| it.chosen);
     let engine = chosen.as_ref().map(|it| it.1.clone());

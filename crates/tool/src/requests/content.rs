@@ -1,14 +1,14 @@
 //! The content of a file as a call gives it.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::arg_types::inline_schema;
 
 /// A larger one is copied in.
 const MAX_BYTES: usize = 1 << 20;
@@ -23,7 +23,7 @@ pub(crate) struct Content {
 /// The long form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Described {
+struct ContentObject {
     content: Option<String>,
     content_base64: Option<String>,
     mode: Option<serde_json::Value>,
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, from: M) -> Result<Content, M::Error> {
-                Described::deserialize(MapAccessDeserializer::new(from))?.read()
+                ContentObject::deserialize(MapAccessDeserializer::new(from))?.read()
             }
         }
         let read = from.deserialize_any(Read)?;
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-impl Described {
+impl ContentObject {
     fn read<E: Error>(self) -> Result<Content, E> {
         let bytes = match (self.content, self.content_base64) {
             (Some(text), None) => text.into_bytes(),
@@ -78,19 +78,7 @@ fn wrong_mode<E: Error>() -> E {
     E::custom("mode: expected octal digits as text, at most `\"0777\"`")
 }
 
-impl JsonSchema for Content {
-    fn schema_name() -> Cow<'static, str> {
-        "Content".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "object"] })
-    }
-}
+inline_schema!(Content, "Content", { "type": ["string", "object"] });
 
 #[cfg(test)]
 mod tests {

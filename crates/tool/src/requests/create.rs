@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coracle_images::profile::Purpose;
 use coracle_provision::UserAsk;
 use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, ProjectName, Protocol};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,7 +17,6 @@ use crate::config::Pull;
 /// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of
 /// what was done and seen to work.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Create {
     /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Option<Name>")]
@@ -136,6 +135,16 @@ pub(crate) struct Create {
     pub(crate) amplifier_version: Option<String>,
     /// With `amplifier`: the bundle to add.
     pub(crate) amplifier_bundle: Option<String>,
+}
+
+/// Fields of `create` that say what the image is.
+const OF_IMAGE: [&str; 5] = ["image", "packages", "pull", "cache_bust", "repo_url"];
+
+/// The schema of a request that has a source of its own in place of an image.
+pub(crate) fn without_image(schema: &mut Schema) {
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.retain(|name, _| !OF_IMAGE.contains(&name.as_str()));
+    }
 }
 
 /// What to do with a name that a container of ours has.

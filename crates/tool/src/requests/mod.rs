@@ -3,8 +3,6 @@
 mod content;
 mod create;
 mod short_forms;
-mod source_args;
 
 pub(crate) use self::content::Content;
-pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg};
-pub(crate) use self::source_args::{SourceArgs, SourceField};
+pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg, without_image};

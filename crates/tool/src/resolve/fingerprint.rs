@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::requests::Create;
 
 /// Keyed digests of the fields that were given: plain hashes of secrets would let who reads the record try guesses.
-pub(crate) fn asked(args: &Create, cx: &Context) -> Result<BTreeMap<String, String>, Failure> {
+pub(crate) fn fingerprint(args: &Create, cx: &Context) -> Result<BTreeMap<String, String>, Failure> {
     let Value::Object(fields) = serde_json::to_value(args).map_err(Failure::internal)? else {
         return Ok(BTreeMap::new());
     };

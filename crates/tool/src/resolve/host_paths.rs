@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Refused;
+use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest};
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{ContainerPath, Refused};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -32,4 +33,19 @@ fn allowed(path: &Path, act: &'static str, cx: &Context) -> Result<HostPath, Fai
         Some(problem) => Err(Refused { problems: vec![problem] }.into()),
         None => Ok(opened),
     }
+}
+
+/// A copy within the limits of the configuration, which replaces nothing.
+pub(crate) fn copy_request(cx: &Context, host: HostPath, container: ContainerPath) -> Result<CopyRequest, Failure> {
+    Ok(CopyRequest {
+        host,
+        host_name: None,
+        container,
+        into_directory: false,
+        overwrite: false,
+        limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
+        protected: cx.config.workspace.protected.clone(),
+        scratch: cx.state()?.scratch(),
+        meter: CopyMeter::default(),
+    })
 }

@@ -190,11 +190,12 @@ fn beside(args: &Create) -> Vec<Row> {
     ])
 }
 
-type Told = ((&'static str, &'static str, Option<String>), (&'static str, &'static str));
+type RefusedField = ((&'static str, &'static str, Option<String>), (&'static str, &'static str));
 
 /// Those of them that were asked for.
-fn rows<const N: usize>(all: [Told; N]) -> Vec<Row> {
-    let row = |((field, rule, value), (why, instead)): Told| Some(Row { field, rule, value: value?, why, instead });
+fn rows<const N: usize>(all: [RefusedField; N]) -> Vec<Row> {
+    let row =
+        |((field, rule, value), (why, instead)): RefusedField| Some(Row { field, rule, value: value?, why, instead });
     all.into_iter().filter_map(row).collect()
 }
 

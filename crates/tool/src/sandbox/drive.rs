@@ -18,15 +18,17 @@ use crate::failure::{Code, Failure};
 use crate::humanize::count;
 use crate::suggest;
 
-/// How often it is looked whether somebody else wants the end of a run.
+/// How often a run looks for a request to cancel it.
 const LOOKS: Duration = Duration::from_millis(300);
 
 /// A worker that does not end a run when its time is over is ended after this.
 const LATE: Duration = Duration::from_secs(60);
 
-/// What an agent is to do, and where.
+/// What an agent is to do, and in which kind of sandbox.
 #[derive(Clone, Debug)]
 pub struct Task {
+    /// The kind of sandbox.
+    pub profile: ProfileName,
     /// The task.
     pub prompt: String,
     /// The model that is asked; that of the configuration when missing.
@@ -39,11 +41,11 @@ pub struct Task {
 
 /// A run that is about to begin.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct PreparedRun {
     pub(crate) run: RunRecord,
     runs: RunRecords,
     request: AgenticRequest,
-    /// Nobody else drives a run of the workflow.
+    /// The lock that keeps other drivers from the workflow.
     alone: Lock,
 }
 
@@ -76,10 +78,10 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
 pub(crate) fn begin(
     cx: &Context,
     sandbox: &SandboxHandle,
-    (profile, worktree): (&ProfileName, &Worktree),
+    worktree: &Worktree,
     task: Task,
-) -> Result<Begun, Failure> {
-    let model = model(cx, profile, task.model)?;
+) -> Result<PreparedRun, Failure> {
+    let model = model(cx, &task.profile, task.model)?;
     let limits = &cx.config.worker;
     let run_id = random_hex::<16>();
     let request = AgenticRequest {
@@ -102,7 +104,7 @@ pub(crate) fn begin(
     let run = RunRecord {
         workflow: worktree.id.clone(),
         run_id,
-        profile: profile.clone(),
+        profile: task.profile,
         branch: worktree.branch.clone(),
         model,
         state: RunState::Running,
@@ -115,17 +117,17 @@ pub(crate) fn begin(
         owner: ProcessId::current(),
     };
     runs.begin(&run)?;
-    Ok(Begun { run, runs, request, alone })
+    Ok(PreparedRun { run, runs, request, alone })
 }
 
 /// Drives a run to its end. Every event is noted, and told to `hear`.
 pub(crate) async fn drive(
     cx: &Context,
     (sandbox, open): (&SandboxHandle, &OpenSandbox),
-    begun: Begun,
+    begun: PreparedRun,
     mut hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
-    let Begun { mut run, runs, request, alone } = begun;
+    let PreparedRun { mut run, runs, request, alone } = begun;
     let driver = sandbox.driver();
     // The worker ends it by itself before that, unless it is none of ours any more.
     let until = Instant::now() + Duration::from_secs(cx.config.worker.wall_seconds) + LATE;
@@ -138,7 +140,7 @@ pub(crate) async fn drive(
             biased;
             () = cx.call.cancel.cancelled() => Some(Err(Failure::cancelled())),
             // Before the events: one who talks without a pause is told to stop all the same.
-            _ = looks.tick() => match look(&runs, until) {
+            _ = looks.tick() => match check_cancelled(&runs, until) {
                 Err(failure) => Some(Err(failure)),
                 Ok(()) => continue,
             },
@@ -204,8 +206,8 @@ async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &Workf
     Some(Event::Warning { code: code.to_owned(), message })
 }
 
-/// What is looked after while a run goes on: whether somebody wants its end, and its time.
-fn look(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
+/// Fails when the end of a run was requested, or its time is over.
+fn check_cancelled(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
     if runs.is_cancel_requested() {
         return Err(Failure::cancelled());
     }
@@ -219,15 +221,15 @@ fn look(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
 pub async fn work(
     cx: &Context,
     sandbox: &SandboxHandle,
-    (profile, id): (&ProfileName, &WorkflowId),
+    workflow: &WorkflowId,
     task: Task,
     hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
-    let open = opened(cx, sandbox, id).await?;
-    let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(id.clone())).await?;
+    let open = opened(cx, sandbox, workflow).await?;
+    let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(workflow.clone())).await?;
     sandbox.set_env(&open, &worktree).await?;
     apply_devcontainer(cx, sandbox, &open, &worktree).await?;
-    let begun = begin(cx, sandbox, (profile, &worktree), task)?;
+    let begun = begin(cx, sandbox, &worktree, task)?;
     drive(cx, (sandbox, &open), begun, hear).await
 }
 

@@ -10,14 +10,14 @@ use coracle_sandbox::proxy::{
 };
 use coracle_sandbox::{ProfileName, proxy};
 
-use super::key::Key;
+use super::key::ProviderKey;
 use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress;
 use crate::failure::{Code, Failure};
 
 /// What sandboxes of a profile may do, but for their tokens.
-/// `repository` is the sandbox's own, which git reaches where nobody names another.
+/// `repository` is the sandbox's own, which git reaches unless another is named.
 pub(super) fn grants(
     cx: &Context,
     name: &ProfileName,
@@ -54,7 +54,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
         config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
         config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
     };
-    let key = Arc::new(Key::of(cx, own)?);
+    let key = Arc::new(ProviderKey::of(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 

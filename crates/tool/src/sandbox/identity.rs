@@ -7,7 +7,7 @@ use coracle_sandbox::worktree::Author;
 
 use crate::context::Context;
 
-/// The identity of this host's git, or a fallback: without one nobody could commit inside. The text is its configuration.
+/// The identity of this host's git, or a fallback: without one, commits inside fail. The text is its configuration.
 pub(super) async fn git_identity(cx: &Context) -> (GitIdentity, String) {
     let printed = Git::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await;
     let found = printed.ok().and_then(|it| Identity::read(&it));

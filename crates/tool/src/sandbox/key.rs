@@ -27,7 +27,7 @@ const FRESH: Duration = Duration::from_secs(60);
 
 /// Where it is.
 #[derive(Clone, Debug)]
-enum From {
+enum KeyLocation {
     Variable(String),
     File(PathBuf),
     Program(PathBuf, Vec<String>),
@@ -35,20 +35,20 @@ enum From {
 }
 
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct ProviderKey {
     cx: Context,
-    from: From,
+    from: KeyLocation,
     printed: Mutex<Option<(Instant, Secret)>>,
 }
 
-impl Key {
+impl ProviderKey {
     pub(super) fn of(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
         // The configuration was held against naming two.
         let from = match (&own.key_env, &own.key_file, &own.key_command) {
-            (Some(name), ..) => From::Variable(name.clone()),
-            (_, Some(file), _) => From::File(cx.host.path(file)),
+            (Some(name), ..) => KeyLocation::Variable(name.clone()),
+            (_, Some(file), _) => KeyLocation::File(cx.host.path(file)),
             (_, _, Some(words)) => command(cx, words)?,
-            _ => From::Nothing,
+            _ => KeyLocation::Nothing,
         };
         Ok(Self { cx: cx.clone(), from, printed: Mutex::default() })
     }
@@ -82,25 +82,25 @@ impl Key {
 }
 
 #[async_trait]
-impl KeySource for Key {
+impl KeySource for ProviderKey {
     async fn key(&self) -> Option<Secret> {
         match &self.from {
-            From::Variable(name) => self.cx.host.env.get(name).cloned(),
-            From::File(path) => key_of(tokio::fs::read(path).await.ok()?),
-            From::Program(program, words) => self.printed(program, words).await,
-            From::Nothing => None,
+            KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
+            KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
+            KeyLocation::Program(program, words) => self.printed(program, words).await,
+            KeyLocation::Nothing => None,
         }
     }
 }
 
-fn command(cx: &Context, words: &[String]) -> Result<From, Failure> {
+fn command(cx: &Context, words: &[String]) -> Result<KeyLocation, Failure> {
     let wrong = |message: String| Failure::config("sandbox.profiles.NAME.provider.key_command", None, message);
     let Some((name, words)) = words.split_first() else { return Err(wrong("it names no program".into())) };
     // A search path may lead to a directory that others write to.
     if !name.starts_with(['/', '~']) {
         return Err(wrong(format!("`{name}` is no whole path: begin it with `/` or `~/`")));
     }
-    Ok(From::Program(cx.host.path(Path::new(name)), words.to_vec()))
+    Ok(KeyLocation::Program(cx.host.path(Path::new(name)), words.to_vec()))
 }
 
 /// The line that was kept, without its end.

@@ -15,7 +15,7 @@ use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownSandbox {
     /// Its key.
     pub(crate) key: SandboxKey,
     /// Whose settings it has.
@@ -32,7 +32,7 @@ pub(crate) struct Known {
 /// How the container of a sandbox stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum ContainerState {
     Running,
     Paused,
     Stopped,
@@ -49,14 +49,14 @@ pub(crate) struct SandboxRow {
     pub(crate) profile: ProfileName,
     pub(crate) domain: Option<String>,
     pub(crate) workflows: Vec<WorkflowId>,
-    pub(crate) state: State,
+    pub(crate) state: ContainerState,
     pub(crate) image: Option<String>,
     /// When a command last began or ended in it.
     pub(crate) used_at: Option<Timestamp>,
 }
 
 /// All of them, by key.
-pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
+pub(crate) async fn known(cx: &Context) -> Result<Vec<KnownSandbox>, Failure> {
     let (all, worktrees, slots) = (sandboxes(cx)?, worktrees(cx)?, cx.session_containers()?);
     let views: Vec<_> =
         slots.all().map_err(slot_failure)?.into_iter().filter(|it| it.role == SlotRole::Sandbox).collect();
@@ -78,7 +78,7 @@ pub(crate) async fn known(cx: &Context) -> Result<Vec<Known>, Failure> {
         }
         let (of_key, domain) = origin(cx, &key, &workflows, &endpoint);
         let profile = record.map(|it| it.profile.clone()).or(of_key).unwrap_or_else(usual_profile);
-        found.push(Known { key, profile, domain, workflows, slot, on_engine });
+        found.push(KnownSandbox { key, profile, domain, workflows, slot, on_engine });
     }
     Ok(found)
 }
@@ -108,7 +108,7 @@ pub(crate) async fn overview(cx: &Context) -> Result<Vec<SandboxRow>, Failure> {
     let mut rows = Vec::new();
     for it in known(cx).await? {
         let state = state(cx, &it).await?;
-        let Known { key, profile, domain, workflows, slot, .. } = it;
+        let KnownSandbox { key, profile, domain, workflows, slot, .. } = it;
         let (image, used_at) = slot.map(|it| (it.image, it.last_used_at)).unzip();
         rows.push(SandboxRow {
             key,
@@ -123,11 +123,11 @@ pub(crate) async fn overview(cx: &Context) -> Result<Vec<SandboxRow>, Failure> {
     Ok(rows)
 }
 
-async fn state(cx: &Context, it: &Known) -> Result<State, Failure> {
+async fn state(cx: &Context, it: &KnownSandbox) -> Result<ContainerState, Failure> {
     let Some(slot) = &it.slot else {
         // One that only the engine knows, or a workflow whose sandbox was never made.
         let forgotten = it.on_engine && it.workflows.is_empty();
-        return Ok(if forgotten { State::Forgotten } else { State::Missing });
+        return Ok(if forgotten { ContainerState::Forgotten } else { ContainerState::Missing });
     };
     let status = cx
         .session_containers()?
@@ -135,9 +135,9 @@ async fn state(cx: &Context, it: &Known) -> Result<State, Failure> {
         .await
         .map_err(slot_failure)?;
     Ok(match status {
-        Some(Status::Running) => State::Running,
-        Some(Status::Paused) => State::Paused,
-        Some(Status::Created | Status::Exited | Status::Dead | Status::Restarting) => State::Stopped,
-        None => State::Missing,
+        Some(Status::Running) => ContainerState::Running,
+        Some(Status::Paused) => ContainerState::Paused,
+        Some(Status::Created | Status::Exited | Status::Dead | Status::Restarting) => ContainerState::Stopped,
+        None => ContainerState::Missing,
     })
 }

@@ -30,7 +30,7 @@ const ROOT: &str = "/workspace";
 /// The agent's home, which is the volume's where files are the host's.
 const HOME: &str = "/home/agent";
 
-/// Of each process, where nobody inside is root.
+/// Of each process, where no process inside is root.
 const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
 
 /// What decides what a container is: another one is made when it changes.
@@ -49,8 +49,8 @@ pub(super) struct Plan {
     protected: Vec<String>,
     network: SandboxNetwork,
     transport: Transport,
-    worn: Handed,
-    /// Nobody inside is root.
+    worn: HandedDevcontainer,
+    /// No process inside is root.
     strict: bool,
 }
 
@@ -59,17 +59,17 @@ pub(super) type Bind = (PathBuf, ContainerPath, Access);
 
 /// What an image is made of; it is part of no comparison, since the image is.
 #[derive(Clone, Default)]
-struct Handed(Option<Arc<DevcontainerState>>);
+struct HandedDevcontainer(Option<Arc<DevcontainerState>>);
 
-impl PartialEq for Handed {
+impl PartialEq for HandedDevcontainer {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Handed {
+impl fmt::Debug for HandedDevcontainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handed")
+        f.write_str("HandedDevcontainer")
     }
 }
 
@@ -101,7 +101,7 @@ impl Plan {
             memory,
             network: own.network,
             transport,
-            worn: Handed(worn.cloned()),
+            worn: HandedDevcontainer(worn.cloned()),
             strict: config.is_strict(),
         }
     }
@@ -213,7 +213,7 @@ impl Plan {
         if self.transport == Transport::Unix {
             egress::admit(&mut policy, sockets);
         }
-        // What leads to nobody but the proxy is no way out; whether that is so is tried before it is used.
+        // A network that leads to the proxy alone is no way out; that is tested before it is used.
         policy.open_network |= self.internal() == Some(true);
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
             // What it was made of was on the list.

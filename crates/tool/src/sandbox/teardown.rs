@@ -1,4 +1,4 @@
-//! Sandboxes are taken away, and what only they have is saved before (sandbox.md 1.4, 2.5).
+//! Removes sandboxes; their unsaved work is saved first (sandbox.md 1.4, 2.5).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use coracle_sandbox::{
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 
-use super::known::{Known, known};
+use super::known::{KnownSandbox, known};
 use super::{Sandboxes, open_to_remove};
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};
@@ -31,10 +31,10 @@ const COURTESY: Duration = Duration::from_secs(20);
 
 /// Why one goes.
 #[derive(Clone, Copy, Debug)]
-enum Why<'a> {
+enum TeardownCause<'a> {
     /// A person said so: an agent that works there is told to stop.
     Asked,
-    /// Its time was over then, if nobody has begun anything there since.
+    /// Its time was over then, unless work has begun there since.
     Old(&'a ClockReading),
 }
 
@@ -48,8 +48,8 @@ pub(crate) async fn teardown_all(all: Sandboxes<'_>) -> Result<TeardownReport, F
 }
 
 /// Takes these away, and goes on after a failure.
-pub(crate) async fn teardown(all: Sandboxes<'_>, which: Vec<Known>) -> TeardownReport {
-    let mut ends = stream::iter(which).map(|it| one(all, it, Why::Asked)).buffer_unordered(AT_ONCE);
+pub(crate) async fn teardown(all: Sandboxes<'_>, which: Vec<KnownSandbox>) -> TeardownReport {
+    let mut ends = stream::iter(which).map(|it| one(all, it, TeardownCause::Asked)).buffer_unordered(AT_ONCE);
     let mut report = TeardownReport::default();
     while let Some(it) = ends.next().await {
         report.removed.extend(it.removed);
@@ -71,7 +71,7 @@ pub(crate) fn complete(report: TeardownReport) -> Result<TeardownReport, Failure
     Err(failure.detail("errors", serde_json::to_value(report.errors).unwrap_or_default()).into())
 }
 
-async fn one(all: Sandboxes<'_>, it: Known, why: Why<'_>) -> TeardownReport {
+async fn one(all: Sandboxes<'_>, it: KnownSandbox, why: TeardownCause<'_>) -> TeardownReport {
     let mut report = TeardownReport::default();
     if let Err(failure) = Box::pin(end(all, &it, why, &mut report)).await {
         let message = format!("sandbox {}: {}", it.key, failure.message);
@@ -90,8 +90,8 @@ fn busy() -> coracle_sandbox::Failure {
     coracle_sandbox::Failure::new(Code::Busy, "somebody else is at work there")
 }
 
-/// Nobody else is at work in a sandbox as long as it is held.
-struct Alone {
+/// Keeps other work out of a sandbox as long as it is held.
+struct ExclusiveUse {
     /// Takes it away.
     _mine: WorkflowClaim,
     /// Begins something there, if that was seen to.
@@ -101,12 +101,12 @@ struct Alone {
     workflows: Vec<WorkflowId>,
 }
 
-/// `None` when somebody has begun something in a sandbox that is old.
-async fn alone(cx: &Context, sandbox: &SandboxHandle, why: Why<'_>) -> Result<Option<Alone>, Failure> {
+/// `None` when work has begun in a sandbox that is old.
+async fn alone(cx: &Context, sandbox: &SandboxHandle, why: TeardownCause<'_>) -> Result<Option<ExclusiveUse>, Failure> {
     let (dir, slots, session) = (sandbox.sandbox.dir(), cx.session_containers()?, session_of(&sandbox.key)?);
     let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;
     let mut nobody_begins = None;
-    if let Why::Old(now) = why {
+    if let TeardownCause::Old(now) = why {
         // First this: who begins from here on waits, and who began before is found.
         nobody_begins = dir.end_at_once().await?;
         if nobody_begins.is_none() || !slots.is_old_sandbox(cx.engines(), &session, now).await.map_err(slot_failure)? {
@@ -119,15 +119,20 @@ async fn alone(cx: &Context, sandbox: &SandboxHandle, why: Why<'_>) -> Result<Op
     let stopped = try_join_all(workflows.iter().map(async |id| {
         let runs = RunRecords::new(dir, id);
         match why {
-            Why::Asked => runs.lock_without_agent(&cx.call.cancel, PATIENCE).await,
-            Why::Old(_) => runs.lock(),
+            TeardownCause::Asked => runs.lock_without_agent(&cx.call.cancel, PATIENCE).await,
+            TeardownCause::Old(_) => runs.lock(),
         }
     }))
     .await?;
-    Ok(Some(Alone { _mine: mine, nobody_begins, _stopped: stopped, workflows }))
+    Ok(Some(ExclusiveUse { _mine: mine, nobody_begins, _stopped: stopped, workflows }))
 }
 
-async fn end(all: Sandboxes<'_>, it: &Known, why: Why<'_>, report: &mut TeardownReport) -> Result<(), Failure> {
+async fn end(
+    all: Sandboxes<'_>,
+    it: &KnownSandbox,
+    why: TeardownCause<'_>,
+    report: &mut TeardownReport,
+) -> Result<(), Failure> {
     let (cx, key) = (all.cx, &it.key);
     let sandbox = all.of_key(key, &it.profile).await?;
     let Some(alone) = within(WITHIN, alone(cx, &sandbox, why)).await? else { return Ok(()) };
@@ -204,7 +209,7 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
     let all = known(cx).await?;
     for session in old {
         let Some(it) = key_of_session(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
-        let report = one(sandboxes, it.clone(), Why::Old(&now)).await;
+        let report = one(sandboxes, it.clone(), TeardownCause::Old(&now)).await;
         if report.errors.is_empty() && report.removed.is_empty() {
             // Somebody is in it again.
             continue;

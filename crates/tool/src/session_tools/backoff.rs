@@ -6,16 +6,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::failure::{Code, Failure};
+use crate::humanize::millis;
 
 /// Between one failed pull and the next attempt; the last one counts for all that follow.
 const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
 
 /// Recent failed pulls of this process.
 #[derive(Debug, Default)]
-pub(super) struct PullBackoff(Mutex<Failed>);
+pub(super) struct PullBackoff(Mutex<FailedPulls>);
 
 #[derive(Debug, Default)]
-struct Failed {
+struct FailedPulls {
     times: usize,
     until: Option<Instant>,
 }
@@ -28,7 +29,7 @@ impl PullBackoff {
         if left.is_zero() {
             return Ok(());
         }
-        let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+        let ms = millis(left).max(1);
         Err(Failure::new(Code::PullBackoff, "The image could not be fetched a moment ago.")
             .detail("retry_after_ms", ms)
             .hint("wait as long as `details.retry_after_ms` says; `preflight` says whether a registry answers"))
@@ -43,7 +44,7 @@ impl PullBackoff {
                 failed.times += 1;
             }
             Err(_) => {}
-            Ok(_) => *failed = Failed::default(),
+            Ok(_) => *failed = FailedPulls::default(),
         }
     }
 }

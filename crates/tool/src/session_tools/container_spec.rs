@@ -33,13 +33,13 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) tmpfs: Vec<(&'static str, u64, u32)>,
     pub(super) env: BTreeMap<String, String>,
-    /// Its guest ends it when nobody asks for so long.
+    /// Its guest ends it after so long without a request.
     pub(super) lifeline: Option<Duration>,
     /// Directories of the host that are there themselves, where, and what is protected in them.
     pub(super) bound: Vec<String>,
     /// It has a way out, and how the person wants it.
     pub(super) proxied: Option<ProxyTransport>,
-    /// Nobody inside is root.
+    /// No process inside is root.
     pub(super) strict: bool,
 }
 
@@ -90,7 +90,7 @@ impl Plan {
             tmpfs: vec![("/tmp", 256, 0o1777), ("/home/agent", 256, 0o700)],
             env,
             lifeline: own.lifeline.unless_zero(),
-            bound: workspace_mounts::told(own),
+            bound: workspace_mounts::bound_paths(own),
             proxied: (own.network == ProxyNetwork::Proxy).then(|| egress::wanted(config)),
             strict: config.is_strict(),
         }
@@ -104,7 +104,7 @@ impl Plan {
             workdir: "/code",
             volume_at: "/packages",
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(RUN_PIDS) },
-            // Where nobody is root, the host writes the code.
+            // Without root inside, the host writes the code.
             tmpfs: [("/tmp", 128, 0o1777)].into_iter().chain((!strict).then_some(("/code", 16, 0o755))).collect(),
             env: variables(&[
                 ("HOME", "/tmp"),

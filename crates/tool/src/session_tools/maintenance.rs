@@ -16,12 +16,12 @@ use crate::guest;
 /// An end takes no longer; the next process goes on with it.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Ends what dead processes left. Whoever makes a container does this first, and a server at its start.
+/// Ends what dead processes left: before each creation of a container, and when a server starts.
 pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
     let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::LeaseExpired));
+    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired);
     match slots.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
-        Ok(ended) => told(&ended),
+        Ok(ended) => log_ended(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
@@ -32,13 +32,13 @@ pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
 /// Ends those that are too old.
 pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
     let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), (&*tell, EndReason::Lifetime));
+    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::Lifetime);
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
 }
 
-/// Removes the session's containers, with what only they have saved.
+/// Saves the work of the session's containers, and removes them.
 ///
 /// # Errors
 /// When the state directory cannot be read.
@@ -46,9 +46,9 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
     let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
     let reason = if cx.call.frontend == Frontend::Mcp { EndReason::Disconnect } else { EndReason::Command };
-    let ending = ending(cx, reader.as_ref(), (&*tell, reason));
+    let ending = ending(cx, reader.as_ref(), &*tell, reason);
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
-    told(&ended);
+    log_ended(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
     let failed: Vec<Value> =
         ended.failed.iter().map(|(_, role, err)| json!({ "role": role, "why": err.to_string() })).collect();
@@ -78,14 +78,15 @@ async fn reader(cx: &Context, slots: &SessionContainers) -> Option<Reader> {
 fn ending<'a>(
     cx: &Context,
     reader: Option<&'a Reader>,
-    (tell, reason): (&'a coracle_lifecycle::SlotObserver<'static>, EndReason),
+    tell: &'a coracle_lifecycle::SlotObserver<'static>,
+    reason: EndReason,
 ) -> EndOptions<'a> {
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
     let reader = reader.map(|(program, policy)| (program, policy));
     EndOptions { saving: SavePolicy::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
 }
 
-fn told(ended: &EndedSession) {
+fn log_ended(ended: &EndedSession) {
     for (session, role, err) in &ended.failed {
         tracing::warn!(%session, role = role.as_str(), %err, "a session's container stays");
     }

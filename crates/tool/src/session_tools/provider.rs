@@ -88,7 +88,7 @@ impl Provider {
     }
 
     /// The failure in the words of its reader.
-    fn told(&self, failure: Failure) -> failure::Failure {
+    fn to_library(&self, failure: Failure) -> failure::Failure {
         failure.for_reader(&self.cx.reader()).into_inner()
     }
 }
@@ -96,22 +96,22 @@ impl Provider {
 #[async_trait]
 impl ContainerProvider for Provider {
     async fn template(&self, role: SlotRole) -> Result<(ContainerTemplate, Vec<Warning>), failure::Failure> {
-        self.new_template(role).await.map_err(|it| self.told(it))
+        self.new_template(role).await.map_err(|it| self.to_library(it))
     }
 
     async fn attach_proxy(&self, role: SlotRole, link: &Link, id: &ContainerId) -> Result<(), failure::Failure> {
-        let told = |it| self.told(it);
-        let Some(proxy) = self.proxy(role).await.map_err(told)? else { return Ok(()) };
-        proxy.listen().map_err(told)?;
+        let to_library = |it| self.to_library(it);
+        let Some(proxy) = self.proxy(role).await.map_err(to_library)? else { return Ok(()) };
+        proxy.listen().map_err(to_library)?;
         let Err(failure) = Box::pin(proxy.prove(link, id)).await else { return Ok(()) };
         let slot = (&self.cx.call.session, role);
         if let Err(err) = self.slots.discard(self.cx.engines(), slot, (Some(id), Reason::NotReady)).await {
             tracing::warn!(%err, "a container that is not ready stays");
         }
-        Err(told(failure))
+        Err(to_library(failure))
     }
 
     fn failure(&self, err: SlotError) -> failure::Failure {
-        self.told(slot_failure(err))
+        self.to_library(slot_failure(err))
     }
 }

@@ -38,7 +38,7 @@ impl fmt::Debug for SessionEgress {
 impl SessionEgress {
     /// The proxy of a role's container; none unless it is configured.
     pub(super) async fn of(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
-        let (network, egress) = asked(&cx.config, role);
+        let (network, egress) = configured_egress(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
         let profile = ProfileName::parse(role.as_str())?;
         let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
@@ -57,7 +57,7 @@ impl SessionEgress {
     pub(super) fn sockets(&self) -> Result<Option<PathBuf>, Failure> {
         let sockets = self.dir.sockets();
         if !sockets.is_dir() {
-            // Whoever listens there is heard by nobody.
+            // A listener there is not reached.
             self.gate.close();
             SandboxDir::open(self.dir.root().parent().unwrap_or(Path::new("/")), self.dir.key())?;
         }
@@ -83,7 +83,7 @@ impl SessionEgress {
 
 /// What commands in a container of that role find in their environment to use it.
 pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(String, String)> {
-    let (network, _) = asked(&cx.config, role);
+    let (network, _) = configured_egress(&cx.config, role);
     if network == ProxyNetwork::None {
         return Vec::new();
     }
@@ -93,7 +93,7 @@ pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(Strin
 
 /// What a workspace reaches, as the person lists it.
 pub(super) fn names(config: &Config) -> &[String] {
-    match asked(config, SlotRole::Workspace) {
+    match configured_egress(config, SlotRole::Workspace) {
         (ProxyNetwork::None, _) => &[],
         (ProxyNetwork::Proxy, egress) => &egress.allow,
     }
@@ -101,11 +101,11 @@ pub(super) fn names(config: &Config) -> &[String] {
 
 /// Whether containers of that role have a network.
 pub(crate) fn is_open(config: &Config, role: SlotRole) -> bool {
-    asked(config, role).0 == ProxyNetwork::Proxy
+    configured_egress(config, role).0 == ProxyNetwork::Proxy
 }
 
 /// What the person wants for a role.
-fn asked(config: &Config, role: SlotRole) -> (ProxyNetwork, &Egress) {
+fn configured_egress(config: &Config, role: SlotRole) -> (ProxyNetwork, &Egress) {
     match role {
         SlotRole::Run => (config.run_code.network, &config.run_code.egress),
         _ => (config.workspace.network, &config.workspace.egress),

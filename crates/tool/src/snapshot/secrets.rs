@@ -9,7 +9,7 @@ use coracle_runtime::{ContainerPath, ExecTarget};
 use crate::config::SnapshotSecrets;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
-use crate::session_env::{self, Live};
+use crate::session_env::{self, LiveSecrets};
 use crate::warning::Warning;
 
 /// Larger files are not searched.
@@ -24,7 +24,7 @@ const MAX_PATHS: u64 = 100;
 /// Looks through what was written since the container began. A container without a guest has no secret of anybody's.
 pub(super) async fn search(cx: &Context, record: &Record, inside: &ExecTarget) -> Result<Vec<Warning>, Failure> {
     let ExecTarget::Guest(link) = inside else { return Ok(Vec::new()) };
-    let Live { variables, values } = session_env::live(cx, record).await;
+    let LiveSecrets { variables, values } = session_env::live(cx, record).await;
     if variables.is_empty() && values.is_empty() {
         return Ok(Vec::new());
     }

@@ -6,31 +6,37 @@ use coracle_runtime::Redactor;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Said, ToolEntry};
 use crate::context::Context;
+use crate::dispatch::{CallResponse, Entry};
 use crate::event_log::Log;
-use crate::humanize::is_bidirectional;
+use crate::humanize::{is_bidirectional, millis};
 use crate::process::Process;
 
 /// Characters of a preview.
 const PREVIEW: usize = 200;
 
 /// Notes that a tool was called. A log that cannot be written fails no call.
-pub(super) fn called(process: &Process, entry: &ToolEntry, args: &Map<String, Value>, said: &Said, took: Duration) {
+pub(super) fn called(
+    process: &Process,
+    entry: &Entry,
+    args: &Map<String, Value>,
+    response: &CallResponse,
+    took: Duration,
+) {
     let cx = &process.context;
     if let Some(log) = Log::of(cx.state().ok(), &cx.call.session) {
-        log.add(tool(process, entry, args, said, took));
+        log.add(tool(process, entry, args, response, took));
     }
 }
 
 fn tool(
     process: &Process,
-    entry: &ToolEntry,
+    entry: &Entry,
     args: &Map<String, Value>,
-    said: &Said,
+    response: &CallResponse,
     took: Duration,
 ) -> Map<String, Value> {
-    let answer = &said.answer;
+    let answer = &response.json;
     let value = answer.get("value").and_then(Value::as_object).unwrap_or(answer);
     let place = answer.get("workspace");
     let redactor = process.own_secrets();
@@ -43,11 +49,11 @@ fn tool(
         "role": if entry.name == coracle_workspace::RunCode::NAME { "run" } else { "workspace" },
         "generation": place.and_then(|it| it.get("generation")).or_else(|| answer.get("generation")),
         "path": path,
-        "duration_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "duration_ms": millis(took),
         "exit_status": exit,
-        "success": said.success(),
+        "success": response.is_success(),
         "code": answer.get("code"),
-        "bytes_out": said.text.len(),
+        "bytes_out": response.text.as_deref().unwrap_or_default().len(),
     });
     let words: Vec<&str> =
         args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();

@@ -13,46 +13,48 @@ use coracle_workspace::{
 };
 use serde_json::{Map, Value};
 
-pub use self::entry::{Said, ToolEntry};
 use crate::config::Toolset;
 use crate::context::Context;
+use crate::dispatch::{self, CallResponse, Entry};
 use crate::failure::Failure;
 use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
 
 /// All tools but `containers`, in the order of their sets.
-pub static ALL: &[ToolEntry] = &[
-    ToolEntry::of::<Ls>(),
-    ToolEntry::of::<ReadFile>(),
-    ToolEntry::of::<WriteFile>(),
-    ToolEntry::of::<EditFile>(),
-    ToolEntry::of::<Glob>(),
-    ToolEntry::of::<Grep>(),
-    ToolEntry::of::<Rm>(),
-    ToolEntry::shell(<Shell as coracle_workspace::Tool>::NAME),
-    ToolEntry::of::<EvaluatePython>(),
-    ToolEntry::run_code(),
-    ToolEntry::shell_output(),
-    ToolEntry::operation::<WorkflowStart>(&[Toolset::Worktrees]),
-    ToolEntry::operation::<WorkflowStatus>(&[Toolset::Worktrees]),
-    ToolEntry::operation::<WorkflowEvents>(&[Toolset::Worktrees]),
-    ToolEntry::operation::<WorkflowCancel>(&[Toolset::Worktrees]),
+pub static ALL: &[Entry] = &[
+    Entry::tool::<Ls>(),
+    Entry::tool::<ReadFile>(),
+    Entry::tool::<WriteFile>(),
+    Entry::tool::<EditFile>(),
+    Entry::tool::<Glob>(),
+    Entry::tool::<Grep>(),
+    Entry::tool::<Rm>(),
+    Entry::shell(SHELLS[0]),
+    Entry::tool::<EvaluatePython>(),
+    Entry::run_code(),
+    Entry::shell_output(),
+    Entry::of_tool::<WorkflowStart>(&[Toolset::Worktrees]),
+    Entry::of_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
+    Entry::of_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
+    Entry::of_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.
-pub static SNAPSHOT: ToolEntry = ToolEntry::of::<Snapshot>();
+pub static SNAPSHOT: Entry = Entry::tool::<Snapshot>();
 
 /// Another name of the shell, which agents of one kind know it by.
-static PODMAN_SHELL: ToolEntry = ToolEntry::shell("podman_shell");
+static PODMAN_SHELL: Entry = Entry::shell(SHELLS[1]);
+
+/// Names of the shell.
+const SHELLS: [&str; 2] = [<Shell as coracle_workspace::Tool>::NAME, "podman_shell"];
 
 /// The tools that the person's configuration gives.
-pub fn given(process: &Process) -> Vec<ToolEntry> {
+pub fn given(process: &Process) -> Vec<Entry> {
     let sets = &process.toolsets;
     let names = &process.context.config.workspace.shell_names;
-    let mut tools: Vec<ToolEntry> =
-        ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
-    tools.retain(|it| !it.is_shell() || names.iter().any(|name| name == it.name));
+    let mut tools: Vec<Entry> = ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
+    tools.retain(|it| !is_shell(it) || names.iter().any(|name| name == it.name));
     if sets.contains(&Toolset::Workspace) && names.iter().any(|it| it == PODMAN_SHELL.name) {
         tools.push(PODMAN_SHELL);
     }
@@ -60,40 +62,42 @@ pub fn given(process: &Process) -> Vec<ToolEntry> {
 }
 
 /// Does what a call of one of the tools asks.
-pub(crate) async fn call(entry: &ToolEntry, process: &Process, object: Map<String, Value>) -> Said {
+pub(crate) async fn call(entry: &Entry, process: &Process, object: Map<String, Value>) -> CallResponse {
     let begun = Instant::now();
-    let said = match ready(entry, process, &object) {
-        Ok((args, workspace)) => (entry.call)(entry.name, args, workspace, process.clone()).await,
+    let response = match respond(entry, process, object.clone()).await {
+        Ok(response) => entry.shaped(response),
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
-    call_log::called(process, entry, &object, &said, begun.elapsed());
-    said
+    call_log::called(process, entry, &object, &response, begun.elapsed());
+    response
 }
 
-fn ready(
-    entry: &ToolEntry,
-    process: &Process,
-    object: &Map<String, Value>,
-) -> Result<(Map<String, Value>, coracle_workspace::Workspace), Failure> {
+async fn respond(entry: &Entry, process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
     process.context.configured()?;
-    let (args, problems) = crate::dispatch::alone(entry.name, &entry.arguments(), entry.aliases, object.clone());
+    let (args, problems) = dispatch::alone(entry, object);
     if !problems.is_empty() {
-        return Err(crate::dispatch::refusal(&problems));
+        return Err(dispatch::refusal(&problems));
     }
-    Ok((args, process.session_tools()?.for_call(&process.context)))
+    let prepared = (entry.prepare)(entry.name, args.clone()).map_err(|problems| dispatch::refusal(&problems))?;
+    entry.run(prepared, process, &args).await
+}
+
+/// Whether it is the shell, by any of its names.
+fn is_shell(entry: &Entry) -> bool {
+    SHELLS.contains(&entry.name)
 }
 
 /// A call of a tool by its name; nothing when the configuration gives no such tool.
 pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
     let entry = given(process).into_iter().find(|it| it.name == name)?;
-    Some(call(&entry, process, arguments).await.answer)
+    Some(call(&entry, process, arguments).await.json)
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.
-pub fn reaches_out(cx: &Context, entry: &ToolEntry) -> bool {
+pub fn reaches_out(cx: &Context, entry: &Entry) -> bool {
     match entry.name {
         RunCode::NAME => is_open(&cx.config, SlotRole::Run) || runs_on_host(cx),
         <EvaluatePython as coracle_workspace::Tool>::NAME => is_open(&cx.config, SlotRole::Workspace),
-        _ => entry.is_shell() && is_open(&cx.config, SlotRole::Workspace),
+        _ => is_shell(entry) && is_open(&cx.config, SlotRole::Workspace),
     }
 }

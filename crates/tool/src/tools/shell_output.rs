@@ -1,69 +1,39 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
 use coracle_lifecycle::SlotInfo;
-use coracle_runtime::{ByteSize, JobId, Link, Redactor};
+use coracle_runtime::{JobId, Link, Redactor};
 use coracle_workspace::{SlotRole, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::arg_types::{Name, Size};
-use crate::commands::{Encoding, JobPage};
+use crate::arg_types::Name;
+use crate::commands::{JobPage, OutputSelection};
 use crate::context::Context;
+use crate::dispatch::SharedFields;
 use crate::failure::{Code, Failure, slot_failure};
 use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ShellOutput {
     /// The `output_id` of the answer that was cut.
     #[schemars(with = "Name")]
     output_id: JobId,
-    /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
-    #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
-    stream: Option<coracle_jobs::StreamSelector>,
     /// Byte of the output to begin at; negative counts from its end.
     #[schemars(extend("default" = 0))]
     offset: Option<i64>,
-    /// Line to begin at, from 1, in place of `offset`.
-    line: Option<u64>,
-    /// Bytes of a page, 1 to 1m.
-    #[schemars(with = "Option<Size>", extend("default" = 32768))]
-    limit: Option<ByteSize>,
-    /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
-    #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
-    encoding: Option<Encoding>,
-    /// Regular expression that a line has to match, at most 1 KiB.
-    pattern: Option<String>,
-    /// Letters match in either case.
-    #[schemars(extend("default" = false))]
-    ignore_case: Option<bool>,
-    /// Lines before and after each match, at most 20.
-    #[schemars(extend("default" = 2))]
-    context: Option<u32>,
-    /// Matches in one answer, 1 to 1000.
-    #[schemars(extend("default" = 50))]
-    max_matches: Option<u32>,
+    #[serde(flatten)]
+    selection: OutputSelection,
 }
 
 impl ShellOutput {
     pub(crate) const NAME: &'static str = "shell_output";
+    pub(crate) const SHARED: SharedFields = SharedFields::of::<OutputSelection>();
 
     pub(crate) async fn run(self, cx: &Context, workspace: &Workspace) -> Result<Map<String, Value>, Failure> {
-        let page = JobPage {
-            job_id: self.output_id,
-            stream: self.stream,
-            offset: self.offset,
-            line: self.line,
-            limit: self.limit,
-            encoding: self.encoding,
-            pattern: self.pattern,
-            ignore_case: self.ignore_case,
-            context: self.context,
-            max_matches: self.max_matches,
-        };
+        let page = JobPage { job_id: &self.output_id, offset: self.offset, selection: &self.selection };
         for role in [SlotRole::Workspace, SlotRole::Run] {
             let Some(link) = workspace.sessions().held_link(role).await else { continue };
             shaped(cx, role)?;
@@ -92,7 +62,7 @@ fn shaped(cx: &Context, role: SlotRole) -> Result<(), Failure> {
     }
 }
 
-async fn read(page: &JobPage, cx: &Context, link: &Link) -> Result<Map<String, Value>, Failure> {
+async fn read(page: &JobPage<'_>, cx: &Context, link: &Link) -> Result<Map<String, Value>, Failure> {
     let output = page.read(cx, link, &Redactor::default()).await?;
     match serde_json::to_value(output) {
         Ok(Value::Object(fields)) => Ok(fields),

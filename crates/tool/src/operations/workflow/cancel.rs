@@ -19,21 +19,21 @@ pub(crate) struct WorkflowCancel {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Cancelled {
+pub(crate) struct WorkflowCancelResponse {
     /// How it stood when it was asked to stop.
     was: RunState,
 }
 
 impl Operation<Process> for WorkflowCancel {
     const NAME: &'static str = "workflow_cancel";
-    type Response = Cancelled;
+    type Response = WorkflowCancelResponse;
 
-    async fn run(self, process: &Process) -> Result<Cancelled, Failure> {
+    async fn run(self, process: &Process) -> Result<WorkflowCancelResponse, Failure> {
         let _cx = &process.context;
         let (_, runs, run) = find(process, &self.workflow).await?;
         if run.state == RunState::Running {
             runs.request_cancel()?;
         }
-        Ok(Cancelled { was: run.state })
+        Ok(WorkflowCancelResponse { was: run.state })
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct WorkflowEvents {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Happened {
+pub(crate) struct WorkflowEventsResponse {
     events: Vec<Value>,
     next: u64,
     state: RunState,
@@ -52,9 +52,9 @@ impl Operation<Process> for WorkflowEvents {
     const NAME: &'static str = "workflow_events";
     const ACTS: bool = false;
     const ALIASES: &'static [Alias] = &[Alias { name: "wait_seconds", of: "timeout" }];
-    type Response = Happened;
+    type Response = WorkflowEventsResponse;
 
-    async fn run(self, process: &Process) -> Result<Happened, Failure> {
+    async fn run(self, process: &Process) -> Result<WorkflowEventsResponse, Failure> {
         let cx = &process.context;
         let after = self.after.unwrap_or(0);
         let until = Instant::now() + self.timeout.map_or(Duration::ZERO, |it| it.0.min(LONGEST));
@@ -65,7 +65,7 @@ impl Operation<Process> for WorkflowEvents {
             let events = runs.events(after, MOST)?;
             if !events.is_empty() || state != RunState::Running || Instant::now() >= until {
                 let next = events.last().and_then(|it| it["number"].as_u64()).unwrap_or(after);
-                return Ok(Happened { events, next, state });
+                return Ok(WorkflowEventsResponse { events, next, state });
             }
             cx.unless_cancelled(async {
                 sleep(LOOKS).await;

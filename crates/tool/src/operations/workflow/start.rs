@@ -14,7 +14,7 @@ use crate::failure::{Code, Failure};
 use crate::operations::worktree::{Profile, uncommitted};
 use crate::process::Process;
 use crate::progress::Progress;
-use crate::sandbox::devcontainer::{Beginning, afresh, chosen};
+use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::drive::{Task, begin, drive, model};
 use crate::sandbox::source::source;
 use crate::sandbox::{apply_devcontainer, open, usual_profile};
@@ -42,7 +42,7 @@ pub(crate) struct WorkflowStart {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Started {
+pub(crate) struct WorkflowStartResponse {
     workflow: WorkflowId,
     run_id: String,
     branch: String,
@@ -53,9 +53,9 @@ pub(crate) struct Started {
 
 impl Operation<Process> for WorkflowStart {
     const NAME: &'static str = "workflow_start";
-    type Response = Started;
+    type Response = WorkflowStartResponse;
 
-    async fn run(self, process: &Process) -> Result<Started, Failure> {
+    async fn run(self, process: &Process) -> Result<WorkflowStartResponse, Failure> {
         let cx = &process.context;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
         may_name(cx, &profile)?;
@@ -68,7 +68,8 @@ impl Operation<Process> for WorkflowStart {
         let ask = SetupRequest { source: source(cx, self.source), replace: false };
         sandbox.worktrees.expect_source(&ask.source)?;
         let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
-        let beginning = Beginning { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
+        let beginning =
+            WorkflowOrigin { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
         let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
@@ -81,8 +82,14 @@ impl Operation<Process> for WorkflowStart {
         }
         let (open, worktree, devcontainer) = made?;
         let Self { prompt, instructions, schema, .. } = self;
-        let begun = begin(cx, &sandbox, (&profile, &worktree), Task { prompt, model, instructions, schema })?;
-        let answer = Started { workflow: id, run_id: begun.run.run_id.clone(), branch: worktree.branch, devcontainer };
+        let task = Task { profile, prompt, model, instructions, schema };
+        let begun = begin(cx, &sandbox, &worktree, task)?;
+        let answer = WorkflowStartResponse {
+            workflow: id,
+            run_id: begun.run.run_id.clone(),
+            branch: worktree.branch,
+            devcontainer,
+        };
         // It outlives the call, and ends with the process.
         let cx = cx.clone();
         process.registry().spawn(|cancel| async move {

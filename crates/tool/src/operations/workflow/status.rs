@@ -22,7 +22,7 @@ pub(crate) struct WorkflowStatus {
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Status {
+pub(crate) struct WorkflowStatusResponse {
     state: RunState,
     run_id: String,
     branch: String,
@@ -40,9 +40,9 @@ pub(crate) struct Status {
 impl Operation<Process> for WorkflowStatus {
     const NAME: &'static str = "workflow_status";
     const ACTS: bool = false;
-    type Response = Status;
+    type Response = WorkflowStatusResponse;
 
-    async fn run(self, process: &Process) -> Result<Status, Failure> {
+    async fn run(self, process: &Process) -> Result<WorkflowStatusResponse, Failure> {
         let cx = &process.context;
         let (sandbox, _, run) = find(process, &self.workflow).await?;
         let mut dirty = None;
@@ -51,7 +51,7 @@ impl Operation<Process> for WorkflowStatus {
             let listed = sandbox.worktrees.list(&open.inside).await?;
             dirty = listed.iter().find(|it| it.id == self.workflow.0).map(|it| it.dirty || it.untracked > 0);
         }
-        Ok(Status {
+        Ok(WorkflowStatusResponse {
             state: run.state,
             run_id: run.run_id,
             branch: run.branch,

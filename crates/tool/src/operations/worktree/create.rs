@@ -14,7 +14,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::sandbox::devcontainer::{Beginning, afresh, chosen};
+use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
 use crate::strict;
 use jiff::Timestamp;
@@ -64,12 +64,12 @@ impl Operation<Process> for Create {
         let uncommitted = crate::operations::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
         let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
         sandbox.worktrees.expect_source(source)?;
-        let beginning = Beginning { profile: &profile, workflow: &workflow.0, source, base };
+        let beginning = WorkflowOrigin { profile: &profile, workflow: &workflow.0, source, base };
         let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
-        // One that was there before may hold what nobody saved yet.
+        // A sandbox that existed may hold unsaved work.
         let new = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent;
         if new {
             // What is too old makes room for it.

@@ -52,7 +52,7 @@ impl Operation<Process> for Export {
             Failure::new(code, format!("cannot write `{}`: {err}", path.display()))
                 .hint("name a file that is not there")
         };
-        // Beside it and renamed: nobody finds half of one.
+        // Written beside it and renamed, so that no reader finds half of it.
         let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(failed)?;
         let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);
         let format = self.format.unwrap_or(PatchFormat::Diff);

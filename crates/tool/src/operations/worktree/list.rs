@@ -29,7 +29,7 @@ pub(crate) struct WorktreeListResponse {
     /// Workflows of sandboxes that were not looked into.
     stopped: Vec<StoppedWorkflow>,
     count: usize,
-    /// `review`: what the person's git would act on, in files that are shared, and nobody of ours wrote.
+    /// `review`: changes in shared files that the person's git would act on, and that Coracle did not write.
     warnings: Vec<Warning>,
 }
 

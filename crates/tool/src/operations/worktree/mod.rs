@@ -46,7 +46,7 @@ pub(super) struct Profile(#[schemars(with = "String")] pub(super) ProfileName);
 #[serde(transparent)]
 pub(super) struct Workflow(#[schemars(with = "String")] pub(super) WorkflowId);
 
-/// The sandbox of a workflow that is there, ready. For a name that is nobody's none is made.
+/// The sandbox of a workflow that is there, ready. For an unknown name, none is created.
 pub(super) async fn open(
     process: &Process,
     profile: Option<Profile>,

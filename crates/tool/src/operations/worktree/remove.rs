@@ -45,7 +45,7 @@ pub(crate) struct WorktreeRemoveResponse {
     sandbox_removed: bool,
     /// What was saved of the sandbox beside the workflow's work.
     also_saved: Vec<SavedWork>,
-    /// What stays of the sandbox's directory on this host, since it is somebody else's.
+    /// What stays of the sandbox's directory on this host, since another user owns it.
     kept: Vec<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ impl Operation<Process> for Remove {
         let _alone = runs.lock_without_agent(&cx.call.cancel, PATIENCE).await?;
         let known = sandbox.worktrees.remembered(sandbox.key.as_str())?.contains(&id);
         let (mut removed, mut save) = (None, None);
-        // Files on the host outlive a container that nobody remembers, and what they hold beside workflows is saved first.
+        // Files on the host outlive a container without a record, and what they hold beside workflows is saved first.
         if known || sandbox.has_files() || sandbox.sandbox.liveness().await? != SandboxLiveness::Absent {
             let open = open_to_remove(cx, &sandbox).await?;
             let request = RemoveRequest {

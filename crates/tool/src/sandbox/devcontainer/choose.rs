@@ -29,7 +29,7 @@ use crate::sandbox::plan::{Bind, bind};
 
 /// Which workflow begins, of what, and from where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning<'a> {
+pub(crate) struct WorkflowOrigin<'a> {
     pub(crate) profile: &'a ProfileName,
     pub(crate) workflow: &'a WorkflowId,
     pub(crate) source: &'a str,
@@ -69,7 +69,7 @@ pub(crate) async fn afresh(
 pub(crate) async fn chosen(
     sandboxes: Sandboxes<'_>,
     sandbox: Arc<SandboxHandle>,
-    it: Beginning<'_>,
+    it: WorkflowOrigin<'_>,
 ) -> Result<Arc<SandboxHandle>, Failure> {
     let cx = sandboxes.cx;
     let profile = cx.config.sandbox.profile(it.profile);
@@ -128,7 +128,7 @@ struct ChosenFile<'a> {
 async fn decided(
     cx: &Context,
     sandbox: &SandboxHandle,
-    it: Beginning<'_>,
+    it: WorkflowOrigin<'_>,
     ChosenFile { seen, path }: ChosenFile<'_>,
 ) -> Result<DevcontainerRecord, Failure> {
     let profile = cx.config.sandbox.profile(it.profile);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use coracle_sandbox::SandboxDir;
 use coracle_sandbox::devcontainer::DevcontainerState;
 
-pub(crate) use self::choose::{Beginning, afresh, chosen};
+pub(crate) use self::choose::{WorkflowOrigin, afresh, chosen};
 pub(super) use self::image::image_of;
 use crate::config::{DevcontainerFile, SandboxProfile};
 use crate::context::Context;

@@ -1,0 +1,215 @@
+//! Reads arguments from a JSON value. A value that does not fit keeps its path and the reason as data, which the error of
+//! another reader has in its text alone.
+
+use std::fmt;
+use std::{iter::Enumerate, slice};
+
+use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess};
+use serde::de::{Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value, map};
+
+/// A value that does not fit its type.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    /// From the value itself outwards.
+    path: Vec<Segment>,
+    pub(super) reason: Reason,
+}
+
+/// One step from a value to a value in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Segment {
+    Index(usize),
+    Field(String),
+}
+
+/// Why it does not fit.
+#[derive(Debug)]
+pub(super) enum Reason {
+    /// It is of another type or out of range. Has what its reader expects.
+    Unfit(String),
+    UnknownWord(&'static [&'static str]),
+    UnknownField {
+        name: String,
+        known: &'static [&'static str],
+    },
+    MissingField(&'static str),
+    DuplicateField(&'static str),
+    /// Its reader has a message of its own.
+    Message(String),
+}
+
+impl Misfit {
+    /// From the whole to the value.
+    pub(super) fn path(&self) -> impl Iterator<Item = &Segment> {
+        self.path.iter().rev()
+    }
+
+    fn within(mut self, segment: Segment) -> Self {
+        self.path.push(segment);
+        self
+    }
+}
+
+/// The path as callers write it: `mounts[1].host`.
+pub(super) fn shown<'a>(path: impl Iterator<Item = &'a Segment>) -> String {
+    path.fold(String::new(), |path, segment| match segment {
+        Segment::Index(index) => format!("{path}[{index}]"),
+        Segment::Field(name) if path.is_empty() => name.clone(),
+        Segment::Field(name) => format!("{path}.{name}"),
+    })
+}
+
+impl From<Reason> for Misfit {
+    fn from(reason: Reason) -> Self {
+        Self { path: Vec::new(), reason }
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Unfit(expected) => write!(f, "expected {expected}"),
+            Reason::UnknownWord(_) => f.write_str("unknown word"),
+            Reason::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
+            Reason::MissingField(name) => write!(f, "missing field `{name}`"),
+            Reason::DuplicateField(name) => write!(f, "`{name}` is given twice, once by another name"),
+            Reason::Message(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+impl Error for Misfit {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Reason::Message(message.to_string()).into()
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Reason::Unfit(expected.to_string()).into()
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Reason::Unfit(expected.to_string()).into()
+    }
+
+    fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
+        Reason::Unfit(expected.to_string()).into()
+    }
+
+    fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
+        Reason::UnknownWord(known).into()
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        Reason::UnknownField { name: name.to_owned(), known }.into()
+    }
+
+    fn missing_field(name: &'static str) -> Self {
+        Reason::MissingField(name).into()
+    }
+
+    fn duplicate_field(name: &'static str) -> Self {
+        Reason::DuplicateField(name).into()
+    }
+}
+
+/// Reads one value.
+pub(super) struct ValueReader<'de>(pub(super) &'de Value);
+
+/// Reads the fields of an object.
+pub(super) struct ObjectReader<'de> {
+    fields: map::Iter<'de>,
+    next: Option<(&'de str, &'de Value)>,
+}
+
+struct ItemReader<'de>(Enumerate<slice::Iter<'de, Value>>);
+
+impl<'de> ObjectReader<'de> {
+    pub(super) fn new(object: &'de Map<String, Value>) -> Self {
+        Self { fields: object.iter(), next: None }
+    }
+}
+
+impl<'de> Deserializer<'de> for ValueReader<'de> {
+    type Error = Misfit;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(it) => visitor.visit_bool(*it),
+            Value::Number(it) => match (it.as_u64(), it.as_i64()) {
+                (Some(it), _) => visitor.visit_u64(it),
+                (_, Some(it)) => visitor.visit_i64(it),
+                _ => visitor.visit_f64(it.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(it) => visitor.visit_borrowed_str(it),
+            Value::Array(items) => visitor.visit_seq(ItemReader(items.iter().enumerate())),
+            Value::Object(fields) => visitor.visit_map(ObjectReader::new(fields)),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Misfit> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Misfit> {
+        let word: &str = self.0.as_str().ok_or_else(|| Reason::Unfit("string or map".to_owned()))?;
+        let word: StrDeserializer<'_, Misfit> = word.into_deserializer();
+        visitor.visit_enum(word)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct identifier ignored_any
+    }
+}
+
+impl<'de> Deserializer<'de> for ObjectReader<'de> {
+    type Error = Misfit;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        visitor.visit_map(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'de> SeqAccess<'de> for ItemReader<'de> {
+    type Error = Misfit;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
+        let Some((index, item)) = self.0.next() else { return Ok(None) };
+        seed.deserialize(ValueReader(item)).map(Some).map_err(|err| err.within(Segment::Index(index)))
+    }
+}
+
+impl<'de> MapAccess<'de> for ObjectReader<'de> {
+    type Error = Misfit;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
+        let Some((name, value)) = self.fields.next() else { return Ok(None) };
+        self.next = Some((name, value));
+        seed.deserialize(BorrowedStrDeserializer::new(name)).map(Some)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Misfit> {
+        let (name, value) = self.next.take().expect("a value is read behind its key");
+        seed.deserialize(ValueReader(value)).map_err(|err| err.within(Segment::Field(name.to_owned())))
+    }
+}

@@ -103,7 +103,7 @@ async fn build_container<'a>(
         policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
     }
     let admitted = admit(spec, &policy)?;
-    let container = making.make(admitted, (&base.image, base.reference.as_str()), Some(program)).await?;
+    let container = making.make(admitted, &base.image, base.reference.as_str(), Some(program)).await?;
     let link = making.meet(cx.links(), &container).await?;
     let place = session_env::place(cx, making.record(), &link)?;
     Ok((container.id, place))

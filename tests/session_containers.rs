@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use coracle_lifecycle::{
     BoxError, ClockReading, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, Engines,
     EnsureRequest, GuestProgram, Links, Ready, Reason, SaveLimits, SavePolicy, SessionContainers, SlotError, SlotEvent,
-    SlotLimits, SlotRole, Store,
+    SlotKey, SlotLimits, SlotRole, Store,
 };
 use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{

@@ -68,7 +68,7 @@ async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
         bench.program(&["stop", id(&first)]).await;
         let second = here.slot().await;
         assert_eq!(news(&second), Some((Reason::Crashed, 1, 2, false)));
-        here.slots.discard(&*here.engines, (&session(), WS), (None, Reason::Timeout)).await.unwrap();
+        here.slots.discard(&*here.engines, SlotKey::new(&session(), WS), Reason::Timeout, None).await.unwrap();
         assert_eq!(bench.left().await, (0, 1, 1));
         assert_eq!(news(&here.slot().await), Some((Reason::Timeout, 2, 3, false)));
         ran("W07", bench.case.engine());

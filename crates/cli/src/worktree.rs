@@ -183,7 +183,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         let engine = cx.runtime().await?;
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let EnteredWorktree { open, worktree, .. } = &entered;
-        let words = guest_shell((open.container(), open.inside.agent), &worktree.path, SHELL);
+        let words = guest_shell(open.container(), open.inside.agent, &worktree.path, SHELL);
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** one that was adopted is never removed, stopped or started by us, but by the person's own word.
 
-use coracle_runtime::{Container, ContainerName, ContainerPath, ContainerRuntime, Handle};
+use coracle_runtime::{Container, ContainerName, ContainerPath, Handle};
 
 use crate::compose_stack::numbers;
 use crate::record::{Origin, Record, Role};
@@ -34,28 +34,20 @@ pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, sessio
     {
         return Err(taken(name, Some(&container)));
     }
-    let record = record(&*runtime, store, (name, session), &container);
-    store.save(&record)?;
-    Ok(ManagedContainer { runtime, record, container: Some(container) })
-}
-
-fn taken(name: ContainerName, container: Option<&Container>) -> Error {
-    Error::NameTaken { name, ours: true, running: container.map(Container::running) }
-}
-
-fn record(
-    runtime: &dyn ContainerRuntime,
-    store: &Store,
-    (name, session): (ContainerName, &str),
-    container: &Container,
-) -> Record {
-    Record {
+    let origin = Origin::of(&*runtime, store.signer().namespace());
+    let record = Record {
         role: Role::Adopted,
         persistent: true,
         workdir: ContainerPath::parse(&container.workdir).unwrap_or_else(|_| ContainerPath::root()),
         user_name: Some(container.user.clone()),
         exec_user: numbers(&container.user),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..Record::intent(Origin::of(runtime, store.signer().namespace()), name, session).shown(container)
-    }
+        ..Record::intent(origin, name, session).shown(&container)
+    };
+    store.save(&record)?;
+    Ok(ManagedContainer { runtime, record, container: Some(container) })
+}
+
+fn taken(name: ContainerName, container: Option<&Container>) -> Error {
+    Error::NameTaken { name, ours: true, running: container.map(Container::running) }
 }

@@ -206,7 +206,8 @@ impl Creation<'_> {
     pub async fn make(
         &mut self,
         admitted: Admitted,
-        (image, reference): (&Image, &str),
+        image: &Image,
+        reference: &str,
         guest: Option<&GuestProgram>,
     ) -> Result<Container> {
         let spec = admitted.spec();
@@ -252,7 +253,7 @@ impl Creation<'_> {
     /// # Errors
     /// Then the caller calls [`undo`](Self::undo).
     pub async fn meet(&mut self, links: &Links, container: &Container) -> Result<Link> {
-        links.meet(self.runtime, self.store, (&mut self.record, container)).await
+        links.meet(self.runtime, self.store, &mut self.record, container).await
     }
 
     /// Somebody has the name, and nothing that this call made is theirs. It may be ours with its record lost.

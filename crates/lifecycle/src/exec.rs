@@ -113,7 +113,7 @@ pub struct Hint {
 
 /// The words that open a shell in a container with a guest, without the engine's program itself.
 #[must_use]
-pub fn guest_shell((container, user): (&str, Ids), workdir: &str, shell: &str) -> Vec<String> {
+pub fn guest_shell(container: &str, user: Ids, workdir: &str, shell: &str) -> Vec<String> {
     let user = user.to_string();
     ["exec", "-it", "--user", &user, "--workdir", workdir, container, GUEST, "shell", shell].map(String::from).into()
 }
@@ -155,7 +155,7 @@ pub fn on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Hin
     if found.record.guest.is_some() {
         let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;
         let workdir = place.unwrap_or(&workdir);
-        let mut words = guest_shell((found.record.name.as_str(), user), workdir.as_str(), first);
+        let mut words = guest_shell(found.record.name.as_str(), user, workdir.as_str(), first);
         words.splice(1..1, kind);
         words.extend(rest.iter().cloned());
         return Ok(Hint { words, shell, user });

@@ -15,7 +15,7 @@ use coracle_runtime::{
 use tokio::time::timeout;
 
 use crate::record::{GuestRecord, Record, RecordedJob, State};
-use crate::store::{Loaded, own_directory};
+use crate::store::own_directory;
 use crate::{ManagedContainer, Result, Store};
 
 /// A guest is asked for this often while it comes up: it takes a few milliseconds.
@@ -60,13 +60,13 @@ impl GuestProgram {
     /// Puts it into a container that was not started yet.
     pub(crate) async fn upload(&self, runtime: &dyn ContainerRuntime, store: &Store, id: &ContainerId) -> Result<()> {
         let (paths, scratch) = ((self.path.clone(), self.worker.clone()), store.scratch());
-        let packed = tokio::task::spawn_blocking(move || pack((&paths.0, paths.1.as_deref()), &scratch)).await;
+        let packed = tokio::task::spawn_blocking(move || pack(&paths.0, paths.1.as_deref(), &scratch)).await;
         let tar = packed.map_err(|err| cannot_pack(err.into()))??;
         Ok(runtime.upload(id, &ContainerPath::root(), tar).await?)
     }
 }
 
-fn pack((program, worker): (&Path, Option<&Path>), scratch: &Path) -> Result<File> {
+fn pack(program: &Path, worker: Option<&Path>, scratch: &Path) -> Result<File> {
     let limits = Limits { max_bytes: 64 << 20, max_entries: 3 };
     let mut writer = Writer::new(tempfile::tempfile_in(scratch).map_err(cannot_pack)?, Ids::ROOT, limits);
     writer.dir(".coracle", 0o755).map_err(Engine::from)?;
@@ -121,20 +121,16 @@ impl Store {
     /// # Errors
     /// When the record cannot be read or written.
     pub async fn remember_job(&self, record: &Record, job: RecordedJob) -> Result<()> {
-        let _lock = self.lock(&record.name).await?;
-        let Loaded::Record(now) = self.load(&record.name)? else { return Ok(()) };
-        if now.record_id == record.record_id {
-            let mut now = Arc::unwrap_or_clone(now);
+        let lock = self.lock(&record.name).await?;
+        self.change(&lock, record, |now| {
             now.jobs.push(job);
             let old = now.jobs.len().saturating_sub(MAX_JOBS);
             now.jobs.drain(..old);
-            self.save(&now)?;
-        }
-        Ok(())
+        })
     }
 
     /// Where the guest of a record is met without asking the engine.
-    fn socket(&self, record: &Record) -> Option<SocketAt> {
+    pub(crate) fn socket(&self, record: &Record) -> Option<SocketAt> {
         let guest = record.guest.as_ref().filter(|it| it.socket)?;
         Some(SocketAt { dir: self.link_dir(record), pid1: guest.pid1.clone() })
     }
@@ -219,14 +215,14 @@ impl Links {
         Some(link)
     }
 
-    /// A link by the engine to a recorded container that was not inspected first.
-    pub(crate) async fn uninspected(
+    /// A link by the engine to a container, which needs not be inspected before.
+    pub(crate) async fn open(
         &self,
         runtime: &dyn ContainerRuntime,
-        store: &Store,
-        (id, record): (&ContainerId, &Record),
+        id: &ContainerId,
+        socket: Option<&SocketAt>,
     ) -> coracle_runtime::Result<Link> {
-        let link = runtime.link(id, store.socket(record).as_ref(), self.settings).await?;
+        let link = runtime.link(id, socket, self.settings).await?;
         link.open().await?;
         self.hold(id, &link);
         Ok(link)
@@ -260,26 +256,14 @@ impl Links {
         &self,
         runtime: &dyn ContainerRuntime,
         store: &Store,
-        (record, container): (&Record, &Container),
+        record: &Record,
+        container: &Container,
     ) -> Option<Link> {
         let guest = record.guest.as_ref()?;
         let now =
             Record { guest: Some(GuestRecord { pid1: guest.pid1_of(container), ..guest.clone() }), ..record.clone() };
-        let link = runtime.link(&container.id, store.socket(&now).as_ref(), self.settings).await;
-        let opened = async {
-            let link = link?;
-            link.open().await.map(|()| link)
-        };
-        match opened.await {
-            Ok(link) => {
-                self.hold(&container.id, &link);
-                Some(link)
-            }
-            Err(err) => {
-                tracing::debug!(container = %record.name, %err, "its guest does not answer");
-                None
-            }
-        }
+        let opened = self.open(runtime, &container.id, store.socket(&now).as_ref()).await;
+        opened.inspect_err(|err| tracing::debug!(container = %record.name, %err, "its guest does not answer")).ok()
     }
 
     /// Waits until the guest of a container that was just started answers.
@@ -287,7 +271,8 @@ impl Links {
         &self,
         runtime: &dyn ContainerRuntime,
         store: &Store,
-        (record, container): (&mut Record, &Container),
+        record: &mut Record,
+        container: &Container,
     ) -> Result<Link> {
         if let Some(guest) = &mut record.guest {
             guest.pid1 = guest.pid1_of(container);
@@ -304,10 +289,8 @@ impl Links {
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
-        let link = runtime.link(&container.id, socket.as_ref(), self.settings).await?;
-        link.open().await?;
+        let link = self.open(runtime, &container.id, socket.as_ref()).await?;
         store.take_link_back(record)?;
-        self.hold(&container.id, &link);
         Ok(link)
     }
 }

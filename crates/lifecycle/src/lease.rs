@@ -10,8 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::ClockReading;
 use crate::record::{Lease, Record, State};
-use crate::store::Loaded;
-use crate::{Result, Store};
+use crate::{Lock, Result, Store};
 
 /// How long things are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +98,21 @@ impl Store {
 
     /// Writes something into a record, unless somebody else is at it.
     pub(crate) fn note(&self, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
-        let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
-        match self.load(&record.name)? {
-            Loaded::Record(now) if now.record_id == record.record_id && now.state == State::Ready => {
-                let mut now = Arc::unwrap_or_clone(now);
-                change(&mut now);
-                Ok(self.save(&now)?)
-            }
-            _ => Ok(()),
+        match self.try_lock(&record.name)? {
+            Some(lock) => self.change(&lock, record, change),
+            None => Ok(()),
         }
+    }
+
+    /// Writes something into the record of a container that is ready, whose lock is held.
+    pub(crate) fn change(&self, _: &Lock, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
+        let now = self.load(&record.name)?.record();
+        let Some(now) = now.filter(|it| it.record_id == record.record_id && it.state == State::Ready) else {
+            return Ok(());
+        };
+        let mut now = Arc::unwrap_or_clone(now);
+        change(&mut now);
+        Ok(self.save(&now)?)
     }
 }
 
@@ -220,7 +225,7 @@ mod tests {
         let it = Record { last_used: Timestamp::UNIX_EPOCH, ..ready(None) };
         store.save(&it).unwrap();
         store.touch(&it).unwrap();
-        let Loaded::Record(touched) = store.load(&it.name).unwrap() else { panic!("a record") };
+        let touched = store.load(&it.name).unwrap().record().unwrap();
         assert!(touched.last_used > it.last_used && touched.lease.used.is_some());
         let file = dir.path().join("containers/web/metadata.json");
         let before = std::fs::metadata(&file).unwrap().modified().unwrap();

@@ -93,5 +93,5 @@ pub use session_container::{
     Recreated, SessionContainers, SlotError, SlotEvent, SlotInfo, SlotLimits, SlotObserver, VolumeInit,
     VolumeInitFuture,
 };
-pub use slot::{SlotId, SlotRole};
+pub use slot::{SlotId, SlotKey, SlotRole};
 pub use store::Store;

@@ -22,8 +22,8 @@ use crate::record::{Record, Role, State};
 use crate::remove::clear_directory;
 use crate::{
     ContainerEntry, EndOptions, EndReason, Engines, Error, Links, RemoveOptions, Result, SAVE_TIME, SessionContainers,
-    SharedPackages, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network, list,
-    reconcile,
+    SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network,
+    list, reconcile,
 };
 
 /// Something of ours.
@@ -196,7 +196,7 @@ impl PruneItem {
                 let RemoveOptions { saving, grace, .. } = *removing;
                 let reason = EndReason::LeaseExpired;
                 let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
-                slots.end_slot(engines, (session, *role), &ending).await
+                slots.end_slot(engines, SlotKey::new(session, *role), &ending).await
             }
             Some(PruneAction::Directory(path)) => match (path.parent(), path.file_name().and_then(|it| it.to_str())) {
                 (Some(above), Some(name)) => clear_directory(above.to_owned(), name.to_owned()).await,

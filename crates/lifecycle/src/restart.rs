@@ -16,7 +16,7 @@ use crate::{Error, Links, ManagedContainer, Result, Store};
 pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) -> Result<ManagedContainer> {
     let mounts = found.record.mounts.iter().map(held).collect::<Result<Vec<_>>>()?;
     store.lend_link(&found.record)?;
-    let started = started(&mut found, (store, links), &mounts).await;
+    let started = started(&mut found, store, links, &mounts).await;
     if started.is_err() {
         // Nobody was met who would need it, and commands may not have it.
         store.take_link_back(&found.record)?;
@@ -24,7 +24,7 @@ pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) 
     started.map(|()| found)
 }
 
-async fn started(found: &mut ManagedContainer, (store, links): (&Store, &Links), mounts: &[Mount]) -> Result<()> {
+async fn started(found: &mut ManagedContainer, store: &Store, links: &Links, mounts: &[Mount]) -> Result<()> {
     let id = found.present()?.id.clone();
     found.runtime.start(&id).await?;
     let container = found.runtime.inspect(&(&id).into()).await?;
@@ -34,7 +34,7 @@ async fn started(found: &mut ManagedContainer, (store, links): (&Store, &Links),
     }
     if found.record.guest.is_some() {
         links.forget(&id);
-        links.meet(&*found.runtime, store, (&mut found.record, &container)).await?;
+        links.meet(&*found.runtime, store, &mut found.record, &container).await?;
         store.update(&found.record)?;
     }
     found.container = Some(container);

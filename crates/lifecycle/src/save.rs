@@ -140,7 +140,7 @@ impl SaveContext<'_> {
             return Ok(Some(link));
         }
         match self.container(record).await?.filter(Container::running) {
-            Some(container) => Ok(self.links.link_of(self.runtime, self.store, (record, &container)).await),
+            Some(container) => Ok(self.links.link_of(self.runtime, self.store, record, &container).await),
             None => Ok(None),
         }
     }

@@ -15,6 +15,23 @@ impl From<SlotRole> for Role {
     }
 }
 
+/// Which slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotKey<'a> {
+    /// The session.
+    pub session: &'a ContainerName,
+    /// Which of its slots.
+    pub role: SlotRole,
+}
+
+impl<'a> SlotKey<'a> {
+    /// The slot of that role.
+    #[must_use]
+    pub fn new(session: &'a ContainerName, role: SlotRole) -> Self {
+        Self { session, role }
+    }
+}
+
 /// Which container of which slot.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotId<'a> {

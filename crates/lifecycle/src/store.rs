@@ -178,19 +178,13 @@ impl Store {
         write_whole(&file, &record.to_bytes())
     }
 
-    /// Writes what was learned of a container, unless somebody else is at its record: then it is learned again.
+    /// Writes what was learned of a container, unless another call is at its record: then it is learned again.
     pub fn update(&self, record: &Record) -> Result<()> {
-        let Some(_lock) = self.try_lock(&record.name)? else { return Ok(()) };
-        match self.load(&record.name)? {
-            Loaded::Record(now) if now.record_id == record.record_id => {
-                let (guest, held) = (record.guest.clone(), record.held.clone());
-                let mut now = Record { guest, held, ..Arc::unwrap_or_clone(now) };
-                let main = record.jobs.iter().find(|it| it.job == JobId::main());
-                main.into_iter().for_each(|it| now.has_main(it.clone()));
-                Ok(self.save(&now)?)
-            }
-            _ => Ok(()),
-        }
+        self.note(record, |now| {
+            (now.guest, now.held) = (record.guest.clone(), record.held.clone());
+            let main = record.jobs.iter().find(|it| it.job == JobId::main());
+            main.into_iter().for_each(|it| now.has_main(it.clone()));
+        })
     }
 
     /// Removes a record and its directory if nothing else is in it.

@@ -52,7 +52,7 @@ impl Fingerprint {
 
     /// How it differs from what was there; nothing when it holds the same, or when that is not known because the bounds were
     /// reached.
-    pub(super) fn change_to(&self, (now, cut): (&Self, bool)) -> Option<Change> {
+    pub(super) fn change_to(&self, now: &Self, cut: bool) -> Option<Change> {
         let same = self.kind == now.kind && (cut || self.sum.is_some() && self.sum == now.sum);
         match self.kind == now.kind && self.inode == now.inode {
             _ if same => None,
@@ -182,7 +182,7 @@ mod tests {
         fs::create_dir_all(&hooks).unwrap();
         fs::write(hooks.join("a"), "1").unwrap();
         let was = print(root, ".git/hooks").unwrap();
-        let change = || was.change_to((&print(root, ".git/hooks").unwrap(), false));
+        let change = || was.change_to(&print(root, ".git/hooks").unwrap(), false);
         assert_eq!(change(), None);
         fs::write(hooks.join("a"), "2").unwrap();
         assert_eq!(change(), Some(Change::Changed));
@@ -202,7 +202,7 @@ mod tests {
         let file = print(dir.path(), "file").unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let link = print(dir.path(), "link").unwrap();
-        assert_eq!((link.kind, file.change_to((&link, false))), (FingerprintKind::Link, Some(Change::Replaced)));
+        assert_eq!((link.kind, file.change_to(&link, false)), (FingerprintKind::Link, Some(Change::Replaced)));
         rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(print(dir.path(), "pipe").map(|it| (it.kind, it.sum)), Some((FingerprintKind::Other, None)));
         assert_eq!(print(dir.path(), "link/below"), None);
@@ -220,8 +220,8 @@ mod tests {
         for mut few in [ScanLimits { bytes: 1000, ..ScanLimits::new() }, over] {
             let (now, cut) = Fingerprint::of(dir.path(), "hooks", &mut few);
             let now = now.unwrap();
-            assert_eq!((cut, &now.sum, was.change_to((&now, cut))), (true, &None, None));
-            assert_eq!((now.was_read(), now.change_to((&was, false))), (false, None), "nobody knows what it held");
+            assert_eq!((cut, &now.sum, was.change_to(&now, cut)), (true, &None, None));
+            assert_eq!((now.was_read(), now.change_to(&was, false)), (false, None), "nobody knows what it held");
         }
     }
 }

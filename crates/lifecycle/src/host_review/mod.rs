@@ -66,7 +66,7 @@ fn compared_within(record: &Record, bounds: &mut ScanLimits) -> Review {
             Some(was) => {
                 let (now, cut) = Fingerprint::of(root, path, bounds);
                 more |= cut || !was.was_read();
-                now.and_then(|now| was.change_to((&now, cut)))
+                now.and_then(|now| was.change_to(&now, cut))
             }
         };
         findings.extend(change.map(|change| Finding { path: root.join(path), change }));

@@ -15,7 +15,7 @@ use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::clock::ClockReading;
 use crate::find::remember;
 use crate::record::State;
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::store::Loaded;
 use crate::{Engines, asked};
 
@@ -25,17 +25,21 @@ impl SessionContainers {
     pub(super) async fn adopt(
         &self,
         engines: &dyn Engines,
-        key: (&ContainerName, SlotRole),
+        key: SlotKey<'_>,
         seen: bool,
     ) -> Result<Option<SlotRecord>, SlotError> {
         let known = self.store.records()?.into_iter().filter(|it| {
-            it.role == key.1.into() && it.session == key.0.as_str() && it.state == State::Ready && it.id.is_some()
+            it.role == key.role.into()
+                && it.session == key.session.as_str()
+                && it.state == State::Ready
+                && it.id.is_some()
         });
         for record in known {
             let runtime = engines.of(record.engine, &record.endpoint).await?;
             let Some(id) = &record.id else { continue };
             if let Ok(container) = runtime.inspect(&Handle::from(id)).await
-                && let Some(slot) = self.of_container(&*runtime, key.1, &container).filter(|it| it.session == *key.0)
+                && let Some(slot) =
+                    self.of_container(&*runtime, key.role, &container).filter(|it| it.session == *key.session)
             {
                 return self.adopted(slot).map(Some);
             }
@@ -49,9 +53,11 @@ impl SessionContainers {
     async fn adopt_from(
         &self,
         runtime: &dyn ContainerRuntime,
-        key: (&ContainerName, SlotRole),
+        key: SlotKey<'_>,
     ) -> Result<Option<SlotRecord>, SlotError> {
-        let Some(slot) = self.shown(runtime, key.1, Some(key.0)).await?.into_iter().next() else { return Ok(None) };
+        let Some(slot) = self.shown(runtime, key.role, Some(key.session)).await?.into_iter().next() else {
+            return Ok(None);
+        };
         slot.container.iter().try_for_each(|it| remember(&self.store, it))?;
         self.adopted(slot).map(Some)
     }
@@ -95,7 +101,7 @@ impl SessionContainers {
     ///
     /// # Errors
     /// As for [`forgotten`](Self::forgotten).
-    pub async fn recall(&self, engines: &dyn Engines, key: (&ContainerName, SlotRole)) -> Result<bool, SlotError> {
+    pub async fn recall(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<bool, SlotError> {
         let _all = self.store.lock_slot(key).await?;
         if let Loaded::Record(_) = self.store.load_slot(key)? {
             return Ok(true);
@@ -123,7 +129,8 @@ impl SessionContainers {
     ) -> Option<SlotRecord> {
         let label = |name: &str| container.labels.get(&self.store.signer().key(name)).map(String::as_str);
         let session = ContainerName::parse(label("session")?).ok()?;
-        let mut slot = without_container(runtime, (&session, role), VolumeName::parse(label("volume")?).ok()?);
+        let mut slot =
+            without_container(runtime, SlotKey::new(&session, role), VolumeName::parse(label("volume")?).ok()?);
         if !is_of(&self.store, runtime, &slot, container) {
             return None;
         }
@@ -151,7 +158,7 @@ impl SessionContainers {
             return None;
         }
         let session = ContainerName::parse(label("session")?).ok()?;
-        let mut slot = without_container(runtime, (&session, role), VolumeName::parse(&volume.name).ok()?);
+        let mut slot = without_container(runtime, SlotKey::new(&session, role), VolumeName::parse(&volume.name).ok()?);
         if let Some(user) = label("exec_user").and_then(|it| Ids::parse(it).ok()) {
             slot.volume.user = user;
         }
@@ -160,11 +167,7 @@ impl SessionContainers {
 }
 
 /// A slot of which the volume is left.
-fn without_container(
-    runtime: &dyn ContainerRuntime,
-    key: (&ContainerName, SlotRole),
-    volume: VolumeName,
-) -> SlotRecord {
+fn without_container(runtime: &dyn ContainerRuntime, key: SlotKey<'_>, volume: VolumeName) -> SlotRecord {
     let mut slot = SlotRecord::begun(runtime, key, volume, ClockReading::now());
     slot.volume.filled = Some(Timestamp::UNIX_EPOCH);
     slot.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });

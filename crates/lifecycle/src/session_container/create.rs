@@ -44,7 +44,7 @@ impl SessionContainers {
     ) -> Result<Ready, SlotError> {
         let used = ClockReading::now();
         let expires_at = lease_from(used.wall, self.terms.lease);
-        let key = (ask.session, ask.role);
+        let key = ask.key();
         let mut record = SlotRecord::begun(&**runtime, key, self.fresh_volume(ask.role), used);
         record.is_to_be(&plan, ask.spec_hash);
         (record.owner, record.expires_at) = (ask.owner.cloned(), expires_at);
@@ -164,7 +164,7 @@ impl SessionContainers {
         let (user, volume_at) = (plan.user(), plan.volume_at.clone());
         let own: Vec<_> = plan.spec.tmpfs.iter().filter(|it| it.mode & 0o077 == 0).map(|it| it.at.clone()).collect();
         let admitted = admit(plan.spec, &plan.policy).map_err(|err| SlotError::NotMade(err.into()))?;
-        let made = making.make(admitted, (&plan.image, &plan.reference), Some(&plan.guest)).await;
+        let made = making.make(admitted, &plan.image, &plan.reference, Some(&plan.guest)).await;
         let (container, took) = (made.map_err(SlotError::NotMade)?, begun.elapsed());
         tracing::debug!(container = container.name, engine = %runtime.kind(), "a slot is made");
         let not_ready = |err: BoxError| SlotError::NotReady(err);

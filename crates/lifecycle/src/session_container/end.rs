@@ -12,7 +12,7 @@ use super::record::LastContainer;
 use super::{
     ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::store::Loaded;
 use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, Saved, destroy, volume};
 
@@ -92,7 +92,7 @@ impl SessionContainers {
     pub(crate) async fn end_slot(
         &self,
         engines: &dyn Engines,
-        key: (&ContainerName, SlotRole),
+        key: SlotKey<'_>,
         ending: &EndOptions<'_>,
     ) -> Result<()> {
         let Loaded::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
@@ -129,8 +129,7 @@ impl SessionContainers {
         seen: &SlotRecord,
         ending: &EndOptions<'_>,
     ) -> Result<Vec<Saved>, SlotError> {
-        let key = (&seen.session, seen.role);
-        let slot = self.slot(&seen.session, seen.role);
+        let (key, slot) = (seen.key(), self.slot(seen.key()));
         let Some(mut claimed) = self.claim(&slot, key).await? else { return Ok(Vec::new()) };
         let record = &mut *claimed.record;
         record.ending = true;

@@ -1,6 +1,6 @@
 //! A slot that can be used: the one that is there, or a new one (workspace.md 1.3).
 
-use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::clock::ClockReading;
 use crate::guest::answers;
-use crate::slot::{SlotId, SlotRole};
+use crate::slot::{SlotId, SlotKey};
 use crate::store::Loaded;
 use crate::{Engines, Error, Kind, RemoveOptions, SavePolicy, destroy, volume};
 
@@ -28,6 +28,10 @@ const MOST_RESTARTS: usize = 3;
 
 /// Then nothing is made for so long.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// Describes the container of a slot for an engine.
+type TemplateSource<'a> = Box<dyn FnOnce(Arc<dyn ContainerRuntime>) -> TemplateFuture<'a> + Send + 'a>;
+type TemplateFuture<'a> = Pin<Box<dyn Future<Output = Result<ContainerTemplate, BoxError>> + Send + 'a>>;
 
 impl SessionContainers {
     /// Gives the slot that is asked for, made or replaced where that is needed. `plan` says what it is made of, and is
@@ -44,32 +48,29 @@ impl SessionContainers {
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
         P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
     {
-        let slot = self.slot(ask.session, ask.role);
+        let slot = self.slot(ask.key());
         if let Some(ready) = self.at_hand(&slot, &ask).await? {
             return Ok(ready);
         }
         // What comes now is seldom needed, and large.
-        Box::pin(self.ensure_locked(engines, slot, ask, plan)).await
+        let template: TemplateSource<'_> = Box::new(move |runtime| Box::pin(plan(runtime)));
+        Box::pin(self.ensure_locked(engines, slot, ask, template)).await
     }
 
-    async fn ensure_locked<F, P>(
+    async fn ensure_locked(
         &self,
         engines: &dyn Engines,
         slot: Arc<Slot>,
         ask: EnsureRequest<'_>,
-        plan: F,
-    ) -> Result<Ready, SlotError>
-    where
-        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
-        P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
-    {
+        plan: TemplateSource<'_>,
+    ) -> Result<Ready, SlotError> {
         let busy = |_| Error::Busy { name: ask.session.to_string() };
         let _mine = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
         // Whoever held the door may have made it.
         if let Some(ready) = self.at_hand(&slot, &ask).await? {
             return Ok(ready);
         }
-        let _all = self.store.lock_slot((ask.session, ask.role)).await?;
+        let _all = self.store.lock_slot(ask.key()).await?;
         Box::pin(self.under_lock(engines, &slot, ask, plan)).await
     }
 
@@ -92,18 +93,14 @@ impl SessionContainers {
         Ok(Some(Ready { link: there.link, slot: view, news: None, made: false, spec_pending, _using: using }))
     }
 
-    async fn under_lock<F, P>(
+    async fn under_lock(
         &self,
         engines: &dyn Engines,
         slot: &Arc<Slot>,
         ask: EnsureRequest<'_>,
-        plan: F,
-    ) -> Result<Ready, SlotError>
-    where
-        F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
-        P: Future<Output = Result<ContainerTemplate, BoxError>> + Send,
-    {
-        let key = (ask.session, ask.role);
+        plan: TemplateSource<'_>,
+    ) -> Result<Ready, SlotError> {
+        let key = ask.key();
         let record = match self.store.load_slot(key)? {
             Loaded::Record(record) => Some(*record),
             Loaded::Damaged => self.adopt(engines, key, true).await?,
@@ -301,11 +298,12 @@ impl SessionContainers {
     pub async fn discard(
         &self,
         engines: &dyn Engines,
-        (session, role): (&ContainerName, SlotRole),
-        (container, reason): (Option<&ContainerId>, Reason),
+        key: SlotKey<'_>,
+        reason: Reason,
+        container: Option<&ContainerId>,
     ) -> Result<(), SlotError> {
-        let slot = self.slot(session, role);
-        let Some(mut claimed) = self.claim(&slot, (session, role)).await? else { return Ok(()) };
+        let slot = self.slot(key);
+        let Some(mut claimed) = self.claim(&slot, key).await? else { return Ok(()) };
         let record = &mut *claimed.record;
         if container.is_some_and(|it| record.container_id() != Some(it)) {
             return Ok(());

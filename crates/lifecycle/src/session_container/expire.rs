@@ -16,7 +16,7 @@ use super::{
 use crate::clock::ClockReading;
 use crate::find::proven;
 use crate::reap::in_use;
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::store::Loaded;
 use crate::{Engines, ManagedContainer, Saved, volume};
 
@@ -59,7 +59,7 @@ impl SessionContainers {
     }
 
     async fn sweep_one(&self, engines: &dyn Engines, seen: &SlotRecord, now: &ClockReading) -> Result<bool, SlotError> {
-        let (slot, idle) = (self.slot(&seen.session, seen.role), self.terms.idle_of(seen.role));
+        let (slot, idle) = (self.slot(seen.key()), self.terms.idle_of(seen.role));
         let is_idle = |record: &SlotRecord| {
             let there = record.container.is_some() && record.container_id() == seen.container_id();
             let here = slot.seen().used.clone();
@@ -95,12 +95,12 @@ impl SessionContainers {
     ) -> Result<(), SlotError> {
         // A sandbox is ended by the crate that knows what work is in it.
         for seen in self.store.slots()?.iter().filter(|it| it.role != SlotRole::Sandbox) {
-            let ended = timeout(ending.within, Box::pin(self.expire_one(engines, (seen, now), ending))).await;
+            let ended = timeout(ending.within, Box::pin(self.expire_one(engines, seen, now, ending))).await;
             match ended.unwrap_or_else(|_| Err(seen.late())) {
                 Ok(None) => {}
                 Ok(Some(saved)) => seen.report_end(&saved, ending.tell, EndReason::Lifetime),
                 Err(err) => {
-                    self.put_off((&seen.session, seen.role), now)?;
+                    self.put_off(seen.key(), now)?;
                     (ending.tell)(seen.cleanup_failed("lifetime", &err));
                 }
             }
@@ -112,10 +112,11 @@ impl SessionContainers {
     async fn expire_one(
         &self,
         engines: &dyn Engines,
-        (seen, now): (&SlotRecord, &ClockReading),
+        seen: &SlotRecord,
+        now: &ClockReading,
         ending: &EndOptions<'_>,
     ) -> Result<Option<Vec<Saved>>, SlotError> {
-        let slot = self.slot(&seen.session, seen.role);
+        let slot = self.slot(seen.key());
         let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
         let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, &slot, seen, due).await? else {
             return Ok(None);
@@ -158,12 +159,14 @@ impl SessionContainers {
         session: &ContainerName,
         now: &ClockReading,
     ) -> Result<bool, SlotError> {
-        let Loaded::Record(seen) = self.store.load_slot((session, SlotRole::Sandbox))? else { return Ok(false) };
+        let Loaded::Record(seen) = self.store.load_slot(SlotKey::new(session, SlotRole::Sandbox))? else {
+            return Ok(false);
+        };
         self.is_old(engines, &seen, now).await
     }
 
     async fn is_old(&self, engines: &dyn Engines, seen: &SlotRecord, now: &ClockReading) -> Result<bool, SlotError> {
-        let slot = self.slot(&seen.session, seen.role);
+        let slot = self.slot(seen.key());
         Ok(self.at_rest(engines, &slot, seen, |it| self.may_expire(it, now)).await?.is_some())
     }
 
@@ -180,7 +183,7 @@ impl SessionContainers {
         if slot.is_called() || !is_due(seen) {
             return Ok(None);
         }
-        let Some(claimed) = self.try_claim(slot, (&seen.session, seen.role))? else { return Ok(None) };
+        let Some(claimed) = self.try_claim(slot, seen.key())? else { return Ok(None) };
         if slot.is_called() || !is_due(&claimed.record) {
             return Ok(None);
         }
@@ -204,8 +207,8 @@ impl SessionContainers {
     ///
     /// # Errors
     /// When that cannot be written down.
-    pub fn put_off(&self, key: (&ContainerName, SlotRole), now: &ClockReading) -> Result<(), SlotError> {
-        let slot = self.slot(key.0, key.1);
+    pub fn put_off(&self, key: SlotKey<'_>, now: &ClockReading) -> Result<(), SlotError> {
+        let slot = self.slot(key);
         let Some(mut claimed) = self.try_claim(&slot, key)? else { return Ok(()) };
         let record = &mut *claimed.record;
         let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);

@@ -2,29 +2,28 @@
 
 use std::sync::Arc;
 
-use coracle_runtime::ContainerName;
 use coracle_runtime::link::Link;
 
 use super::SessionContainers;
 use crate::record::Record;
-use crate::slot::SlotRole;
+use crate::slot::SlotKey;
 
 impl SessionContainers {
     /// Where a caller that saves a slot's files itself writes them. `None` without a recorded container.
     #[must_use]
-    pub fn save_destination(&self, session: &ContainerName, role: SlotRole) -> Option<crate::SaveDestination> {
-        Some(crate::SaveDestination::new(&self.store, &*self.recorded(session, role)?))
+    pub fn save_destination(&self, key: SlotKey<'_>) -> Option<crate::SaveDestination> {
+        Some(crate::SaveDestination::new(&self.store, &*self.recorded(key)?))
     }
 
     /// The link to a slot's container, if it can be had without asking an engine. Creates nothing.
-    pub async fn held_link(&self, session: &ContainerName, role: SlotRole) -> Option<Link> {
-        if let Some(there) = self.slot(session, role).seen().there.clone() {
+    pub async fn held_link(&self, key: SlotKey<'_>) -> Option<Link> {
+        if let Some(there) = self.slot(key).seen().there.clone() {
             return Some(there.link);
         }
-        self.links.at_hand(&self.store, &*self.recorded(session, role)?).await
+        self.links.at_hand(&self.store, &*self.recorded(key)?).await
     }
 
-    fn recorded(&self, session: &ContainerName, role: SlotRole) -> Option<Arc<Record>> {
-        self.store.load_slot((session, role)).ok()?.record()?.container
+    fn recorded(&self, key: SlotKey<'_>) -> Option<Arc<Record>> {
+        self.store.load_slot(key).ok()?.record()?.container
     }
 }

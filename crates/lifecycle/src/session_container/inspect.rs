@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
-use coracle_runtime::{Container, ContainerName, ContainerRuntime, Error as Engine, Handle, Status};
+use coracle_runtime::{Container, ContainerRuntime, Error as Engine, Handle, Status};
 use tokio::time::timeout;
 
 use super::record::ExitCause;
@@ -12,7 +12,7 @@ use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
 use crate::record::{Record, State};
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::store::Loaded;
 use crate::{Engines, Result, Store};
 
@@ -88,11 +88,7 @@ impl SessionContainers {
     ///
     /// # Errors
     /// When the engine does not answer, or the record cannot be read.
-    pub async fn status(
-        &self,
-        engines: &dyn Engines,
-        key: (&ContainerName, SlotRole),
-    ) -> Result<Option<Status>, SlotError> {
+    pub async fn status(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<Option<Status>, SlotError> {
         let Loaded::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
         let Some(record) = &slot.container else { return Ok(None) };
         let runtime = engines.of(record.engine, &record.endpoint).await?;
@@ -143,7 +139,7 @@ impl SessionContainers {
     async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
         let mut record = record_of(&self.store, runtime, container)?;
         let meeting = async {
-            let link = self.links.meet(runtime, &self.store, (&mut record, container)).await;
+            let link = self.links.meet(runtime, &self.store, &mut record, container).await;
             match link {
                 Ok(link) if pinged(&link, ANSWERS).await => Some(link),
                 Ok(_) => None,

@@ -6,7 +6,7 @@ use coracle_runtime::{ContainerName, ProcessId};
 use tokio::time::Instant;
 
 use super::{SessionContainers, Slot, SlotError, SlotRecord, lease_from};
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 
 /// That a slot is used is written down no more often.
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
@@ -15,7 +15,8 @@ impl SessionContainers {
     /// A call in a slot begins or ends. It is written down at most once a minute, and not while somebody else is at the
     /// record.
     pub fn touch(&self, session: &ContainerName, role: SlotRole) {
-        let slot = self.slot(session, role);
+        let key = SlotKey::new(session, role);
+        let slot = self.slot(key);
         slot.used();
         let due = {
             let mut seen = slot.seen();
@@ -25,7 +26,7 @@ impl SessionContainers {
             }
             due
         };
-        if due && let Err(err) = self.note(&slot, (session, role), |_| {}) {
+        if due && let Err(err) = self.note(&slot, key, |_| {}) {
             tracing::warn!(%session, %err, "that a slot is used cannot be written down");
         }
     }
@@ -41,7 +42,7 @@ impl SessionContainers {
             if slot.seen().there.is_none() {
                 continue;
             }
-            let renewed = self.note(&slot, (&session, role), |record| {
+            let renewed = self.note(&slot, SlotKey::new(&session, role), |record| {
                 if !record.owner.as_ref().is_some_and(ProcessId::alive) {
                     record.owner = Some(owner.clone());
                 }
@@ -55,12 +56,7 @@ impl SessionContainers {
     }
 
     /// Changes a record, unless somebody else is at it, and says when the slot was last used.
-    fn note(
-        &self,
-        slot: &Slot,
-        key: (&ContainerName, SlotRole),
-        change: impl FnOnce(&mut SlotRecord),
-    ) -> Result<(), SlotError> {
+    fn note(&self, slot: &Slot, key: SlotKey<'_>, change: impl FnOnce(&mut SlotRecord)) -> Result<(), SlotError> {
         let Some(mut claimed) = self.try_claim(slot, key)? else { return Ok(()) };
         let record = &mut *claimed.record;
         if record.ending {

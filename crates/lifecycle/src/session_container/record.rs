@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{Reason, Recreated};
 use crate::clock::ClockReading;
 use crate::record::{Record, State, summed_bytes, summed_value};
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::store::{Loaded, load_file, own_directory, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 
@@ -164,14 +164,14 @@ impl SlotRecord {
     /// One that begins with a volume and no container. Its lease is over at once, and its user is nobody.
     pub(super) fn begun(
         runtime: &dyn ContainerRuntime,
-        (session, role): (&ContainerName, SlotRole),
+        key: SlotKey<'_>,
         volume: VolumeName,
         used: ClockReading,
     ) -> Self {
         Self {
             schema: SCHEMA,
-            session: session.clone(),
-            role,
+            session: key.session.clone(),
+            role: key.role,
             generation: 1,
             name: None,
             container: None,
@@ -199,6 +199,10 @@ impl SlotRecord {
             put_off: None,
             later: Map::new(),
         }
+    }
+
+    pub(crate) fn key(&self) -> SlotKey<'_> {
+        SlotKey::new(&self.session, self.role)
     }
 
     /// The engine's id of its container, once that is ready.
@@ -262,30 +266,27 @@ impl SlotRecord {
 
 impl Store {
     /// Waits for the lock of a slot. To create a container takes its time, so a call that comes meanwhile has patience.
-    pub(super) async fn lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Lock> {
-        self.lock_within(&slot_lock(session, role), session.as_str(), PATIENCE).await
+    pub(super) async fn lock_slot(&self, key: SlotKey<'_>) -> Result<Lock> {
+        self.lock_within(&slot_lock(key), key.session.as_str(), PATIENCE).await
     }
 
     /// The lock of a slot, unless another call holds it.
-    pub(super) fn try_lock_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<Option<Lock>> {
-        self.try_lock_file(&slot_lock(session, role))
+    pub(super) fn try_lock_slot(&self, key: SlotKey<'_>) -> Result<Option<Lock>> {
+        self.try_lock_file(&slot_lock(key))
     }
 
     pub(super) fn session_dir(&self, session: &ContainerName) -> PathBuf {
         self.root().join("sessions").join(session.as_str())
     }
 
-    fn slot_file(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
-        self.session_dir(session).join(format!("{}.json", role.as_str()))
+    fn slot_file(&self, key: SlotKey<'_>) -> PathBuf {
+        self.session_dir(key.session).join(format!("{}.json", key.role.as_str()))
     }
 
     /// Reads one record. A damaged one is moved aside, once.
-    pub(crate) fn load_slot(
-        &self,
-        (session, role): (&ContainerName, SlotRole),
-    ) -> Result<Loaded<Box<SlotRecord>>, StoreError> {
-        let mut loaded = load_file(&self.slot_file(session, role), |bytes| match SlotRecord::from_bytes(bytes)? {
-            it if it.session == *session && it.role == role => Ok(Box::new(it)),
+    pub(crate) fn load_slot(&self, key: SlotKey<'_>) -> Result<Loaded<Box<SlotRecord>>, StoreError> {
+        let mut loaded = load_file(&self.slot_file(key), |bytes| match SlotRecord::from_bytes(bytes)? {
+            it if it.key() == key => Ok(Box::new(it)),
             _ => Err("it is that of another slot".to_owned()),
         })?;
         if let Loaded::Record(slot) = &mut loaded
@@ -304,17 +305,17 @@ impl Store {
 
     pub(crate) fn save_slot(&self, record: &SlotRecord) -> Result<(), StoreError> {
         own_directory(&self.session_dir(&record.session))?;
-        write_whole(&self.slot_file(&record.session, record.role), &summed_bytes(record))
+        write_whole(&self.slot_file(record.key()), &summed_bytes(record))
     }
 
-    pub(super) fn forget_slot(&self, (session, role): (&ContainerName, SlotRole)) -> Result<(), StoreError> {
-        let file = self.slot_file(session, role);
+    pub(super) fn forget_slot(&self, key: SlotKey<'_>) -> Result<(), StoreError> {
+        let file = self.slot_file(key);
         remove(&file).map_err(StoreError::io(&file))?;
-        if role == SlotRole::Workspace {
-            self.forget_baseline(session)?;
+        if key.role == SlotRole::Workspace {
+            self.forget_baseline(key.session)?;
         }
         // The other role may be there, or something that was set aside: then it stays.
-        let _ = std::fs::remove_dir(self.session_dir(session));
+        let _ = std::fs::remove_dir(self.session_dir(key.session));
         Ok(())
     }
 
@@ -325,7 +326,7 @@ impl Store {
         let mut slots = Vec::new();
         for session in entries.filter_map(|it| ContainerName::parse(it.ok()?.file_name().to_str()?).ok()) {
             for role in SlotRole::ALL {
-                slots.extend(self.load_slot((&session, role))?.record().map(|it| *it));
+                slots.extend(self.load_slot(SlotKey::new(&session, role))?.record().map(|it| *it));
             }
         }
         slots.sort_by(|a, b| (&a.session, a.role.as_str()).cmp(&(&b.session, b.role.as_str())));
@@ -333,6 +334,6 @@ impl Store {
     }
 }
 
-fn slot_lock(session: &ContainerName, role: SlotRole) -> String {
-    format!("session-{}-{session}", role.as_str())
+fn slot_lock(key: SlotKey<'_>) -> String {
+    format!("session-{}-{}", key.role.as_str(), key.session)
 }

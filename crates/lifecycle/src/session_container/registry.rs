@@ -11,7 +11,7 @@ use super::error::SlotError;
 use super::limits::SlotLimits;
 use super::record::{SlotInfo, SlotRecord};
 use super::slot_state::Slot;
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::{Links, Store};
 
 /// Which slot.
@@ -42,9 +42,9 @@ impl SessionContainers {
         Ok(self.store.slots()?.iter().map(SlotRecord::view).collect())
     }
 
-    pub(super) fn slot(&self, session: &ContainerName, role: SlotRole) -> Arc<Slot> {
+    pub(super) fn slot(&self, key: SlotKey<'_>) -> Arc<Slot> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.entry((session.clone(), role)).or_default().clone()
+        held.entry((key.session.clone(), key.role)).or_default().clone()
     }
 
     pub(super) fn held(&self) -> Vec<(Key, Arc<Slot>)> {

@@ -9,7 +9,7 @@ use coracle_runtime::{ByteSize, ContainerName, ContainerPath, CreateSpec, Ids, I
 
 use super::{BoxError, Recreated, SlotInfo, SlotObserver, SlotUse};
 use crate::GuestProgram;
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 
 /// Who wants which slot.
 #[derive(Clone, Copy)]
@@ -28,6 +28,12 @@ pub struct EnsureRequest<'a> {
     pub owner: Option<&'a ProcessId>,
     /// Hears of what is done.
     pub tell: &'a SlotObserver<'a>,
+}
+
+impl<'a> EnsureRequest<'a> {
+    pub(super) fn key(&self) -> SlotKey<'a> {
+        SlotKey::new(self.session, self.role)
+    }
 }
 
 impl fmt::Debug for EnsureRequest<'_> {

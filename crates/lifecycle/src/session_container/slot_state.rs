@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coracle_runtime::ContainerRuntime;
 use coracle_runtime::link::Link;
-use coracle_runtime::{ContainerName, ContainerRuntime};
 use tokio::time::timeout;
 
 use super::error::SlotError;
 use super::record::{PATIENCE, SlotInfo, SlotRecord};
 use super::registry::SessionContainers;
 use crate::clock::ClockReading;
-use crate::slot::SlotRole;
+use crate::slot::SlotKey;
 use crate::store::Loaded;
 use crate::{Engines, Error, Lock};
 
@@ -70,9 +70,9 @@ impl SessionContainers {
     pub(super) async fn claim<'a>(
         &self,
         slot: &'a Slot,
-        key: (&ContainerName, SlotRole),
+        key: SlotKey<'_>,
     ) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
-        let busy = |_| Error::Busy { name: key.0.to_string() };
+        let busy = |_| Error::Busy { name: key.session.to_string() };
         let _door = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
         let _lock = self.store.lock_slot(key).await?;
         let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
@@ -80,11 +80,7 @@ impl SessionContainers {
     }
 
     /// The same, unless somebody is at it.
-    pub(super) fn try_claim<'a>(
-        &self,
-        slot: &'a Slot,
-        key: (&ContainerName, SlotRole),
-    ) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
+    pub(super) fn try_claim<'a>(&self, slot: &'a Slot, key: SlotKey<'_>) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
         let Ok(_door) = slot.door.try_lock() else { return Ok(None) };
         let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
         let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clock::ClockReading;
-use crate::slot::SlotRole;
+use crate::slot::{SlotKey, SlotRole};
 use crate::{
     Engines, Error, GuestProgram, Links, Result as Done, SaveLimits, SavePolicy, Store, find, list, reconcile,
 };

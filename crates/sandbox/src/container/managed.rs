@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_lifecycle::{
     BoxError, ContainerTemplate, EndOptions, EndReason, EnsureRequest, Error, Reason, SaveDestination, SavePolicy,
-    SlotError, SlotRole,
+    SlotError, SlotKey, SlotRole,
 };
 use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, Refused};
 
@@ -72,15 +72,19 @@ impl ManagedContainer {
         Ok(Self { services: services.clone(), session, options: Arc::new(options), network })
     }
 
+    fn key(&self) -> SlotKey<'_> {
+        SlotKey::new(&self.session, SlotRole::Sandbox)
+    }
+
     /// Where its work is saved.
     pub(crate) fn save_to(&self) -> Result<SaveDestination> {
-        let to = self.services.containers.save_destination(&self.session, SlotRole::Sandbox);
+        let to = self.services.containers.save_destination(self.key());
         to.ok_or_else(|| Failure::internal("a sandbox that is open has no record"))
     }
 
     /// Whether the engine has a container of it. Restores its record if that is lost.
     pub(crate) async fn recall(&self) -> Result<bool> {
-        let (containers, key) = (&self.services.containers, (&self.session, SlotRole::Sandbox));
+        let (containers, key) = (&self.services.containers, self.key());
         containers.recall(&*self.services.engines, key).await.map_err(|err| self.services.failure(err))
     }
 
@@ -203,13 +207,13 @@ impl ContainerSource for ManagedContainer {
         if !all.iter().any(|it| it.session == self.session && it.role == SlotRole::Sandbox) {
             return Ok(SandboxLiveness::Absent);
         }
-        let link = containers.held_link(&self.session, SlotRole::Sandbox).await;
+        let link = containers.held_link(self.key()).await;
         Ok(if link.is_some() { SandboxLiveness::Ready } else { SandboxLiveness::Unresponsive })
     }
 
     async fn discard(&self) -> Result<()> {
-        let (services, key) = (&self.services, (&self.session, SlotRole::Sandbox));
-        let discarded = services.containers.discard(&*services.engines, key, (None, Reason::NotReady)).await;
+        let (services, key) = (&self.services, self.key());
+        let discarded = services.containers.discard(&*services.engines, key, Reason::NotReady, None).await;
         discarded.map_err(|err| services.failure(err))?;
         self.network.remove().await.map_err(|err| services.failure(err))
     }

@@ -207,7 +207,7 @@ async fn start(
     };
     let spec = CreateSpec { exec_user, image: reference, network, image_health, ..spec };
     let admitted = admit(spec, &cx.policy()?)?;
-    let container = making.make(admitted, (&image.image, image.reference.as_str()), guest.as_ref()).await?;
+    let container = making.make(admitted, &image.image, image.reference.as_str(), guest.as_ref()).await?;
     let inside = match &guest {
         Some(_) => ExecTarget::Guest(making.meet(cx.links(), &container).await?),
         None => ExecTarget::Plain(ready.runtime.clone(), container.id.clone()),

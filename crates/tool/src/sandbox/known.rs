@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_lifecycle::{SlotInfo, SlotRole};
+use coracle_lifecycle::{SlotInfo, SlotKey, SlotRole};
 use coracle_runtime::Status;
 use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId, key_of_session, session_of};
 use jiff::Timestamp;
@@ -131,7 +131,7 @@ async fn state(cx: &Context, it: &KnownSandbox) -> Result<ContainerState, Failur
     };
     let status = cx
         .session_containers()?
-        .status(cx.engines(), (&slot.session, SlotRole::Sandbox))
+        .status(cx.engines(), SlotKey::new(&slot.session, SlotRole::Sandbox))
         .await
         .map_err(slot_failure)?;
     Ok(match status {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotRole};
+use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotKey, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
 use coracle_sandbox::{
@@ -221,7 +221,7 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
         for err in &report.errors {
             tracing::warn!(sandbox = %it.key, "its lifetime is over, and it stays: {}", err.message);
         }
-        slots.put_off((&session, SlotRole::Sandbox), &now).map_err(slot_failure)?;
+        slots.put_off(SlotKey::new(&session, SlotRole::Sandbox), &now).map_err(slot_failure)?;
     }
     Ok(())
 }

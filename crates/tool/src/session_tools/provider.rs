@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_lifecycle::{ContainerTemplate, Reason, SessionContainers, SlotError, SlotRole};
+use coracle_lifecycle::{ContainerTemplate, Reason, SessionContainers, SlotError, SlotKey, SlotRole};
 use coracle_runtime::{ByteSize, ContainerId, Link, failure};
 use coracle_workspace::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, Warning};
 use tokio::sync::OnceCell;
@@ -104,8 +104,8 @@ impl ContainerProvider for Provider {
         let Some(proxy) = self.proxy(role).await.map_err(to_library)? else { return Ok(()) };
         proxy.listen().map_err(to_library)?;
         let Err(failure) = Box::pin(proxy.prove(link, id)).await else { return Ok(()) };
-        let slot = (&self.cx.call.session, role);
-        if let Err(err) = self.slots.discard(self.cx.engines(), slot, (Some(id), Reason::NotReady)).await {
+        let slot = SlotKey::new(&self.cx.call.session, role);
+        if let Err(err) = self.slots.discard(self.cx.engines(), slot, Reason::NotReady, Some(id)).await {
             tracing::warn!(%err, "a container that is not ready stays");
         }
         Err(to_library(failure))

@@ -6,7 +6,7 @@ use std::future::{Future as _, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use coracle_lifecycle::{BoxError, EnsureRequest, Ready, SlotError};
+use coracle_lifecycle::{BoxError, EnsureRequest, Ready, SlotError, SlotKey};
 use coracle_runtime::{Link, SlotRole};
 
 use super::engine_backoff::EngineBackoff;
@@ -156,7 +156,7 @@ impl ManagedSessions {
     }
 
     pub(crate) async fn held_link(&self, role: SlotRole) -> Option<Link> {
-        self.shared.options.slots.held_link(&self.shared.options.session, role).await
+        self.shared.options.slots.held_link(SlotKey::new(&self.shared.options.session, role)).await
     }
 
     pub(crate) fn touch(&self, role: SlotRole) {
@@ -166,7 +166,7 @@ impl ManagedSessions {
     /// The next call finds a container dead that could not be removed.
     pub(crate) async fn discard(&self, role: SlotRole, reason: Reason) {
         let ManagedOptions { slots, session, engines, .. } = &self.shared.options;
-        if let Err(err) = Box::pin(slots.discard(&**engines, (session, role), (None, reason))).await {
+        if let Err(err) = Box::pin(slots.discard(&**engines, SlotKey::new(session, role), reason, None)).await {
             tracing::warn!(%err, "a container that is discarded stays");
         }
     }

@@ -96,7 +96,7 @@ async fn a_room_of_which_only_the_engine_knows_is_still_one_without_root() {
             bench.fake.disappear(&first);
         }
         let again = bench.process();
-        assert!(again.slots.recall(&bench.engines(), (&session(), WS)).await.unwrap());
+        assert!(again.slots.recall(&bench.engines(), SlotKey::new(&session(), WS)).await.unwrap());
         let slot = again.slots.all().unwrap().remove(0);
         assert_eq!((slot.rootless, slot.user), (true, user()), "{volume_only}");
         let owns = bench.store().records().unwrap().iter().map(|it| it.guest.clone().unwrap().own).collect::<Vec<_>>();
@@ -115,7 +115,7 @@ async fn x19_a_sandbox_that_only_the_engine_knows_is_known_again() {
     let (here, engines) = (bench.process(), bench.engines());
     assert_eq!(here.slots.forgotten(&engines, SlotRole::Sandbox).await.unwrap(), [session()]);
     assert_eq!(here.slots.forgotten(&engines, SlotRole::Run).await.unwrap(), []);
-    assert!(here.slots.recall(&engines, (&session(), SlotRole::Sandbox)).await.unwrap());
+    assert!(here.slots.recall(&engines, SlotKey::new(&session(), SlotRole::Sandbox)).await.unwrap());
     assert_eq!(here.slots.forgotten(&engines, SlotRole::Sandbox).await.unwrap(), []);
     let again = here.ensure_of(&session(), SlotRole::Sandbox).await.unwrap();
     assert_eq!((id(&again), again.made), (id(&first), false));
@@ -175,7 +175,7 @@ async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is
         drop(used);
         here.end(SavePolicy::Discard).await;
         assert_eq!(here.slots.forgotten(&bench.engines(), sandbox).await.unwrap(), [], "{what}");
-        assert!(!here.slots.recall(&bench.engines(), (&session(), sandbox)).await.unwrap(), "{what}");
+        assert!(!here.slots.recall(&bench.engines(), SlotKey::new(&session(), sandbox)).await.unwrap(), "{what}");
         assert_eq!(seen(&bench, &copy).await, before, "{what}");
         assert_eq!(bench.containers().await.len(), 1, "{what}");
     }

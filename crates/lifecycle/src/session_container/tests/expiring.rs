@@ -30,7 +30,7 @@ async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
     let second = here.slot().await;
     assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
     assert!(kept(&here.root(&second)));
-    here.slots.discard(&bench.engines(), (&session(), WS), (None, Reason::Timeout)).await.unwrap();
+    here.slots.discard(&bench.engines(), SlotKey::new(&session(), WS), Reason::Timeout, None).await.unwrap();
     assert_eq!(bench.left().await, (0, 1, 0, 1));
     assert_eq!(news(&here.slot().await), Some((Reason::Timeout, 2, 3, false)));
 }
@@ -109,13 +109,13 @@ async fn a_sandbox_is_old_after_seven_days_by_both_clocks_unless_somebody_is_in_
     // That could not be: it is tried again, and each time later.
     let mut at = WEEK + 9;
     for pause in [60, 120, 240] {
-        here.slots.put_off((&session(), SlotRole::Sandbox), &after(at)).unwrap();
+        here.slots.put_off(SlotKey::new(&session(), SlotRole::Sandbox), &after(at)).unwrap();
         assert_eq!(old(after(at + pause - 2)).await, [], "{pause}");
         at += pause + 2;
         assert_eq!(old(after(at)).await, [session()], "{pause}");
     }
     for _ in 0..40 {
-        here.slots.put_off((&session(), SlotRole::Sandbox), &after(at)).unwrap();
+        here.slots.put_off(SlotKey::new(&session(), SlotRole::Sandbox), &after(at)).unwrap();
     }
     assert_eq!(old(after(at + 6 * 3600 + 2)).await, [session()], "at least four times a day");
 }

@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
 use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
-use crate::repository_source::Source;
 use crate::shared_dir::config_of;
 use crate::workflow_records::{Records, Repository};
 use crate::{Code, Failure, Result, Warning};

@@ -84,7 +84,7 @@ impl Reader<'_> {
                 "secrets" => self.stored("secret", value),
                 "include" => self.refuse(Location::FILE, Violation::new(key, ""), "makes Compose read other files"),
                 key if is_known(key) => {
-                    self.refuse(Location::FILE, Violation::new(key, ""), "is not allowed in a stack")
+                    self.refuse(Location::FILE, Violation::new(key, ""), "is not allowed in a stack");
                 }
                 key => self.refuse(Location::FILE, Violation::new(key, ""), "is no key that is known here"),
             }

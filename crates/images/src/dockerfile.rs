@@ -86,3 +86,35 @@ impl DockerfileBuild {
         Ok((image, found.map_or(self.tag, |it| it.1)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{FakeRuntime, ImageStore as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_image_is_found_by_its_key_and_under_the_recorded_id_only() {
+        let (fake, state) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let (dir, locks) = (state.path().join("devcontainers"), state.path().join("locks"));
+        let images = DockerfileImages { dir: dir.clone(), locks };
+        let content = json!({ "parts": { "dockerfile": "FROM x" }, "offline": false });
+        let find = async || images.find_or_lock(&fake, &content, &|_| {}).await.unwrap();
+        // Images of earlier versions have this name, too.
+        let tag = ImageRef::parse("coracle-devcontainer:2087c0c13368fe69").unwrap();
+        assert_eq!(find().await.unwrap_err().tag, tag);
+        let (image, _) = crate::find(&fake, &ImageRef::parse("busybox").unwrap()).await.unwrap().unwrap();
+        fake.tag_image(&image.id, &tag).await.unwrap();
+        assert!(find().await.is_err(), "anybody may tag an image");
+        let record = |id: &str| {
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("coracle-devcontainer-2087c0c13368fe69"), id).unwrap();
+        };
+        record("sha256:0");
+        assert!(find().await.is_err());
+        record(image.id.as_str());
+        let (found, reference) = find().await.unwrap();
+        assert_eq!(found.id, image.id);
+        assert!(images.find(&fake, &reference).await.unwrap().is_some(), "{reference}");
+    }
+}

@@ -94,7 +94,7 @@ impl Recipe {
         sum_of(self)
     }
 
-    /// Commands that are there when it was cooked, as far as that is known.
+    /// Commands that exist once it was run, as far as that is known.
     #[must_use]
     pub fn commands(&self) -> BTreeSet<String> {
         let packaged = packages::commands(&self.packages).into_iter().map(str::to_owned);

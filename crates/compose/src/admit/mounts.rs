@@ -144,7 +144,7 @@ impl Admission<'_> {
             match key {
                 "size" => {
                     out["tmpfs"]["size"] =
-                        self.within_memory(location, Violation::within("volumes", "tmpfs.size", ""), value)
+                        self.within_memory(location, Violation::within("volumes", "tmpfs.size", ""), value);
                 }
                 "mode" if value.is_u64() => out["tmpfs"]["mode"] = value.clone(),
                 _ if is_empty(value) => {}

@@ -167,7 +167,7 @@ pub(super) async fn recipe(
             // A refused image is not built, so its features are not fetched.
             FeatureLocation::Registry(_) if !refusals.is_empty() => {}
             FeatureLocation::Registry(artifact) => {
-                features.push(of_registry(it, feature, &artifact, &mut warnings).await?)
+                features.push(of_registry(it, feature, &artifact, &mut warnings).await?);
             }
         }
     }

@@ -75,7 +75,7 @@ const SETTINGS_INSIDE: &[&str] =
     &["core.untrackedCache=false", "core.alternateRefsCommand=", "diff.external=", "status.renames=false"];
 
 /// Filters that are overruled. A repository with more of them runs the others, as its owner could at any time.
-const MOST_FILTERS: usize = 1000;
+const MAX_FILTERS: usize = 1000;
 
 /// The environment of a git. On the host it is the whole one.
 pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -113,7 +113,7 @@ pub fn without_filters(keys: &[u8]) -> BTreeMap<String, String> {
     let keys = keys.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
     let mut env = BTreeMap::new();
     let mut count = 0;
-    for key in keys.take(MOST_FILTERS) {
+    for key in keys.take(MAX_FILTERS) {
         let value = if key.ends_with(".required") { "false" } else { "" };
         env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
         env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());

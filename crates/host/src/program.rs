@@ -34,7 +34,7 @@ pub struct HostProgram {
 }
 
 /// Time between TERM and KILL for leftovers of a program.
-const LEFT_GRACE: Duration = Duration::from_millis(100);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
 impl HostProgram {
     /// Runs it to its end. Nothing of its tree is there afterwards, however it ended; what is given up half way is killed.
@@ -47,7 +47,7 @@ impl HostProgram {
         let mut child = spawn(&self.invocation, self.stdin.take().map_or(Stdin::Empty, Stdin::from))?;
         let mut drain = Drain::new(&mut child, self.keep_bytes, self.live.take());
         let (exit, grace) = match drain.until_end(&mut child, &self.limits, &self.cancel).await {
-            DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), LEFT_GRACE),
+            DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), LEFTOVER_GRACE),
             DrainOutcome::Limit(kind) => (Exit::TimedOut(kind), self.limits.grace),
             DrainOutcome::Cancelled => (Exit::Cancelled, self.limits.grace),
         };

@@ -61,7 +61,7 @@ pub struct Stamp {
 const DEEPEST: usize = 64;
 
 /// Looks of a removal, each of which goes that deep.
-const LOOKS: usize = 4096;
+const MAX_ATTEMPTS: usize = 4096;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -315,7 +315,7 @@ impl Tree {
     /// When there is none of that name, or something of it cannot be removed.
     pub fn remove_all(&self, name: &OsStr) -> io::Result<()> {
         let top = self.enter(name)?;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             let done = top.clear(&top, 0).and_then(|()| self.remove_dir(name));
             match done {
                 Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {}

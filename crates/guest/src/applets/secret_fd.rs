@@ -16,7 +16,7 @@ use crate::protocol::MAX_SECRET;
 const DESCRIPTOR: i32 = 3;
 
 /// A guest has written it before the program began.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -42,7 +42,7 @@ pub fn secret() -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let stream = UnixStream::from(given);
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut bytes = Vec::new();
     stream.take(MAX_SECRET as u64 + 1).read_to_end(&mut bytes)?;
     match bytes.len() {

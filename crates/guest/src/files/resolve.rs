@@ -53,7 +53,7 @@ impl Root {
     /// `machine` is the directory that absolute paths are beneath.
     ///
     /// # Errors
-    /// [`RpcError`] for what can be no workspace; [`Trouble`] when it is not there.
+    /// [`RpcError`] for what can be no workspace; [`FsError`](super::error::FsError) when it is not there.
     pub(crate) fn open(machine: &Path, root: &str) -> Result<OperationResult<Self>, RpcError> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
             return Err(RpcError::new(ErrorCode::Invalid, "a workspace is an absolute path"));

@@ -18,7 +18,7 @@ use crate::os::machine::TreeId;
 use crate::os::reap::Children;
 
 /// Limit of the wait for killed processes; the kernel may hold one that waits for a device.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first looks are close together, since most commands obey at once.
 const FIRST_LOOKS: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(5), Duration::from_millis(10)];
@@ -122,7 +122,7 @@ impl ProcessTree<'_> {
     }
 
     async fn kill(&self) -> bool {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         loop {
             let stopped = self.stop();
             if stopped.is_empty() {

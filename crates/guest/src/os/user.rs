@@ -25,7 +25,7 @@ use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserSpec};
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
 
 /// Bytes of a table, at most: it is read for every command.
-const LONGEST_TABLE: u64 = 1 << 20;
+const MAX_TABLE: u64 = 1 << 20;
 
 /// The account data in the environment of a user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,12 +172,12 @@ impl Users {
         };
         let stat = fstat(&opened)?;
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !regular || stat.st_size.cast_unsigned() > LONGEST_TABLE {
+        if !regular || stat.st_size.cast_unsigned() > MAX_TABLE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no regular file of at most 1 MiB"));
         }
         // With room for one byte more it is read at once, and its end seen at once.
         let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default() + 1);
-        std::fs::File::from(opened).take(LONGEST_TABLE).read_to_end(&mut bytes)?;
+        std::fs::File::from(opened).take(MAX_TABLE).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 

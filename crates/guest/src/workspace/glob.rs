@@ -13,7 +13,7 @@ use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
 /// Limit of files in a reply.
-const MOST: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn glob(
@@ -34,7 +34,7 @@ impl WorkspaceOperation<'_> {
             if !pattern.matches(&met.path) {
                 continue;
             }
-            if entries.len() < (bounds.most as usize).min(MOST) {
+            if entries.len() < (bounds.most as usize).min(MAX_FILES) {
                 entries.extend(self.file(path, &real, &met));
             } else if met.kind == FileType::RegularFile || self.file(path, &real, &met).is_some() {
                 omitted += 1;

@@ -65,7 +65,7 @@ done
 exit 1"#;
 
 /// How often a command is searched for while its client still waits for it.
-const LOOKS: usize = 4;
+const ATTEMPTS: usize = 4;
 
 /// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
 const MAX_WORD: usize = 96 << 10;
@@ -145,7 +145,7 @@ struct RunningExec<'a> {
 /// it: as long as the client stays, the engine may still start it, so it is looked for again.
 async fn end_all(runtime: &impl RunsCommands, id: &ContainerId, running: RunningExec<'_>) -> bool {
     let RunningExec { exec, mark, drain, child } = running;
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         // Docker holds back the end of every exec while the output of one is not taken.
         let ending = end_tree(runtime, id, exec.user, mark, exec.limits.grace);
         let ended = drain.while_reading(ending).await;

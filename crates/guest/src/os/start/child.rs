@@ -142,7 +142,7 @@ pub(super) fn run(orders: &mut ChildArgs) -> ! {
     }
 }
 
-/// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
+/// Everything but the last step. With [`ChildAction::Look`] what the user may do in the directory, as bits of `access`.
 fn prepare(orders: &ChildArgs) -> Result<i32, SpawnFailure> {
     place(orders).map_err(|errno| (SpawnStage::Descriptors, errno))?;
     setsid().map_err(|errno| (SpawnStage::Session, errno))?;

@@ -22,7 +22,7 @@ use crate::os::raw_syscall;
 const STACK: usize = 64 << 10;
 
 /// Stacks that are kept for the next child, since their pages are there already.
-const KEPT: usize = 16;
+const MAX_CACHED: usize = 16;
 
 static STACKS: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 
@@ -59,7 +59,7 @@ impl Stack {
 
     fn give_back(self) {
         let mut kept = STACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
+        if kept.len() < MAX_CACHED {
             kept.push(self);
         } else {
             // SAFETY: it came from a box, and the child that used it is gone.
@@ -149,7 +149,8 @@ mod tests {
             stack.give_back();
             top
         };
-        let tops: Vec<_> = std::iter::repeat_with(Stack::new).take(KEPT + 1).map(|it| it.top() as usize).collect();
+        let tops: Vec<_> =
+            std::iter::repeat_with(Stack::new).take(MAX_CACHED + 1).map(|it| it.top() as usize).collect();
         assert!(tops.contains(&top));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
+use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::mpsc;
@@ -20,6 +20,16 @@ pub enum DrainOutcome {
     Limit(LimitKind),
     /// It still runs and the caller withdrew.
     Cancelled,
+}
+
+impl From<DrainOutcome> for Exit {
+    fn from(outcome: DrainOutcome) -> Self {
+        match outcome {
+            DrainOutcome::Exited(code) => Self::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+            DrainOutcome::Limit(kind) => Self::TimedOut(kind),
+            DrainOutcome::Cancelled => Self::Cancelled,
+        }
+    }
 }
 
 /// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.

@@ -92,12 +92,7 @@ pub(crate) async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec
         }),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
-    let exit = match end {
-        DrainOutcome::Exited(code) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        DrainOutcome::Limit(kind) => Exit::TimedOut(kind),
-        DrainOutcome::Cancelled => Exit::Cancelled,
-    };
-    let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
+    let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
     judge(runtime, id, &exec, output).await
 }
 

@@ -35,7 +35,7 @@ impl From<DrainOutcome> for Exit {
 /// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
-/// After its tree was ended, a program is given this long to hand over what it still holds.
+/// Time for a program to deliver its remaining output after its tree was ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both outputs of a program, on their way into two bounded captures.
@@ -181,7 +181,7 @@ impl Drain {
             };
         }
         if let Some(live) = &self.live {
-            // A receiver that went away wants no more; the command goes on.
+            // A closed receiver is dropped; the command continues.
             if let (Ok(room), Some(chunk)) = (live.reserve().await, self.pending.take()) {
                 room.send(chunk);
             }

@@ -1,4 +1,4 @@
-//! Host paths, resolved once and then held open, and files that are replaced whole.
+//! Host paths, resolved once and then held open, and atomic replacement of files.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -76,7 +76,7 @@ impl HostPath {
     /// Whether a path leads to the very same file: device and inode.
     ///
     /// # Errors
-    /// When either cannot be looked at.
+    /// When either cannot be read.
     pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
         let (mine, other) = (self.held.metadata()?, std::fs::metadata(path)?);
         Ok((mine.dev(), mine.ino()) == (other.dev(), other.ino()))

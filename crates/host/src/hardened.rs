@@ -1,9 +1,9 @@
 //! How git is started, on the host and inside: without foreign configuration, and without any program of the repository
 //! (security.md 6). Pure.
 //!
-//! A repository's own configuration is read all the same, where there is one: what of it would start programs is overruled
-//! here, but for filters, whose names are not known before ([`without_filters`]). That is why git on the host opens no
-//! repository that a container could write.
+//! A repository's own configuration is still read, where there is one: settings that would start programs are overruled
+//! here, except filters, whose names are not known in advance ([`without_filters`]). That is why git on the host opens
+//! no repository that a container could write.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ const SETTINGS_INSIDE: &[&str] =
 /// Filters that are overruled. A repository with more of them runs the others, as its owner could at any time.
 const MAX_FILTERS: usize = 1000;
 
-/// The environment of a git. On the host it is the whole one.
+/// The environment of a git. On the host it is complete.
 pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static str)> {
     let own = match side {
         Side::Host => ENVIRONMENT_OF_HOST,

@@ -52,7 +52,7 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     }
 }
 
-/// Processes whose mark begins so, those included that are just becoming another program.
+/// Processes whose mark begins so, including those that are just executing another program.
 pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     let begun = Instant::now();
     loop {

@@ -1,6 +1,6 @@
 //! A program of this host that is run as a command in a container is: within limits, and ended with all that it started.
 //!
-//! It is not kept in by anything else: what it does with the host's files and network is its own affair.
+//! There is no other isolation: the program may use the host's files and network.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct HostProgram {
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
 impl HostProgram {
-    /// Runs it to its end. Nothing of its tree is there afterwards, however it ended; what is given up half way is killed.
+    /// Runs it to its end. However it ends, no process of its tree remains; dropping the future kills the tree.
     ///
     /// # Errors
     /// [`Error::Spawn`](coracle_types::Error::Spawn) when it cannot be started.

@@ -38,7 +38,7 @@ pub enum Unresolved {
     },
 }
 
-/// Asks for the addresses of a URL's host, all of which have to be public.
+/// Looks up the addresses of a URL's host, all of which have to be public.
 ///
 /// A later connection must use these addresses: a second lookup may have another answer.
 ///

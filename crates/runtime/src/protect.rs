@@ -236,7 +236,7 @@ mod tests {
                 "/w/trees/w/.git ro"
             ]
         );
-        // An index that is none protects nothing more, and is no error.
+        // An invalid index protects nothing more, and is no error.
         std::fs::write(git.join("index"), "DIRC").unwrap();
         assert!(!over(&root, Access::ReadWrite).contains(&"/w/lib rw".to_owned()));
     }

@@ -19,7 +19,7 @@ const MAX_SCHEMA: u64 = 1 << 20;
 /// Prefix of the files in which the host places inline schemas, for a worker that is started for one run.
 const SCHEMA_PREFIX: &str = "/.coracle/run/schema-";
 
-/// The schema that a request asks for.
+/// The schema of a request.
 pub(crate) async fn schema(worker: &Worker, request: &WorkerRequest) -> Result<Option<Schema>> {
     match (&request.schema, &request.schema_path) {
         (Some(value), _) => Schema::new(value.clone()).map(Some),

@@ -20,8 +20,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Reads the secret that the guest gave to this program, and closes its descriptor; nothing when it gave none. To be
-/// called before the program opens anything, and worth calling once.
+/// Reads the secret that the guest passed to this program, and closes its descriptor; `None` without one. Must be
+/// called before the program opens any file, and only the first call returns it.
 ///
 /// # Errors
 /// It cannot be read, or is longer than one can be.

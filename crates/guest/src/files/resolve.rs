@@ -89,7 +89,7 @@ impl Root {
         place.there.map(|there| (there, place.path)).ok_or_else(|| WorkspaceErrorCode::NotFound.into())
     }
 
-    /// The directory and the name that a path comes to.
+    /// The directory and the name that a path leads to.
     pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         check(path)?;
         self.place_of(path.as_bytes(), end, parents)
@@ -270,8 +270,8 @@ pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<Ope
     }
 }
 
-/// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
-/// neither followed nor waited for.
+/// A regular file of a walk, opened for reading. `None` if it was replaced: its replacement is neither followed nor
+/// waited for.
 pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;

@@ -62,7 +62,7 @@ mod tests {
             heard.recv().await.unwrap();
             assert!(!is_signalled());
         }
-        // One that lies about who sent it.
+        // A signal with a forged sender.
         let mut heard = signal(SignalKind::terminate()).unwrap();
         // SAFETY: zeros are a value of this plain structure, and the kernel copies it.
         unsafe {

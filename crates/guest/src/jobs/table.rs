@@ -202,7 +202,7 @@ impl JobTable {
         Self::enforce_quota(&table);
     }
 
-    /// Output of all jobs together stays within its total: the oldest that ended gives up its own first.
+    /// Keeps the output of all jobs within the total: the oldest ended job loses its output first.
     fn enforce_quota(table: &Table) {
         let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
         for job in table.jobs.values().filter(|it| it.ended()) {

@@ -85,7 +85,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
     }
 }
 
-/// Looks at all that came, a slice at a time, while the job goes on.
+/// Searches all new output, a slice at a time, while the job runs.
 async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = look_once(job, watch).await?;

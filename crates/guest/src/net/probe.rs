@@ -68,7 +68,7 @@ async fn connects(at: SocketAddr) -> bool {
     }
 }
 
-/// Asks for the address of `example.com`.
+/// Looks up the address of `example.com`.
 async fn resolves(at: SocketAddr) -> bool {
     const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
     let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -149,7 +149,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn behind_as_many_as_the_host_takes_connections_wait_in_order() {
         let outlets = Arc::<TunnelPorts>::default();
-        // A connection that goes on: the host is there.
+        // An open connection: the host is connected.
         let goes_on = outlets.api.taken.clone();
         let mut near = Vec::new();
         for name in *b"abc" {

@@ -207,7 +207,7 @@ impl Users {
         let mut new = AtomicFile::create(etc, Mode::RUSR | Mode::WUSR)?;
         new.file().write_all(table).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
         if let Some(old) = old {
-            // Who may not give it away has it already.
+            // Without the right to change the owner, the file has the right one already.
             let _ = fchown(new.file(), Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         }
         fchmod(new.file(), Mode::from_raw_mode(old.map_or(0o644, |it| it.st_mode & 0o777)))?;

@@ -141,7 +141,7 @@ impl WorkspaceOperation<'_> {
             match index.files.entry(path.clone()) {
                 Entry::Occupied(known) if known.get() == meta => {}
                 Entry::Occupied(mut known) => {
-                    // A tool may have written it since it was met here.
+                    // A tool may have written it since the scan.
                     let now = self.meta(path);
                     if now != Some(*known.get())
                         && let Some(now) = now

@@ -43,7 +43,7 @@ impl WorkspaceOperation<'_> {
         Ok(WorkspaceReply::Globbed { entries, omitted, complete: walk.is_complete() })
     }
 
-    /// A regular file that was met, or a link to one.
+    /// A regular file of the walk, or a link to one.
     fn file(&self, path: &str, real: &[u8], met: &WalkEntry) -> Option<WorkspaceEntry> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;

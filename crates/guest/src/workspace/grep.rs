@@ -71,13 +71,13 @@ impl WorkspaceOperation<'_> {
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
         let from = Mutex::new(from);
-        // A thread inherits as whom this one acts, and ends as that.
+        // A thread inherits the user ids of this one, and ends with them.
         thread::scope(|scope| {
             for _ in 0..threads() {
                 scope.spawn(|| searcher.work(&from));
             }
             feed(&mut walk, glob.as_ref(), git, &to);
-            drop(to); // Who waits for more ends.
+            drop(to); // The threads that wait for a batch end.
         });
         Ok(finish(taken, walk.is_complete()))
     }
@@ -142,7 +142,7 @@ impl Searcher<'_> {
                     self.taken().complete = false;
                     break;
                 }
-                // What went, became something else or is not for this user is passed over.
+                // A file that was removed, replaced or is not readable for this user is skipped.
                 let Ok(Some(file)) = open_found(&dir, &name) else { continue };
                 self.search_file(&hunt, batch.number, FoundFile { file, path: &path }, &mut block);
             }

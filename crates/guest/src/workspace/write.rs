@@ -210,7 +210,7 @@ fn first(file: &File) -> OperationResult<Vec<u8>> {
     Ok(block)
 }
 
-/// The beginning of a content, as text, and whether it goes on.
+/// The beginning of a content, as text, and whether more follows.
 fn begin(content: &[u8]) -> (String, bool) {
     let more = content.len() > MAX_BEGIN;
     let mut block = &content[..content.len().min(MAX_BEGIN)];

@@ -11,7 +11,7 @@ use crate::host::process::Finished;
 use crate::program::{EngineArgs, EngineProgram, deadline};
 use crate::{Container, ContainerId, Error, Excerpt, Handle, ImageRef, LabelFilter, Placed, Removed, Result, Usage};
 
-/// Between two looks at what is neither running nor stopped.
+/// Interval between queries of a container that is neither running nor stopped.
 const SETTLES: Duration = Duration::from_millis(500);
 
 /// How often the state is queried again.
@@ -26,7 +26,7 @@ const REMOVAL: [Duration; 5] = [
     Duration::from_secs(4),
 ];
 
-/// Two looks at the time that processors were used, this far apart, give a share.
+/// Interval between two readings of the processor time, which give a share.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// All containers, each in a state that will stay.

@@ -355,7 +355,7 @@ struct VersionJson {
 /// The version of the engine: of its service, or of its program while that does not run.
 ///
 /// # Errors
-/// [`Error::TooOld`] for either of them, or when the answer is none that the oldest one gives.
+/// [`Error::TooOld`] for either of them, or for an answer in an older format.
 pub(super) fn version(json: &[u8]) -> Result<String> {
     let old = |found: String| Error::TooOld { engine: EngineKind::Container, found, needed: OLDEST };
     let told: Vec<VersionJson> = array("system version", json).map_err(|_| old("of an unknown version".into()))?;

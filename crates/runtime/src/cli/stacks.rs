@@ -23,7 +23,7 @@ const COMPOSE_OVERHEAD: Duration = Duration::from_secs(30);
 
 const DOWN_WITHIN: Duration = Duration::from_secs(120);
 
-/// A check of an image that takes longer than its own limit is given up by the engine.
+/// The engine aborts an image's check that exceeds its own limit.
 const CHECK_WITHIN: Duration = Duration::from_secs(120);
 
 #[async_trait]

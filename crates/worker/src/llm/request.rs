@@ -1,4 +1,4 @@
-//! Questions, asked until there is a reply or a reason why there is none.
+//! Sends a request until there is a reply or a final error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,13 +39,13 @@ impl From<LlmError> for Failure {
 
 /// The failure of one attempt.
 enum AttemptError {
-    /// Worth another.
+    /// The request may be retried.
     Again {
         why: String,
         after: Option<Duration>,
         answered: bool,
     },
-    /// The provider does not know a field; without it the question is worth another.
+    /// The provider does not know a field; the request is retried without it.
     Without(&'static str),
     Refused(LlmError),
 }
@@ -69,7 +69,7 @@ impl<'a> Llm<'a> {
     /// Asks until there is a reply.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no reply.
     pub(crate) async fn complete(
         &self,
         question: &Value,

@@ -12,7 +12,7 @@ use super::is_temporary;
 /// Limit of the lag of file times behind the clock.
 const CLOCK_LAG: Duration = Duration::from_millis(20);
 
-/// Entries of a directory that are looked at: who writes one file does not wait for more.
+/// Limit of entries that are checked, so that writing one file does not wait longer.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Directories that are remembered as cleared.

@@ -1,9 +1,9 @@
 //! Makes a child that shares this process's memory until it is another program.
 //!
-//! A copy of the memory is most of what a `fork` costs, and then every page that either side writes is copied once more.
-//! So the child gets a stack of its own and runs beside us like a thread, which is not waited for: an exec can hang, and
-//! PID 1 must not. All that it looks at is lent to it, and comes back when its status socket ends; what does not come back
-//! is never freed.
+//! Copying the memory is most of the cost of a `fork`, and then every page that either side writes is copied once more.
+//! So the child gets a stack of its own and runs beside us like a thread, which is not waited for: an exec can hang,
+//! and PID 1 must not. The memory that it reads is lent to it, and reclaimed when its status socket ends; memory that
+//! is never reclaimed leaks.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -69,7 +69,7 @@ impl Stack {
 }
 
 impl ChildMemory {
-    /// Takes back what was lent.
+    /// Reclaims the memory that was lent.
     ///
     /// # Safety
     /// The child is another program or gone.

@@ -30,7 +30,7 @@ const PASSED_ON: i32 = libc::O_ACCMODE
 #[derive(Debug)]
 pub(super) enum ChangeOutcome {
     Changed,
-    /// The file is the caller's, who wants it closed on exec or not.
+    /// The file belongs to the caller, with close-on-exec or without.
     Made {
         file: OwnedFd,
         closes: bool,

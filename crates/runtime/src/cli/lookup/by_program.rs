@@ -57,7 +57,7 @@ impl ProgramLookup {
         self.ids("ps", args::with_labels(args::ids(), filter), deadline::READ).await
     }
 
-    /// The program asks for one after the other, so two of them take half as long over many.
+    /// The program inspects one after the other, so two programs take half as long for many.
     pub(super) async fn containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
         let ids = self.container_ids(filter).await?;
         let mut found = Vec::with_capacity(ids.len());
@@ -116,7 +116,7 @@ impl ProgramLookup {
         self.images(&ids).await
     }
 
-    /// Podman fails to list images while one of them is being removed: a read is worth another try.
+    /// Podman fails to list images while one of them is being removed: a read is retried.
     async fn image_ids(&self, words: EngineArgs) -> Result<Vec<String>> {
         for _ in 1..ATTEMPTS {
             match self.ids("image ls", words.clone(), deadline::READ).await {

@@ -1,4 +1,4 @@
-//! What the fake engine can do beyond the contract, on paused time.
+//! Features of the fake engine beyond the contract, on paused time.
 
 use coracle_runtime::ImageStore as _;
 use std::time::Duration;

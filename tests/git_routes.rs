@@ -80,7 +80,7 @@ impl Bench {
     }
 }
 
-/// What the guest does in a container: the token before each connection.
+/// Acts like the guest in a container: sends the token before each connection.
 async fn relay(listener: TcpListener, proxy: Proxy) {
     loop {
         let (mut inside, _) = listener.accept().await.unwrap();

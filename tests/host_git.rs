@@ -138,7 +138,7 @@ async fn nobody_is_sent_elsewhere() {
 /// Mode, path and content, in the words of `git fast-import`.
 type File = (&'static str, &'static str, &'static str);
 
-/// What a repository may hold; `RUN` becomes a command that leaves a trace.
+/// Contents of hostile repositories; `RUN` becomes a command that leaves a trace.
 const HOSTILE: &[(&str, &[File])] = &[
     (
         "filter",
@@ -314,7 +314,7 @@ async fn nothing_of_a_hostile_servers_directory_runs_on_the_host() {
     assert_eq!(left_in(&traces), 0);
 }
 
-/// What the repositories above try does work against a git that is not held back.
+/// Control: the attacks above work against a git without protection.
 #[tokio::test]
 async fn a_trace_would_be_found() {
     let server = GitServer::start();

@@ -24,7 +24,7 @@ const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 const BUNDLE_NAMES: [&str; 5] =
     ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"];
 
-/// What one call would hold, with a key of its own.
+/// An image builder for one call, with a key of its own.
 struct Builder<'a> {
     case: &'a Case,
     state: TempDir,
@@ -171,7 +171,7 @@ async fn a_name_and_a_key_without_our_signature_are_not_enough() {
     .await;
 }
 
-/// What the exec user does with each profile on a bootstrapped base.
+/// Typical use of each profile by the exec user, on a bootstrapped base.
 const USES: [(&str, &str); 4] = [
     (
         "python",

@@ -1,4 +1,4 @@
-//! What a command gets and how its end comes back.
+//! Commands: their input, environment and results.
 
 use std::collections::BTreeMap;
 

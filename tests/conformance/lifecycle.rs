@@ -1,4 +1,4 @@
-//! How containers come, run, end and go.
+//! Creation, run, end and removal of containers.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

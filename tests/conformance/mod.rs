@@ -1,4 +1,4 @@
-//! One contract, every implementation: each check runs on the fake and on every engine that was named.
+//! One contract for every implementation: each check runs on the fake and on every engine that was named.
 
 mod api;
 mod exec;
@@ -54,7 +54,7 @@ async fn ran(case: &Case, id: &ContainerId, exec: Exec) -> ExecOutput {
     case.runtime.exec(id, exec).await.unwrap()
 }
 
-/// What a script printed; it has to end well.
+/// The output of a script, which must succeed.
 async fn printed(case: &Case, id: &ContainerId, script: &str) -> String {
     let it = ran(case, id, sh(script)).await;
     assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{script}");

@@ -8,7 +8,7 @@ use coracle_runtime::{Container, Removed};
 use super::placed;
 use crate::engines::{Case, LABEL, engine_program, on_every_engine};
 
-/// How old it may be, and what a busy machine adds.
+/// Allowed age, with a margin for a busy machine.
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn by_id(mut containers: Vec<Container>) -> Vec<Container> {

@@ -45,7 +45,7 @@ fn on(first: &str) -> Value {
     json!(["sh", "-c", format!("{first}; trap 'exit 0' TERM; sleep 600 & wait")])
 }
 
-/// With labels of the case, so that nothing is left behind when a check fails.
+/// With labels of the case, so that nothing remains when a check fails.
 fn stack(case: &Case, mut services: Value) -> Value {
     let (key, value) = case.label();
     let labels = json!({ key: value });

@@ -28,7 +28,7 @@ pub(crate) async fn with_git(case: &Case) -> Running<'_> {
     running
 }
 
-/// What the loader finds for a program, itself among them.
+/// Libraries of a program, the loader among them.
 #[expect(clippy::disallowed_methods, reason = "only the loader knows where it finds libraries")]
 async fn libraries(program: &Path) -> Vec<PathBuf> {
     let printed = Command::new("ldd").arg(program).output().await.unwrap();

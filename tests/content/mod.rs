@@ -1,5 +1,5 @@
-//! What a caller puts into a container, on real engines: files, repositories, dotfiles, setup commands (containers.md
-//! 5.9 to 5.12). The fake has no users, and is tried in the crate itself.
+//! A caller's content in a container, on real engines: files, repositories, dotfiles, setup commands (containers.md 5.9
+//! to 5.12). The fake has no users, and is tested in the crate itself.
 
 mod clones;
 mod files;
@@ -47,7 +47,7 @@ async fn place(running: &Running<'_>) -> StepContext {
     }
 }
 
-/// What a script of root's prints.
+/// The output of root's script.
 async fn sh(running: &Running<'_>, script: &str) -> String {
     running.printed(Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())).await
 }

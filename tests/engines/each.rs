@@ -27,12 +27,12 @@ pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
     on_engines(person::is_alone(), None, check).await;
 }
 
-/// As [`on_every_engine`], on Podman without root too: for what depends on whose it is.
+/// As [`on_every_engine`], and on Podman without root: for checks that depend on the owner.
 pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
     on_engines(true, None, check).await;
 }
 
-/// As [`on_every_engine`], on the fake and that engine alone: for what the others do not have.
+/// As [`on_every_engine`], on the fake and that engine alone: for features that the others lack.
 pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)) {
     on_engines(false, Some(engine), check).await;
 }

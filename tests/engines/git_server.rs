@@ -26,20 +26,20 @@ pub(crate) struct GitServer {
     listens: JoinHandle<()>,
 }
 
-/// What was asked of the server.
+/// A request to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// With its query.
+    /// Path with query.
     pub(crate) path: String,
-    /// By lower-case name.
+    /// Headers, by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-/// How the server takes a request.
+/// The behaviour of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Manner {
-    /// As a git server.
+    /// A regular git server.
     #[default]
     Honest,
     /// Sends the client elsewhere.
@@ -101,17 +101,17 @@ impl GitServer {
         std::fs::rename(bare, self.dir(name)).unwrap();
     }
 
-    /// Where a repository lies.
+    /// The directory of a repository.
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         self.shared.root.path().join(dir_name(name))
     }
 
-    /// As a container reaches it.
+    /// The URL for a container.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("http://{}/{}", SocketAddr::new(address(), self.port), dir_name(name))
     }
 
-    /// As this host alone reaches it.
+    /// The URL for this host only.
     pub(crate) fn local_url(&self, name: &str) -> String {
         format!("http://127.0.0.1:{}/{}", self.port, dir_name(name))
     }
@@ -126,12 +126,12 @@ impl GitServer {
         self.shared.state.lock().unwrap().authorization = Some(header);
     }
 
-    /// From now on takes requests like this.
+    /// Sets the behaviour from now on.
     pub(crate) fn behaves(&self, manner: Manner) {
         self.shared.state.lock().unwrap().manner = manner;
     }
 
-    /// All that was asked so far.
+    /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.shared.state.lock().unwrap().asked.clone()
     }
@@ -207,7 +207,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One request on one connection.
+/// Serves one request of a connection.
 async fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let Some(request) = head(&mut stream).await? else { return Ok(()) };
@@ -274,7 +274,7 @@ fn plain(status: &str, headers: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// What git's own program answers.
+/// The answer of git's own program.
 async fn answered(root: &TempDir, request: &Request, body: &[u8]) -> Vec<u8> {
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
     let mut command = git_program(root.path());

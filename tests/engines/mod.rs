@@ -42,10 +42,10 @@ pub(crate) use running::{
 };
 pub(crate) use scripted::{Lack, Scripted, with_scripted};
 
-/// On all that a test makes: its value is the case's `run`.
+/// A label of everything that a test creates: its value is the case's `run`.
 pub(crate) const LABEL: &str = "coracle-test.run";
 
-/// One engine, with names and labels of its own, so that tests run side by side on it.
+/// An engine, with names and labels of its own, so that tests run side by side on it.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
@@ -89,7 +89,7 @@ impl Case {
         Some(CliRuntime::connect(dialect, &settings).unwrap())
     }
 
-    /// The same fake, for a library that wants it by type.
+    /// The same fake, for a library that needs the type.
     pub(crate) fn fake(&self) -> Option<FakeRuntime> {
         self.fake.clone()
     }
@@ -133,13 +133,13 @@ impl Case {
         ImageRef::parse(format!("coracle-test-{name}:{}", self.run)).unwrap()
     }
 
-    /// For whatever is made.
+    /// A label for all objects.
     pub(crate) fn label(&self) -> (String, String) {
         self.makes_more();
         self.container_label()
     }
 
-    /// For containers alone.
+    /// A label for containers only.
     pub(crate) fn container_label(&self) -> (String, String) {
         (LABEL.to_owned(), self.run.clone())
     }

@@ -1,5 +1,5 @@
-//! What the tests of a run have in common: the image that one of them found, and containers that they have one after the
-//! other, since to make and remove one takes an engine longer than most checks of a command do.
+//! Resources that the tests of a run share: the image, and containers that they use one after the other, since creating
+//! and removing one takes an engine longer than most checks of a command.
 //!
 //! A test that takes a container from here leaves it as it was, but for processes that sleep. `cargo xtask test` names the
 //! run by `CORACLE_TEST_RUN` and removes the run's containers at its end; without a run each test makes its own.
@@ -51,7 +51,7 @@ fn dir_of(run: &str) -> PathBuf {
 struct Place {
     run: String,
     file: File,
-    /// Where the link directories of its containers are.
+    /// The parent of its containers' link directories.
     dir: PathBuf,
     kind: &'static str,
 }
@@ -106,7 +106,7 @@ impl Case {
     }
 }
 
-/// As [`in_every_way`](super::in_every_way), for checks that leave the container as it was.
+/// As [`in_every_way`](super::in_every_way), for checks that leave the container unchanged.
 pub(crate) async fn in_every_way_into_a_shared_one(check: impl AsyncFn(&Running<'_>)) {
     on_every_engine(async |case| {
         for way in case.ways() {

@@ -1,4 +1,4 @@
-//! Which scenarios of the specification ran, for `cargo xtask scenarios`, and which tests were skipped.
+//! Notes the scenarios of the specification that ran, for `cargo xtask scenarios`, and the tests that were skipped.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use coracle_runtime::EngineKind;
 use super::person::{ROOTLESS, is_root, is_second_run};
 use super::tier::Tier;
 
-/// How a check ended on one engine.
+/// The result of a check on one engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     Passed,

@@ -20,16 +20,16 @@ use super::{Case, on_every_engine, tar_of};
 /// A guest answers a few milliseconds after its container was started. Machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How commands get into a container.
+/// The transport of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By the engine's own exec: there is no guest.
+    /// The engine's own exec: there is no guest.
     Plain,
-    /// To its guest by the socket, or within this process where the fake plays it.
+    /// The guest's socket, or a call in this process with the fake.
     Socket,
-    /// To its guest by a program that the engine runs inside.
+    /// A program that the engine runs inside.
     Stream,
-    /// As [`Stream`](Self::Stream), where the guest was put in as an engine needs it that shares no files with us.
+    /// As [`Stream`](Self::Stream), with an uploaded guest, for engines that share no files with us.
     Uploaded,
 }
 
@@ -89,7 +89,7 @@ impl Case {
         running
     }
 
-    /// One that was made before, if it runs still.
+    /// An existing container, if it still runs.
     pub(super) async fn meets(&self, way: Way, id: ContainerId, dir: PathBuf) -> Option<Running<'_>> {
         self.runtime.inspect(&(&id).into()).await.ok().filter(Container::running)?;
         let inside = ExecTarget::Plain(self.runtime.clone(), id.clone());
@@ -223,7 +223,7 @@ impl Running<'_> {
         self.exec(exec).await.unwrap()
     }
 
-    /// What a command printed; it has to end well.
+    /// The output of a command, which must succeed.
     pub(crate) async fn printed(&self, exec: Exec) -> String {
         let it = self.ran(exec).await;
         assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{it:?}");

@@ -20,7 +20,7 @@ pub(super) const CONTAINER: &str = "container";
 pub(crate) struct Scripted(TempDir);
 
 impl Scripted {
-    /// One that has nothing yet. It starts containers in namespaces of this machine, which root alone may make.
+    /// An engine without containers. It uses namespaces of this machine, which need root.
     pub(crate) fn new() -> Result<Self, String> {
         if !cfg!(target_os = "linux") || !person::is_root() {
             return Err("the played `container` needs Linux and root".into());
@@ -45,7 +45,7 @@ impl Scripted {
         self.0.path().join("kept")
     }
 
-    /// What it does otherwise from now on.
+    /// Sets its faults from now on.
     pub(crate) fn plays(&self, scenario: &Value) {
         let _ = std::fs::remove_dir_all(self.kept().join("counts"));
         std::fs::write(self.kept().join("scenario.json"), scenario.to_string()).unwrap();
@@ -104,7 +104,7 @@ pub(crate) enum Lack {
     Pause,
     /// Sources of mounts with any name.
     OddSources,
-    /// How the first process of a container ended, and which it is here.
+    /// The exit status of a container's first process, and its pid here.
     Processes,
     /// Networks that carry something: those of the played engine are names.
     Carriers,

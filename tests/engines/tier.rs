@@ -1,4 +1,4 @@
-//! Which of the named engines a test runs on.
+//! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them. What is above is
 //! tried end to end: with `CORACLE_TEST_DAY` on the fake and on one of the others, which a hash of the test's name and
@@ -18,14 +18,14 @@ const IN_TURN: &[&str] = &["docker", "podman"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// On each engine.
+    /// Runs on each engine.
     Contract,
-    /// On the fake, and on one engine a day.
+    /// Runs on the fake, and on one engine a day.
     EndToEnd,
 }
 
 impl Tier {
-    /// By the module that a test belongs to.
+    /// The tier of a test, by its module.
     pub(super) fn of(test: &str) -> Self {
         let module = test.split("::").next().unwrap_or_default();
         if ON_EACH.contains(&module) { Self::Contract } else { Self::EndToEnd }

@@ -13,7 +13,7 @@ fn unlike_any_other() -> u32 {
     1_000_000 + u32::from_str_radix(&coracle_runtime::random_hex::<3>(), 16).unwrap()
 }
 
-/// How many processes sleep for that long.
+/// Number of processes that sleep for that long.
 async fn sleepers(running: &Running<'_>, seconds: u32) -> usize {
     let all = running.printed(sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; true")).await;
     let lines: Vec<_> = all.lines().collect();

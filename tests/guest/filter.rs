@@ -1,4 +1,4 @@
-//! What no command may do, whatever the engine lets pass (security.md 3.4, 13).
+//! System calls that no command may make, whatever the engine allows (security.md 3.4, 13).
 
 use coracle_runtime::{Exec, Exit, Ids};
 
@@ -65,7 +65,7 @@ async fn no_command_makes_a_namespace_a_mount_or_a_device() {
     .await;
 }
 
-/// What a system call came to: its error, or 0.
+/// The result of a system call: its errno, or 0.
 fn errno(call: u32, arguments: &str) -> Exec {
     perl(&format!("print syscall({call}, {arguments}) < 0 ? $! + 0 : 0"))
 }

@@ -6,10 +6,10 @@ use coracle_runtime::{Exec, ExecOutput, Exit};
 use super::{MIB, argv, memory_grows, perl, sh, with_perl};
 use crate::engines::{Running, with_a_guest, with_a_real_guest, with_real_engines};
 
-/// Where the agent's tool cuts.
+/// The limit of the agent's tool.
 const INLINE: usize = 32 << 10;
 
-/// What is printed after all the zeros.
+/// Bytes printed after all the zeros.
 const AFTER: u64 = 1 + 11 + 100_000 + 3;
 
 fn flood(mib: u64) -> Exec {
@@ -25,7 +25,7 @@ fn check(it: &ExecOutput, mib: u64) {
     assert!(it.stdout.head().starts_with(b"begin\0") && it.stdout.tail().ends_with(b"\0end"));
 }
 
-/// What is kept is the end, to the byte, and a line can be found in it.
+/// The retained output is the end, to the byte, and a search finds a line in it.
 async fn check_kept(running: &Running<'_>, it: &ExecOutput) {
     let (link, total) = (running.link(), it.stdout.total_bytes());
     let job = it.job.clone().expect("what was cut is kept").to_string();

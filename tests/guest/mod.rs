@@ -50,7 +50,7 @@ fn at(user: Ids, path: &str) -> FileRef {
     FileRef { user: UserSpec::Ids { uid: user.uid, gid: Some(user.gid) }, path: path.into(), follow: true }
 }
 
-/// Where a container has the host's Perl.
+/// The path of the host's Perl inside.
 const PERL: &str = "/perl";
 
 /// Libraries that a Perl may need. Which of them there are depends on the system.

@@ -66,7 +66,7 @@ impl<'a> Room<'a> {
         Grants { egress, ..Grants::new(ProfileName::parse("web").unwrap(), tokens) }
     }
 
-    /// From now on its proxy leads to a model of this host, and to one more port.
+    /// Connects its proxy to a model of this host, and to one more port.
     fn opens(&self, model: u16, page: u16) {
         let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
         let base = format!("http://127.0.0.1:{model}");
@@ -125,7 +125,7 @@ impl<'a> Room<'a> {
 /// Bytes of a page that no pipe or window on the way holds whole.
 const LARGE: usize = 3 << 20;
 
-/// What a model answers.
+/// The answer of a model.
 const COMPLETION: &str = r#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
 const HEALTHY: &str = r#"{"profile":"web","status":"ok"}"#;

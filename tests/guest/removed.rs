@@ -5,7 +5,7 @@ use coracle_runtime::{Error, Ids};
 use super::{argv, at, sh};
 use crate::engines::{Way, with_a_guest, with_real_engines};
 
-/// All that an image and its engine put there, and the sockets of the guest.
+/// Removes the files of image and engine, and the guest's sockets.
 const REMOVE: &str = "rm -rf /bin /dev /etc /home /lib /lib64 /root /tmp /usr /var /.coracle 2>/dev/null";
 
 fn is_told<T>(outcome: &Result<T, Error>) -> bool {

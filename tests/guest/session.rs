@@ -1,4 +1,4 @@
-//! What all commands share: variables that every one gets, and files on no disk (containers.md 6, security.md 4).
+//! Shared variables of all commands, and files on no disk (containers.md 6, security.md 4).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn one(name: &str, value: impl Into<Vec<u8>>) -> Variables {
     [(name.to_owned(), value.into())].into()
 }
 
-/// Those of a command whose name begins with `V`.
+/// Variables of a command whose name begins with `V`.
 async fn seen(running: &Running<'_>, exec: Exec) -> Variables {
     let it = running.ran(Exec { keep_bytes: 4 << 20, ..exec }).await;
     assert!(it.exit == Exit::Code(0), "{it:?}");

@@ -26,7 +26,7 @@ mod call {
     pub(super) const OPENAT: u32 = 56;
 }
 
-/// Where a writable directory of the host appears.
+/// The path of a writable directory of the host.
 const BOUND: &str = "/bound";
 /// A directory of the container's own.
 const OWN: &str = "/own";
@@ -46,7 +46,7 @@ async fn bound(case: &Case) -> (Running<'_>, TempDir) {
     (running, host)
 }
 
-/// What is below a directory and has a set-id bit.
+/// Files with a set-id bit below a directory.
 fn set_id(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()) {
@@ -184,7 +184,7 @@ async fn a_mode_is_changed_as_who_asks() {
     .await;
 }
 
-/// What leads to what the guest has open leads nowhere.
+/// A path to one of the guest's open files leads nowhere.
 #[tokio::test]
 async fn a_path_through_proc_is_never_the_guests() {
     with_real_engines(async |case| {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::{AGENT, sh, until};
 use crate::engines::{Running, engine_program, with_a_real_guest};
 
-/// What a command line prints on a terminal of its own while that is typed, and how it ends. The terminal shows what is
-/// typed, too, and ends lines in its own way.
+/// The output of a command line on a terminal of its own for that input, and its exit status. The terminal echoes the
+/// input, too, and ends lines in its own way.
 pub(crate) async fn on_a_terminal(command: &str, typed: &str) -> (String, Option<i32>) {
     let mut script = engine_program("script");
     script.args(["--quiet", "--return", "--command", command, "/dev/null"]).kill_on_drop(true);

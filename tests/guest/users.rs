@@ -41,7 +41,7 @@ async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::protoco
     running.link().settle(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
 }
 
-/// What a command of the agent sees of itself.
+/// The agent's command as it sees itself.
 async fn seen(running: &Running<'_>) -> String {
     let script = sh("echo $HOME $USER $(id -u):$(id -g) $(pwd); touch file && rm file");
     running.printed(Exec { user: AGENT, workdir: ContainerPath::parse(WORK).unwrap(), ..script }).await

@@ -1,4 +1,4 @@
-//! What a person types: other tools' words, a job's output, a terminal, copies, and exit codes.
+//! Command lines of a person: arguments of other tools, a job's output, a terminal, copies, and exit codes.
 
 mod copies;
 mod local_repos;
@@ -19,7 +19,7 @@ use super::{Tool, with_engine};
 use crate::engines::{IMAGE, LABEL};
 use crate::guest::shell::on_a_terminal;
 
-/// What the program wrote to a stream.
+/// The program's output on a stream.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -29,7 +29,7 @@ async fn typed(tool: &Tool<'_>, words: &[&str]) -> Output {
     tool.run(words, b"").await
 }
 
-/// What a command line prints, which has to end with 0.
+/// The output of a command line, which must succeed.
 async fn prints(tool: &Tool<'_>, words: &[&str]) -> String {
     let output = typed(tool, words).await;
     assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
@@ -58,7 +58,7 @@ fn signalled(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// How it ended, in time.
+/// The result, within the time limit.
 async fn ended(child: Child) -> Output {
     tokio::time::timeout(Duration::from_secs(20), child.wait_with_output()).await.expect("it ends").unwrap()
 }

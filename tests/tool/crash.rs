@@ -1,4 +1,4 @@
-//! What a killed process leaves, and what many at once do (containers.md 14.8).
+//! Leftovers of a killed process, and concurrent calls (containers.md 14.8).
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ fn namespace() -> String {
     format!("coracle-crash-{}", coracle_runtime::random_hex::<4>())
 }
 
-/// Where records of a namespace of its own are.
+/// The directory of records of a namespace.
 fn state(tool: &Tool<'_>, namespace: &str) -> PathBuf {
     tool.state().join("ns").join(namespace)
 }
@@ -93,7 +93,7 @@ async fn two_processes_that_make_twenty_at_once_lose_none() {
     .await;
 }
 
-/// How long a call takes that is left alone.
+/// The duration of an undisturbed call.
 async fn takes(tool: &Tool<'_>, call: Value) -> Duration {
     let begun = Instant::now();
     let answer = tool.call(call).await;

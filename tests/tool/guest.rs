@@ -1,4 +1,5 @@
-//! What a guest adds to commands: kept ones, counted leftovers, signals, secrets, streamed input. And a container without.
+//! Features of commands with a guest: retained output, counted leftovers, signals, secrets, streamed input. And a
+//! container without a guest.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

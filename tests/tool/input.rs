@@ -1,4 +1,4 @@
-//! What is read of a call (containers.md 1).
+//! Parsing of a call (containers.md 1).
 
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Tool, eventually, with_rootful_engine};
 use crate::engines::{engine_program, skip};
 
-/// What the engine has of that run.
+/// Objects of that run on the engine.
 async fn made(tool: &Tool<'_>, run: u32) -> String {
     let filter = format!("label=coracle-bench.run={run}");
     tool.engine(&["ps", "--all", "--quiet", "--filter", &filter]).await.1

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Tool, eventually, with_engine, with_tool};
 use crate::engines::ran;
 
-/// What "at once" means on a machine that does other things too.
+/// The limit for "at once" on a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 impl Tool<'_> {
@@ -113,7 +113,8 @@ async fn s66_a_wait_ends_with_the_event_it_is_for() {
     .await;
 }
 
-/// From a line being printed to the answer of the wait for it, the shortest of some: other tests run beside this one.
+/// The delay between a printed line and the answer of the wait for it, the shortest of some: other tests run beside
+/// this one.
 async fn promptest(tool: &Tool<'_>, name: &str) -> Duration {
     let mut shortest = Duration::MAX;
     for _ in 0..3 {

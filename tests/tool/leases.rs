@@ -1,4 +1,4 @@
-//! What becomes of containers whose session does not come back (containers.md 14.8 to 14.11).
+//! Containers whose session does not come back (containers.md 14.8 to 14.11).
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ async fn inspect(tool: &Tool<'_>, inspector: &Path, server: &[&str], words: &[&s
     serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {}", told(&output)))
 }
 
-/// The same two questions, wherever the server is.
+/// The same two requests, for any server.
 async fn lists_and_calls(tool: &Tool<'_>, server: &[&str]) {
     let Some(inspector) = installed(INSPECTOR) else { return };
     let listed = inspect(tool, &inspector, server, &["--method", "tools/list"]).await;

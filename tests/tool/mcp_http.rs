@@ -21,7 +21,7 @@ pub(super) struct Server {
     pub(super) token: String,
 }
 
-/// What came back. The bodies of tests are short.
+/// A response. The bodies of tests are short.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -132,7 +132,7 @@ impl Client<'_> {
     }
 }
 
-/// Of the event stream that a request is answered with.
+/// The result in the event stream of a response.
 fn result(answer: &Answer) -> Value {
     let events = answer.body.lines().filter_map(|it| it.strip_prefix("data:"));
     let messages = events.filter_map(|it| serde_json::from_str::<Value>(it).ok());

@@ -27,7 +27,7 @@ struct Refusal {
     error: i32,
     /// The message's, as far as it can be read.
     id: Value,
-    /// By HTTP.
+    /// The status over HTTP.
     status: u16,
 }
 

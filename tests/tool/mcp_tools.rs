@@ -12,7 +12,7 @@ use crate::engines::ran;
 const FILES: &[&str] =
     &["ls", "read_file", "write_file", "edit_file", "glob", "grep", "rm", "shell_execute", "evaluate_python"];
 
-/// Those that change nothing.
+/// Read-only tools.
 const LOOKING: &[&str] = &["ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events"];
 
 #[tokio::test]

@@ -75,7 +75,7 @@ use self::person::Person;
 use self::verdict::Verdict;
 use crate::engines::{Case, IMAGE, LABEL, engine_program, variable};
 
-/// One person with one state directory on one engine.
+/// A person with a state directory on one engine.
 pub(crate) struct Tool<'a> {
     pub(crate) case: &'a Case,
     root: TempDir,
@@ -91,7 +91,7 @@ pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_every_engine_and_rootless(check).await;
 }
 
-/// As [`with_tool`], on real engines only: what is checked is the engine's own doing, or needs several processes.
+/// As [`with_tool`], on real engines only: the check concerns the engine, or needs several processes.
 pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     with_tool(config, async |tool| match tool.case.is_real() {
         true => check(tool).await,
@@ -100,17 +100,17 @@ pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     .await;
 }
 
-/// As [`with_tool`], on the fake alone: what is checked is done before an engine has a part in it.
+/// As [`with_tool`], on the fake alone: the check ends before an engine is involved.
 pub(crate) async fn without_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_the_fake(check).await;
 }
 
-/// As [`with_tool`], where engines have root: what goes into a container is tried there.
+/// As [`with_tool`], on engines with root: content of a container is tested there.
 pub(crate) async fn with_rootful_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_every_engine(check).await;
 }
 
-/// As [`with_engine`], where engines have root.
+/// As [`with_engine`], on engines with root.
 pub(crate) async fn with_rootful_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_real_engines(check).await;
 }
@@ -157,7 +157,7 @@ impl<'a> Tool<'a> {
         self.root.path().join("home")
     }
 
-    /// Where the program and the engine's put temporary files.
+    /// The directory for temporary files of the program and the engine.
     pub(crate) fn temp(&self) -> PathBuf {
         self.root.path().join("tmp")
     }
@@ -174,7 +174,7 @@ impl<'a> Tool<'a> {
         read(self.state().join("containers").join(slot["name"].as_str()?).join("metadata.json"))
     }
 
-    /// What it found of its engine is for the next test.
+    /// Passes the result of preflight to the next test.
     fn hand_on_verdict(&self) {
         if let Some(verdict) = &self.verdict {
             verdict.take_back(&self.state());
@@ -217,7 +217,7 @@ impl<'a> Tool<'a> {
         self.call(self.create_call(more)).await
     }
 
-    /// As [`create`](Self::create), which has to succeed: its name.
+    /// As [`create`](Self::create), which must succeed: returns the name.
     pub(crate) async fn created(&self, more: Value) -> String {
         let answer = self.create(more).await;
         assert_eq!(answer["success"], true, "{answer:#}");
@@ -236,7 +236,7 @@ impl<'a> Tool<'a> {
         self.call(json!({ "operation": "exec", "container": container, "command": command })).await
     }
 
-    /// What a command prints, which has to end with 0.
+    /// The output of a command, which must succeed.
     pub(crate) async fn prints(&self, container: &str, command: &str) -> String {
         let answer = self.exec(container, command).await;
         assert_eq!((&answer["success"], &answer["exit_code"]), (&true.into(), &0.into()), "{command}: {answer:#}");

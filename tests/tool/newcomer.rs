@@ -34,10 +34,10 @@ stub curl 'for it; do :; done; exec python3 -c "import sys, urllib.request; prin
 stub nc 'exec python3 -c "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])))" "$2" "$3"'
 "#;
 
-/// What runs in the image where it is run as a service.
+/// The service of the image.
 const SERVICE: &str = r#"CMD ["python3", "-m", "http.server", "5432"]"#;
 
-/// What a line came to.
+/// The result of a line.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) code: Option<i32>,
@@ -79,7 +79,7 @@ impl<'a> Newcomer<'a> {
         Shown { code: output.status.code(), text: plain(&String::from_utf8_lossy(&output.stdout)) }
     }
 
-    /// What lies in the working directory.
+    /// Files of the working directory.
     pub(super) fn files(&self) -> BTreeSet<String> {
         let entries = std::fs::read_dir(self.tool.work()).unwrap();
         entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! Who calls: the person's configuration, variables and programs, and how answers are read.
+//! The caller: the person's configuration, variables and programs, and parsed answers.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use crate::engines::{
     Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable, with_scripted,
 };
 
-/// What a person has before the first call.
+/// A person's environment before the first call.
 #[derive(Clone, Debug)]
 pub(crate) struct Person {
     pub(super) config: String,
@@ -30,13 +30,13 @@ impl Person {
         Self { config: config.into(), env: [("PATH".to_owned(), PATH.to_owned())].into() }
     }
 
-    /// With a variable. `{work}` in its value is the working directory.
+    /// Adds a variable. `{work}` in its value is the working directory.
     pub(crate) fn with_env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.insert(name.to_owned(), value.into());
         self
     }
 
-    /// With programs before those of the system.
+    /// Adds programs before those of the system.
     pub(crate) fn with_programs(self, programs: &Programs) -> Self {
         self.with_env("PATH", format!("{}:{PATH}", programs.0.path().display()))
     }
@@ -75,7 +75,7 @@ impl Person {
         .await;
     }
 
-    /// On that engine alone: what is checked is not to be had of another one.
+    /// Runs on that engine alone, for a feature that the others lack.
     pub(crate) async fn on_one_engine(&self, engine: EngineKind, check: impl AsyncFn(&Tool<'_>)) {
         on_one_engine(engine, async |case| match case.is_real() {
             true => self.checked(case, &check).await,
@@ -84,12 +84,12 @@ impl Person {
         .await;
     }
 
-    /// On the fake alone: no engine has a part in what is checked.
+    /// Runs on the fake alone: no engine is involved.
     pub(crate) async fn on_the_fake(&self, check: impl AsyncFn(&Tool<'_>)) {
         on_one_engine(EngineKind::Fake, async |case| self.checked(case, &check).await).await;
     }
 
-    /// On the played `container` alone.
+    /// Runs on the simulated `container` alone.
     pub(crate) async fn on_scripted(&self, check: impl AsyncFn(&Tool<'_>, &Scripted)) {
         with_scripted(async |case, scripted| {
             self.checked(case, &async |tool: &Tool<'_>| check(tool, scripted).await).await;
@@ -140,18 +140,18 @@ impl Programs {
         Self(dir)
     }
 
-    /// With a script.
+    /// Adds a script.
     pub(crate) fn with(self, name: &str, script: &str) -> Self {
         program(&self.0.path().join(name), script);
         self
     }
 
-    /// Where one of them is.
+    /// The path of one of them.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// With a `gh` that is signed in.
+    /// Adds a `gh` that is signed in.
     pub(crate) fn with_gh(self, token: &str) -> Self {
         let script = format!(
             "case \"$*\" in\n'auth token'*) echo '{token}' ;;\n'auth status'*) echo 'signed in' ;;\n*) exit 1 ;;\nesac"
@@ -184,7 +184,7 @@ pub(crate) fn step<'a>(answer: &'a Value, name: &str) -> &'a Value {
     steps.iter().find(|it| it["name"] == name).unwrap_or_else(|| panic!("no `{name}`: {answer:#}"))
 }
 
-/// Where in the report a line stands.
+/// The position of a line in the report.
 pub(crate) fn place_of(answer: &Value, name: &str) -> usize {
     let steps = answer["provisioning_report"].as_array().unwrap_or_else(|| panic!("no report: {answer:#}"));
     steps.iter().position(|it| it["name"] == name).unwrap_or_else(|| panic!("no `{name}`: {answer:#}"))

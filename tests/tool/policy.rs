@@ -1,4 +1,4 @@
-//! What the person's policy refuses (containers.md 15.2).
+//! Refusals of the person's policy (containers.md 15.2).
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What a container leaves in a directory of the person's (containers.md 4.10, security.md 5.3).
+//! Files that a container leaves in the person's directory (containers.md 4.10, security.md 5.3).
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;

@@ -28,7 +28,7 @@ use crate::servers::model::{ModelServer, Turn, call, calls, says};
 /// A busybox with git in it, under a name that configurations can say.
 const WITH_GIT: &str = "coracle-test-git:1";
 
-/// What the provider of models is sent, and nothing inside may hold.
+/// The provider's key, which must not appear inside.
 const KEY: &str = "sk-canary-4d1c9a77e0b25f63";
 
 /// A program with a fault, and its test.
@@ -46,9 +46,9 @@ struct Bench<'a> {
 
 /// The person's settings, beside those of a test.
 struct Given<'a> {
-    /// What git inside may do; `PORT` is the server's.
+    /// Allowed git operations inside; `PORT` is the server's.
     git: &'a str,
-    /// Where the provider's key is.
+    /// The source of the provider's key.
     key: &'a str,
     /// The key in the person's environment.
     in_env: &'a str,
@@ -139,7 +139,7 @@ impl Bench<'_> {
         self.worktree(&["create", &self.url(), "--workflow", id]).await
     }
 
-    /// What the agent does, event by event, and whether it ended well.
+    /// The agent's events, and whether the run succeeded.
     async fn works(&self, id: &str, prompt: &str) -> (bool, Vec<Value>) {
         let output = self.tool.run(["worker", "run", "--worktree", id, "--prompt", prompt], b"").await;
         let lines = String::from_utf8(output.stdout).unwrap();

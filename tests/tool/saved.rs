@@ -23,7 +23,7 @@ async fn destroy(tool: &Tool<'_>, name: &str) -> Value {
     tool.call(json!({ "operation": "destroy", "container": name })).await
 }
 
-/// What was saved of a path, which has to be of that kind.
+/// The saved item of a path and kind.
 fn item<'a>(answer: &'a Value, path: &str, kind: &str) -> &'a Value {
     let saved = answer["saved"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
     let found = saved.iter().find(|it| it["path"] == path).unwrap_or_else(|| panic!("no {path}: {answer:#}"));

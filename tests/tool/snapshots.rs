@@ -236,7 +236,7 @@ async fn a_restored_container_can_be_kept_again_and_its_own_snapshot_goes_later(
     .await;
 }
 
-/// What a person's host has goes into the first container, and no byte of it into the image.
+/// The person's host data goes into the first container, and no byte of it into the image.
 #[tokio::test]
 async fn s42_nothing_of_the_persons_is_in_a_snapshot() {
     let mut canaries = Canaries::default();

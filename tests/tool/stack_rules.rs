@@ -1,4 +1,4 @@
-//! What a compose file may not ask for, and what public projects ask for (containers.md 12.5 to 12.7).
+//! Forbidden features of compose files, and those of public projects (containers.md 12.5 to 12.7).
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ impl Fixture {
         }
     }
 
-    /// As a file in a directory of its own, so that its relative paths mean something.
+    /// Written to a directory of its own, so that its relative paths resolve.
     async fn create(&self, tool: &Tool<'_>, project: &str) -> Value {
         let dir = tool.work().join(&self.name);
         std::fs::create_dir_all(&dir).unwrap();
@@ -54,7 +54,7 @@ fn rules(answer: &Value) -> Vec<&str> {
     problems.into_iter().flatten().filter_map(|it| it["rule"].as_str()).collect()
 }
 
-/// What of these projects was made. Others are at it on the same engine.
+/// Objects of these projects on the engine, which other tests use, too.
 async fn made(tool: &Tool<'_>, project: &str) -> Vec<String> {
     let mut made = Vec::new();
     for (list, name) in [("ps --all", "{{.Names}}"), ("network ls", "{{.Name}}"), ("volume ls", "{{.Name}}")] {

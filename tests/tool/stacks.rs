@@ -37,7 +37,7 @@ async fn with_stack(tool: &Tool<'_>, services: Value, more: Value) -> Value {
     tool.create(call).await
 }
 
-/// What the engine has of a project.
+/// Objects of a project on the engine.
 async fn left_of(tool: &Tool<'_>, project: &str) -> Vec<String> {
     let runtime = &tool.case.runtime;
     let of_project = LabelFilter(vec![("com.docker.compose.project".into(), Some(project.to_owned()))]);

@@ -68,7 +68,7 @@ fn values(more: usize) -> Vec<String> {
     values
 }
 
-/// As many as an engine is asked about: the fake's are cheap.
+/// Number of values for an engine: the fake's are cheap.
 fn count(tool: &Tool<'_>) -> usize {
     if tool.case.is_real() { 40 } else { 500 }
 }

@@ -1,4 +1,4 @@
-//! What `preflight` found of an engine, handed on to the next test of the same configuration.
+//! Passes the result of `preflight` to the next test of the same configuration.
 //!
 //! A look costs Podman a third of a second, most of it questions to the host's package manager, and each test has a state
 //! directory of its own. Coracle itself sees to how old a verdict may be.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::Person;
 use crate::engines::Case;
 
-/// Where verdicts of one configuration are handed on, and which was taken from there.
+/// The result of `preflight` for one configuration, and its origin.
 pub(super) struct Verdict {
     place: PathBuf,
     taken: Option<Vec<u8>>,

@@ -135,7 +135,7 @@ fn patience() -> RetryPolicy {
     RetryPolicy { first: Duration::from_millis(5), ..RetryPolicy::default() }
 }
 
-/// One container that is there already.
+/// One existing container.
 struct Provider {
     link: Link,
     url: String,

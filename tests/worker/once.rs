@@ -14,7 +14,7 @@ use crate::servers::model::{Turn, call, calls, says};
 /// The person's prompt, which only the worker may read.
 const PROMPT: &str = "canary-prompt-5e1b";
 
-/// What an agent sees of the worker while it runs.
+/// The agent's view of the worker while it runs.
 const LOOK: &str = "for it in /proc/[0-9]*; do tr '\\0' ' ' < $it/cmdline; tr '\\0' ' ' < $it/environ; done 2>/dev/null; \
     ls -ln /.coracle/run; cat /.coracle/run/prompt-* 2>&1";
 

@@ -1,4 +1,4 @@
-//! What every [`GuestFs`] does (workspace.md 2.5): one function a property, on the fake and on real engines.
+//! The contract of every [`GuestFs`] (workspace.md 2.5): one function a property, on the fake and on real engines.
 
 /// Asserts that a call failed so.
 macro_rules! fails {
@@ -42,12 +42,12 @@ impl<'a> Space<'a> {
         Self { running, user, fs }
     }
 
-    /// The same files for another one.
+    /// The same files by another handle.
     fn again(&self) -> GuestFs {
         GuestFs::new(self.running.link().clone(), self.user, self.fs.root().clone())
     }
 
-    /// What a script of the user prints, from the root of the workspace.
+    /// The output of the user's script, from the root of the workspace.
     async fn sh(&self, script: &str) -> String {
         let exec = Exec::new(Command::Shell(script.into()), self.user, self.fs.root().clone());
         let it = self.running.ran(exec).await;

@@ -11,7 +11,7 @@ const SEEN: &str = "find . -name .git -prune -o -type f -exec sh -c \
     'for f; do echo \"$f $(sha256sum < \"$f\") $(test -x \"$f\" && echo x)\"; done' sh {} + | LC_ALL=C sort; \
     find . -name .git -prune -o -type l -exec sh -c 'for f; do echo \"$f $(readlink \"$f\")\"; done' sh {} + | LC_ALL=C sort";
 
-/// What a git that heeds the workspace would change or leave out.
+/// Files that a git with the workspace's own configuration would change or omit.
 const FILES: &str = r#"
     echo '* text=auto eol=crlf ident filter=evil working-tree-encoding=UTF-16' > .gitattributes
     echo 'ignored/' > .gitignore

@@ -90,7 +90,7 @@ impl Bench<'_> {
         self.manager.diff(&self.inside, &id(name), &DiffOptions::default()).await.unwrap()
     }
 
-    /// What a script of the agent's prints, in the root; it has to end well.
+    /// The output of the agent's script, in the root; it must succeed.
     async fn sh(&self, script: &str) -> String {
         let mut exec = Exec::new(Command::Shell(script.into()), self.inside.agent, self.inside.root.clone());
         let person =

@@ -249,7 +249,7 @@ async fn what_lies_beside_the_worktrees_is_saved_before_the_sandbox_goes() {
     .await;
 }
 
-/// What `coracle saved` lists and restores is read by another crate.
+/// The save can be read by another crate, for `coracle saved`.
 #[tokio::test]
 async fn a_save_is_one_for_those_who_restore_it() {
     with_bench(async |bench| {

@@ -72,7 +72,7 @@ impl Bench {
         self.write()
     }
 
-    /// Where its figures are.
+    /// The file with its measurements.
     fn measured(&self) -> PathBuf {
         target().join("bench").join(self.name).with_extension("json")
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::guest;
 use crate::sh::{root, sh, target, took};
 
-/// Where the report is written: not in the mounted directory, so that copying it out shows something.
+/// The path of the report: outside the mounted directory, so that copying it out proves something.
 const REPORT: &str = "/tmp/report.json";
 
 /// An image from a registry may be without Python; the base that is made where none answers has it.
@@ -139,7 +139,7 @@ fn text<'a>(answer: &'a Value, field: &str) -> Result<&'a str> {
     answer[field].as_str().with_context(|| format!("the answer has no `{field}`: {answer:#}"))
 }
 
-/// For people: a text without its quotes.
+/// A text without its quotes, for people.
 fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }

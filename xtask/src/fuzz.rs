@@ -15,7 +15,7 @@ const TARGETS: &[&str] = &["request", "response"];
 /// Default duration of each target.
 const SECONDS: u32 = 60;
 
-/// What `cargo fuzz` passes, without its sanitizers: there is no `unsafe` behind a frame that one would watch.
+/// The flags of `cargo fuzz`, without its sanitizers: no `unsafe` code handles frames.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
@@ -33,7 +33,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     names.into_iter().try_for_each(|name| fuzz(&programs, name, seconds))
 }
 
-/// Which targets, for how long each.
+/// The targets, and the duration of each.
 fn resolve(words: &[String]) -> Result<(Vec<&'static str>, u32)> {
     let (name, seconds) = match words {
         [] => (None, None),

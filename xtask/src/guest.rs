@@ -14,15 +14,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::engines::apt;
 use crate::sh::{root, sh, var};
 
-/// What the guest may weigh: each container that gets it uploaded waits for it, and `coracle` carries it compressed. A
-/// seventh of it is what regular expressions know of Unicode.
+/// Size limit of the guest: a container that gets it uploaded waits for it, and `coracle` contains it compressed. A
+/// seventh of it is Unicode data for regular expressions.
 pub(crate) const GUEST: Program = Program {
     name: "guest",
     small: Limits { bytes: 5 << 20, compressed: 2_240 << 10 },
     fast: Limits { bytes: 9 << 20, compressed: 4 << 20 },
 };
 
-/// What the worker may weigh: half of it is what checks schemas, and the patterns in them.
+/// Size limit of the worker: half of it checks schemas, and the patterns in them.
 pub(crate) const WORKER: Program = Program {
     name: "worker",
     small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
@@ -43,14 +43,14 @@ struct Limits {
     compressed: usize,
 }
 
-/// How a program is compiled, and what it is called where `coracle` looks for it.
+/// The profile of a program, and its name for `coracle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
-    /// With the profile of the program's name.
+    /// The profile of the program's name.
     Small,
-    /// With the profile `fast`.
+    /// The profile `fast`.
     Fast,
-    /// With the profile `demo`, kept as a fast one.
+    /// The profile `demo`, stored as a fast one.
     Demo,
 }
 
@@ -186,8 +186,8 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
     Ok(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// In the gzip format without name and time, so that the same program gives the same bytes. For a release zopfli makes it
-/// 3 % smaller than the best that gzip does.
+/// The gzip format without name and time, so that the same program gives the same bytes. For a release zopfli makes it
+/// 3 % smaller than the best of gzip.
 fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
     let (compressor, options): (_, &[&str]) = match how {
         Build::Small => ("zopfli", &["--i1", "-c"]),

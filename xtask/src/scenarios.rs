@@ -22,7 +22,7 @@ struct Scenario {
     engines: BTreeMap<String, bool>,
 }
 
-/// By family and number, so that `s9` stands before `s17`.
+/// By family and number, so that `s9` sorts before `s17`.
 type Scenarios = BTreeMap<(char, u32), Scenario>;
 
 pub(crate) fn run(words: &[String]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Where xtask touches the machine: programs, the environment, waiting.
+//! Access to the machine: programs, the environment, waiting.
 #![expect(
     clippy::disallowed_methods,
     reason = "the one place in xtask that starts programs, reads variables and waits"
@@ -61,7 +61,7 @@ impl Sh {
         Ok(())
     }
 
-    /// The same without a word after it: its own last line, a summary of tests, is the one to see.
+    /// The same without output after it: its own last line, a summary of tests, is the one to see.
     pub(crate) fn run_last(mut self) -> Result<()> {
         println!("$ {}", self.shown);
         let status = self.command.status().with_context(|| format!("start `{}`", self.shown))?;
@@ -136,7 +136,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the project's root")
 }
 
-/// Where cargo puts what it builds, and we what we download and remember.
+/// The directory for build results, downloads and notes.
 pub(crate) fn target() -> PathBuf {
     var("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }

@@ -1,4 +1,4 @@
-//! Which tests did not try what they are about, and why. They note it themselves: see `crates/skips`.
+//! Tests that were skipped, and why. They note it themselves: see `crates/skips`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ const EXPECTED: &[&str] = &[
     "takes minutes; CORACLE_COOK names what is built",
 ];
 
-/// By reason, the tests that were skipped for it.
+/// Skipped tests, by reason.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skips(BTreeMap<String, BTreeSet<String>>);
 
@@ -28,7 +28,7 @@ impl Skips {
         let _ = fs::remove_file(file());
     }
 
-    /// Those that were noted since.
+    /// Tests that were noted since.
     pub(crate) fn noted() -> Self {
         Self::parse(&fs::read_to_string(file()).unwrap_or_default())
     }
@@ -62,7 +62,7 @@ impl Skips {
     }
 }
 
-/// How a reason is made to go away, where that is not plain.
+/// The remedy for a reason, where it is not obvious.
 fn remedy(reason: &str) -> &'static str {
     match reason {
         "podman-rootless" => "; CORACLE_ENGINES=podman-rootless alone runs those below the tool",

@@ -22,14 +22,14 @@ use crate::sh::{sh, target, var, which};
 use crate::skips::Skips;
 use crate::{clients, guest};
 
-/// What the image of most tests is made of, on the fake engine too.
+/// Packages in the image of most tests, on the fake engine too.
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 
-/// What tests look at or pack into an image: the host's own packages are the base where no registry answers.
+/// Packages that tests read or pack into an image: the host's own packages are the base where no registry answers.
 const PACKAGES: &[&str] =
     &["bash", "ca-certificates", "curl", "docker-registry", "git", "python3", "ripgrep", "util-linux"];
 
-/// What a run builds. Examples are measurements, and one of them is interrupted by a test.
+/// Build targets of a run. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
 /// The crates whose comments have examples, which show what does not compile; and those that make cargo take all other

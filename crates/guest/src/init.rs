@@ -22,7 +22,7 @@ use crate::server::connection::{Caller, serve_socket};
 use crate::server::services::Supervisor;
 
 /// Connections from inside at once.
-const MOST_INSIDE: usize = 16;
+const MAX_INSIDE: usize = 16;
 
 /// Between TERM and KILL, when the container is stopped.
 const GRACE: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
 async fn accept(listener: UnixListener, callers: PeerPolicy, (supervisor, present): (Arc<Supervisor>, Present)) {
     let places = Arc::new(Semaphore::new(match callers {
         PeerPolicy::Host => Semaphore::MAX_PERMITS,
-        PeerPolicy::Own => MOST_INSIDE,
+        PeerPolicy::Own => MAX_INSIDE,
     }));
     loop {
         match listener.accept().await {

@@ -29,7 +29,7 @@ const OURS: [&str; 3] = ["sock", "shell", GIT_CONFIG];
 const GIT_CONFIG: &str = "gitconfig";
 
 /// Bytes of a name, at most.
-const LONGEST: usize = 1000;
+const MAX_NAME: usize = 1000;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -166,7 +166,7 @@ fn parts(name: &str) -> Result<Vec<&str>, RpcError> {
         !["", ".", ".."].contains(it) && it.bytes().all(allowed)
     };
     let ours = |it: &str| OURS.contains(&it) || it.starts_with('.') || it.ends_with(".sock");
-    if name.len() > LONGEST || !parts.iter().all(plain) || parts.first().is_none_or(|it| ours(it)) {
+    if name.len() > MAX_NAME || !parts.iter().all(plain) || parts.first().is_none_or(|it| ours(it)) {
         return Err(RpcError::new(ErrorCode::Invalid, format!("`{name:.100}` is no name for a secret file")));
     }
     Ok(parts)
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn names_that_lead_elsewhere_or_are_the_guests_own_are_refused() {
         let root = tempfile::tempdir().unwrap();
-        let long = "x".repeat(LONGEST + 1);
+        let long = "x".repeat(MAX_NAME + 1);
         for name in [
             "",
             "/",

@@ -99,7 +99,7 @@ struct WorkspaceOperation<'a> {
 }
 
 impl Workspaces {
-    /// Does it, and what came of it in JSON. Blocks.
+    /// Runs the request, and returns the reply as JSON. Blocks.
     pub(crate) fn act_as_json(
         &self,
         machine: &dyn ProcessBackend,

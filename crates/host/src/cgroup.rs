@@ -12,7 +12,7 @@ const MOUNT: &str = "/sys/fs/cgroup";
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Limit of an interval: an older sample does not describe the current usage.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Usage of all processes of a container together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +44,7 @@ struct Sample {
 impl Samples {
     /// The latest reading that a share can be taken since.
     fn base(&self, now: Instant) -> Option<Sample> {
-        let is_usable = |it: &Sample| (SHORTEST..=LONGEST).contains(&now.duration_since(it.at));
+        let is_usable = |it: &Sample| (SHORTEST..=MAX_INTERVAL).contains(&now.duration_since(it.at));
         [Some(self.last), self.before].into_iter().flatten().find(is_usable)
     }
 
@@ -62,7 +62,7 @@ impl CpuSamples {
 
     fn add(&self, pid: u32, sample: Sample) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, it| sample.at.duration_since(it.last.at) <= LONGEST);
+        all.retain(|_, it| sample.at.duration_since(it.last.at) <= MAX_INTERVAL);
         all.entry(pid).and_modify(|it| *it = it.with(sample)).or_insert(Samples { before: None, last: sample });
     }
 }

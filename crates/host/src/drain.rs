@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_types::{Capture, Chunk, ExecLimits, LimitKind, Stream};
+use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::mpsc;
@@ -22,11 +22,21 @@ pub enum DrainOutcome {
     Cancelled,
 }
 
-/// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+impl From<DrainOutcome> for Exit {
+    fn from(outcome: DrainOutcome) -> Self {
+        match outcome {
+            DrainOutcome::Exited(code) => Self::Code(u8::try_from(code).unwrap_or(u8::MAX)),
+            DrainOutcome::Limit(kind) => Self::TimedOut(kind),
+            DrainOutcome::Cancelled => Self::Cancelled,
+        }
+    }
+}
 
-/// After its tree was ended, a program is given this long to hand over what it still holds.
-const GIVE_UP: Duration = Duration::from_secs(1);
+/// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.
+const DRAIN_SILENCE: Duration = Duration::from_millis(200);
+
+/// Time for a program to deliver its remaining output after its tree was ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both outputs of a program, on their way into two bounded captures.
 #[derive(Debug)]
@@ -77,7 +87,7 @@ impl Drain {
         }
     }
 
-    /// Reads until the first of the ends. On all but [`End::Exited`] the program still runs: the caller ends its tree
+    /// Reads until the first of the ends. On all but [`DrainOutcome::Exited`] the program still runs: the caller ends its tree
     /// and then calls [`finish`](Self::finish).
     pub async fn until_end(
         &mut self,
@@ -96,7 +106,7 @@ impl Drain {
                 () = sleep_until(total) => return DrainOutcome::Limit(LimitKind::Total),
                 status = child.wait() => {
                     let exit = status.map_or(-1, exit_of);
-                    let _ = timeout(10 * LAST_WORDS, self.read_until_silent(LAST_WORDS)).await;
+                    let _ = timeout(10 * DRAIN_SILENCE, self.read_until_silent(DRAIN_SILENCE)).await;
                     return DrainOutcome::Exited(exit);
                 }
                 read = self.read_and_tell() => match read {
@@ -146,10 +156,10 @@ impl Drain {
     /// Whether the program ends by itself within a moment, its output read to the end.
     pub async fn ends_soon(&mut self, child: &mut Child) -> bool {
         let ends = async {
-            self.read_until_silent(GIVE_UP).await;
+            self.read_until_silent(DRAIN_TIMEOUT).await;
             child.wait().await
         };
-        timeout(GIVE_UP, ends).await.is_ok()
+        timeout(DRAIN_TIMEOUT, ends).await.is_ok()
     }
 
     async fn read_until_silent(&mut self, patience: Duration) {
@@ -171,7 +181,7 @@ impl Drain {
             };
         }
         if let Some(live) = &self.live {
-            // A receiver that went away wants no more; the command goes on.
+            // A closed receiver is dropped; the command continues.
             if let (Ok(room), Some(chunk)) = (live.reserve().await, self.pending.take()) {
                 room.send(chunk);
             }

@@ -1,4 +1,4 @@
-//! Host paths, resolved once and then held open, files that are replaced whole, and their digests.
+//! Host paths, resolved once and then held open, atomic replacement of files, and their digests.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -77,7 +77,7 @@ impl HostPath {
     /// Whether a path leads to the very same file: device and inode.
     ///
     /// # Errors
-    /// When either cannot be looked at.
+    /// When either cannot be read.
     pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
         let (mine, other) = (self.held.metadata()?, std::fs::metadata(path)?);
         Ok((mine.dev(), mine.ino()) == (other.dev(), other.ino()))

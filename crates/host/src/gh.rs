@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 4096;
 /// Why there is no token. The program's output may be one, and is not repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum NoToken {
-    /// The host's name is none.
+    /// The host's name is invalid.
     #[error("`{}` is not a name of a host", .0.escape_debug())]
     Host(String),
     /// The person is not signed in to that host.

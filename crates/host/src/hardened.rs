@@ -1,9 +1,9 @@
 //! How git is started, on the host and inside: without foreign configuration, and without any program of the repository
 //! (security.md 6). Pure.
 //!
-//! A repository's own configuration is read all the same, where there is one: what of it would start programs is overruled
-//! here, but for filters, whose names are not known before ([`without_filters`]). That is why git on the host opens no
-//! repository that a container could write.
+//! A repository's own configuration is still read, where there is one: settings that would start programs are overruled
+//! here, except filters, whose names are not known in advance ([`without_filters`]). That is why git on the host opens
+//! no repository that a container could write.
 
 use std::collections::BTreeMap;
 
@@ -75,9 +75,9 @@ const SETTINGS_INSIDE: &[&str] =
     &["core.untrackedCache=false", "core.alternateRefsCommand=", "diff.external=", "status.renames=false"];
 
 /// Filters that are overruled. A repository with more of them runs the others, as its owner could at any time.
-const MOST_FILTERS: usize = 1000;
+const MAX_FILTERS: usize = 1000;
 
-/// The environment of a git. On the host it is the whole one.
+/// The environment of a git. On the host it is complete.
 pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static str)> {
     let own = match side {
         Side::Host => ENVIRONMENT_OF_HOST,
@@ -113,7 +113,7 @@ pub fn without_filters(keys: &[u8]) -> BTreeMap<String, String> {
     let keys = keys.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
     let mut env = BTreeMap::new();
     let mut count = 0;
-    for key in keys.take(MOST_FILTERS) {
+    for key in keys.take(MAX_FILTERS) {
         let value = if key.ends_with(".required") { "false" } else { "" };
         env.insert(format!("GIT_CONFIG_KEY_{count}"), key.to_owned());
         env.insert(format!("GIT_CONFIG_VALUE_{count}"), value.to_owned());

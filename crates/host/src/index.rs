@@ -7,11 +7,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// A longer index is not looked at.
+/// A longer index is refused.
 const MAX_INDEX: u64 = 64 << 20;
 
-/// A longer name is none that a file can have. In version 4 a name goes on from the one before it, so without this bound
-/// few bytes could say many long ones.
+/// No file has a longer name. In version 4 a name continues the one before it, so without this bound few bytes could
+/// stand for many long names.
 const MAX_NAME: usize = 4096;
 
 /// Fields before the name.

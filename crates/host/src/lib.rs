@@ -1,7 +1,7 @@
 //! The host's side: programs started, files held open and replaced, archives, git.
 //!
-//! [`process`] starts programs, [`program`] runs one as a command of ours. [`tree`] and [`fs`] hold files open, so that what
-//! was checked is what is used, and [`lock`] locks them over all processes. [`git`] is git on the host, [`archive`] the tar that we write and accept.
+//! [`process`] starts programs, [`program`] runs one as a command. [`tree`] and [`fs`] hold files open, so that the
+//! checked file is the used one, and [`lock`] locks them between processes. [`git`] is git on the host, [`archive`] the tar that we write and accept.
 //!
 //! **Invariant:** one file, `process.rs`, starts programs. They get an absolute path, an environment of their own, and no
 //! inherited input.

@@ -165,7 +165,7 @@ pub fn exit_of(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// A program that does not read all of its input is no fault of ours, so a broken pipe is no error.
+/// A program may ignore the rest of its input, so a broken pipe is no error.
 async fn feed(mut pipe: ChildStdin, input: Input) {
     let fed = match input {
         Input::Bytes(bytes) => pipe.write_all(&bytes).await,

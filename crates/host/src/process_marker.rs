@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep};
 pub const MARK: &str = "CORACLE_MARK";
 
 /// Limit of the time that killed processes take to exit.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(10);
 
 /// Limit of the time that a process takes to execute another program; after that it counts as unmarked.
-const UNCLEAR: Duration = Duration::from_secs(1);
+const EXEC_TIMEOUT: Duration = Duration::from_secs(1);
 
 const SHORTLY: Duration = Duration::from_millis(1);
 
@@ -32,7 +32,7 @@ pub async fn end_marked(mark: &str, grace: Duration) -> bool {
     if none_left(mark, grace, || {}).await {
         return true;
     }
-    none_left(mark, PATIENCE, || signal(&marked(mark), Signal::KILL)).await
+    none_left(mark, KILL_TIMEOUT, || signal(&marked(mark), Signal::KILL)).await
 }
 
 async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
@@ -52,12 +52,12 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     }
 }
 
-/// Processes whose mark begins so, those included that are just becoming another program.
+/// Processes whose mark begins so, including those that are just executing another program.
 pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     let begun = Instant::now();
     loop {
         let found = scan(mark);
-        if !found.unclear || begun.elapsed() >= UNCLEAR {
+        if !found.unclear || begun.elapsed() >= EXEC_TIMEOUT {
             return found.carrying;
         }
         sleep(SHORTLY).await;

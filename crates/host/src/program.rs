@@ -1,6 +1,6 @@
 //! A program of this host that is run as a command in a container is: within limits, and ended with all that it started.
 //!
-//! It is not kept in by anything else: what it does with the host's files and network is its own affair.
+//! There is no other isolation: the program may use the host's files and network.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::drain::{Drain, DrainOutcome};
+use super::drain::Drain;
 use super::process::{Invocation, Stdin, spawn};
 use super::process_marker::{MARK, end_marked, marked, marked_at_rest, signal};
 
@@ -34,10 +34,10 @@ pub struct HostProgram {
 }
 
 /// Time between TERM and KILL for leftovers of a program.
-const LEFT_GRACE: Duration = Duration::from_millis(100);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
 impl HostProgram {
-    /// Runs it to its end. Nothing of its tree is there afterwards, however it ended; what is given up half way is killed.
+    /// Runs it to its end. However it ends, no process of its tree remains; dropping the future kills the tree.
     ///
     /// # Errors
     /// [`Error::Spawn`](coracle_types::Error::Spawn) when it cannot be started.
@@ -46,18 +46,15 @@ impl HostProgram {
         self.invocation.env.insert(MARK.into(), tree.0.clone().into());
         let mut child = spawn(&self.invocation, self.stdin.take().map_or(Stdin::Empty, Stdin::from))?;
         let mut drain = Drain::new(&mut child, self.keep_bytes, self.live.take());
-        let (exit, grace) = match drain.until_end(&mut child, &self.limits, &self.cancel).await {
-            DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), LEFT_GRACE),
-            DrainOutcome::Limit(kind) => (Exit::TimedOut(kind), self.limits.grace),
-            DrainOutcome::Cancelled => (Exit::Cancelled, self.limits.grace),
-        };
+        let exit = Exit::from(drain.until_end(&mut child, &self.limits, &self.cancel).await);
+        let by_itself = matches!(exit, Exit::Code(_));
+        let grace = if by_itself { LEFTOVER_GRACE } else { self.limits.grace };
         let left = u32::try_from(marked_at_rest(&tree.0).await.len()).unwrap_or(u32::MAX);
         tell_group(&child, Signal::TERM);
         // A program that waits for a reader would not hear of its end.
         let ended = drain.while_reading(end_marked(&tree.0, grace)).await;
         tell_group(&child, Signal::KILL);
         let (stdout, stderr) = drain.finish(&mut child).await;
-        let by_itself = matches!(exit, Exit::Code(_));
         let tree_ended = (!by_itself).then_some(ended);
         let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
         let status = child.try_wait().ok().flatten().filter(|_| by_itself);

@@ -8,7 +8,7 @@ use crate::address::is_public;
 use crate::git_url::GitUrl;
 
 /// A name server is given this long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a host may not be connected to.
 #[derive(Debug, thiserror::Error)]
@@ -31,14 +31,14 @@ pub enum Unresolved {
         source: io::Error,
     },
     /// No name server answered in time.
-    #[error("no name server told the address of `{host}` within {} s", PATIENCE.as_secs())]
+    #[error("no name server told the address of `{host}` within {} s", LOOKUP_TIMEOUT.as_secs())]
     Slow {
         /// The host.
         host: String,
     },
 }
 
-/// Asks for the addresses of a URL's host, all of which have to be public.
+/// Looks up the addresses of a URL's host, all of which have to be public.
 ///
 /// A later connection must use these addresses: a second lookup may have another answer.
 ///
@@ -46,7 +46,7 @@ pub enum Unresolved {
 /// [`Unresolved`].
 pub async fn addresses_public(url: &GitUrl) -> Result<Vec<SocketAddr>, Unresolved> {
     let host = || url.host().to_owned();
-    let asked = tokio::time::timeout(PATIENCE, tokio::net::lookup_host((url.host(), url.port())));
+    let asked = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((url.host(), url.port())));
     let found = asked.await.map_err(|_| Unresolved::Slow { host: host() })?;
     let found: Vec<SocketAddr> = found.map_err(|source| Unresolved::Unknown { host: host(), source })?.collect();
     if let Some(private) = found.iter().find(|it| !is_public(it.ip())) {

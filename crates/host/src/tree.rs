@@ -61,7 +61,7 @@ pub struct Stamp {
 const DEEPEST: usize = 64;
 
 /// Looks of a removal, each of which goes that deep.
-const LOOKS: usize = 4096;
+const MAX_ATTEMPTS: usize = 4096;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -69,7 +69,7 @@ impl Tree {
     /// A directory that was opened before.
     ///
     /// # Errors
-    /// When it is none or may not be read.
+    /// When it is no directory or may not be read.
     pub fn of(path: &HostPath) -> io::Result<Self> {
         Ok(Self::from(path.dir()?.into_std_file()))
     }
@@ -112,7 +112,7 @@ impl Tree {
     /// A directory in it.
     ///
     /// # Errors
-    /// When there is none of that name; a link is none.
+    /// When there is no directory of that name; a link is not followed.
     pub fn enter(&self, name: &OsStr) -> io::Result<Self> {
         plain(name)?;
         Ok(Self(Arc::new(openat(&*self.0, name, DIR, Mode::empty())?)))
@@ -199,7 +199,7 @@ impl Tree {
         Ok(OsString::from_vec(readlinkat(&*self.0, name, Vec::new())?.into_bytes()))
     }
 
-    /// Writes a file whole, in the place of one that is there: it has its old content or its new one.
+    /// Replaces a file atomically: a reader sees its old content or its new one.
     ///
     /// # Errors
     /// When it cannot be written; then nothing is left of it.
@@ -315,7 +315,7 @@ impl Tree {
     /// When there is none of that name, or something of it cannot be removed.
     pub fn remove_all(&self, name: &OsStr) -> io::Result<()> {
         let top = self.enter(name)?;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ATTEMPTS {
             let done = top.clear(&top, 0).and_then(|()| self.remove_dir(name));
             match done {
                 Err(err) if err.kind() == io::ErrorKind::DirectoryNotEmpty => {}
@@ -365,7 +365,7 @@ impl Tree {
     /// Device and inode: the same for the same directory.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When it cannot be read.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         let stat = fstat(self.0.as_fd())?;
         Ok((stat.st_dev as u64, stat.st_ino))

@@ -109,7 +109,7 @@ impl Job {
     }
 }
 
-/// Without a code it goes on, whatever limit it has passed.
+/// Without a code the job runs, whatever limit it has passed.
 fn state(end: &protocol::ExecStatus) -> State {
     match end.state {
         _ if end.code.is_none() => State::Running,

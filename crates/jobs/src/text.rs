@@ -14,8 +14,8 @@ pub(crate) const LONGEST: usize = 4;
 
 /// Number of bytes of a piece that are shown, within `limit`.
 ///
-/// In a text the last character is whole, and there is at least one, so that a reader gets on whatever its limit is. With
-/// `more`, other bytes may follow the piece; without, an unfinished character at its end is all that there will be.
+/// A text ends with a complete character, and has at least one, so that a reader makes progress whatever its limit is.
+/// With `more`, other bytes may follow the piece; without, an unfinished character at its end is final.
 pub(crate) fn shown(bytes: &[u8], limit: usize, format: Format, more: bool) -> usize {
     let within = bytes.len().min(limit);
     if format == Format::Bytes {

@@ -124,7 +124,7 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A port inside, on the loopback or at an address. The guest asks no name server, so a name is none.
+/// A port inside, on the loopback or at an address. Names are invalid, because the guest uses no name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     address: IpAddr,

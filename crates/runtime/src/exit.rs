@@ -5,23 +5,23 @@ use std::time::Duration;
 use crate::{ContainerId, ContainerRuntime, Error, ProcessId};
 
 /// An engine reports the end of a container a moment after its last process ended: a busy one up to a second.
-const MOMENT: Duration = Duration::from_millis(200);
-const LOOKS: usize = 6;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const POLLS: usize = 6;
 
 /// Queries until a first process counts as alive: one that was signalled stops listening before it ends.
-const ALIVE: usize = 3;
+const ALIVE_POLLS: usize = 3;
 
 /// The error of a container that does not run any more, or of an engine that is gone. `None` when the container runs.
 pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<Error> {
-    for look in 1..=LOOKS {
+    for look in 1..=POLLS {
         match runtime.inspect(&id.into()).await {
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
             Ok(it) if !it.running() => {
                 let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
                 return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
             }
-            Ok(it) if look >= ALIVE && it.pid.and_then(ProcessId::of).is_some() => return None,
-            _ => tokio::time::sleep(MOMENT).await,
+            Ok(it) if look >= ALIVE_POLLS && it.pid.and_then(ProcessId::of).is_some() => return None,
+            _ => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
     None

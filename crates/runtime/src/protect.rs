@@ -11,7 +11,7 @@ use crate::host::tree::{Node, Tree};
 use crate::{Access, ContainerPath, Mount};
 
 /// Submodules, and worktrees, whose `.git` is looked for. Each is a mount or more.
-const MOST_GIT_FILES: usize = 50;
+const MAX_GIT_FILES: usize = 50;
 
 /// The file with the location of a worktree contains a path.
 const MAX_PATH: u64 = 4096;
@@ -91,7 +91,7 @@ pub fn git_files(root: &HostPath, protected: &[String]) -> Vec<String> {
 
 fn modules(git: &Tree) -> Vec<PathBuf> {
     let index = git.open("index".as_ref()).ok();
-    index.and_then(|it| submodules(it.file, MOST_GIT_FILES)).map(|it| it.0).unwrap_or_default()
+    index.and_then(|it| submodules(it.file, MAX_GIT_FILES)).map(|it| it.0).unwrap_or_default()
 }
 
 fn worktrees(git: &Tree, root: &Path) -> Vec<PathBuf> {
@@ -103,7 +103,7 @@ fn worktrees(git: &Tree, root: &Path) -> Vec<PathBuf> {
         Some(Path::new(told.trim_end()).strip_prefix(root).ok()?.parent()?.to_owned())
     };
     let entries = dir.entries().unwrap_or_default();
-    let names = entries.iter().filter(|it| it.1 == Node::Dir).take(MOST_GIT_FILES);
+    let names = entries.iter().filter(|it| it.1 == Node::Dir).take(MAX_GIT_FILES);
     names.filter_map(|it| of(&it.0)).collect()
 }
 
@@ -236,7 +236,7 @@ mod tests {
                 "/w/trees/w/.git ro"
             ]
         );
-        // An index that is none protects nothing more, and is no error.
+        // An invalid index protects nothing more, and is no error.
         std::fs::write(git.join("index"), "DIRC").unwrap();
         assert!(!over(&root, Access::ReadWrite).contains(&"/w/lib rw".to_owned()));
     }

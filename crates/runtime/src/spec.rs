@@ -184,7 +184,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The network a caller asks for.
+/// The requested network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkRequest {
     /// A private address, outward traffic open, no other container in reach.
@@ -200,7 +200,7 @@ pub enum NetworkRequest {
 /// The network a container is put on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkAttachment {
-    /// Whatever the engine gives a container that asks for nothing.
+    /// The engine's default network.
     EngineDefault,
     /// A network stack of its own, in user mode: egress and published ports, without other members. Podman's.
     Alone,

@@ -71,7 +71,7 @@ pub enum AtLimit {
     /// Its tree is ended.
     #[default]
     End,
-    /// It goes on as a job. Only with a guest.
+    /// It continues as a job. Only with a guest.
     Keep,
 }
 
@@ -104,8 +104,8 @@ pub struct Exec {
     pub at_limit: AtLimit,
     /// Bytes kept of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
-    /// Bytes of each stream that the caller passes on, when those are fewer than are kept here: a command that printed
-    /// more can be asked for the rest.
+    /// Bytes of each stream that the caller passes on, if fewer than are kept here: the rest of a longer output can be
+    /// requested later.
     pub passes_on: Option<usize>,
     /// Ends the command's tree when fired.
     pub cancel: CancellationToken,

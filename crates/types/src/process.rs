@@ -23,7 +23,7 @@ impl ProcessId {
         Self { pid, start: start_of(pid).unwrap_or(0), boot: boot_id().to_owned() }
     }
 
-    /// A process as it is now; `None` when there is none of that number.
+    /// The process with this pid, if there is one.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, start: start_of(pid)?, boot: boot_id().to_owned() })

@@ -16,13 +16,13 @@ pub enum Reason {
     Idle,
     /// It would be made otherwise now.
     SpecChanged,
-    /// A command in it went on beyond its time.
+    /// A command in it exceeded its time limit.
     Timeout,
     /// It had ended and was started again, with the files that it had.
     Restarted,
     /// It was never fit for use.
     NotReady,
-    /// It had been there for as long as it may, and went with its files.
+    /// It reached its maximum age, and was removed with its files.
     Lifetime,
 }
 

@@ -8,7 +8,7 @@ use coracle_runtime::{Error, LinkSettings, Result};
 use tokio::net::UnixStream;
 
 /// The guest's socket for its worker.
-const USUAL: &str = "/.coracle/run/worker.sock";
+const DEFAULT_SOCKET: &str = "/.coracle/run/worker.sock";
 
 /// The guest's socket for a worker.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Dial for GuestSocket {
         let stream = UnixStream::connect(&self.0).await.map_err(|err| failed(format!("nobody answers: {err}")))?;
         // Where all processes have the same uid, the agent could put a socket of its own there.
         let is_guest = stream.peer_cred().is_ok_and(|it| it.pid() == Some(1));
-        if self.0 == Path::new(USUAL) && !is_guest {
+        if self.0 == Path::new(DEFAULT_SOCKET) && !is_guest {
             return Err(failed("who listens is not the guest".into()));
         }
         let (reader, writer) = stream.into_split();

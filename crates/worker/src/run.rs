@@ -14,7 +14,7 @@ use crate::schema_file::schema;
 use crate::stop::StopSignal;
 
 /// Limit of a run in seconds, unless its request sets another.
-const WALL: u64 = 1800;
+const DEFAULT_SECONDS: u64 = 1800;
 
 /// Runs a request and reports progress. The messages end with `result` and `usage` in any case.
 ///
@@ -29,7 +29,7 @@ pub(crate) async fn run(
     let (begun, mut meter) = (Instant::now(), Meter::default());
     let model = request.model.clone().unwrap_or_default();
     let mut teller = EventSink::new(to, request.session_id.clone(), model.clone());
-    let seconds = request.limits.and_then(|it| it.wall_seconds).unwrap_or(WALL);
+    let seconds = request.limits.and_then(|it| it.wall_seconds).unwrap_or(DEFAULT_SECONDS);
     let result = {
         let doing = go(worker, request, &mut teller, &mut meter, stop);
         tokio::pin!(doing);

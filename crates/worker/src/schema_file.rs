@@ -17,9 +17,9 @@ use crate::Worker;
 const MAX_SCHEMA: u64 = 1 << 20;
 
 /// Prefix of the files in which the host places inline schemas, for a worker that is started for one run.
-const PLACED: &str = "/.coracle/run/schema-";
+const SCHEMA_PREFIX: &str = "/.coracle/run/schema-";
 
-/// The schema that a request asks for.
+/// The schema of a request.
 pub(crate) async fn schema(worker: &Worker, request: &WorkerRequest) -> Result<Option<Schema>> {
     match (&request.schema, &request.schema_path) {
         (Some(value), _) => Schema::new(value.clone()).map(Some),
@@ -46,7 +46,7 @@ async fn read(worker: &Worker, path: &str) -> Result<Schema> {
     }
     let bytes = if let Some(inside) = full.strip_prefix(&format!("{root}/")) {
         of_workspace(worker, root, inside).await.map_err(|why| invalid(&why))?
-    } else if full.starts_with("/tmp/") || full.starts_with(PLACED) {
+    } else if full.starts_with("/tmp/") || full.starts_with(SCHEMA_PREFIX) {
         let read = tokio::task::spawn_blocking(move || of_file(&full)).await;
         read.map_err(Failure::internal)?.map_err(|err| invalid(&err.to_string()))?
     } else {

@@ -13,7 +13,7 @@ use crate::run::run;
 use crate::stop::StopSignal;
 
 /// Bytes that are read at once.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// Requests that wait; more are not read.
 const WAITING: usize = 8;
@@ -48,7 +48,7 @@ enum HostMessage {
 }
 
 async fn read(mut from: impl AsyncRead + Unpin, tell: mpsc::Sender<HostMessage>) {
-    let (mut requests, mut piece) = (Requests::default(), vec![0; PIECE]);
+    let (mut requests, mut piece) = (Requests::default(), vec![0; CHUNK]);
     loop {
         match from.read(&mut piece).await {
             Ok(0) | Err(_) => {

@@ -17,7 +17,7 @@ pub struct ConcurrencyLimit {
 }
 
 /// The longest wait.
-const PATIENCE: Duration = Duration::from_secs(120);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
 impl ConcurrencyLimit {
     /// Limits for running and for waiting calls.
@@ -35,9 +35,9 @@ impl ConcurrencyLimit {
         if waiting.others >= self.most {
             return busy(&format!("{} calls wait already", self.most));
         }
-        match tokio::time::timeout(PATIENCE, self.places.acquire()).await {
+        match tokio::time::timeout(QUEUE_TIMEOUT, self.places.acquire()).await {
             Ok(Ok(place)) => Ok(place),
-            _ => busy(&format!("no place came free within {} s", PATIENCE.as_secs())),
+            _ => busy(&format!("no place came free within {} s", QUEUE_TIMEOUT.as_secs())),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct PromptMount {
 }
 
 /// Seconds that a command may take.
-const MOST_SECONDS: u32 = 120;
+const MAX_SECONDS: u32 = 120;
 
 /// The block for a system prompt.
 #[must_use]
@@ -56,7 +56,7 @@ pub fn prompt(context: &PromptContext<'_>) -> String {
         "Workspace\n---------\n\
          You have a private Linux container, user {uid}, not root. `ls`, `read_file`, `write_file`, `edit_file`, `glob`, \
          `grep` and `rm` work on files under `{workdir}`; give paths relative to it. `{shell}` runs one program with its \
-         arguments as a list, for at most {MOST_SECONDS} seconds; nothing keeps running after it. `evaluate_python` runs a \
+         arguments as a list, for at most {MAX_SECONDS} seconds; nothing keeps running after it. `evaluate_python` runs a \
          short script for at most 5 seconds. Long output is cut and kept: read the rest with `shell_output`. Network: \
          {network}. Only `{workdir}` outlives a restart of the container; you are told when one happened. Image: `{image}`, \
          {memory} memory, {cpus} CPU.\n{mounts}"

@@ -13,12 +13,12 @@ use crate::mcp::McpSession;
 use crate::person::Person;
 use crate::{LABEL, Measured};
 
-/// By what a container is made and removed.
+/// The tool that creates and removes containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// The engine's own program, on the engine's default network.
     Engine,
-    /// The same on a network of its own, as `coracle` makes containers.
+    /// The same on a network of its own, as `coracle` creates containers.
     EngineOnNetwork,
     /// `coracle`, which puts nothing in.
     Bare,
@@ -47,7 +47,7 @@ impl Way {
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
     pub(crate) version: String,
-    /// That of the purpose, kept after the first `create`.
+    /// The image of the purpose, cached after the first `create`.
     image: String,
     /// A bridge network that was made for the engine's own program.
     network: String,
@@ -56,7 +56,7 @@ pub(crate) struct Engine {
     /// Goes first: its containers are of the other's image.
     bare: Person,
     full: Person,
-    /// Of the bare person. Ends before that person's containers are looked through.
+    /// The session of the bare person. Ends before that person's containers are inspected.
     agent: RefCell<Option<McpSession>>,
 }
 
@@ -208,7 +208,7 @@ fn text(value: &Value, name: &str) -> String {
     value[name].as_str().unwrap().to_owned()
 }
 
-/// What a program printed, and how long it took.
+/// A program's output and duration.
 fn said(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();

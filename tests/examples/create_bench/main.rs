@@ -34,7 +34,7 @@ struct Series {
     times: Vec<Duration>,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Default)]
 pub(crate) struct Measured {
     series: Vec<Series>,

@@ -32,14 +32,14 @@ const VARIABLES: [(&str, &str); 2] = [("EXAMPLE_API_KEY", "0123456789abcdef"), (
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Person {
-    /// Whose identity, variables and certificates go in.
+    /// A person with identity, variables and certificates to put in.
     pub(crate) fn with_all(coracle: &Path, engine: &'static str) -> Self {
         let it = Self::new(coracle, engine, "coracle-bench", "");
         std::fs::write(it.root.path().join("home/.gitconfig"), GIT).unwrap();
         it
     }
 
-    /// Of whom nothing goes in.
+    /// A person with nothing to put in.
     pub(crate) fn with_nothing(coracle: &Path, engine: &'static str) -> Self {
         Self::new(coracle, engine, "coracle-bench-bare", NOTHING)
     }

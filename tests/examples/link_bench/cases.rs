@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured cases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::engine::{Container, Engine, spawn};
 use crate::link::{Held, Transport};
 use crate::tool::Frontend;
 
-/// One thing to measure.
+/// A measured case.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct Case {
     act: Act,
     /// It takes part in every so many rounds.
     pub(crate) every: usize,
-    /// How often in a round, where a call is short.
+    /// Calls in a round; more for a short call.
     pub(crate) repeat: usize,
 }
 
@@ -68,10 +68,10 @@ pub(crate) const CASES: &[Case] = &[
 /// Calls of a case that makes many.
 const MANY: u32 = 1000;
 
-/// The same by a program: 1,000 would take minutes, and each takes as long as the others.
+/// Calls by a program: 1,000 would take minutes, and each takes as long as the others.
 const MANY_PROGRAMS: u32 = 50;
 
-/// How long one call took; nothing where this way cannot be had.
+/// The duration of one call; `None` where this way is not available.
 pub(crate) async fn measure(case: &Case, way: Way, engine: &Engine) -> Option<Duration> {
     match way {
         Way::Spawn => match case.act {
@@ -135,7 +135,7 @@ async fn by_link(act: Act, transport: Transport, engine: &Engine) -> Option<Dura
     }
 }
 
-/// How many calls it was.
+/// The number of calls.
 async fn over(held: &Arc<Held>, act: Act, engine: &Engine) -> u32 {
     match act {
         Act::Run(words, expected) => assert_eq!(held.exec(words).await, expected.as_bytes()),

@@ -1,4 +1,4 @@
-//! What an interrupted measurement leaves: nothing.
+//! An interrupted measurement leaves nothing behind.
 //!
 //! Whatever a measurement makes goes with the value that stands for it, so an interruption has to become a panic in the
 //! thread that measures. A signal ends the programs that it waits for, and [`go_on`] panics between two of them.

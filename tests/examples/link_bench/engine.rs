@@ -33,13 +33,13 @@ pub(crate) struct Engine {
     pub(crate) held: Container,
     socket: Arc<Held>,
     stream: Arc<Held>,
-    /// What is written.
+    /// The content to write.
     pub(crate) data: Vec<u8>,
     guided: Tool,
     plain: Tool,
     /// Containers of `guided`, for calls by socket and by stream.
     one_shot: [String; 2],
-    /// One that the engine's own program made and did not remove yet.
+    /// A container that the engine's own program created and has not removed yet.
     made: Mutex<Option<Container>>,
     idle: Memory,
 }
@@ -80,13 +80,13 @@ impl Engine {
         link::hold(&*self.maker.runtime, container, transport).await
     }
 
-    /// How long a `coracle` took to run `true`.
+    /// The duration of `coracle` with `true`.
     pub(crate) fn one_shot(&self, frontend: Frontend, transport: Transport) -> Duration {
         let [socket, stream] = &self.one_shot;
         self.guided.one_shot(frontend, if transport == Transport::Socket { socket } else { stream })
     }
 
-    /// Who makes containers with a guest, or without one.
+    /// The tool that creates containers with a guest, or without one.
     pub(crate) fn tool(&self, guest: bool) -> &Tool {
         if guest { &self.guided } else { &self.plain }
     }
@@ -195,7 +195,7 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// What a command prints.
+    /// The output of a command.
     pub(crate) fn exec(&self, words: &[&str]) -> Vec<u8> {
         let output = self.command(&[], words).output().unwrap();
         ended_well(&output);
@@ -209,7 +209,7 @@ impl Container {
         ended_well(&child.wait_with_output().unwrap());
     }
 
-    /// So many of them side by side.
+    /// Runs so many of them side by side.
     pub(crate) fn exec_at_once(&self, words: &[&str], count: u32) {
         let children: Vec<_> = (0..count).map(|_| self.command(&[], words).spawn().unwrap()).collect();
         for child in children {
@@ -247,7 +247,7 @@ impl Drop for Container {
     }
 }
 
-/// How long the host takes to start a static program and see it end.
+/// The duration of a static program on the host.
 pub(crate) fn spawn() -> Duration {
     let begun = Instant::now();
     let status = Command::new("/bin/busybox").arg("true").stdin(Stdio::null()).status().unwrap();

@@ -1,4 +1,4 @@
-//! What a measurement left on an engine, removed by the engine's own program.
+//! Removes a measurement's leftovers, by the engine's own program.
 #![expect(clippy::disallowed_methods, reason = "the engines' own programs remove what is theirs")]
 
 use std::process::{Command, Stdio};

@@ -28,7 +28,7 @@ use link::Transport;
 /// Label of containers that are made here; the value is the id of this process.
 const LABEL: &str = "coracle-bench.run";
 
-/// By what a command is started.
+/// The way to start a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A static program on the host: what no container can beat.
@@ -67,7 +67,7 @@ impl Way {
 struct Series {
     case: &'static Case,
     way: Way,
-    /// Which of the engines; the host has one of its own.
+    /// The index of the engine; the host has one of its own.
     engine: usize,
     times: Vec<Duration>,
 }

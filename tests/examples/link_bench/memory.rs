@@ -1,6 +1,6 @@
 //! Memory of a process of this host.
 
-/// What a process has of it, in KiB.
+/// Memory of a process, in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) now: u64,

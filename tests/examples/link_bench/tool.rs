@@ -72,7 +72,7 @@ impl Tool {
         name
     }
 
-    /// How long a process `coracle` takes to run `true`.
+    /// The duration of a process `coracle` with `true`.
     pub(crate) fn one_shot(&self, frontend: Frontend, container: &str) -> Duration {
         let call = json!({ "operation": "exec", "container": container, "command": ["true"] });
         let begun = Instant::now();

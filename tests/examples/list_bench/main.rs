@@ -204,7 +204,7 @@ fn load_of_the_last_minute() -> f64 {
     std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What a program printed, and how long it took.
+/// A program's output and duration.
 fn said(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();

@@ -15,7 +15,7 @@ pub(crate) struct McpSession {
 }
 
 impl McpSession {
-    /// Of a command that runs `coracle mcp`.
+    /// Starts a client of `coracle mcp`.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let (requests, answers) = (server.stdin.take().unwrap(), BufReader::new(server.stdout.take().unwrap()));

@@ -1,4 +1,4 @@
-//! How long reads of an engine take over its API and by its program, in turns.
+//! Durations of an engine's reads over its API and by its program, in turns.
 //!
 //! `read_bench docker|podman [LABEL=VALUE]`: lists the containers of that label, and inspects the first of them.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, or is worth nothing")]

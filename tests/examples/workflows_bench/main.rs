@@ -148,7 +148,7 @@ impl Person {
         said(&mut self.command(&words)).1
     }
 
-    /// What a process is that serves for long.
+    /// A long-running server process.
     fn server(&self) -> Process {
         let host = Host::below(&self.root.path().canonicalize().unwrap());
         let env = [("PATH".to_owned(), PATH.to_owned().into())].into();
@@ -169,7 +169,7 @@ impl Person {
         took
     }
 
-    /// How long each takes.
+    /// The duration of each.
     fn all_at_once(&self) -> Vec<Duration> {
         // The image of the other profile is the same; the first sandbox has fetched the repository to the host.
         std::thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn load_of_the_last_minute() -> f64 {
     std::fs::read_to_string("/proc/loadavg").unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What a program printed, and how long it took.
+/// A program's output and duration.
 fn said(command: &mut Command) -> (String, Duration) {
     let begun = Instant::now();
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();

@@ -23,15 +23,15 @@ use coracle::{Frontend, Host, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What is searched: in a container and on the host the same.
+/// The searched files: the same in a container and on the host.
 const TREE: &str = "i=0; while [ $i -lt 100 ]; do mkdir -p tree/d$i; j=0; while [ $j -lt 100 ]; do \
     { echo \"file $i $j\"; head -c 1500 /dev/zero | tr '\\0' x | fold -w 70; echo \"needle $j\"; } >tree/d$i/f$j; \
     j=$((j+1)); done; i=$((i+1)); done";
 
-/// One of the 100 lines `needle 77`.
+/// Matches one of the 100 lines `needle 77`.
 const PATTERN: &str = "needle 77$";
 
-/// By then a write of the tool has left nothing to be done.
+/// After that time a write of the tool has no pending work.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// An agent makes many small calls one after the other.
@@ -77,7 +77,7 @@ async fn main() {
     std::fs::write(out, format!("{report:#}\n")).unwrap();
 }
 
-/// By either way, so that what is warm for one is for the other.
+/// Calls in a row, so that caches are equally warm for both ways.
 fn in_a_row(case: &str) -> usize {
     if case == "grep" { 1 } else { MOST_IN_A_ROW }
 }

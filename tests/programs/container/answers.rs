@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed answers.
 
 use anyhow::Result;
 use serde_json::{Value, json};

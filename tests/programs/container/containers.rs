@@ -19,7 +19,7 @@ use crate::{Done, answers, images};
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long a container may take to be there, or to be gone.
+/// Limit of the wait for a container to start or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn create(state: &State, words: Words) -> Result<Done> {

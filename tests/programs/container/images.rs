@@ -115,7 +115,7 @@ pub(crate) fn root_of(state: &State, digest: &str) -> std::path::PathBuf {
     state.at("images").join(digest.trim_start_matches("sha256:"))
 }
 
-/// Of a build file it knows what makes an image of an archive: `FROM scratch`, `ADD`, `ENV`, `USER` and `WORKDIR`.
+/// The supported build files: `FROM scratch`, `ADD`, `ENV`, `USER` and `WORKDIR`.
 pub(crate) fn build(state: &State, words: Words) -> Result<Done> {
     let said = words.read(&["--progress", "--tag", "--file", "--label"], &[], usize::MAX)?;
     let (context, tag) = (Path::new(said.name()?).to_owned(), said.one("--tag").unwrap_or("untagged"));

@@ -1,4 +1,4 @@
-//! What this program does within the namespaces of a container, before it becomes what shall run there.
+//! The code of this program within the namespaces of a container, before it executes the command.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(crate) const ISOLATED: [&str; 4] = ["--mount", "--pid", "--ipc", "--uts"];
 /// Devices that a container sees.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What becomes of this process.
+/// The entry of this process into a container.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) root: PathBuf,

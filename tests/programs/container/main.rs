@@ -61,7 +61,7 @@ fn called(words: Vec<String>) -> Result<u8> {
     Ok(done.code)
 }
 
-/// What a verb comes to.
+/// The result of a verb.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     text: Option<String>,

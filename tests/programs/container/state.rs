@@ -16,34 +16,34 @@ pub(crate) struct State {
     pub(crate) scenario: Scenario,
 }
 
-/// What a test decides.
+/// Settings of a test.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Scenario {
     /// Containers are printed in the form before the present one.
     pub(crate) old_form: bool,
-    /// Which version this is.
+    /// The version.
     pub(crate) version: Option<String>,
     /// The service does not run.
     pub(crate) service_down: bool,
     pub(crate) faults: Vec<Fault>,
 }
 
-/// What goes wrong at one call of a verb.
+/// A fault at one call of a verb.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Fault {
     pub(crate) verb: String,
-    /// Which call, from 1; every one without it.
+    /// The number of the call, from 1; every call without it.
     pub(crate) nth: Option<u64>,
     pub(crate) delay_ms: u64,
     pub(crate) hang: bool,
     pub(crate) exit: Option<u8>,
     pub(crate) stderr: String,
     pub(crate) signal: Option<i32>,
-    /// So many bytes of the answer are printed.
+    /// Bytes of the answer that are printed.
     pub(crate) truncate_json: Option<usize>,
-    /// So many bytes come before the answer.
+    /// Bytes before the answer.
     pub(crate) flood_bytes: usize,
     /// Stopped containers are reported as running.
     pub(crate) stale_running: bool,
@@ -105,7 +105,7 @@ impl State {
         self.dir.join(path)
     }
 
-    /// One call at a time changes what is kept.
+    /// Locks the state for a change.
     pub(crate) fn lock(&self) -> Result<File> {
         let file = File::create(self.at("lock"))?;
         file.lock()?;
@@ -120,7 +120,7 @@ impl State {
         Ok(file.write_all(line.as_bytes())?)
     }
 
-    /// Which call of its verb this is, from 1.
+    /// The number of this call of its verb, from 1.
     pub(crate) fn count(&self, verb: &str) -> Result<u64> {
         let _lock = self.lock()?;
         let path = self.at("counts").join(verb);
@@ -173,7 +173,7 @@ impl Kept {
     }
 }
 
-/// When a process began, in ticks since the boot. Nothing for one that has ended, waited for or not.
+/// Start time of a process, in ticks since the boot. `None` for one that has ended, reaped or not.
 pub(crate) fn started_at(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();

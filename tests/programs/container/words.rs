@@ -29,7 +29,7 @@ pub(crate) struct Words {
 pub(crate) struct Said {
     options: Vec<(String, String)>,
     flags: Vec<String>,
-    /// What is neither.
+    /// Positional arguments.
     pub(crate) names: Vec<String>,
 }
 

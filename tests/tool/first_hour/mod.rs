@@ -15,7 +15,7 @@ use std::path::Path;
 use super::newcomer::{Newcomer, Shown};
 use super::pages::scene::Scene;
 
-/// Where a line is typed.
+/// The place to type a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
     /// Its output goes to another program, as in CI.
@@ -121,7 +121,7 @@ fn fault(step: &Step, shown: &Shown, new: &[String]) -> Option<String> {
     Some(format!("{what}:\n{}", shown.text))
 }
 
-/// What was tried, and the result, as a table.
+/// A table of the lines and their results.
 fn told(rows: &[Row]) -> String {
     let mut table = "| tried | on | exit | it says | as wanted |\n|---|---|--:|---|---|\n".to_owned();
     for it in rows {

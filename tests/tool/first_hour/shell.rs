@@ -1,4 +1,4 @@
-//! What a person at a shell knows from other tools: their words, a terminal, logs, copies in both directions.
+//! Habits of a person at a shell from other tools: their words, a terminal, logs, copies in both directions.
 
 use super::{On, Step, at_terminal, ends, step};
 

@@ -55,7 +55,7 @@ async fn create_answers_as_before() {
     .await;
 }
 
-/// What a caller can say, as objects.
+/// All options of a caller, as objects.
 async fn everything(it: &Recording<'_>) {
     it.file("data/a.txt", "of the person\n");
     let call = create(json!({

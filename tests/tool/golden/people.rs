@@ -1,4 +1,4 @@
-//! What people read at the command line, each line in a process with a fake engine of its own.
+//! Text for people at the command line, each line in a process with a fake engine of its own.
 
 use coracle_runtime::fake::LOCAL_IMAGE;
 

@@ -19,7 +19,7 @@ fn config() -> String {
     format!("[proxy]\ntransport = \"link\"\n[sandbox.profiles.default]\nimage = \"{LOCAL_IMAGE}\"\n")
 }
 
-/// One commit, which has the same id each time.
+/// A commit with a fixed id.
 const FIRST: &str = "commit refs/heads/main\ncommitter A <a@example.com> 1767323045 +0000\ndata 5\nfirst\n\
     M 100644 inline README.md\ndata 6\nhello\n\n";
 
@@ -31,7 +31,7 @@ pub(in crate::tool) async fn repository(dir: &Path) {
     git(dir, &["reset", "--quiet", "--hard"], "").await;
 }
 
-/// What the agent does in its worktree, in the only sandbox there is.
+/// The agent's work in its worktree, in the only sandbox.
 pub(in crate::tool) async fn agent(fake: &FakeRuntime, script: &str) {
     let sandboxes = LabelFilter(vec![("coracle.role".into(), Some("sandbox".into()))]);
     let id = fake.list(&sandboxes).await.unwrap().remove(0).id;

@@ -20,7 +20,7 @@ pub(super) struct Typed {
     pub(super) shown: Vec<String>,
 }
 
-/// What the comment above a block that is not run begins with.
+/// The beginning of the comment above a block that is not run.
 const NOT_RUN: &str = "<!-- not run:";
 
 /// All of the README and of the pages in `docs`.
@@ -60,7 +60,7 @@ fn blocks_of(page: &str, text: &str) -> Vec<Block> {
 }
 
 impl Block {
-    /// Where it stands.
+    /// Its position.
     pub(super) fn at(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }

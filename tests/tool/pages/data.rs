@@ -10,7 +10,7 @@ use super::super::{Tool, without_engine};
 use super::blocks::{Block, blocks};
 use crate::engines::IMAGE;
 
-/// What is read here.
+/// Languages of these blocks.
 pub(super) const LANGUAGES: &[&str] = &["toml", "json"];
 
 fn of(language: &str) -> Vec<Block> {

@@ -33,7 +33,7 @@ fn the_file_of_this_repository_builds_on_the_image_of_this_version() {
     assert!(dockerfile().contains(&format!("\nFROM {SANDBOX}\n")), "{}", dockerfile());
 }
 
-/// On the base that the sandbox's image is made of: to make that one takes minutes, and it differs in packages only.
+/// On the base of the sandbox's image: building that image takes minutes, and it differs in packages only.
 #[tokio::test]
 async fn an_editor_opens_a_container_with_the_file_of_this_repository() {
     // The CLI asks Podman for `--userns=keep-id`, which Podman of root's refuses.

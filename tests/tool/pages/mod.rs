@@ -84,7 +84,7 @@ async fn type_page(page: &str) {
         .await;
 }
 
-/// What is other than the page shows.
+/// The difference from the page.
 fn fault(typed: &Typed, shown: &Shown) -> Option<String> {
     let fails = typed.shown.iter().any(|it| it.starts_with("error"));
     if (shown.code == Some(0)) == fails {

@@ -1,4 +1,4 @@
-//! What a page takes for granted: files, containers that are there, servers, and what its placeholders stand for.
+//! Prerequisites of a page: files, existing containers, servers, and values of its placeholders.
 
 use std::net::TcpListener;
 
@@ -26,7 +26,7 @@ impl Scene {
         Self { server: GitServer::start(), model: ModelServer::start().await }
     }
 
-    /// Whose programs and repositories are near.
+    /// A person with programs and repositories.
     pub(in crate::tool) fn person(&self) -> Person {
         let port = self.server.port();
         let config = format!(
@@ -158,13 +158,13 @@ impl Scene {
         Some(db["name"].as_str()?.to_owned())
     }
 
-    /// How the key of the first sandbox begins.
+    /// The beginning of the first sandbox's key.
     async fn sandbox(&self, newcomer: &Newcomer<'_>) -> Option<String> {
         let listed = newcomer.types("coracle sandbox list").await.text;
         Some(listed.lines().nth(1)?.split_whitespace().next()?.get(..4)?.to_owned())
     }
 
-    /// When `web` was saved.
+    /// The time of the save of `web`.
     fn save(&self, newcomer: &Newcomer<'_>) -> Option<String> {
         let saves = std::fs::read_dir(newcomer.tool.state().join("saved/web")).ok()?;
         saves.map(|it| it.unwrap().file_name().into_string().unwrap()).max()

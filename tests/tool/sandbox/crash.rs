@@ -54,7 +54,7 @@ impl Begun {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// How it failed: with a code, and words for people.
+    /// The failure: its code, and its message.
     async fn fails(self) -> String {
         let told = self.told().await;
         let answer = serde_json::from_str::<Value>(&told).ok();
@@ -122,7 +122,7 @@ impl Bench<'_> {
         assert!(!refs.is_empty());
     }
 
-    /// From now on git inside waits before it does that.
+    /// Makes git inside wait before that operation.
     async fn stops_git(&self, at: &str) {
         let exchange = format!(
             "[ -e /bin/itself ] || {{ mv /bin/git /bin/itself; printf '%s' '{WAITS}' > /bin/git; chmod 755 /bin/git; }}; \

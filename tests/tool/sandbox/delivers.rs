@@ -1,4 +1,4 @@
-//! From a prompt to the commit in the remote, by an agent that forgets to commit.
+//! A prompt leads to a commit in the remote, by an agent that forgets to commit.
 
 use serde_json::json;
 

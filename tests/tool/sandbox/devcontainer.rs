@@ -8,7 +8,7 @@ use crate::servers::registry::Registry;
 
 const AUTO: &str = "\n[sandbox]\ndevcontainer = \"auto\"\n";
 
-/// What no image may hold.
+/// A value that no image may contain.
 const CANARY: &str = "canary-7be2d8a1f4";
 
 /// A file that asks for nearly all there is. `data` is a directory of the host.

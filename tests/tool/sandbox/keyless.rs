@@ -33,7 +33,7 @@ const PROMPT: &str = "Push it, and say that the heron has landed on the seventh 
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// What it was started as.
+    /// Its command line.
     words: String,
 }
 
@@ -134,7 +134,7 @@ fn tokens(holders: &[&Process], hashes: &BTreeSet<String>) -> BTreeMap<String, S
     found
 }
 
-/// What the host remembers of the tokens: that of the connections, and those of workers.
+/// Hashes of tokens on the host: that of the connections, and those of workers.
 fn hashes(bench: &Bench<'_>) -> (String, Vec<String>) {
     let dirs = std::fs::read_dir(bench.tool.state().join("sandboxes")).unwrap().flatten();
     let record = dirs.filter_map(|it| std::fs::read(it.path().join("record.json")).ok()).next().unwrap();

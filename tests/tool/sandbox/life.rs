@@ -28,7 +28,7 @@ impl Bench<'_> {
         rows.clone()
     }
 
-    /// What is remembered of the container of a sandbox.
+    /// The record of a sandbox's container.
     fn room(&self, key: &str) -> Value {
         let file = self.tool.state().join(format!("sessions/sbx-{key}/sandbox.json"));
         serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()

@@ -1,4 +1,4 @@
-//! What is asked of the engine for a sandbox that is there, and what becomes of one whose settings change (sandbox.md 1.3).
+//! Engine calls for an existing sandbox, and changes of its settings (sandbox.md 1.3).
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Bench, with_bench};
 use crate::engines::ran;
 
-/// Whose directory it is, where root runs the tests.
+/// The owner of the directory, where root runs the tests.
 const PERSON: (u32, u32) = (1234, 1234);
 
 /// The person, with a directory for sandboxes.

@@ -6,7 +6,7 @@ use super::{FILES, Given, KEY, mends, with_bench_of};
 use crate::engines::{git, ran};
 use crate::servers::model::{call, calls, says};
 
-/// What one user could see of another process of its own: its variables, its memory, its descriptors.
+/// Reads everything that a user can read of its other processes: variables, memory, descriptors.
 const SEES: &str = "for it in /proc/[0-9]*; do \
     case $(tr '\\0' ' ' <$it/cmdline) in /.coracle/*) \
     echo \"found ${it#/proc/}\"; cat $it/environ $it/maps 2>/dev/null; ls $it/fd 2>/dev/null; \

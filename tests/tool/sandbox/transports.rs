@@ -6,7 +6,7 @@ use super::{Bench, with_bench};
 use crate::engines::{git, ran};
 use crate::servers::model::{call, calls, says};
 
-/// What an agent gets done by the proxy, and what of it is seen inside.
+/// An agent's requests through the proxy, and their results.
 const TRIES: &str = "git fetch -q origin; echo fetched $?; \
     git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x; \
     git push -q origin HEAD:refs/heads/coracle/BRANCH 2>&1; echo pushed $?; \

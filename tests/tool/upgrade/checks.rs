@@ -1,4 +1,4 @@
-//! What the next version has to find in a state directory, and to be able to do with it.
+//! Checks of the next version on a state directory of this one.
 
 use coracle_runtime::ImageStore as _;
 use std::path::{Path, PathBuf};

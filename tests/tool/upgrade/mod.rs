@@ -18,7 +18,7 @@ use super::Tool;
 use super::person::Person;
 use crate::engines::{is_root, skip, variable};
 
-/// One client of Coracle, with the person's directories and an engine.
+/// A client of Coracle, with the person's directories and an engine.
 struct Client<'a> {
     tool: &'a Tool<'a>,
     process: Process,

@@ -56,7 +56,7 @@ async fn with_snippets(also_workspace: bool, check: impl AsyncFn(&Agent<'_>)) {
     with_real_agent(&format!("{workspace}[run_code]\nimage = \"{SNIPPETS}\"\n"), check).await;
 }
 
-/// One container is enough for all that is tried here, and it is to be one.
+/// A single container is enough for all snippets, and expected.
 #[tokio::test]
 async fn r11_snippets_of_every_language_run_in_one_container_of_their_own() {
     with_snippets(false, async |agent| {

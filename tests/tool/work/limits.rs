@@ -1,4 +1,4 @@
-//! What a workspace may use, and for how long (workspace.md 1.3, 1.7, 1.9).
+//! Limits of a workspace in resources and time (workspace.md 1.3, 1.7, 1.9).
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ async fn with_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
     Person::new(configured(config)).on_every_engine(async |tool| in_session(tool, &check).await).await;
 }
 
-/// As [`with_agent`], of a person with a variable.
+/// As [`with_agent`], for a person with a variable.
 async fn with_agent_and_env(config: &str, (name, value): (&str, &str), check: impl AsyncFn(&Agent<'_>)) {
     let person = Person::new(configured(config)).with_env(name, value);
     person.on_every_engine(async |tool| in_session(tool, &check).await).await;

@@ -93,7 +93,7 @@ fn served() -> Option<(IpAddr, u16)> {
 }
 
 impl Agent<'_> {
-    /// What a program inside gets by the proxy.
+    /// The answer that a program inside gets through the proxy.
     async fn fetched(&self, url: &str) -> Value {
         self.sh(&fetching(url)).await
     }

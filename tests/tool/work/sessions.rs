@@ -120,8 +120,8 @@ async fn w44_sessions_do_not_hold_each_other_up() {
     .await;
 }
 
-/// What a server may have of the machine while eight sessions are at work, in MiB. Without optimisation it is another
-/// program, of which only that it does not grow with its calls is to be held.
+/// Memory limit of a server while eight sessions are at work, in MiB. Without optimisation only a growth with the
+/// number of calls is an error.
 const MOST_MIB: u64 = if cfg!(debug_assertions) { 120 } else { 60 };
 
 #[tokio::test]

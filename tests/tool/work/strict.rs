@@ -17,7 +17,7 @@ async fn printed(agent: &Agent<'_>, script: &str) -> String {
 }
 
 impl Agent<'_> {
-    /// What was made of images for this person goes.
+    /// Removes the images of this person.
     async fn clear_images(&self) {
         self.end().await;
         self.tool.call(json!({ "operation": "cache_clear" })).await;

@@ -1,4 +1,4 @@
-//! Whose word it is that an image is meant (workspace.md 6.3).
+//! Authority over an image's labels (workspace.md 6.3).
 
 use coracle_runtime::{ImageRef, random_hex};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{Agent, Person, configured, with_real_agent};
 use crate::engines::{IMAGE, busybox_with, caught, ran};
 use crate::tool::Tool;
 
-/// What a snippet came to. The image has no bash, and was used all the same.
+/// The result of a snippet. The image has no bash, and was used all the same.
 async fn runs(agent: &Agent<'_>) -> String {
     agent.call("run_code", json!({ "code": "1", "language": "bash" })).await["code"].as_str().unwrap().to_owned()
 }

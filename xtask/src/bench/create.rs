@@ -1,4 +1,4 @@
-//! How containers are made and removed, as a page for the book.
+//! The page about creating and removing containers.
 
 use std::fmt::Write as _;
 

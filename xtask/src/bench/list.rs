@@ -1,4 +1,4 @@
-//! How containers are listed, as a page for the book.
+//! The page about listing containers.
 
 use super::report::{Report, Series, Target, cell, ratio};
 

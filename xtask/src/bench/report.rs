@@ -10,9 +10,9 @@ pub(super) struct Report {
     pub(super) cases: Vec<Case>,
     pub(super) engines: Vec<Engine>,
     pub(super) series: Vec<Series>,
-    /// Of guests, where it was looked at.
+    /// Memory of guests, where it was measured.
     pub(super) memory: Vec<Memory>,
-    /// Of processes, where they were looked at.
+    /// Memory of processes, where it was measured.
     pub(super) sizes: Vec<Sizes>,
     /// The machine's, before each round, where it was looked at.
     pub(super) load: Vec<f64>,
@@ -43,7 +43,7 @@ pub(super) struct Series {
     ns: Vec<u64>,
 }
 
-/// What a guest has of it, in KiB.
+/// Memory of a guest, in KiB.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) engine: String,
@@ -54,7 +54,7 @@ pub(super) struct Memory {
     pub(super) flood: u64,
 }
 
-/// What processes of a kind have of it, in KiB, in ascending order and never empty.
+/// Memory of processes of a kind, in KiB, in ascending order and never empty.
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) name: String,
@@ -78,7 +78,7 @@ impl Series {
         (self.at(0.25), self.at(0.75))
     }
 
-    /// Of fewer than 100 the slowest.
+    /// The 99th percentile; of fewer than 100 values the largest.
     pub(super) fn p99(&self) -> f64 {
         self.at(0.99)
     }
@@ -162,7 +162,7 @@ impl Report {
         }
     }
 
-    /// What is to be reached, and whether it is.
+    /// Targets, and whether they are met.
     pub(super) fn targets(&self, page: &mut String, targets: &[Target]) {
         page.push_str("\n## Targets\n\n| | target |");
         let _ = self.engines.iter().try_for_each(|it| write!(page, " {} |", it.name));
@@ -193,7 +193,7 @@ pub(super) fn ratio(one: Option<&Series>, other: Option<&Series>) -> Option<f64>
     Some(one?.median() / other?.median())
 }
 
-/// To about three digits.
+/// Rounds to about three digits.
 pub(super) fn number(it: f64) -> String {
     let digits = if it.abs() < 1.0 { 3 } else { 2_usize.saturating_sub(it.abs().log10() as usize) };
     format!("{it:.digits$}")

@@ -37,7 +37,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
     page
 }
 
-/// What the server's process has, where it was looked at.
+/// Memory of the server's process, where it was measured.
 fn mib(report: &Report, name: &str, engine: &str) -> Option<f64> {
     let sizes = report.sizes.iter().find(|it| it.name == name && it.engine == engine)?;
     Some(sizes.median() / 1024.0)

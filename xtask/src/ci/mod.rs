@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::sh::{sh, took};
 use crate::{guest, test};
 
-/// With an example, so that dependencies have the features that tests want of them: what was checked for the lints is then
-/// taken from there, and not checked once more. Of programs those that no library has the name of.
+/// With an example, so that dependencies have the features of the tests: the results of the lints' check are then
+/// reused. Of the programs, those that no library has the name of.
 const DOC: &[&str] = &[
     "doc",
     "--workspace",

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::sh::{Sh, sh, which};
 
-/// What kind of system this is, by its own account.
+/// The operating system, by `/etc/os-release`.
 #[derive(Debug, Default)]
 pub(crate) struct Os {
     pub(crate) id: String,
@@ -104,12 +104,12 @@ fn lists_are_old() -> bool {
     !some || age.is_none_or(|it| it > Duration::from_hours(24))
 }
 
-/// One entry of apt's sources, in whichever of the two notations.
+/// An entry of apt's sources, in either notation.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Source {
     uri: String,
     suites: Vec<String>,
-    /// What makes the mirror trusted, in deb822's words: a newer suite of the same mirror needs the same.
+    /// Options that make the mirror trusted, in deb822's notation: a newer suite of the same mirror needs the same.
     options: Vec<(String, String)>,
 }
 

@@ -58,7 +58,7 @@ fn signal(id: u32, name: &str) -> Result<()> {
     sh("sh", ["-c", &format!("kill -{name} {id}")]).run()
 }
 
-/// When a process was started, in ticks since boot; none if it is gone or only waits to be reaped.
+/// Start time of a process, in ticks since boot; `None` if it is gone or a zombie.
 pub(super) fn born(id: u32) -> Option<String> {
     started(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
 }

@@ -73,7 +73,7 @@ fn answers() -> bool {
     ping().unwrap_or(false)
 }
 
-/// What decides which settings Podman needs.
+/// Facts of the machine that decide which settings Podman needs.
 #[derive(Clone, Debug)]
 struct Machine {
     /// Hard limits of this process, and the highest process id.
@@ -108,7 +108,7 @@ impl Machine {
     }
 }
 
-/// One line of Podman's settings, in its table.
+/// A line of Podman's settings, in its table.
 #[derive(Debug, PartialEq, Eq)]
 struct Setting {
     table: &'static str,

@@ -14,10 +14,10 @@ pub(crate) const NAME: &str = "podman-rootless";
 /// The account. `tests/engines/person.rs` knows it by this name.
 const PERSON: &str = "coracle-test";
 
-/// As many ids as `useradd` gives to a person.
+/// Number of ids that `useradd` gives to a person.
 const IDS: u64 = 65_536;
 
-/// Where `useradd` begins to count them.
+/// The first id that `useradd` gives.
 const FIRST_ID: u64 = 100_000;
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Person {
         self.owns(&file)
     }
 
-    /// With full paths, so that one with another `HOME` uses the same images: each test has a home of its own.
+    /// With full paths, so that a process with another `HOME` uses the same images: each test has a home of its own.
     fn storage(&self, native: bool) -> String {
         let (home, runtime) = (self.home.display(), self.runtime());
         let paths =
@@ -133,7 +133,7 @@ impl Person {
     }
 }
 
-/// Why the account cannot run what was built here.
+/// Why the account cannot run the programs that were built here.
 pub(crate) fn reaches(program: &Path) -> Result<()> {
     let person = Person::find().with_context(|| format!("there is no account {PERSON}"))?;
     if !person.runs("test", &["-x", &program.to_string_lossy()]).succeeds() {

@@ -1,4 +1,4 @@
-//! Which edges to remove, so that a cycle is none any more, for the least work.
+//! Finds the edges to remove from a cycle with the least work.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub fn cut<'a>(graph: &'a Graph, cycle: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     costs.0.keys().copied().filter(|(from, to)| place[from] > place[to]).collect()
 }
 
-/// How many items each edge of the cycle stands for.
+/// Number of items of each edge of the cycle.
 struct Costs<'a>(BTreeMap<(&'a str, &'a str), usize>);
 
 impl<'a> Costs<'a> {

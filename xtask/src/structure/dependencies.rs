@@ -1,4 +1,4 @@
-//! What the modules of a crate use of each other.
+//! Dependencies between the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::facts::{Binding, Import};
 use crate::load::{Crate, ROOT};
 use crate::resolve::{Resolver, Target};
 
-/// One module uses one item that another one defines.
+/// A module's use of an item of another module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
     pub from: usize,
@@ -60,8 +60,8 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
 /// Methods that lie in another module than their type: a caller depends on that module without naming it.
 struct DetachedMethods<'a> {
     by_path: BTreeMap<(usize, String, &'a str), usize>,
-    /// Those in another top-level module, with a name that no other function of the crate has: the type of a value is
-    /// not known here, and common names would be taken for those of the standard library.
+    /// Methods of another top-level module with a name that is unique in the crate: the type of a value is unknown
+    /// here, and common names would be taken for those of the standard library.
     by_call: BTreeMap<&'a str, (usize, String)>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> DetachedMethods<'a> {
         detached
     }
 
-    /// Where `Type::method` is, if not beside its type.
+    /// The module of `Type::method`, if it is not that of its type.
     fn named(&self, module: usize, of: &str, path: &'a [String]) -> Option<(usize, String)> {
         let method = path.last()?;
         let to = self.by_path.get(&(module, of.to_owned(), method.as_str()))?;

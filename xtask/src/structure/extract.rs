@@ -1,4 +1,4 @@
-//! From the text of a file to what is known of it.
+//! Extracts facts from the text of a file.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -156,7 +156,7 @@ impl Extractor {
     }
 }
 
-/// Where an item may be for tests alone below a module's own items.
+/// Skips test-only items below a module's own items.
 macro_rules! skip_tests {
     ($($visit:ident: $node:ident),*) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {

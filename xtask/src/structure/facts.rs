@@ -1,4 +1,4 @@
-//! What is known of one source file after parsing: plain data, without syntax trees.
+//! Facts of one source file after parsing: plain data, without syntax trees.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub struct Child {
 
 #[derive(Debug)]
 pub enum Body {
-    /// In a file of its own, at the path that a `#[path]` attribute gives or at the usual one.
+    /// In a file of its own, at the path of a `#[path]` attribute or at the usual one.
     File {
         path: Option<String>,
     },

@@ -23,7 +23,7 @@ pub struct Crate {
 
 #[derive(Debug)]
 pub struct Module {
-    /// From the crate's root; empty for the root itself.
+    /// Path from the crate's root; empty for the root itself.
     pub path: Vec<String>,
     pub parent: Option<usize>,
     pub file: usize,
@@ -33,7 +33,7 @@ pub struct Module {
 
 #[derive(Debug)]
 pub struct File {
-    /// From the project's root.
+    /// Path from the project's root.
     pub path: String,
     /// The module that the file holds, also where that is for tests alone.
     pub module: Vec<String>,
@@ -127,7 +127,7 @@ struct Loader<'a> {
     read: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Where a module belongs.
+/// The position of a module in the tree.
 struct Place {
     path: Vec<String>,
     parent: Option<usize>,
@@ -190,12 +190,12 @@ impl Loader<'_> {
     }
 }
 
-/// Where the file of a module may lie.
+/// The usual paths of a module's file.
 fn usual_files(folder: &str, name: &str) -> [String; 2] {
     [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]
 }
 
-/// Where the files of a file's modules lie.
+/// The folder of the files of a file's modules.
 fn folder_of_children(file: &str, is_root: bool) -> String {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     if is_root || name == "mod.rs" { folder.to_owned() } else { format!("{folder}/{}", name.trim_end_matches(".rs")) }

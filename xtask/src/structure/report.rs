@@ -8,7 +8,7 @@ use crate::cycles::cycles;
 use crate::dependencies::{Dependency, Graph, between_files, between_modules, dependencies, items, modules, witness};
 use crate::load::{Crate, ROOT};
 
-/// How many items of an edge are named.
+/// Limit of named items of an edge.
 const NAMED: usize = 6;
 
 /// Modules, their edges and their cycles.

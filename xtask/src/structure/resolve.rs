@@ -1,4 +1,4 @@
-//! From a path in a module to the module that defines what it names.
+//! Resolves a path in a module to the module that defines the item.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) enum Target {
     Module(usize),
 }
 
-/// Where a search already is, so that imports that lead to each other end.
+/// Visited names, so that imports in a circle end.
 type Visited = Vec<(usize, String, bool)>;
 
 pub(crate) struct Resolver<'a> {
@@ -34,7 +34,7 @@ impl<'a> Resolver<'a> {
         Self { loaded, macros }
     }
 
-    /// What a path in a module leads to; nothing if that lies outside of this crate.
+    /// The target of a path in a module; `None` outside of this crate.
     pub(crate) fn resolve(&self, module: usize, path: &[String]) -> Option<Target> {
         match path {
             [name] if name.ends_with('!') => {

@@ -4,7 +4,8 @@ use syn::{Ident, ItemUse, UseTree, Visibility};
 
 use crate::facts::{Binding, Import, Path};
 
-/// One import for each name or glob of `use a::{b, c::*}`. Paths that begin with `::` lead to other crates and are left out.
+/// The imports of each name or glob of `use a::{b, c::*}`. Paths that begin with `::` lead to other crates and are left
+/// out.
 pub(crate) fn imports(item: &ItemUse) -> Vec<Import> {
     let mut leaves = Leaves { is_reexport: !matches!(item.vis, Visibility::Inherited), found: vec![] };
     if item.leading_colon.is_none() {

@@ -10,7 +10,7 @@ use crate::sh::{target, var};
 /// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
 const CONTAINER: &str = "container";
 
-/// What `cargo xtask test` takes beside the words for cargo-nextest.
+/// Options of `cargo xtask test`, beside the arguments for cargo-nextest.
 pub(super) const OPTIONS: &[&str] = &["--fake-only", "--all-engines"];
 
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ fn asked_day() -> Result<Option<u64>> {
     day.map(|it| it.parse().with_context(|| format!("CORACLE_TEST_DAY is `{it}`: days since 1970"))).transpose()
 }
 
-/// In UTC.
+/// The day in UTC.
 fn today() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60))
 }

@@ -1,4 +1,4 @@
-//! Where tests ran: they note it themselves (`tests/engines/ran.rs`).
+//! The engines that tests ran on: they note it themselves (`tests/engines/ran.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::sh::target;
 
-/// How a test ended on one engine, and in how many milliseconds, all its checks together.
+/// The result of a test on one engine, and its duration in milliseconds, all its checks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Run {
     failed: bool,
@@ -27,7 +27,7 @@ impl Runs {
         let _ = fs::remove_file(file());
     }
 
-    /// Those that were noted since.
+    /// Runs that were noted since.
     pub(crate) fn noted() -> Self {
         Self::parse(&fs::read_to_string(file()).unwrap_or_default())
     }
@@ -55,7 +55,7 @@ impl Runs {
         })
     }
 
-    /// How many tests each engine had in each tier, and the seconds that they waited for it.
+    /// Prints the number of tests of each engine in each tier, and the seconds that they waited for it.
     pub(super) fn print(&self) {
         let engines: BTreeSet<&str> =
             self.0.values().flat_map(BTreeMap::values).flat_map(BTreeMap::keys).map(String::as_str).collect();

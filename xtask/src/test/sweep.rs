@@ -1,4 +1,4 @@
-//! What tests left on the engines goes, all of one kind by one program.
+//! Removes leftovers of tests from the engines, all of one kind by one program.
 //!
 //! A test removes what it made. One that was ended from outside could not, so a run begins and ends with this. What
 //! another run uses stays: the label's value begins with the process that made it, and that has to be gone. What our own
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::sh::sh;
 
-/// As the tests name it (`tests/engines/mod.rs`).
+/// The label of tests (`tests/engines/mod.rs`).
 const LABEL: &str = "coracle-test.run";
 
 /// Programs of engines, which are for root as well as for its tests. A person without root has containers of their own.
 const SWEPT: &[&str] = &["docker", "podman"];
 
-/// What there is, in the order in which it lets go of each other, and the words that remove it.
+/// Kinds of leftovers, in the order of removal, and the commands that list and remove them.
 const KINDS: &[(&[&str], &[&str])] = &[
     (&["container", "ls", "--all"], &["container", "rm", "--force", "--volumes"]),
     (&["network", "ls"], &["network", "rm"]),

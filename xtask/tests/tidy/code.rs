@@ -1,4 +1,4 @@
-//! What of a text is code.
+//! Separates code from comments and texts.
 
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|it| it == word)

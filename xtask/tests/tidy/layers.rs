@@ -1,4 +1,4 @@
-//! Which crate may know which.
+//! Allowed dependencies between crates.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const TESTS: &str = "coracle-tests";
 const XTASK: &str = "xtask";
 
-/// What all may know for their tests.
+/// The crate that all may use in their tests.
 const SKIPS: &str = "coracle-skips";
 
 fn layer(package: &str) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! What the crates of the host would compile for macOS, where Apple's engine runs.
+//! Linux-only names in crates of the host, which would not compile for macOS, where Apple's engine runs.
 //!
 //! No target for macOS is at hand, so this reads what a compiler would: names that libraries have on Linux alone stand in
 //! modules and items that are marked for Linux, and nowhere else. Lines of unit tests do not count.
@@ -52,7 +52,7 @@ const LINUX_ONLY: [&str; 17] = [
     "statx",
 ];
 
-/// Of these, those that mean something else unless they stand behind their type.
+/// Of these, names with another meaning unless their type stands before them.
 const QUALIFIED: [(&str, &str); 3] = [("PATH", "OFlags"), ("TMPFILE", "OFlags"), ("Boottime", "ClockId")];
 
 /// Reads one file as a compiler for macOS would.
@@ -163,7 +163,7 @@ fn holds(condition: &Meta) -> bool {
     }
 }
 
-/// For each file with a name of Linux alone, those names.
+/// Linux-only names, by file.
 fn linux_only(files: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let readers: Vec<(&Source, MacOsReader)> = files
         .iter()
@@ -184,7 +184,7 @@ fn linux_only(files: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     found.map(|(file, it)| (file.path.clone(), it.linux_only)).collect()
 }
 
-/// Where a module of a file lies, without its ending.
+/// The path of a file's module, without its ending.
 fn below(file: &str, module: &str) -> String {
     let (dir, name) = file.rsplit_once('/').unwrap_or(("", file));
     match name {
@@ -205,7 +205,7 @@ fn names_of_linux_stand_in_modules_that_are_marked_for_it() {
     assert!(found.is_empty(), "not on macOS; mark the module with `#[cfg(target_os = \"linux\")]`: {found:#?}");
 }
 
-/// What a crate of the host needs without a condition. `coracle-guest` starts processes by system calls of Linux.
+/// Unconditional dependencies of the host's crates. `coracle-guest` starts processes by system calls of Linux.
 #[test]
 fn no_crate_of_the_host_needs_the_guest_on_macos() {
     let metadata = metadata("");

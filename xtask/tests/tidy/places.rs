@@ -3,7 +3,7 @@
 use super::code::{code, has_word, without_unit_tests};
 use super::project::{Source, rust_files, source};
 
-/// Where programs are started, and where the environment is read and threads may wait.
+/// Files that may start programs, read the environment or block a thread.
 const SPAWNING: &[&str] = &["crates/host/src/process.rs", "xtask/src/sh.rs"];
 const ENVIRONMENT: &[&str] = &[
     "crates/guest/src/main.rs",
@@ -13,7 +13,7 @@ const ENVIRONMENT: &[&str] = &[
     "xtask/src/sh.rs",
 ];
 
-/// What no file may hold, or only some; in code, not in remarks and texts.
+/// Banned code of a file; comments and texts may name it.
 fn misplaced(source: &Source) -> Vec<String> {
     let code = code(&source.text);
     let outside_tests = without_unit_tests(&code);

@@ -21,7 +21,7 @@ pub(crate) fn root() -> &'static Path {
 }
 
 #[expect(clippy::disallowed_methods, reason = "cargo alone knows the packages, and nothing else is started here")]
-/// What cargo knows of the workspace in a directory.
+/// Cargo's metadata of the workspace in a directory.
 pub(crate) fn metadata(workspace: &str) -> Value {
     let words = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
     let output = std::process::Command::new(env!("CARGO"))

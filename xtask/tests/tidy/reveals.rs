@@ -1,9 +1,9 @@
-//! Where the bytes of secrets are used.
+//! Uses of the bytes of secrets.
 
 use super::code::{code, without_unit_tests};
 use super::project::{Source, rust_files, source};
 
-/// Where the bytes of a secret are used, and how often in each file: keys of labels, and frames to a guest.
+/// Files that use the bytes of a secret, and how often: keys of labels, and frames to a guest.
 const REVEALING: &[(&str, usize)] = &[
     // Keys of HMAC.
     ("crates/runtime/src/labels.rs", 3),

@@ -1,5 +1,5 @@
-//! Takes the set-id bits off files of root's in directories of the host, by a command of its own: the filter keeps
-//! commands from leaving any, and this is for what came there past it.
+//! Removes the set-id bits of root's files in directories of the host, as a command of its own: the filter keeps
+//! commands from setting any, and this is for files that got there in another way.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -11,7 +11,7 @@ use crate::protocol::paths::{RUN, SOCKET};
 /// Bridges standard input and output to the guest, for a host that has no other way in.
 ///
 /// # Errors
-/// When who listens is not PID 1, or the connection fails.
+/// When the listener is not PID 1, or the connection fails.
 pub async fn connect() -> io::Result<()> {
     // All frames of the host pass through this memory.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::protocol::relay::API_PORT;
 
 /// Limit of git's description of the repository, in bytes.
-const MAX_ASKED: u64 = 4 << 10;
+const MAX_REQUEST: u64 = 4 << 10;
 
 /// Limit of the proxy's answer with its head, in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
@@ -29,7 +29,7 @@ pub async fn helper(act: &str) -> io::Result<()> {
         return Err(io::Error::other("git-credential takes get, store or erase"));
     }
     let mut asked = Vec::new();
-    tokio::io::stdin().take(MAX_ASKED + 1).read_to_end(&mut asked).await?;
+    tokio::io::stdin().take(MAX_REQUEST + 1).read_to_end(&mut asked).await?;
     if act != "get" {
         return Ok(());
     }
@@ -49,7 +49,7 @@ pub async fn helper(act: &str) -> io::Result<()> {
 
 /// The body of the proxy's answer, or why there is none.
 async fn request_credential(port: u16, asked: &[u8]) -> Result<Vec<u8>, String> {
-    if asked.len() as u64 > MAX_ASKED {
+    if asked.len() as u64 > MAX_REQUEST {
         return Err("what git says of the repository is too long".into());
     }
     let connecting = timeout(TO_CONNECT, TcpStream::connect((Ipv4Addr::LOCALHOST, port)));

@@ -15,11 +15,11 @@ use crate::protocol::MAX_COMMAND;
 use crate::protocol::codec::split_nul;
 use crate::protocol::paths::{RUN, SHELL_SOCKET};
 
-/// Twice as long as PID 1 waits for who does not read: others may be before us.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Twice as long as PID 1 waits for a slow client: there may be others before this one.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks for the environment, and becomes the program with its further words: a shell, or a command on a person's terminal.
-/// `own` is what the engine gave, which knows the kind of the terminal.
+/// Requests the environment, and becomes the program with its further arguments: a shell, or a command on a person's
+/// terminal. `own` is the engine's environment, which has the kind of the terminal.
 ///
 /// # Errors
 /// PID 1 is no guest or sends no environment; the program does not exist.
@@ -40,7 +40,7 @@ pub fn shell(program: &str, more: &[&str], own: &[Vec<u8>]) -> io::Result<Infall
 
 fn request_environment() -> io::Result<Vec<Vec<u8>>> {
     let mut stream = std::os::unix::net::UnixStream::connect(Path::new(RUN).join(SHELL_SOCKET))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     if !rustix::net::sockopt::socket_peercred(&stream)?.pid.is_init() {
         return Err(io::Error::other("who listens on the socket is not the guest"));
     }

@@ -16,12 +16,12 @@ use crate::protocol::MAX_SECRET;
 const DESCRIPTOR: i32 = 3;
 
 /// A guest has written it before the program began.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Reads the secret that the guest gave to this program, and closes its descriptor; nothing when it gave none. To be
-/// called before the program opens anything, and worth calling once.
+/// Reads the secret that the guest passed to this program, and closes its descriptor; `None` without one. Must be
+/// called before the program opens any file, and only the first call returns it.
 ///
 /// # Errors
 /// It cannot be read, or is longer than one can be.
@@ -42,7 +42,7 @@ pub fn secret() -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let stream = UnixStream::from(given);
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut bytes = Vec::new();
     stream.take(MAX_SECRET as u64 + 1).read_to_end(&mut bytes)?;
     match bytes.len() {

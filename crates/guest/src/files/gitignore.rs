@@ -42,7 +42,7 @@ impl IgnoreRules {
         let (mut dir, mut path) = (root.clone(), Vec::new());
         for name in base.split(|it| *it == b'/').filter(|it| !it.is_empty()) {
             ignored.enter(&dir, &path);
-            // What cannot be opened is met by the walk itself.
+            // The walk itself reports a directory that cannot be opened.
             let Ok(next) = enter(dir.as_fd(), name) else { break };
             (dir, path) = (next.into(), join(&path, name));
         }
@@ -50,7 +50,7 @@ impl IgnoreRules {
         ignored
     }
 
-    /// A directory of the walk is gone into.
+    /// Enters a directory of the walk.
     pub(crate) fn enter(&mut self, dir: &OwnedFd, path: &[u8]) {
         let path = self.real(path);
         let mut rules = Vec::new();

@@ -12,14 +12,14 @@ use crate::os::atomic::temporary_name;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Bytes that a link can say, at most: the kernel's limit.
-const LONGEST: usize = 4095;
+const MAX_TARGET: usize = 4095;
 
 /// Whether a link can say that.
 pub(super) fn check(target: &str) -> std::result::Result<(), RpcError> {
-    if (1..=LONGEST).contains(&target.len()) && !target.contains('\0') {
+    if (1..=MAX_TARGET).contains(&target.len()) && !target.contains('\0') {
         return Ok(());
     }
-    Err(RpcError::new(ErrorCode::Invalid, format!("a link leads to 1 to {LONGEST} bytes without a NUL")))
+    Err(RpcError::new(ErrorCode::Invalid, format!("a link leads to 1 to {MAX_TARGET} bytes without a NUL")))
 }
 
 /// Makes a link. With `replace` what is there stays until it is replaced.

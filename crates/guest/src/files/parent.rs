@@ -71,7 +71,7 @@ impl Root {
         Ok(there)
     }
 
-    /// The directory and the name that a path comes to.
+    /// The directory and the name that a path leads to.
     ///
     /// The last links are followed here, since the kernel would give what they lead to but not where that has its name.
     pub(super) fn spot(
@@ -129,7 +129,7 @@ impl Root {
     /// Opens what a path leads to, no magic link being one that leads anywhere.
     fn resolve(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        // The kernel gives up on `..` when something anywhere is renamed at that moment.
+        // The kernel fails on `..` during a rename anywhere on the machine.
         for _ in 0..MAX_DISTURBED {
             match openat2(&self.0, path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how) {
                 Err(Errno::AGAIN | Errno::INTR) => {}

@@ -35,7 +35,7 @@ pub(crate) struct Writing {
 /// Options of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
-    /// Permission bits of a new file; what the umask leaves when there are none.
+    /// Permission bits of a new file; by default the umask decides.
     pub(crate) mode: Option<u32>,
     /// A file that is there gets them, too.
     pub(crate) exact: bool,
@@ -102,7 +102,7 @@ impl Drop for Writing {
     }
 }
 
-/// The file that will be replaced; nothing when there is none, or a link.
+/// The file to be replaced; `None` for a free name or a link.
 pub(super) fn there(asked: &RequestedPath, spot: &ParentAndName, replace: bool) -> Result<Option<Stat>, RpcError> {
     let stat = match statat(&spot.dir, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),

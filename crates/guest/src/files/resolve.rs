@@ -53,7 +53,7 @@ impl Root {
     /// `machine` is the directory that absolute paths are beneath.
     ///
     /// # Errors
-    /// [`RpcError`] for what can be no workspace; [`Trouble`] when it is not there.
+    /// [`RpcError`] for what can be no workspace; [`FsError`](super::error::FsError) when it is not there.
     pub(crate) fn open(machine: &Path, root: &str) -> Result<OperationResult<Self>, RpcError> {
         if !root.starts_with('/') || root.len() >= 4096 || root.contains('\0') {
             return Err(RpcError::new(ErrorCode::Invalid, "a workspace is an absolute path"));
@@ -89,7 +89,7 @@ impl Root {
         place.there.map(|there| (there, place.path)).ok_or_else(|| WorkspaceErrorCode::NotFound.into())
     }
 
-    /// The directory and the name that a path comes to.
+    /// The directory and the name that a path leads to.
     pub(crate) fn place(&self, path: &str, end: FinalLink, parents: bool) -> OperationResult<ResolvedPath> {
         check(path)?;
         self.place_of(path.as_bytes(), end, parents)
@@ -270,8 +270,8 @@ pub(crate) fn look_at(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<Ope
     }
 }
 
-/// A regular file that a walk has just met, opened for reading. Nothing when it is none any more: what took its place is
-/// neither followed nor waited for.
+/// A regular file of a walk, opened for reading. `None` if it was replaced: its replacement is neither followed nor
+/// waited for.
 pub(crate) fn open_found(dir: impl AsFd, name: &[u8]) -> OperationResult<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;

@@ -89,7 +89,7 @@ impl Scan {
         Ok(Self { wanted, walk, path, inside, told })
     }
 
-    /// Goes on for a while; whether it is over.
+    /// Scans for a while; returns whether it is complete.
     pub(crate) fn go(&mut self, turn: Duration) -> bool {
         let turn = Instant::now() + turn;
         while self.told.count < self.wanted.max_entries {

@@ -16,7 +16,7 @@ const FORMS: usize = 32;
 const MAX_VALUE: usize = 1 << 10;
 
 /// Length of the beginning that is searched for, unencoded, once the memory for values is full.
-const STUB: usize = 32;
+const MIN_PREFIX: usize = 32;
 
 /// Values in all the forms in which programs write them. Its `Debug` is blank: they are secrets.
 pub(crate) struct SecretMatcher(AhoCorasick);
@@ -28,7 +28,7 @@ impl SecretMatcher {
         for value in values.map(<[u8]>::trim_ascii).filter(|it| it.len() >= MIN_BYTES) {
             let begin = &value[..value.len().min(MAX_VALUE)];
             if begin.len() * FORMS > room {
-                patterns.push(value[..value.len().min(STUB)].to_vec());
+                patterns.push(value[..value.len().min(MIN_PREFIX)].to_vec());
                 continue;
             }
             let forms = secret_encodings::of(begin);

@@ -35,7 +35,7 @@ pub(crate) struct WalkLimits {
     pub(crate) temporaries: Temporaries,
     /// Whether mounts are entered. A directory that cannot be opened is not assumed to be foreign.
     pub(crate) mounts: bool,
-    /// Entries that are met, at most.
+    /// Limit of entries.
     pub(crate) entries: usize,
     pub(crate) until: Instant,
 }
@@ -43,7 +43,7 @@ pub(crate) struct WalkLimits {
 /// The order of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkOrder {
-    /// Sorted by the parts of paths. The names of a directory are in memory together, as many as are still met.
+    /// Sorted by the parts of paths. The names of a directory are in memory together, up to the remaining limit.
     Sorted,
     /// The file system's order.
     Any,
@@ -52,11 +52,11 @@ pub(crate) enum WalkOrder {
 /// The treatment of files with a temporary name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temporaries {
-    /// They are not met.
+    /// They are skipped.
     SecretBytes,
     /// Reported like other entries: users can give a file such a name.
     Shown,
-    /// They are not met, and those of before that time, in nanoseconds since 1970, are removed.
+    /// They are skipped, and those from before that time, in nanoseconds since 1970, are removed.
     Removed(i128),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct TreeWalk {
     limits: WalkLimits,
     stop: Stop,
     complete: bool,
-    /// A directory that was not met whole was begun with; what came after this is not all there is.
+    /// The first directory whose names were not all read; entries after it are incomplete.
     frontier: Option<Vec<u8>>,
 }
 
@@ -158,7 +158,7 @@ impl TreeWalk {
         self.stop.is_set() || Instant::now() >= self.limits.until
     }
 
-    /// Whether nothing is left to be met.
+    /// Whether the walk is over.
     pub(super) fn is_at_its_end(&self) -> bool {
         self.levels.is_empty()
     }
@@ -167,12 +167,12 @@ impl TreeWalk {
         self.limits.until
     }
 
-    /// Whether everything was met so far.
+    /// Whether no entry was skipped so far.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The path before which everything was met, if not all was.
+    /// The path before which the walk is complete, if it is not complete as a whole.
     pub(crate) fn frontier(self) -> Option<Vec<u8>> {
         self.frontier
     }
@@ -267,7 +267,7 @@ impl TreeWalk {
     }
 }
 
-/// It went or became something else.
+/// It was removed or replaced.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
 }

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use crate::server::services::Supervisor;
 
 /// Looks in the time that a guest waits.
-const LOOKS: u32 = 8;
+const CHECKS: u32 = 8;
 
 /// Limit of the interval between checks.
-const EVERY: Duration = Duration::from_secs(15);
+const MAX_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Number of connections.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl Drop for ConnectionGuard {
 pub(crate) async fn left_alone(supervisor: &Supervisor, present: &Present, lifeline: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < lifeline {
-        sleep(EVERY.min(lifeline / LOOKS)).await;
+        sleep(MAX_INTERVAL.min(lifeline / CHECKS)).await;
         if !present.is_nobody() || supervisor.jobs.is_busy() {
             since = Instant::now();
         }
@@ -74,6 +74,6 @@ mod tests {
         drop(here);
         let begun = Instant::now();
         alone.await;
-        assert!(begun.elapsed() >= lifeline - super::EVERY && begun.elapsed() <= lifeline + super::EVERY);
+        assert!(begun.elapsed() >= lifeline - super::MAX_INTERVAL && begun.elapsed() <= lifeline + super::MAX_INTERVAL);
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static TOLD: AtomicBool = AtomicBool::new(false);
+static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 /// Records from now on whether TERM and INT came from outside. Must be called before other handlers are installed:
 /// handlers run in the order in which they were registered.
@@ -17,7 +17,7 @@ pub(crate) fn watch() -> io::Result<()> {
         let note = |info: &libc::siginfo_t| {
             // SAFETY: for signals sent by `kill`, which is checked first, the field has the sender.
             if info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0 {
-                TOLD.store(true, Ordering::SeqCst);
+                SIGNALLED.store(true, Ordering::SeqCst);
             }
         };
         // SAFETY: the handler reads what the kernel gave it, and stores one flag.
@@ -29,7 +29,7 @@ pub(crate) fn watch() -> io::Result<()> {
 /// Whether one did. The kernel reports pid 0 for a sender outside of the container, and processes inside cannot forge
 /// it with a signal of `kill`'s kind.
 pub(crate) fn is_signalled() -> bool {
-    TOLD.load(Ordering::SeqCst)
+    SIGNALLED.load(Ordering::SeqCst)
 }
 
 /// Whether the engine started that process. What begins inside has a parent inside, which in the end is PID 1; and what a
@@ -62,7 +62,7 @@ mod tests {
             heard.recv().await.unwrap();
             assert!(!is_signalled());
         }
-        // One that lies about who sent it.
+        // A signal with a forged sender.
         let mut heard = signal(SignalKind::terminate()).unwrap();
         // SAFETY: zeros are a value of this plain structure, and the kernel copies it.
         unsafe {

@@ -18,14 +18,14 @@ use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
 
 /// Concurrent clients; others are rejected.
-const MOST: usize = 16;
+const MAX_CLIENTS: usize = 16;
 
 /// The environment may exceed the socket's buffer: a client that does not read is dropped after this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends each client the environment that a command of its user would have.
 pub(crate) async fn serve(listener: UnixListener, container: Arc<Container>, supervisor: Arc<Supervisor>) {
-    let places = Arc::new(Semaphore::new(MOST));
+    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors, for one: there may be some in a moment.
@@ -36,7 +36,7 @@ pub(crate) async fn serve(listener: UnixListener, container: Arc<Container>, sup
         let Some(said) = encoded_environment(&stream, &container, &supervisor) else { continue };
         tokio::spawn(async move {
             let _place = place;
-            let _ = timeout(PATIENCE, send(stream, &said)).await;
+            let _ = timeout(WRITE_TIMEOUT, send(stream, &said)).await;
         });
     }
 }

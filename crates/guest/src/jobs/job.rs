@@ -39,10 +39,10 @@ pub(crate) struct Job {
     pub(crate) inside: bool,
     began: Instant,
     began_ms: u64,
-    /// Bytes of a stream that who waits for it passes on.
+    /// Bytes of a stream that the waiting caller passes on.
     cut: u64,
     inner: Mutex<JobState>,
-    /// The newest of those who waited for it. Only what that one does counts: an earlier connection may end late.
+    /// The newest subscriber. Only its requests count: an earlier connection may end late.
     follower: AtomicU64,
     /// Its pipes are read.
     attended: AtomicBool,
@@ -60,7 +60,7 @@ struct JobState {
     kept_at: Option<ExecState>,
     ended: Option<JobEnd>,
     printed: Instant,
-    /// Bytes that who follows everything was sent.
+    /// Bytes that were sent to the subscriber.
     sent: Option<u64>,
     /// The waiting caller received all of it.
     told: bool,
@@ -161,7 +161,7 @@ impl Job {
         left || self.attended.load(Ordering::Relaxed)
     }
 
-    /// It printed more than who waits for it passes on.
+    /// It printed more than the waiting caller passes on.
     pub(crate) fn is_cut(&self) -> bool {
         let inner = self.inner();
         inner.log.total(StreamSelector::Stdout).max(inner.log.total(StreamSelector::Stderr)) > self.cut

@@ -19,7 +19,7 @@ use crate::secrets::{CommandSecrets, Secrets};
 const MAX_ENDED: usize = 1000;
 
 /// Foreground commands that ended well and were delivered, retained in case the last message was lost.
-const MAX_TOLD: usize = 64;
+const MAX_DELIVERED: usize = 64;
 
 /// The commands of a container.
 #[derive(Debug)]
@@ -191,7 +191,7 @@ impl JobTable {
             table.jobs.iter().filter(|it| it.1.ended() && it.1.is_delivered() == told).map(|it| *it.0).collect()
         };
         let mut gone: Vec<u64> = table.jobs.iter().filter(|it| old(it.1)).map(|it| *it.0).collect();
-        for (ended, most) in [(ended(true), MAX_TOLD), (ended(false), MAX_ENDED)] {
+        for (ended, most) in [(ended(true), MAX_DELIVERED), (ended(false), MAX_ENDED)] {
             gone.extend(&ended[..ended.len().saturating_sub(most)]);
         }
         for mark in gone {
@@ -202,7 +202,7 @@ impl JobTable {
         Self::enforce_quota(&table);
     }
 
-    /// Output of all jobs together stays within its total: the oldest that ended gives up its own first.
+    /// Keeps the output of all jobs within the total: the oldest ended job loses its output first.
     fn enforce_quota(table: &Table) {
         let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
         for job in table.jobs.values().filter(|it| it.ended()) {

@@ -17,7 +17,7 @@ use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// Limit of one attempt to connect.
-const TRY: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Waits for the first of what was asked for, or the end of the job.
 pub(crate) async fn wait(job: Arc<Job>, ask: WaitRequest) -> Result<WaitResult, RpcError> {
@@ -85,7 +85,7 @@ async fn matched_or_ended(job: &Job, mut watch: Option<Watch>) -> Result<Option<
     }
 }
 
-/// Looks at all that came, a slice at a time, while the job goes on.
+/// Searches all new output, a slice at a time, while the job runs.
 async fn search_output(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMatch>), RpcError> {
     loop {
         let (after, found, all) = look_once(job, watch).await?;
@@ -112,7 +112,7 @@ async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMat
 async fn reached(port: Option<(String, u16)>) {
     let Some((host, port)) = port else { return std::future::pending().await };
     loop {
-        if let Ok(Ok(_)) = timeout(TRY, TcpStream::connect((host.as_str(), port))).await {
+        if let Ok(Ok(_)) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await {
             return;
         }
         sleep(BETWEEN_TRIES).await;

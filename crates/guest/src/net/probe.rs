@@ -14,7 +14,7 @@ use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, MAX_PROBED, Pr
 use crate::protocol::{ErrorCode, RpcError};
 
 /// A try takes no longer, whatever was asked.
-const LONGEST: Duration = Duration::from_secs(30);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes all tries at once. `has_token`: the proxy could be asked by a guest that is played.
 pub(crate) async fn probe(has_token: bool, ask: ProbeEgress) -> Result<EgressReport, RpcError> {
@@ -30,7 +30,7 @@ pub(crate) async fn probe(has_token: bool, ask: ProbeEgress) -> Result<EgressRep
     if std::process::id() != 1 {
         return Ok(EgressReport { reached: vec![], egress: has_token.then_some(403), api: has_token.then_some(200) });
     }
-    let within = Duration::from_millis(ask.within_ms).min(LONGEST);
+    let within = Duration::from_millis(ask.within_ms).min(PROBE_TIMEOUT);
     let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", ask.name);
     let health = "GET /proxy/v1/health HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n";
     let (reached, egress, api) = tokio::join!(
@@ -68,7 +68,7 @@ async fn connects(at: SocketAddr) -> bool {
     }
 }
 
-/// Asks for the address of `example.com`.
+/// Looks up the address of `example.com`.
 async fn resolves(at: SocketAddr) -> bool {
     const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
     let any: IpAddr = if at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -116,7 +116,7 @@ mod tests {
         let mut expected = vec![open.to_string(), closed.to_string(), answers.to_string()];
         expected.sort();
         assert_eq!(reached(tcp, udp, Duration::from_millis(300)).await.unwrap(), expected);
-        assert!(reached(vec!["name:80".into()], vec![], LONGEST).await.is_err(), "no name is looked up");
+        assert!(reached(vec!["name:80".into()], vec![], PROBE_TIMEOUT).await.is_err(), "no name is looked up");
     }
 
     #[tokio::test]

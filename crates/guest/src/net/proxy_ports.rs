@@ -16,10 +16,10 @@ use crate::net::tunnel::TunnelPorts;
 use crate::protocol::relay::{API_PORT, API_SOCKET, EGRESS_PORT, EGRESS_SOCKET};
 
 /// Connections of each port at once; more wait to be accepted.
-const MOST: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 
 /// Between two tries to accept when there are no descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The relays of a container.
 #[derive(Debug, Default)]
@@ -107,12 +107,12 @@ struct ProxyPort {
 
 impl ProxyPort {
     async fn accept(self) {
-        let places = Arc::new(Semaphore::new(MOST));
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match self.listener.accept().await {
                 Ok((stream, _)) => self.forward(stream, place),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
         }
     }

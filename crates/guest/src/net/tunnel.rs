@@ -15,7 +15,7 @@ use crate::protocol::relay::API_PORT;
 
 /// Limit of the wait for a host without any channel: it opens a new channel for each that is used, up to its limit, and
 /// further connections wait in order.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CHANNEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection, what goes before its own bytes, and its place among those of its port.
 pub(crate) type PendingConnection = (TcpStream, Vec<u8>, OwnedSemaphorePermit);
@@ -90,7 +90,7 @@ impl TunnelQueue {
     /// Until there was no connection for a while: then no host is there that would take another.
     async fn nobody(&self) {
         loop {
-            sleep(PATIENCE).await;
+            sleep(CHANNEL_TIMEOUT).await;
             if Arc::strong_count(&self.taken) == 1 {
                 return;
             }
@@ -149,7 +149,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn behind_as_many_as_the_host_takes_connections_wait_in_order() {
         let outlets = Arc::<TunnelPorts>::default();
-        // A connection that goes on: the host is there.
+        // An open connection: the host is connected.
         let goes_on = outlets.api.taken.clone();
         let mut near = Vec::new();
         for name in *b"abc" {
@@ -158,7 +158,7 @@ mod tests {
             tokio::spawn(async move { handing.hand(API_PORT, (far, vec![name], place().1)).await });
             tokio::task::yield_now().await;
         }
-        sleep(20 * PATIENCE).await;
+        sleep(20 * CHANNEL_TIMEOUT).await;
         for name in *b"abc" {
             assert_eq!(outlets.api.wait().await.unwrap().1, [name]);
         }

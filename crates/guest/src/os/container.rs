@@ -195,7 +195,7 @@ impl Container {
         let id = Pid::from_raw(pid.cast_signed());
         // A reaped child needs no signal, and its pid may belong to another process by now.
         self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
-        // What was lent to it comes back when it is gone; the kernel may hold it for ever.
+        // The child's memory is reclaimed when it is gone; the kernel may hold it for ever.
         tokio::spawn(says);
         Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
     }

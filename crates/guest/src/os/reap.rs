@@ -123,7 +123,7 @@ impl Reaper {
         Ok(Self { children, ended: signal(SignalKind::child())?, all })
     }
 
-    /// Goes on for ever.
+    /// Never returns.
     pub async fn run(mut self) {
         loop {
             // One signal may stand for many exits, and exits before the first call send none.

@@ -77,7 +77,7 @@ impl Spawn<'_> {
         self.start(ChildAction::Execute(Execution::new(program)))
     }
 
-    /// Makes a child that looks at its directory and is gone.
+    /// Creates a child that checks its directory and exits.
     ///
     /// # Errors
     /// As for [`execute`](Self::execute).
@@ -220,7 +220,7 @@ struct ChildReport {
     last: Option<ChildStatus>,
 }
 
-/// The fault of a process that there is none of.
+/// The error for a process that could not be created.
 pub(crate) fn not_forked(error: &io::Error) -> RpcError {
     error::no_child(Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
 }

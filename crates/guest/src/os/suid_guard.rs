@@ -30,7 +30,7 @@ use crate::protocol::{ErrorCode, RpcError};
 
 /// Calls that are answered at once, for all callers together: each takes a thread, and file requests of the host need
 /// threads too.
-const AT_ONCE: usize = 2;
+const MAX_CALLS: usize = 2;
 
 /// The answer for a caller that the guest cannot act for.
 const REFUSED: Errno = Errno::PERM;
@@ -79,7 +79,7 @@ impl SuidPolicy {
         // Kernels with flags for a listener can give callers files, too.
         let keeper = listener::flags().and_then(|flags| Ok((flags, OwnMount::find(flags != 0)?)));
         keeper.map_or(Self::Impossible, |(flags, own)| {
-            Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(AT_ONCE)) }))
+            Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(MAX_CALLS)) }))
         })
     }
 

@@ -18,7 +18,7 @@ use crate::os::machine::TreeId;
 use crate::os::reap::Children;
 
 /// Limit of the wait for killed processes; the kernel may hold one that waits for a device.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first looks are close together, since most commands obey at once.
 const FIRST_LOOKS: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(5), Duration::from_millis(10)];
@@ -82,7 +82,7 @@ impl ProcessTree<'_> {
         if self.is_gone() { 0 } else { u32::try_from(self.members().len()).unwrap_or(u32::MAX) }
     }
 
-    /// A stopped process handles TERM only when it goes on.
+    /// A stopped process handles TERM only when it continues.
     fn terminate(&self) {
         let Some(leader) = self.leader else { return };
         let tell = || {
@@ -99,7 +99,7 @@ impl ProcessTree<'_> {
             to_group(leader, Signal::TERM);
             to_group(leader, Signal::CONT);
         }
-        // What left the group would else wait for KILL, and all who wait for the end with it.
+        // Processes that left the group would otherwise wait for KILL, and the caller with them.
         for member in scan(self.limit).filter(|it| it.group != leader) {
             to_process(member.pid, Signal::TERM);
             to_process(member.pid, Signal::CONT);
@@ -122,7 +122,7 @@ impl ProcessTree<'_> {
     }
 
     async fn kill(&self) -> bool {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         loop {
             let stopped = self.stop();
             if stopped.is_empty() {

@@ -25,7 +25,7 @@ use crate::protocol::{EnsureUser, ErrorCode, RpcError, UserSpec};
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
 
 /// Bytes of a table, at most: it is read for every command.
-const LONGEST_TABLE: u64 = 1 << 20;
+const MAX_TABLE: u64 = 1 << 20;
 
 /// The account data in the environment of a user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,12 +172,12 @@ impl Users {
         };
         let stat = fstat(&opened)?;
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !regular || stat.st_size.cast_unsigned() > LONGEST_TABLE {
+        if !regular || stat.st_size.cast_unsigned() > MAX_TABLE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no regular file of at most 1 MiB"));
         }
         // With room for one byte more it is read at once, and its end seen at once.
         let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default() + 1);
-        std::fs::File::from(opened).take(LONGEST_TABLE).read_to_end(&mut bytes)?;
+        std::fs::File::from(opened).take(MAX_TABLE).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -207,7 +207,7 @@ impl Users {
         let mut new = AtomicFile::create(etc, Mode::RUSR | Mode::WUSR)?;
         new.file().write_all(table).map_err(|it| Errno::from_io_error(&it).unwrap_or(Errno::IO))?;
         if let Some(old) = old {
-            // Who may not give it away has it already.
+            // Without the right to change the owner, the file has the right one already.
             let _ = fchown(new.file(), Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         }
         fchmod(new.file(), Mode::from_raw_mode(old.map_or(0o644, |it| it.st_mode & 0o777)))?;

@@ -19,7 +19,7 @@ use crate::files::walk::{TreeWalk, WalkLimits, by_parts};
 use crate::protocol::workspace::{ChangeReport, SearchLimits};
 
 /// Files that are remembered between two looks, at most.
-const MOST: usize = 200_000;
+const MAX_FILES: usize = 200_000;
 
 /// The result of the last scan.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl WorkspaceOperation<'_> {
             match index.files.entry(path.clone()) {
                 Entry::Occupied(known) if known.get() == meta => {}
                 Entry::Occupied(mut known) => {
-                    // A tool may have written it since it was met here.
+                    // A tool may have written it since the scan.
                     let now = self.meta(path);
                     if now != Some(*known.get())
                         && let Some(now) = now
@@ -166,7 +166,7 @@ impl WorkspaceOperation<'_> {
         self.also(hints, first, index, &mut news);
         index.frontier.clone_from(&look.frontier);
         index.at_ns = at_ns;
-        while index.files.len() > MOST {
+        while index.files.len() > MAX_FILES {
             let Some(one) = index.files.keys().next().cloned() else { break };
             index.files.remove(&one);
         }

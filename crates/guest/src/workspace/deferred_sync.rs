@@ -11,13 +11,13 @@ use crate::os::blocking::apart;
 
 /// Pause in favour of the next write. Syncing a directory takes about as long as writing a file, and a caller that
 /// writes one file in it writes more.
-const PAUSE: Duration = Duration::from_millis(20);
+const WRITE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Names that wait, at most: each holds two descriptors.
-const MOST: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// Limit of bytes that wait to be freed: until then they are missing on a small disk.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_PENDING_BYTES: u64 = 1 << 20;
 
 /// A name that leads to another content.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl DeferredSync {
                 waiting.awaited = awaited;
                 None
             }
-            _ if names >= MOST || bytes > MOST_BYTES => Some(Duration::ZERO),
-            _ => (!awaited).then_some(PAUSE),
+            _ if names >= MAX_PENDING || bytes > MAX_PENDING_BYTES => Some(Duration::ZERO),
+            _ => (!awaited).then_some(WRITE_PAUSE),
         }
     }
 
@@ -113,17 +113,17 @@ mod tests {
         let few = || left.add(replaced(dir.path(), 10));
         assert_eq!(left.pause(), None);
         few();
-        assert_eq!(left.pause(), Some(PAUSE));
+        assert_eq!(left.pause(), Some(WRITE_PAUSE));
         few();
         assert_eq!(left.pause(), None, "the first one does it");
-        left.add(replaced(dir.path(), MOST_BYTES));
+        left.add(replaced(dir.path(), MAX_PENDING_BYTES));
         assert_eq!(left.pause(), Some(Duration::ZERO));
         left.flush().await;
         assert_eq!(left.pause(), None);
-        (0..MOST).for_each(|_| few());
+        (0..MAX_PENDING).for_each(|_| few());
         assert_eq!(left.pause(), Some(Duration::ZERO));
         left.flush().await;
         few();
-        assert_eq!(left.pause(), Some(PAUSE));
+        assert_eq!(left.pause(), Some(WRITE_PAUSE));
     }
 }

@@ -15,24 +15,24 @@ use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits, by_parts};
 use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
 /// Limit of files and links in one reply.
-const MOST: usize = 20_000;
+const MAX_FILES: usize = 20_000;
 
 /// Limit of bytes of their paths and targets, so that a reply is never cut.
-const MOST_BYTES: usize = 2 << 20;
+const MAX_BYTES: usize = 2 << 20;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
         let bad = |_| FsError::saying(WorkspaceErrorCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
         let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
-        let most = (bounds.most as usize).min(MOST);
+        let most = (bounds.most as usize).min(MAX_FILES);
         let (mut entries, mut bytes, mut last) = (Vec::new(), 0, None);
         while let Some(met) = walk.next(&|_, _| true) {
             let is_before = from.as_ref().is_some_and(|it| by_parts(&met.path, it).is_le());
             if met.kind == FileType::Directory || is_before {
                 continue;
             }
-            if entries.len() >= most || bytes > MOST_BYTES {
+            if entries.len() >= most || bytes > MAX_BYTES {
                 return Ok(WorkspaceReply::Summed { entries, after: last.map(hex::encode::<Vec<u8>>), complete: true });
             }
             if let Some(sum) = self.sum(&met) {

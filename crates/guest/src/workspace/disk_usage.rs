@@ -11,7 +11,7 @@ use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
 
 /// The unit of `st_blocks`, whatever the file system uses.
-const BLOCK: u64 = 512;
+const STAT_BLOCK: u64 = 512;
 
 /// Files with several names that are remembered; of more each name counts.
 const MAX_LINKED: usize = 1 << 20;
@@ -31,7 +31,8 @@ impl WorkspaceOperation<'_> {
                 if several && !linked.insert((stat.st_dev, stat.st_ino)) {
                     continue;
                 }
-                bytes = bytes.saturating_add(u64::try_from(there.stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
+                bytes =
+                    bytes.saturating_add(u64::try_from(there.stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK));
             }
         }
         Ok(WorkspaceReply::Measured { bytes, complete: walk.is_complete() })

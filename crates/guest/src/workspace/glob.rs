@@ -13,7 +13,7 @@ use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
 
 /// Limit of files in a reply.
-const MOST: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn glob(
@@ -34,7 +34,7 @@ impl WorkspaceOperation<'_> {
             if !pattern.matches(&met.path) {
                 continue;
             }
-            if entries.len() < (bounds.most as usize).min(MOST) {
+            if entries.len() < (bounds.most as usize).min(MAX_FILES) {
                 entries.extend(self.file(path, &real, &met));
             } else if met.kind == FileType::RegularFile || self.file(path, &real, &met).is_some() {
                 omitted += 1;
@@ -43,7 +43,7 @@ impl WorkspaceOperation<'_> {
         Ok(WorkspaceReply::Globbed { entries, omitted, complete: walk.is_complete() })
     }
 
-    /// A regular file that was met, or a link to one.
+    /// A regular file of the walk, or a link to one.
     fn file(&self, path: &str, real: &[u8], met: &WalkEntry) -> Option<WorkspaceEntry> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;

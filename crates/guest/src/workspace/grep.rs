@@ -37,7 +37,7 @@ const THREADS: usize = 4;
 const CONTEXT: u32 = 5;
 
 /// Limit of matches in a reply, in bytes.
-const MOST: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_TOLD / 2;
 
 /// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
@@ -71,13 +71,13 @@ impl WorkspaceOperation<'_> {
         let searcher = Searcher { hunt: &hunt, path: grep.path, taken: &taken, until: walk.until(), stop: self.stop };
         let (to, from) = sync_channel::<Batch>(WAITING);
         let from = Mutex::new(from);
-        // A thread inherits as whom this one acts, and ends as that.
+        // A thread inherits the user ids of this one, and ends with them.
         thread::scope(|scope| {
             for _ in 0..threads() {
                 scope.spawn(|| searcher.work(&from));
             }
             feed(&mut walk, glob.as_ref(), git, &to);
-            drop(to); // Who waits for more ends.
+            drop(to); // The threads that wait for a batch end.
         });
         Ok(finish(taken, walk.is_complete()))
     }
@@ -142,7 +142,7 @@ impl Searcher<'_> {
                     self.taken().complete = false;
                     break;
                 }
-                // What went, became something else or is not for this user is passed over.
+                // A file that was removed, replaced or is not readable for this user is skipped.
                 let Ok(Some(file)) = open_found(&dir, &name) else { continue };
                 self.search_file(&hunt, batch.number, FoundFile { file, path: &path }, &mut block);
             }
@@ -224,7 +224,7 @@ impl MatchCollection {
             return (0, 0);
         }
         let own = self.batches.get(&batch).map_or((0, 0), |it| (it.hits.len(), it.bytes));
-        (self.most.saturating_sub(own.0), MOST.saturating_sub(own.1))
+        (self.most.saturating_sub(own.0), MAX_REPLY.saturating_sub(own.1))
     }
 
     fn add(&mut self, batch: u64, hits: Vec<GrepMatch>, omitted: u64) {
@@ -242,7 +242,7 @@ impl MatchCollection {
         // The last ones go when those before them are enough.
         while let Some(last) = self.batches.last_entry() {
             let rest = (self.all.0 - last.get().hits.len(), self.all.1 - last.get().bytes);
-            if rest.0 < self.most && rest.1 < MOST {
+            if rest.0 < self.most && rest.1 < MAX_REPLY {
                 return;
             }
             let (number, gone) = last.remove_entry();
@@ -256,7 +256,7 @@ impl MatchCollection {
 fn finish(taken: Mutex<MatchCollection>, complete: bool) -> WorkspaceReply {
     let MatchCollection { most, batches, mut omitted, complete: all, .. } =
         taken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (mut matches, mut room, mut full) = (Vec::new(), MOST, false);
+    let (mut matches, mut room, mut full) = (Vec::new(), MAX_REPLY, false);
     for (_, batch) in batches {
         for hit in batch.hits {
             let left = room.checked_sub(weight(&hit)).filter(|_| matches.len() < most && !full);

@@ -31,7 +31,7 @@ const BINARY: usize = 8 << 10;
 const BLOCK: usize = 2 << 20;
 
 /// Limit of a line in a match, in characters.
-const SHOWN: usize = 2000;
+const MAX_SHOWN: usize = 2000;
 
 /// A compiled pattern.
 #[derive(Clone, Debug)]
@@ -245,9 +245,9 @@ fn without_return(line: &[u8]) -> &[u8] {
 /// A line as text, and whether it is longer.
 fn shown(line: &[u8]) -> (String, bool) {
     let line = without_return(line);
-    let enough = &line[..line.len().min(SHOWN * 4 + 4)];
+    let enough = &line[..line.len().min(MAX_SHOWN * 4 + 4)];
     let text = String::from_utf8_lossy(enough);
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => (text[..end].to_owned(), true),
         None => (text.into_owned(), enough.len() < line.len()),
     }

@@ -13,7 +13,7 @@ use crate::files::resolve::look_at;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
 /// Limit of entries in a reply.
-const MOST: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 impl WorkspaceOperation<'_> {
     /// Memory is bounded by `most`, whatever the directory holds.
@@ -28,7 +28,7 @@ impl WorkspaceOperation<'_> {
             let entry = entry?;
             counts.add(self.kind(&there.fd, &real, &entry));
             least.push(entry.name);
-            if least.len() > most.min(MOST) {
+            if least.len() > most.min(MAX_ENTRIES) {
                 least.pop();
             }
         }
@@ -39,7 +39,7 @@ impl WorkspaceOperation<'_> {
                 told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
             }
         }
-        let omitted = counts.all.saturating_sub(most.min(MOST) as u64);
+        let omitted = counts.all.saturating_sub(most.min(MAX_ENTRIES) as u64);
         Ok(WorkspaceReply::Listed { entries: told, omitted, directories: counts.directories, files: counts.files })
     }
 

@@ -15,10 +15,10 @@ use crate::files::resolve::content;
 use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
 
 /// Limit of lines in a reply, in bytes: a control character takes six in JSON.
-const MOST: usize = MAX_TOLD / 8;
+const MAX_REPLY: usize = MAX_TOLD / 8;
 
 /// Limit of lines in a reply.
-const MOST_LINES: u64 = 100_000;
+const MAX_LINES: u64 = 100_000;
 
 /// Bytes of one read of a file that is too large to be read at once.
 const BLOCK: usize = 256 << 10;
@@ -27,7 +27,7 @@ impl WorkspaceOperation<'_> {
     pub(super) fn lines(&self, path: &str, (offset, limit, most): (u64, u64, u32)) -> OperationResult<TextRange> {
         let (there, real) = self.root.open_path(path)?;
         let file = there.read()?;
-        let mut reading = LineReader::new(offset, limit.min(MOST_LINES), (most as usize).min(MOST));
+        let mut reading = LineReader::new(offset, limit.min(MAX_LINES), (most as usize).min(MAX_REPLY));
         let small = if there.size() <= MAX_READ { content(&file, MAX_READ)? } else { None };
         let print = match small {
             Some(content) => {

@@ -15,7 +15,7 @@ use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 pub(super) const READER: &str = "read_file";
 
 /// Limit of a range in a reply, in bytes before Base64.
-const MOST: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_TOLD / 2;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> OperationResult<WorkspaceReply> {
@@ -23,7 +23,7 @@ impl WorkspaceOperation<'_> {
         let file = there.read()?;
         let print = Print::from_file(&file)?;
         let left = there.size().saturating_sub(offset);
-        let mut piece = vec![0; usize::try_from(left.min(u64::from(limit))).unwrap_or(MOST).min(MOST)];
+        let mut piece = vec![0; usize::try_from(left.min(u64::from(limit))).unwrap_or(MAX_REPLY).min(MAX_REPLY)];
         let mut got = 0;
         while got < piece.len() {
             match file.read_at(&mut piece[got..], offset + got as u64)? {

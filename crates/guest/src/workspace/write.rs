@@ -17,7 +17,7 @@ use crate::files::{FinalLink, MAX_DISTURBED};
 use crate::protocol::workspace::{MAX_CONTENT, OpenMode, WorkspaceErrorCode, WriteReport};
 
 /// Limit of a new content in a reply, in bytes.
-const BEGIN: usize = 32 << 10;
+const MAX_BEGIN: usize = 32 << 10;
 
 /// Permissions of a new file that is not to be executed.
 const PLAIN: u32 = 0o644;
@@ -198,7 +198,7 @@ fn holds(file: &File, content: &[u8]) -> OperationResult<bool> {
 
 /// The first bytes of a file, one more than a reply takes.
 fn first(file: &File) -> OperationResult<Vec<u8>> {
-    let mut block = vec![0; BEGIN + 1];
+    let mut block = vec![0; MAX_BEGIN + 1];
     let mut got = 0;
     while got < block.len() {
         match file.read_at(&mut block[got..], got as u64)? {
@@ -210,10 +210,10 @@ fn first(file: &File) -> OperationResult<Vec<u8>> {
     Ok(block)
 }
 
-/// The beginning of a content, as text, and whether it goes on.
+/// The beginning of a content, as text, and whether more follows.
 fn begin(content: &[u8]) -> (String, bool) {
-    let more = content.len() > BEGIN;
-    let mut block = &content[..content.len().min(BEGIN)];
+    let more = content.len() > MAX_BEGIN;
+    let mut block = &content[..content.len().min(MAX_BEGIN)];
     if let (true, Err(err)) = (more, str::from_utf8(block))
         && err.error_len().is_none()
     {

@@ -73,7 +73,7 @@ impl Writer {
         self.append(path, &meta, bytes)
     }
 
-    /// A file whose content comes in pieces. It is in the archive when it is ended, and not before.
+    /// A file whose content arrives in pieces. It is part of the archive once it is finished.
     ///
     /// # Errors
     /// As [`dir`](Self::dir).

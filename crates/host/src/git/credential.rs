@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// `username=…` and `password=…`, a line each.
 pub(super) struct Credential(Zeroizing<Vec<u8>>);
 
-/// A pipe in a directory of ours that holds a credential until a helper reads it.
+/// A pipe in our own directory that holds a credential until a helper reads it.
 pub(super) struct CredentialPipe {
     dir: TempDir,
     /// Open at both ends, so that what is written waits in it, and is gone with us.

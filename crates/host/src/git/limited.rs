@@ -1,4 +1,4 @@
-//! A program whose directory, memory and time are watched, and which is ended with all that it started.
+//! Runs a program within limits of disk space, memory and time, and ends it with its whole tree.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Git on the host, where neither a repository nor a container decides what runs (security.md 6).
 //!
-//! **Invariant:** git works in directories of ours only, never in one that a container could write.
+//! **Invariant:** git works in our own directories only, never in one that a container could write.
 //! **Invariant:** a clone sees no configuration, no credential and no variable of the person.
 
 mod clone;

@@ -1,4 +1,4 @@
-//! Git on bare repositories of ours, which no container can write (security.md 6.2).
+//! Git on our own bare repositories, which no container can write (security.md 6.2).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -88,7 +88,7 @@ impl fmt::Debug for IsolatedGit {
     }
 }
 
-/// A git whose output is read as it comes. It is ended with all that it started when this is dropped.
+/// A git with its output as a stream. It is ended with its whole tree when this is dropped.
 pub struct GitProcess {
     child: Child,
     group: Group,
@@ -242,7 +242,7 @@ impl GitProcess {
     }
 }
 
-/// Over plain http a credential could be read on the way, unless there is none.
+/// Over plain http a credential could be intercepted on the network.
 fn may_have_credential(url: &GitUrl) -> bool {
     !url.is_ssh() && (!url.insecure() || url.address().is_some_and(|it| it.is_loopback()))
 }

@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 
 /// Variables of a command travel in variables of the engine's program, whole and under these names: a value is never an
 /// argument, and no variable can change that program's behaviour.
-const CARRIED: &str = "CORACLE_ENV_";
+const VARIABLE_PREFIX: &str = "CORACLE_ENV_";
 
 /// The archive of a root file system, as a build finds it.
 pub(super) const ROOT_FS: &str = "rootfs.tar";
@@ -205,7 +205,7 @@ fn no_colon<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
 pub(super) fn exec(id: &ContainerId, exec: &Exec, mark: &str) -> (EngineArgs, Vec<(String, OsString)>) {
     let mark = (MARK.to_owned(), mark.to_owned());
     let env: Vec<_> = exec.env.iter().map(|(name, value)| (name.clone(), value.clone())).chain([mark]).collect();
-    let carried = |at: usize| format!("{CARRIED}{at}");
+    let carried = |at: usize| format!("{VARIABLE_PREFIX}{at}");
     let it = enters(id, exec.user, exec.stdin.is_some(), (0..env.len()).map(carried));
     let it = it.word(format!("{TAKE}{ENTER}")).word("coracle").word(env.len().to_string());
     let it = it.word(exec.workdir.as_str()).words(exec.command.clone().into_argv());

@@ -11,11 +11,11 @@ use crate::host::process::Finished;
 use crate::program::{EngineArgs, EngineProgram, deadline};
 use crate::{Container, ContainerId, Error, Excerpt, Handle, ImageRef, LabelFilter, Placed, Removed, Result, Usage};
 
-/// Between two looks at what is neither running nor stopped.
+/// Interval between queries of a container that is neither running nor stopped.
 const SETTLES: Duration = Duration::from_millis(500);
 
 /// How often the state is queried again.
-const LOOKS: usize = 3;
+const POLLS: usize = 3;
 
 /// After each attempt to remove something.
 const REMOVAL: [Duration; 5] = [
@@ -26,16 +26,16 @@ const REMOVAL: [Duration; 5] = [
     Duration::from_secs(4),
 ];
 
-/// Two looks at the time that processors were used, this far apart, give a share.
+/// Interval between two readings of the processor time, which give a share.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// All containers, each in a state that will stay.
 pub(super) async fn list(program: &EngineProgram, filter: &LabelFilter) -> Result<Vec<Container>> {
     let mut found = Vec::new();
-    for look in 0..=LOOKS {
+    for look in 0..=POLLS {
         let told = query(program, "list", words::list(), deadline::READ).await?.stdout.bytes();
         found = answers::containers(&told)?;
-        if look == LOOKS || !answers::unsettled(&told) {
+        if look == POLLS || !answers::unsettled(&told) {
             break;
         }
         tokio::time::sleep(SETTLES).await;
@@ -69,7 +69,7 @@ pub(super) async fn inspect(program: &EngineProgram, handle: &Handle) -> Result<
 async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<Finished> {
     let one = || program.run("inspect", words::inspect(handle.as_str()), deadline::READ);
     let mut told = one().await?;
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if !told.ok() || !answers::unsettled(&told.stdout.bytes()) {
             break;
         }
@@ -100,7 +100,7 @@ pub(super) async fn stop(program: &EngineProgram, id: &ContainerId, grace: Durat
         return Ok(());
     }
     let stopped = program.run("stop", words::stop(id, grace), deadline::REMOVE + grace).await?;
-    for look in 0..LOOKS {
+    for look in 0..POLLS {
         if !running().await? {
             return Ok(());
         }

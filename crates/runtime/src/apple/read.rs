@@ -191,13 +191,13 @@ fn status(state: &str, was_started: bool) -> Result<Status> {
 
 /// A time as text, or as the seconds since 2001 that the system's own encoder writes.
 fn date(told: &Value) -> Option<String> {
-    const OF_2001: i64 = 978_307_200;
+    const EPOCH_2001: i64 = 978_307_200;
     match told {
         Value::String(text) => (!text.is_empty()).then(|| text.clone()),
         #[expect(clippy::cast_possible_truncation, reason = "seconds of our time fit")]
         Value::Number(number) => {
             let seconds = number.as_f64()? as i64;
-            jiff::Timestamp::from_second(seconds.checked_add(OF_2001)?).ok().map(|it| it.to_string())
+            jiff::Timestamp::from_second(seconds.checked_add(EPOCH_2001)?).ok().map(|it| it.to_string())
         }
         _ => None,
     }
@@ -355,7 +355,7 @@ struct VersionJson {
 /// The version of the engine: of its service, or of its program while that does not run.
 ///
 /// # Errors
-/// [`Error::TooOld`] for either of them, or when the answer is none that the oldest one gives.
+/// [`Error::TooOld`] for either of them, or for an answer in an older format.
 pub(super) fn version(json: &[u8]) -> Result<String> {
     let old = |found: String| Error::TooOld { engine: EngineKind::Container, found, needed: OLDEST };
     let told: Vec<VersionJson> = array("system version", json).map_err(|_| old("of an unknown version".into()))?;

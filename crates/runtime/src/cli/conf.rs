@@ -54,7 +54,7 @@ const DEFAULT_NOFILE: u64 = 1 << 20;
 const DEFAULT_NPROC: u64 = 4 << 20;
 
 impl Machine {
-    /// Looks at this machine.
+    /// Inspects this machine.
     #[must_use]
     pub fn look() -> Self {
         use rustix::process::{Resource, getrlimit};

@@ -82,7 +82,7 @@ impl CliRuntime {
         self.lookup.container_exists(handle).await
     }
 
-    /// Whether a container that could not be removed stays. The engine refuses a second removal while the first one goes on,
+    /// Whether a container that could not be removed stays. The engine refuses a second removal during the first one,
     /// whose caller may have been killed.
     async fn stays(&self, id: &ContainerId) -> Result<bool> {
         for _ in 0..REMOVAL_LOOKS {

@@ -19,11 +19,11 @@ use crate::{
 const MODEL_WITHIN: Duration = Duration::from_secs(30);
 
 /// Time that Compose may take beyond the timeout that it is given.
-const BEYOND_PATIENCE: Duration = Duration::from_secs(30);
+const COMPOSE_OVERHEAD: Duration = Duration::from_secs(30);
 
 const DOWN_WITHIN: Duration = Duration::from_secs(120);
 
-/// A check of an image that takes longer than its own limit is given up by the engine.
+/// The engine aborts an image's check that exceeds its own limit.
 const CHECK_WITHIN: Duration = Duration::from_secs(120);
 
 #[async_trait]
@@ -75,7 +75,7 @@ impl CliRuntime {
             .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
             .flag("wait-timeout", stack.patience.as_secs().max(1));
         let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
-        let within = stack.patience + BEYOND_PATIENCE;
+        let within = stack.patience + COMPOSE_OVERHEAD;
         let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
         Ok((!ended.ok()).then(|| Excerpt::of(&ended.stderr.bytes())))
     }

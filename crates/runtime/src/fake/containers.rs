@@ -66,7 +66,7 @@ impl FakeContainer {
         Self::new(seen, files, (Ipv4Addr::LOCALHOST.into(), ports))
     }
 
-    /// Starts a service: `true` and `false` end at once, as does `exit CODE`, and everything else goes on.
+    /// Starts a service: `true` and `false` end at once, as does `exit CODE`, and every other command runs on.
     pub(super) fn start_service(&mut self, command: &[String]) -> Result<()> {
         self.ports = ports::hold(self.published.0, &self.published.1)?;
         self.seen.ports = self.ports.iter().map(|it| it.published.clone()).collect();

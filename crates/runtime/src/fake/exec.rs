@@ -148,7 +148,7 @@ async fn print(stream: Stream, bytes: Vec<u8>, exec: &Exec) -> Capture {
     let mut kept = Capture::new(exec.keep_bytes);
     kept.push(&bytes);
     if let Some(live) = exec.live.as_ref().filter(|_| !bytes.is_empty()) {
-        // A receiver that went away wants no more.
+        // A closed receiver is ignored.
         let _ = live.send(Chunk { stream, bytes, offset: 0 }).await;
     }
     kept

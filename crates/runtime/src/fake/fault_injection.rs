@@ -122,7 +122,7 @@ impl FakeRuntime {
         self.with(|state| state.faults.failing.insert(verb));
     }
 
-    /// Failures that were set and not met yet are taken back.
+    /// Clears failures that did not occur yet.
     pub fn mend(&self) {
         self.with(|state| state.faults.failing.clear());
     }

@@ -206,7 +206,7 @@ impl ProcessBackend for FakeGuest {
         let there = workdir.symlink_metadata().ok().filter(std::fs::Metadata::is_dir);
         let another = there.as_ref().is_some_and(|it| ![0, uid].contains(&it.uid()));
         if there.is_some() && !another {
-            // Who may not give it away works in it as whom the test runs.
+            // Without the right to change the owner, commands run as the user of the test.
             let _ = std::os::unix::fs::lchown(workdir, Some(uid), Some(gid));
         }
         let writable =

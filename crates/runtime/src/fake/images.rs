@@ -196,7 +196,7 @@ fn is_in_several_repositories(image: &Image) -> bool {
     repositories.len() > 1
 }
 
-/// Copies a tar for later containers, and looks at every entry: an engine refuses what is no tar.
+/// Copies a tar for later containers, and reads every entry: an engine refuses an invalid tar.
 fn keep(mut tar: File) -> Result<(File, u64)> {
     let mut copied = || -> std::io::Result<(File, u64)> {
         let mut kept = tempfile::tempfile()?;

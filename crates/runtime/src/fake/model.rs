@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Port, Protocol, StackSource};
 
-/// The model of a file, or why it is none.
+/// The model of a file, or why it is invalid.
 pub(super) fn normalised(mut read: Value, source: &StackSource) -> Result<Value, String> {
     filled(&mut read, &|name| source.env.get(name).cloned().unwrap_or_default());
     let file = read.as_object_mut().ok_or("it is no object")?;

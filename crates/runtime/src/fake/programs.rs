@@ -17,7 +17,7 @@ use crate::host::drain::{Drain, DrainOutcome};
 use crate::host::process::{Invocation, Stdin, spawn};
 use crate::host::process_marker::{MARK, marked, signal};
 pub(super) use crate::host::process_marker::{end_marked, marked_at_rest};
-use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids, Result, random_hex};
+use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Ids, Result, random_hex};
 
 /// Programs of the host that run commands without a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,13 +84,12 @@ pub(super) async fn run(
     };
     // A container that ended took its processes along; that is no exit of the command's own.
     let end = if life.is_cancelled() { DrainOutcome::Cancelled } else { end };
-    let (exit, tree_ended) = match end {
-        DrainOutcome::Exited(code) => (Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)), None),
-        DrainOutcome::Limit(kind) => (Exit::TimedOut(kind), Some(end_marked(&mark, exec.limits.grace).await)),
-        DrainOutcome::Cancelled => (Exit::Cancelled, Some(end_marked(&mark, exec.limits.grace).await)),
+    let tree_ended = match end {
+        DrainOutcome::Exited(_) => None,
+        _ => Some(end_marked(&mark, exec.limits.grace).await),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
-    Ok(ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed()))
+    Ok(ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed()))
 }
 
 /// Starts a command of a played guest.

@@ -3,7 +3,7 @@
 use super::{Admitted, Policy, Problem, Refused, problem};
 use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkRequest};
 
-/// Decides whether a container may be made. Pure: looks at nothing but its arguments.
+/// Decides whether a container may be created. Pure: depends on its arguments only.
 ///
 /// # Errors
 /// [`Refused`] with every broken rule.

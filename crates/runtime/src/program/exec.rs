@@ -19,8 +19,9 @@ pub(crate) const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDP
 /// Asks whether a directory is there.
 pub(crate) const IS_DIR: &str = r#"[ -d "$1" ]"#;
 
-/// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL.
-/// Whom it has seen once it does not lose when a parent ends first. Exits 0 when none is left. `$1` is the mark, `$2` the grace in tenths of a second.
+/// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL. A
+/// process that was seen once is not lost when its parent ends first. Exits 0 when none remains. `$1` is the mark, `$2`
+/// the grace in tenths of a second.
 const END_TREE: &str = r#"exec 2>/dev/null
 mark=$1 grace=$2 seen=
 find_members() {
@@ -65,7 +66,7 @@ done
 exit 1"#;
 
 /// How often a command is searched for while its client still waits for it.
-const LOOKS: usize = 4;
+const ATTEMPTS: usize = 4;
 
 /// The kernel takes no single argument above 128 KiB, and the engine's program gets the command as one.
 const MAX_WORD: usize = 96 << 10;
@@ -92,12 +93,7 @@ pub(crate) async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec
         }),
     };
     let (stdout, stderr) = drain.finish(&mut child).await;
-    let exit = match end {
-        DrainOutcome::Exited(code) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
-        DrainOutcome::Limit(kind) => Exit::TimedOut(kind),
-        DrainOutcome::Cancelled => Exit::Cancelled,
-    };
-    let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
+    let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
     judge(runtime, id, &exec, output).await
 }
 
@@ -141,11 +137,11 @@ struct RunningExec<'a> {
     child: &'a mut Child,
 }
 
-/// A command that was withdrawn before the engine started it has nothing to end yet, and its client goes on waiting for
-/// it: as long as the client stays, the engine may still start it, so it is looked for again.
+/// A command that was withdrawn before the engine started it has no process to end yet, and its client still waits for
+/// it: as long as the client runs, the engine may still start it, so the search is repeated.
 async fn end_all(runtime: &impl RunsCommands, id: &ContainerId, running: RunningExec<'_>) -> bool {
     let RunningExec { exec, mark, drain, child } = running;
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         // Docker holds back the end of every exec while the output of one is not taken.
         let ending = end_tree(runtime, id, exec.user, mark, exec.limits.grace);
         let ended = drain.while_reading(ending).await;
@@ -156,8 +152,8 @@ async fn end_all(runtime: &impl RunsCommands, id: &ContainerId, running: Running
     false
 }
 
-/// Ends what carries the mark, as the user who owns it: root without `SYS_PTRACE` cannot read the environment of
-/// another user's process, and that user can signal all of its own.
+/// Ends the processes with the mark, as the user who owns them: root without `SYS_PTRACE` cannot read the environment
+/// of another user's process, and that user can signal all of its own.
 async fn end_tree(runtime: &impl RunsCommands, id: &ContainerId, user: Ids, mark: &str, grace: Duration) -> bool {
     let tenths = grace.as_millis().div_ceil(100);
     let words = runtime.constant_program(id, user, END_TREE).word(mark).word(tenths.to_string());

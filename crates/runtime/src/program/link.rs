@@ -13,7 +13,7 @@ use crate::{ContainerId, Error, Excerpt, ProcessId, Result, ended};
 use coracle_protocol::SOCKET_GONE;
 
 /// Limit of error output that is read, in bytes; its end is reported.
-const COMPLAINTS: usize = 64 << 10;
+const MAX_STDERR: usize = 64 << 10;
 
 pub(crate) fn link<R: RunsCommands>(
     runtime: &R,
@@ -100,7 +100,7 @@ struct ChildGuard(#[expect(dead_code, reason = "it is held for its drop")] Child
 
 /// Reads all error output, so that the program never blocks on it, and keeps the end.
 async fn complaints(mut pipe: ChildStderr) -> String {
-    let (mut kept, mut buffer) = (crate::Capture::new(COMPLAINTS), vec![0; 4 << 10]);
+    let (mut kept, mut buffer) = (crate::Capture::new(MAX_STDERR), vec![0; 4 << 10]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
         kept.push(&buffer[..count]);
     }

@@ -180,7 +180,7 @@ impl EngineProgram {
         self.feed(verb, words, Stdin::Empty, within).await
     }
 
-    /// As [`ask`](Self::ask), with input.
+    /// As [`query`](Self::query), with input.
     pub(crate) async fn feed(
         &self,
         verb: &'static str,

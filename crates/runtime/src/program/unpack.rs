@@ -1,4 +1,4 @@
-//! Archives that are handed to an engine.
+//! Archives for an engine.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};

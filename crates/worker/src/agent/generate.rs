@@ -10,7 +10,7 @@ use super::submit::{SUBMIT, arguments, submit, unwrapped};
 use crate::llm::{LlmError, Reply};
 
 /// Times that a model may mend what does not fit.
-const REPAIRS: usize = 2;
+const MAX_REPAIRS: usize = 2;
 
 /// How the model is asked for a value of the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) async fn generate(cx: RunContext<'_>) -> Result<String> {
             Ok(value) => return Ok(value.to_string()),
             Err(faults) => faults.join("; "),
         };
-        if repairs == REPAIRS {
+        if repairs == MAX_REPAIRS {
             let message = format!("The result does not fit its schema: {faults}.");
             return Err(Failure::new(Code::SchemaViolation, message).detail("text", text));
         }

@@ -1,4 +1,4 @@
-//! A run with tools: the model is asked, what it calls is done, and so on until it answers.
+//! A run with tools: the model is called, its tool calls are executed, and so on until it answers.
 
 mod context;
 mod conversation;

@@ -48,7 +48,7 @@ pub(super) async fn post(
     let stream = TokioIo::new(stream.map_err(|err| unanswered(&err))?);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(stream).await.map_err(|err| unanswered(&err))?;
-    // Ended with this question: a connection is worth less than knowing what is under way on it.
+    // Ended with this request: reusing a connection matters less than knowing its state.
     let connection = AbortOnDrop(tokio::spawn(connection));
     let request = request(url, token, body).map_err(|err| unanswered(&err))?;
     let response = timeout(silence, sender.send_request(request)).await;

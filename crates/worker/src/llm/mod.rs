@@ -1,4 +1,4 @@
-//! The model, by the proxy: one reply for each question, however often it has to be asked.
+//! The model, through the proxy: one reply for each request, with retries.
 
 mod http;
 mod reply;

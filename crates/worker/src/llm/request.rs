@@ -1,4 +1,4 @@
-//! Questions, asked until there is a reply or a reason why there is none.
+//! Sends a request until there is a reply or a final error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ProxyUrl;
 use crate::stop::StopSignal;
 
 /// Limit of a provider's message in an error, in bytes.
-const TOLD: usize = 1 << 10;
+const MAX_MESSAGE: usize = 1 << 10;
 
 /// Why there is no reply.
 #[derive(Debug)]
@@ -39,13 +39,13 @@ impl From<LlmError> for Failure {
 
 /// The failure of one attempt.
 enum AttemptError {
-    /// Worth another.
+    /// The request may be retried.
     Again {
         why: String,
         after: Option<Duration>,
         answered: bool,
     },
-    /// The provider does not know a field; without it the question is worth another.
+    /// The provider does not know a field; the request is retried without it.
     Without(&'static str),
     Refused(LlmError),
 }
@@ -69,7 +69,7 @@ impl<'a> Llm<'a> {
     /// Asks until there is a reply.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no reply.
     pub(crate) async fn complete(
         &self,
         question: &Value,
@@ -168,7 +168,7 @@ fn message(body: &[u8]) -> (String, String) {
     let text = error["message"].as_str().or(error.as_str()).map(str::to_owned);
     let text = text.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
     let code = error["code"].as_str().or(error["type"].as_str()).unwrap_or_default().to_owned();
-    (text[..text.floor_char_boundary(TOLD)].to_owned(), code)
+    (text[..text.floor_char_boundary(MAX_MESSAGE)].to_owned(), code)
 }
 
 fn is_too_long(told: &str, code: &str) -> bool {

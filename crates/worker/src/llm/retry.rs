@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long a model is waited for, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Times that a question is asked.
+    /// Number of attempts.
     pub attempts: u32,
     /// Between the first two; doubled each time.
     pub first: Duration,
@@ -13,7 +13,7 @@ pub struct RetryPolicy {
     pub longest: Duration,
     /// Limit of a delay that a provider may request.
     pub retry_after: Duration,
-    /// After that time nothing is asked again.
+    /// Limit of the time after which no attempt is started.
     pub all: Duration,
     /// Limit of one call with all attempts.
     pub call: Duration,

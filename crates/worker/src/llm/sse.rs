@@ -3,7 +3,7 @@
 /// Bytes of one event, at most.
 const MAX_EVENT: usize = 8 << 20;
 
-/// Takes bytes in pieces of any size and gives the data of whole events.
+/// Splits bytes that arrive in pieces of any size into the data of complete events.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ pub(crate) struct Events {
 pub(crate) struct TooLong;
 
 impl Events {
-    /// The data of all lines that are whole now. What is no data (remarks, names, ids) is passed over.
+    /// The data of all complete lines. Comments, names and ids are skipped.
     ///
     /// # Errors
     /// A line that does not end.

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 const INLINE: usize = 32 << 10;
 
 /// Bytes of each end of a longer output that the model receives.
-const END: usize = 15 << 10;
+const SHOWN_END: usize = 15 << 10;
 
 /// Bytes that are kept for a run.
-const MOST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Whole answers of a run, the oldest forgotten first.
 #[derive(Debug, Default)]
@@ -27,12 +27,13 @@ impl OutputCache {
         }
         self.count += 1;
         let id = format!("kept{}", self.count);
-        let (head, tail) = (&text[..text.floor_char_boundary(END)], &text[text.ceil_char_boundary(text.len() - END)..]);
+        let (head, tail) =
+            (&text[..text.floor_char_boundary(SHOWN_END)], &text[text.ceil_char_boundary(text.len() - SHOWN_END)..]);
         let left_out = text.len() - head.len() - tail.len();
         let short = format!("{head}\n[{left_out} bytes left out; all of it: shell_output output_id={id}]\n{tail}");
         self.bytes += text.len();
         self.all.push_back((id, text));
-        while self.bytes > MOST
+        while self.bytes > MAX_BYTES
             && let Some((_, oldest)) = self.all.pop_front()
         {
             self.bytes -= oldest.len();
@@ -62,6 +63,6 @@ mod tests {
             kept.shortened("x".repeat(1 << 20));
         }
         assert_eq!(kept.find("kept1"), None);
-        assert!(kept.find("kept66").is_some() && kept.bytes <= MOST);
+        assert!(kept.find("kept66").is_some() && kept.bytes <= MAX_BYTES);
     }
 }

@@ -20,7 +20,7 @@ pub struct Ls {
 }
 
 /// Limit of entries.
-const MOST: u32 = 2000;
+const MAX_ENTRIES: u32 = 2000;
 
 impl Tool for Ls {
     const NAME: &'static str = "ls";
@@ -30,7 +30,8 @@ impl Tool for Ls {
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
-        let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MOST }, &[]).await?;
+        let outcome =
+            workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MAX_ENTRIES }, &[]).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Listed { entries, omitted, directories, files } => {
                 let value = entries.iter().map(|it| FileInfo::from_entry(it, charset)).collect();

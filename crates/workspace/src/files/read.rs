@@ -82,10 +82,10 @@ pub struct ReadFileResult {
 }
 
 /// Lines of one call.
-const MOST_LINES: u64 = 2000;
+const MAX_LINES: u64 = 2000;
 
 /// Bytes of lines in one call.
-const MOST_TEXT: u32 = 256 << 10;
+const MAX_TEXT: u32 = 256 << 10;
 
 /// Bytes of one call, by default and at most.
 const BYTES: (u64, u64) = (256 << 10, 1 << 20);
@@ -102,8 +102,8 @@ impl Tool for ReadFile {
         let place = path.as_str().to_owned();
         let act = match self.encoding.unwrap_or_default() {
             Encoding::Utf8 => {
-                let limit = limit.unwrap_or(MOST_LINES).min(MOST_LINES);
-                WorkspaceOp::Lines { path: place, offset, limit, most: MOST_TEXT }
+                let limit = limit.unwrap_or(MAX_LINES).min(MAX_LINES);
+                WorkspaceOp::Lines { path: place, offset, limit, most: MAX_TEXT }
             }
             Encoding::Base64 => {
                 let limit = limit.unwrap_or(BYTES.0).min(BYTES.1);

@@ -18,10 +18,10 @@ use super::{FsError, GuestFs, Result};
 const REPOSITORY: &str = ".coracle/snapshots.git";
 
 /// Limit for commands that read or write a whole workspace.
-const LONG: Duration = Duration::from_secs(600);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Bytes of names that are read.
-const MAX_TOLD: usize = 16 << 20;
+const MAX_OUTPUT: usize = 16 << 20;
 
 /// Files are stored byte for byte, under any name that Linux allows. These attributes win over a `.gitattributes` in
 /// the workspace.
@@ -42,8 +42,8 @@ const SETTINGS: [&str; 9] = [
 pub(super) const CLEAN: &[&str] = &["clean", "--quiet", "-d", "-x", "--force", "--force"];
 
 /// How often the repository is searched for, and the pause after a failed creation.
-const TRIES: u32 = 6;
-const PAUSE: Duration = Duration::from_millis(50);
+const ATTEMPTS: u32 = 6;
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 const NO_GIT: &str = "there is no git in the image";
 
@@ -79,7 +79,7 @@ impl<'a> IndexGit<'a> {
     /// Sees to it that the repository is there, and outside of the workspace. Only what is not there is made: `init` rewrites
     /// a configuration, and two of them get into each other's way.
     async fn stand(&self) -> Result<()> {
-        let mut left = TRIES;
+        let mut left = ATTEMPTS;
         let (repository, top) = loop {
             let told = self.run("", &["rev-parse", "--absolute-git-dir", "--show-toplevel"]).await?;
             let places = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -95,7 +95,7 @@ impl<'a> IndexGit<'a> {
             }
             if !made.ok() {
                 // Another process is creating it, or was killed while doing so.
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
                 if left == 1 {
                     let _ = self.fs.link.remove(self.file("config.lock"), false).await;
                 }
@@ -162,7 +162,7 @@ impl<'a> IndexGit<'a> {
         exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         exec.env.extend(self.env.clone());
         exec.env.insert("GIT_INDEX_FILE".into(), format!("{}/{}", self.from(dir), self.index));
-        exec.keep_bytes = 2 * MAX_TOLD;
+        exec.keep_bytes = 2 * MAX_OUTPUT;
         Ok(exec)
     }
 
@@ -209,15 +209,15 @@ impl GitOutput {
     pub(super) fn good(self) -> Result<Vec<u8>> {
         match self.exit {
             Exit::Code(0) if self.whole => Ok(self.stdout),
-            Exit::Code(0) => Err(FsError::Git(format!("it printed more than {MAX_TOLD} bytes"))),
-            Exit::TimedOut(_) => Err(FsError::Git(format!("it took longer than {} s", LONG.as_secs()))),
+            Exit::Code(0) => Err(FsError::Git(format!("it printed more than {MAX_OUTPUT} bytes"))),
+            Exit::TimedOut(_) => Err(FsError::Git(format!("it took longer than {} s", TRANSFER_TIMEOUT.as_secs()))),
             _ => Err(FsError::Git(Excerpt::of(&self.stderr).to_string())),
         }
     }
 }
 
 async fn run(fs: &GuestFs, mut exec: Exec) -> Result<GitOutput> {
-    exec.limits.total = Some(LONG);
+    exec.limits.total = Some(TRANSFER_TIMEOUT);
     let output = match fs.link.exec(exec).await {
         Ok(output) => output,
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NoProgram => return Err(FsError::Unsupported(NO_GIT)),

@@ -15,13 +15,13 @@ use super::{
 };
 
 /// Limit of results, which is the guest's.
-const MOST: u32 = 100_000;
+const MAX_RESULTS: u32 = 100_000;
 
 /// Limits of a search.
-const BOUNDS: SearchLimits = SearchLimits { most: MOST, entries: 200_000, within_ms: 10_000 };
+const BOUNDS: SearchLimits = SearchLimits { most: MAX_RESULTS, entries: 200_000, within_ms: 10_000 };
 
 /// Bytes that are read at once.
-const PIECE: u32 = 8 << 20;
+const CHUNK: u32 = 8 << 20;
 
 /// How often a file of several pieces is read again when it is replaced concurrently.
 const MAX_READ: usize = 5;
@@ -80,7 +80,7 @@ impl GuestFs {
     }
 
     async fn piece(&self, text: &str, path: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
-        let act = WorkspaceOp::Bytes { path: path.to_owned(), offset, limit: PIECE };
+        let act = WorkspaceOp::Bytes { path: path.to_owned(), offset, limit: CHUNK };
         let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act, &[]).await? else {
             return Err(unexpected(text));
         };
@@ -177,7 +177,7 @@ impl GuestFs {
     /// # Errors
     /// As [`stat`](Self::stat); [`FsError::NotDirectory`] for a file.
     pub async fn list(&self, path: &str) -> Result<SearchResults<FsEntry>> {
-        let act = WorkspaceOp::List { path: self.path(path)?, most: MOST };
+        let act = WorkspaceOp::List { path: self.path(path)?, most: MAX_RESULTS };
         match self.act(path, act, &[]).await? {
             WorkspaceReply::Listed { entries, omitted, .. } => {
                 Ok(SearchResults { items: self.entries(entries), omitted, complete: true })

@@ -30,7 +30,7 @@ pub fn estimate(mount: &HostMount) -> Result<ImportEstimate, ImportError> {
 
 impl ImportEstimate {
     /// Limit of reported names.
-    const SHOWN: usize = 20;
+    const MAX_NAMES: usize = 20;
 
     /// Estimates files by their paths from the directory.
     pub fn of<'a>(files: impl Iterator<Item = &'a str>, bytes: u64) -> Self {
@@ -42,7 +42,7 @@ impl ImportEstimate {
                 None => path.trim_start_matches('/').to_owned(),
             });
         }
-        let more_names = names.len().saturating_sub(Self::SHOWN);
-        Self { files: count, bytes, names: names.into_iter().take(Self::SHOWN).collect(), more_names }
+        let more_names = names.len().saturating_sub(Self::MAX_NAMES);
+        Self { files: count, bytes, names: names.into_iter().take(Self::MAX_NAMES).collect(), more_names }
     }
 }

@@ -13,10 +13,10 @@ use super::plan::{PlannedFile, Trees, plan, shown};
 use super::{HostMount, ImportError, MODE};
 
 /// Bytes that go at once.
-const PIECE: usize = 4 << 20;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Limit of files in a batch.
-const FILES: usize = 4000;
+const BATCH_FILES: usize = 4000;
 
 /// Some files, or pieces of them, on their way.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Batch {
 
 impl Batch {
     fn is_full(&self) -> bool {
-        self.content.len() >= PIECE || self.files.len() >= FILES
+        self.content.len() >= BATCH_BYTES || self.files.len() >= BATCH_FILES
     }
 
     /// The format of the guest.
@@ -116,7 +116,7 @@ impl ImportReader<'_> {
         let (mut hash, mut size, mut more) = (Sha256::new(), 0_u64, false);
         loop {
             let begun = self.batch.content.len();
-            let room = PIECE.saturating_sub(begun).max(1) as u64;
+            let room = BATCH_BYTES.saturating_sub(begun).max(1) as u64;
             let read = (&opened.file).take(room).read_to_end(&mut self.batch.content).map_err(failed)?;
             let piece = &self.batch.content[begun..];
             hash.update(piece);

@@ -53,7 +53,7 @@ const SECONDS: (f64, f64) = (30.0, 0.1);
 const UNIT: &str = "A number is seconds: write 30 or \"30s\" for half a minute, or give milliseconds as timeout_ms.";
 
 /// What a snippet left behind gets so long after TERM.
-const LEFT_GRACE: Duration = Duration::from_millis(100);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
 impl RunCode {
     /// The tool's name.
@@ -158,7 +158,7 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     let output = output?;
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
-        let _ = session.link.cancel(job, LEFT_GRACE).await;
+        let _ = session.link.cancel(job, LEFTOVER_GRACE).await;
     }
     let ended = ended(&output, left, snippet.timeout, session.memory);
     if ended.termination == Termination::TimedOut && settings.discard_at_timeout {

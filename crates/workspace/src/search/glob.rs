@@ -40,7 +40,7 @@ pub struct GlobMatch {
 }
 
 /// Limit of files.
-const MOST: u32 = 2000;
+const MAX_FILES: u32 = 2000;
 
 impl Tool for Glob {
     const NAME: &'static str = "glob";
@@ -54,7 +54,7 @@ impl Tool for Glob {
             path: path.as_str().to_owned(),
             pattern: pattern(&self.pattern, charset)?,
             gitignore: self.respect_gitignore.unwrap_or(false),
-            bounds: bounds(MOST),
+            bounds: bounds(MAX_FILES),
         };
         let outcome = workspace.space(act, &[]).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {

@@ -53,10 +53,10 @@ pub struct GrepMatch {
 }
 
 /// Limit of lines.
-const MOST: u32 = 1000;
+const MAX_LINES: u32 = 1000;
 
 /// Lines around a match.
-const MOST_CONTEXT: u32 = 5;
+const MAX_CONTEXT: u32 = 5;
 
 impl Tool for Grep {
     const NAME: &'static str = "grep";
@@ -71,7 +71,7 @@ impl Tool for Grep {
         }
         let glob =
             self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
-        let context = self.context.unwrap_or(0).min(MOST_CONTEXT);
+        let context = self.context.unwrap_or(0).min(MAX_CONTEXT);
         let act = WorkspaceOp::Grep {
             path: path.as_str().to_owned(),
             pattern: self.pattern.clone(),
@@ -79,7 +79,7 @@ impl Tool for Grep {
             ignore_case: self.case_insensitive.unwrap_or(false),
             context,
             gitignore: self.respect_gitignore.unwrap_or(false),
-            bounds: bounds(MOST),
+            bounds: bounds(MAX_LINES),
         };
         let outcome = workspace.space(act, &[]).await?;
         Ok(outcome.respond(&path, NotFoundContext::Path, |reply| match reply {

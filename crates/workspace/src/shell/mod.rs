@@ -24,7 +24,7 @@ use crate::{Alias, Code, Effect, Failure, Response, Session, SlotRole, Tool, War
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Between TERM and KILL of processes that a command left behind.
-const LEFT_GRACE: Duration = Duration::from_millis(500);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 
 impl Tool for Shell {
     const NAME: &'static str = "shell_execute";
@@ -107,7 +107,7 @@ pub(crate) async fn run(workspace: &Workspace, session: &Session, command: Shell
     let left = output.left_running;
     if let Some(job) = output.job.as_ref().filter(|_| left > 0) {
         // A process that cannot be ended goes with the container.
-        let _ = session.link.cancel(job, LEFT_GRACE).await;
+        let _ = session.link.cancel(job, LEFTOVER_GRACE).await;
     }
     Ok((output, left))
 }

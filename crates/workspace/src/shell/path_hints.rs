@@ -4,10 +4,10 @@
 const LINES: usize = 64;
 
 /// Hints that are taken.
-const MOST: usize = 256;
+const MAX_HINTS: usize = 256;
 
 /// Prefix of a line that names a file.
-const WORD: &str = "FILE_CHANGE: ";
+const PREFIX: &str = "FILE_CHANGE: ";
 
 /// The files named in the last lines of an output: by its tail, or by its head when that is all of it. What is no path of a
 /// workspace is left out; the others are only looked at.
@@ -15,10 +15,10 @@ pub(super) fn parse(tail: &[u8], head: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(if tail.is_empty() { head } else { tail }).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     let last = &lines[lines.len().saturating_sub(LINES)..];
-    let named = last.iter().filter_map(|it| it.trim_end().strip_prefix(WORD));
+    let named = last.iter().filter_map(|it| it.trim_end().strip_prefix(PREFIX));
     let charset = crate::paths::PathCharset::Utf8;
     let paths = named.filter_map(|it| crate::paths::Path::file("path", it, charset).ok());
-    paths.map(|it| it.as_str().to_owned()).take(MOST).collect()
+    paths.map(|it| it.as_str().to_owned()).take(MAX_HINTS).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Outcome, entries, head};
 
-/// By key, where they are: `file:line`.
+/// Positions `file:line`, by key.
 #[derive(Debug, Default)]
 pub(super) struct Offenders(BTreeMap<String, Vec<String>>);
 

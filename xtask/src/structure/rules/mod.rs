@@ -29,7 +29,7 @@ pub struct Outcome {
     pub list: String,
 }
 
-/// Where the lists are, from the project's root.
+/// The directory of the lists, from the project's root.
 pub const LISTS: &str = "xtask/tests/tidy";
 
 pub const ALL: &[Rule] = &[

@@ -18,7 +18,7 @@ const CRATE: usize = 22;
 struct Size {
     now: usize,
     limit: usize,
-    /// In what steps a ceiling is set.
+    /// The step of a ceiling.
     step: usize,
 }
 

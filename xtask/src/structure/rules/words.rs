@@ -79,7 +79,7 @@ impl Banned {
         self.0.contains_key(format!("{kind} {name}").as_str())
     }
 
-    /// What a type could be called, if its name is none.
+    /// Advice for a banned name.
     fn for_type(&self, name: &str, is_public: bool) -> Option<String> {
         let listed = self.0.get(format!("type {name}").as_str());
         if let Some(standard) = listed {

@@ -170,7 +170,7 @@ fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
     let (json, more) = scan.end();
     let all: Vec<ScanEntry> = serde_json::from_slice(&json).unwrap();
     assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));
-    // What tests leave is removed by who knows how.
+    // Leftovers of tests are removed by `TreeRemoval`.
     let above = open(dir.path(), flags, Mode::empty()).unwrap();
     super::super::remove::remove(&above, b"deep", true).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Against others who work on the same files, and as users who may not do everything.
+//! File requests with concurrent changes by other users, and as users with limited rights.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

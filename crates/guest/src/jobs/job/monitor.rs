@@ -14,10 +14,10 @@ use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::CommandSecrets;
 
 /// After a command ended, its pipes are given this long to fall silent: what it left behind may hold them.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
 /// Upper bound for draining output of orphaned children.
-const LAST_WORDS_AT_MOST: Duration = Duration::from_secs(2);
+const MAX_DRAIN: Duration = Duration::from_secs(2);
 
 /// A foreground command without a connection is ended after this time.
 const ORPHANED: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl DrainState {
 
     /// The end of the drain.
     fn until(self) -> Instant {
-        (self.printed + LAST_WORDS).min(self.since + LAST_WORDS_AT_MOST)
+        (self.printed + DRAIN_SILENCE).min(self.since + MAX_DRAIN)
     }
 }
 
@@ -197,7 +197,7 @@ impl Monitor {
                 },
             }
         };
-        let patience = Instant::now() + LAST_WORDS;
+        let patience = Instant::now() + DRAIN_SILENCE;
         while tokio::time::timeout_at(patience, self.read_on()).await.unwrap_or(false) {}
         let exit = tokio::time::timeout_at(patience, exited(&mut self.exit)).await;
         (exit.ok().flatten(), ended)

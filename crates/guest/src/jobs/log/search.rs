@@ -14,9 +14,9 @@ const ANSWER: usize = 128 << 10;
 
 /// A search under way, which finds lines that match, with so many lines before and after each.
 ///
-/// The line that `from` lies in is looked at from there on, and nothing before it is given as context. Of each line the
-/// first 64 KiB are looked at and the first 4 KiB are given. A last line that has not ended is looked at; unless it
-/// matched, the search goes on at its beginning. Nothing is added to 128 KiB of text, however much is wanted.
+/// The line of `from` is searched from there on, and nothing before it is part of the context. The first 64 KiB of a
+/// line are searched and the first 4 KiB are returned. An unfinished last line is searched; unless it matched, the next
+/// search starts at its beginning. The result is limited to 128 KiB of text, whatever the request's limit is.
 #[derive(Debug)]
 pub(crate) struct Hunt {
     lines: LineCursor,
@@ -47,7 +47,7 @@ impl Hunt {
         self.haul.seen > self.from
     }
 
-    /// Looks at one line at least, if one ends in the slice, and at all of the slice if there is time until then.
+    /// Searches at least one line, if one ends in the slice, and all of the slice if there is time until then.
     pub(crate) fn look(&mut self, slice: &Slice, until: Instant) {
         for chunk in &slice.chunks {
             self.lines.join(chunk);

@@ -11,7 +11,7 @@ use memchr::memchr_iter;
 use crate::protocol::{Stream, StreamSelector};
 
 /// Bytes of a run's length, at most.
-const RUN: usize = 3;
+const RUN_BYTES: usize = 3;
 
 /// Bytes and newlines of each stream before some point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl ActiveSegment {
     /// Appends as many of the bytes as fit into a segment of `most` bytes, and returns their number.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], most: usize) -> usize {
         let turns = side(stream) != self.side;
-        let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN } else { RUN };
+        let taken = self.bytes.len() + self.runs.len() + if turns { 2 * RUN_BYTES } else { RUN_BYTES };
         let count = most.saturating_sub(taken).min(bytes.len());
         self.reserve(count, most);
         self.add(stream, &bytes[..count]);
@@ -157,7 +157,7 @@ impl ActiveSegment {
     /// [`clear`](Self::clear) may follow.
     pub(super) fn image(&mut self) -> (&[u8], u16, u16) {
         let bytes = self.bytes.len();
-        self.bytes.reserve_exact(self.runs.len() + RUN);
+        self.bytes.reserve_exact(self.runs.len() + RUN_BYTES);
         self.bytes.extend_from_slice(&self.runs);
         push_length(&mut self.bytes, self.run);
         let short = |it: usize| u16::try_from(it).expect("a segment is 64 KiB, and holds lengths of both");
@@ -252,7 +252,7 @@ fn lengths(mut runs: &[u8]) -> impl Iterator<Item = usize> {
             runs = rest;
             length |= usize::from(byte & 0x7f) << shift;
             shift += 7;
-            if *byte < 0x80 || shift >= 7 * RUN {
+            if *byte < 0x80 || shift >= 7 * RUN_BYTES {
                 return Some(length);
             }
         }

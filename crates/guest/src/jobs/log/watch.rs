@@ -10,8 +10,8 @@ use crate::protocol::LineMatch;
 
 /// Waits for a line of both streams in order of arrival.
 ///
-/// It looks at every byte once, but for those of the last line: that one is looked at again whenever it has grown, up to
-/// 64 KiB, because a prompt has no newline.
+/// Searches every byte once, except those of the last line: that one is searched again whenever it has grown, up to 64
+/// KiB, because a prompt has no newline.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pattern: Regex,
@@ -22,7 +22,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Looks at what lies behind `from`, in [`Part::All`](crate::protocol::Part::All), now or later.
+    /// Searches the output after `from`, in [`Part::All`](crate::protocol::Part::All), now or later.
     pub(crate) fn new(pattern: Regex, from: u64) -> Self {
         Self { pattern, lines: LineCursor::from(from), at: from, looked: 0 }
     }

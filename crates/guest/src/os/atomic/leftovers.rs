@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fs
 use super::is_temporary;
 
 /// Limit of the lag of file times behind the clock.
-const GRAIN: Duration = Duration::from_millis(20);
+const CLOCK_LAG: Duration = Duration::from_millis(20);
 
-/// Entries of a directory that are looked at: who writes one file does not wait for more.
+/// Limit of entries that are checked, so that writing one file does not wait longer.
 const MAX_ENTRIES: usize = 10_000;
 
 /// Directories that are remembered as cleared.
@@ -55,7 +55,7 @@ impl Leftovers {
 
 /// Nanoseconds since 1970, in the resolution of the file system.
 pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_LAG);
     i128::try_from(since.as_nanos()).unwrap_or(i128::MAX)
 }
 

@@ -109,7 +109,7 @@ const fn mode(call: c_long, argument: u32, then: RuleAction) -> CallRule {
     CallRule { call, when: CallCondition::AnyBit { argument, bits: SET_ID_BITS }, then }
 }
 
-/// Only a call that makes a file looks at the mode. The guest is asked, since an unpacker makes set-id files so.
+/// Only a call that creates a file has a mode. The guest is notified, since an unpacker creates set-id files so.
 const fn made(call: c_long, flags: u32, mode: u32) -> CallRule {
     let when = CallCondition::BothAnyBit([(mode, SET_ID_BITS), (flags, libc::O_CREAT | NAMELESS)]);
     CallRule { call, when, then: RuleAction::Ask }

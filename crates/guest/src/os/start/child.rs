@@ -1,8 +1,8 @@
 //! The child's code between its start and the execution of the command.
 //!
-//! It shares the memory of who started it and runs beside it, on a stack of its own but with the thread pointer of the
-//! thread that made it. So nothing here allocates, locks, panics or touches `errno`, as functions of the C library do:
-//! everything was prepared before, and all calls are bare ones (those of rustix are).
+//! It shares the memory of its parent and runs beside it, on a stack of its own but with the thread pointer of the
+//! thread that created it. So nothing here allocates, locks, panics or touches `errno`, as functions of the C library
+//! do: everything was prepared before, and all calls are bare ones (those of rustix are).
 #![expect(unsafe_code, reason = "between its start and exec there are only bare system calls")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -142,7 +142,7 @@ pub(super) fn run(orders: &mut ChildArgs) -> ! {
     }
 }
 
-/// Everything but the last step. With [`Then::Look`] what the user may do in the directory, as bits of `access`.
+/// Everything but the last step. With [`ChildAction::Look`] what the user may do in the directory, as bits of `access`.
 fn prepare(orders: &ChildArgs) -> Result<i32, SpawnFailure> {
     place(orders).map_err(|errno| (SpawnStage::Descriptors, errno))?;
     setsid().map_err(|errno| (SpawnStage::Session, errno))?;
@@ -237,7 +237,7 @@ fn become_user(orders: &ChildArgs) -> Result<(), Errno> {
         set_thread_groups(groups)?;
         set_thread_res_gid(*gid, *gid, *gid)?;
         set_thread_res_uid(*uid, *uid, *uid)?;
-        // The kernel has just decided anew who may read the memory, which is not this process's alone.
+        // The kernel has just decided anew who may read the memory, which is shared with the parent.
         let whose = if orders.dumpable { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
         set_dumpable_behavior(whose)?;
     }

@@ -6,13 +6,13 @@ use crate::os::user::Account;
 const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variables that the engine set for PID 1, not for commands.
-const OF_THE_GUEST: [&[u8]; 7] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"PWD", b"OLDPWD", b"_"];
+const GUEST_VARIABLES: [&[u8]; 7] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"PWD", b"OLDPWD", b"_"];
 
 /// `NAME=value` of a command, each name once, in the order of first occurrence in the guest's own environment, the
 /// session's, and the command's, which wins.
 pub(crate) fn environment(said: [&[Vec<u8>]; 3], account: &Account, terminal: bool) -> Vec<Vec<u8>> {
     let (mut names, [own, session, added]) = (Names::default(), said);
-    own.iter().filter(|it| !OF_THE_GUEST.contains(&name(it))).for_each(|it| names.set(it.clone()));
+    own.iter().filter(|it| !GUEST_VARIABLES.contains(&name(it))).for_each(|it| names.set(it.clone()));
     session.iter().for_each(|it| names.set(it.clone()));
     let path = names.value(b"PATH").unwrap_or(PATH).to_vec();
     // A path of programs may name a home only where there is one: else every command would look in its own directory.

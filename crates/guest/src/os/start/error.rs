@@ -8,7 +8,7 @@ use crate::os::machine::SpawnError;
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Bytes of one word, with its NUL, that the kernel takes.
-const LONGEST_WORD: usize = 128 << 10;
+const MAX_ARGUMENT: usize = 128 << 10;
 
 /// Why a child failed.
 pub(super) fn explain(step: SpawnStage, errno: Errno, program: &Program, cwd: &str) -> SpawnError {
@@ -56,9 +56,9 @@ fn too_long(program: &Program) -> String {
     let lengths = |all: &[std::ffi::CString]| all.iter().map(|it| it.as_bytes_with_nul().len()).collect::<Vec<_>>();
     let (words, environment) = (lengths(&program.words), lengths(&program.environment));
     let longest = words.iter().chain(&environment).copied().max().unwrap_or_default();
-    if longest > LONGEST_WORD {
+    if longest > MAX_ARGUMENT {
         let kind = if words.contains(&longest) { "an argument" } else { "an environment variable" };
-        return format!("{kind} of {} bytes: the kernel takes less than {LONGEST_WORD} for one", longest - 1);
+        return format!("{kind} of {} bytes: the kernel takes less than {MAX_ARGUMENT} for one", longest - 1);
     }
     let sum = words.iter().chain(&environment).sum::<usize>();
     format!("arguments and environment of {sum} bytes: the kernel takes a quarter of the stack limit, at most 6 MiB")

@@ -14,7 +14,7 @@ use super::env;
 pub(crate) const SHELL: &str = "/bin/sh";
 
 /// The kernel takes 128 KiB for one word; longer scripts are read from a descriptor.
-const LONGEST_SCRIPT: usize = 96 << 10;
+const MAX_SCRIPT: usize = 96 << 10;
 
 /// The search path if the command's environment has none; the default of the C library.
 const PATH: &[u8] = b"/bin:/usr/bin";
@@ -69,7 +69,7 @@ impl Program {
     /// A NUL in it, or no memory for a long one.
     pub(crate) fn script(script: Vec<u8>, environment: Vec<Vec<u8>>) -> io::Result<Self> {
         let shell = SHELL.as_bytes().to_vec();
-        let long = script.len() > LONGEST_SCRIPT;
+        let long = script.len() > MAX_SCRIPT;
         let file = if long { Some(hold(&script)?) } else { None };
         let words = match long {
             true => vec![shell.clone(), format!("/proc/self/fd/{}", super::SCRIPT).into_bytes()],
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_script_is_one_word_until_it_is_too_long() {
-        let short = Program::script(vec![b'x'; LONGEST_SCRIPT], Vec::new()).unwrap();
-        assert!(short.script.is_none() && short.words[2].as_bytes().len() == LONGEST_SCRIPT);
-        let long = Program::script(vec![b'x'; LONGEST_SCRIPT + 1], Vec::new()).unwrap();
+        let short = Program::script(vec![b'x'; MAX_SCRIPT], Vec::new()).unwrap();
+        assert!(short.script.is_none() && short.words[2].as_bytes().len() == MAX_SCRIPT);
+        let long = Program::script(vec![b'x'; MAX_SCRIPT + 1], Vec::new()).unwrap();
         assert!(long.script.is_some() && long.words.len() == 2);
     }
 }

@@ -1,9 +1,9 @@
 //! Makes a child that shares this process's memory until it is another program.
 //!
-//! A copy of the memory is most of what a `fork` costs, and then every page that either side writes is copied once more.
-//! So the child gets a stack of its own and runs beside us like a thread, which is not waited for: an exec can hang, and
-//! PID 1 must not. All that it looks at is lent to it, and comes back when its status socket ends; what does not come back
-//! is never freed.
+//! Copying the memory is most of the cost of a `fork`, and then every page that either side writes is copied once more.
+//! So the child gets a stack of its own and runs beside us like a thread, which is not waited for: an exec can hang,
+//! and PID 1 must not. The memory that it reads is lent to it, and reclaimed when its status socket ends; memory that
+//! is never reclaimed leaks.
 
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::os::raw_syscall;
 const STACK: usize = 64 << 10;
 
 /// Stacks that are kept for the next child, since their pages are there already.
-const KEPT: usize = 16;
+const MAX_CACHED: usize = 16;
 
 static STACKS: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 
@@ -59,7 +59,7 @@ impl Stack {
 
     fn give_back(self) {
         let mut kept = STACKS.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
+        if kept.len() < MAX_CACHED {
             kept.push(self);
         } else {
             // SAFETY: it came from a box, and the child that used it is gone.
@@ -69,7 +69,7 @@ impl Stack {
 }
 
 impl ChildMemory {
-    /// Takes back what was lent.
+    /// Reclaims the memory that was lent.
     ///
     /// # Safety
     /// The child is another program or gone.
@@ -149,7 +149,8 @@ mod tests {
             stack.give_back();
             top
         };
-        let tops: Vec<_> = std::iter::repeat_with(Stack::new).take(KEPT + 1).map(|it| it.top() as usize).collect();
+        let tops: Vec<_> =
+            std::iter::repeat_with(Stack::new).take(MAX_CACHED + 1).map(|it| it.top() as usize).collect();
         assert!(tops.contains(&top));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) type ChildStdio = [OwnedFd; 3];
 
 /// Makes both ends. Without `stdin` there is an end of file at once.
 ///
-/// The command's ends are given to its user, who could otherwise not open them again as `/dev/stdout` or `/dev/tty`.
+/// The command's ends are given to its user, which could otherwise not open them again as `/dev/stdout` or `/dev/tty`.
 ///
 /// # Errors
 /// The kernel's: too many descriptors, or no pseudo-terminals.

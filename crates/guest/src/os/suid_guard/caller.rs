@@ -19,7 +19,7 @@ use crate::os::machine::Ids;
 use crate::os::start::may_share;
 
 /// Bytes of a path, with its NUL, that the kernel takes.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH: usize = 4096;
 
 /// A thread's identity according to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,11 +192,11 @@ impl CallerThread {
     }
 
     fn text(&self, address: u64) -> Result<CString> {
-        let mut bytes = vec![0; LONGEST_PATH];
+        let mut bytes = vec![0; MAX_PATH];
         let memory = File::open(format!("/proc/{}/mem", self.thread)).map_err(|_| REFUSED)?;
         // It ends where the caller's memory does.
         let count = memory.read_at(&mut bytes, address).map_err(|_| Errno::FAULT)?;
-        let whole = if count == LONGEST_PATH { Errno::NAMETOOLONG } else { Errno::FAULT };
+        let whole = if count == MAX_PATH { Errno::NAMETOOLONG } else { Errno::FAULT };
         CStr::from_bytes_until_nul(&bytes[..count]).map(CStr::to_owned).map_err(|_| whole)
     }
 }

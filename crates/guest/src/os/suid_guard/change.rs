@@ -14,7 +14,7 @@ const SET_ID: u32 = 0o6000;
 const SET_GROUP: u32 = 0o2000;
 
 /// Flags that create a file. An existing one could be anything, and opening it could block.
-const MAKES: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_PATH | libc::O_TMPFILE;
+const CREATE_FLAGS: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_PATH | libc::O_TMPFILE;
 
 /// Other flags with a meaning for a new file.
 const PASSED_ON: i32 = libc::O_ACCMODE
@@ -30,7 +30,7 @@ const PASSED_ON: i32 = libc::O_ACCMODE
 #[derive(Debug)]
 pub(super) enum ChangeOutcome {
     Changed,
-    /// The file is the caller's, who wants it closed on exec or not.
+    /// The file belongs to the caller, with close-on-exec or without.
     Made {
         file: OwnedFd,
         closes: bool,
@@ -83,7 +83,7 @@ impl OwnMount {
 
     /// A newly created file belongs to this call until the caller gets it.
     fn create_file(&self, path: &Path, flags: i32, mode: u32) -> Result<ChangeOutcome> {
-        if !self.gives || flags & MAKES != libc::O_CREAT | libc::O_EXCL {
+        if !self.gives || flags & CREATE_FLAGS != libc::O_CREAT | libc::O_EXCL {
             return Err(REFUSED);
         }
         let file = self.resolve(path, OFlags::from_bits_retain((flags & PASSED_ON).cast_unsigned()))?;

@@ -55,7 +55,7 @@ pub(super) fn flags() -> Result<c_ulong> {
         return Err(Errno::NOSYS);
     }
     let undisturbed = SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    // The flags are looked at before the program, which there is none of.
+    // The kernel checks the flags before the program, which is null here.
     let known = seccomp(libc::SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | undisturbed, 0);
     Ok(if known == Err(Errno::FAULT) { undisturbed } else { 0 })
 }
@@ -118,7 +118,7 @@ pub(super) fn reply(listener: &OwnedFd, id: u64, errno: Option<Errno>) -> Result
     unsafe { ioctl(listener, Updater::<SEND, seccomp_notif_resp>::new(&mut answer)) }
 }
 
-/// Gives a caller a file, as what the call comes to.
+/// Passes a file to the caller as the result of the call.
 ///
 /// # Errors
 /// The caller no longer waits, or has no free descriptor.

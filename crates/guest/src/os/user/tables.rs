@@ -3,7 +3,7 @@
 use crate::os::machine::{Ids, NewUser};
 
 /// Bytes of a field, at most: it becomes a variable of every command, and part of answers.
-const LONGEST_FIELD: usize = 4 << 10;
+const MAX_FIELD: usize = 4 << 10;
 
 /// The kernel takes no more supplementary groups.
 const MAX_GROUPS: usize = 65_536;
@@ -122,7 +122,7 @@ fn group(line: &[u8]) -> Option<Group<'_>> {
 
 /// Refuses a longer text, and control characters.
 fn text(field: &[u8]) -> Option<String> {
-    let text = str::from_utf8(field).ok().filter(|it| it.len() <= LONGEST_FIELD)?;
+    let text = str::from_utf8(field).ok().filter(|it| it.len() <= MAX_FIELD)?;
     (!text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn fields_that_no_table_should_have_make_no_entry() {
-        let long = "x".repeat(LONGEST_FIELD + 1);
+        let long = "x".repeat(MAX_FIELD + 1);
         for line in [format!("{long}:x:1:1::/:/bin/sh"), format!("a:x:1:1::/{long}:"), "a:x:1:1::/\u{1b}[2J:".into()] {
             assert_eq!(tables(&line, "").user(1), None, "{line:.40}");
         }

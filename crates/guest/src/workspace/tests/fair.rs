@@ -114,7 +114,7 @@ fn with_threads(count: usize, test: impl Future<Output = ()>) {
     runtime.enable_all().max_blocking_threads(count).build().unwrap().block_on(test);
 }
 
-/// It asks for nothing that is a file.
+/// A request without a file.
 fn ping() -> Request {
     Request::Job { job: String::new() }
 }

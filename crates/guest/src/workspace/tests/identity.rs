@@ -1,4 +1,4 @@
-//! Who threads are. What needs root is not tried without it.
+//! User ids of threads. Tests that need root are skipped without it.
 
 use std::os::unix::fs::chown;
 use std::sync::Barrier;

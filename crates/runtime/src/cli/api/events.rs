@@ -18,7 +18,7 @@ pub(in crate::cli) struct EngineEvent {
     pub(in crate::cli) is_created: bool,
 }
 
-/// An answer that goes on for as long as the engine runs, one JSON object a line.
+/// A response that continues for as long as the engine runs, one JSON object a line.
 #[derive(Debug)]
 pub(in crate::cli) struct EventStream {
     body: Incoming,

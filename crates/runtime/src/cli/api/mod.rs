@@ -26,7 +26,7 @@ pub(super) use self::socket::ApiSocket;
 pub(super) use self::storage::StorageProof;
 
 /// Pause after a failure of the socket.
-const PAUSE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Engines answer this question without any lock.
 const PING_WITHIN: Duration = Duration::from_millis(250);
@@ -74,7 +74,7 @@ impl ApiClient {
             tracing::debug!(%socket, "the engine's program is asked: {fault}");
             return;
         }
-        *self.0.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + PAUSE);
+        *self.0.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + RETRY_PAUSE);
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.insert(self.0.socket.path.clone()) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Interval at which the lists of both are compared if neither has a container that the other knows.
-const EVERY: Duration = Duration::from_secs(30);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(in crate::cli) struct StorageProof {
@@ -71,7 +71,7 @@ impl StorageProof {
     /// Whether it is time to compare the lists of both.
     pub(in crate::cli) fn is_due(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = state.compared_at.is_none_or(|it| it.elapsed() >= EVERY);
+        let is_due = state.compared_at.is_none_or(|it| it.elapsed() >= COMPARE_INTERVAL);
         if is_due {
             state.compared_at = Some(Instant::now());
         }

@@ -139,14 +139,18 @@ fn limits(it: EngineArgs, facts: EngineFacts, spec: &CreateSpec) -> EngineArgs {
         .flag("shm-size", "256m")
 }
 
+#[derive(Clone, Copy)]
 pub(super) struct BindMount<'a> {
     pub(super) source: &'a Path,
     pub(super) target: &'a str,
     pub(super) access: Access,
 }
 
-pub(super) fn bind(it: EngineArgs, dialect: Dialect, mount: BindMount<'_>) -> EngineArgs {
-    let BindMount { source, target, access } = mount;
+pub(super) fn bind(
+    it: EngineArgs,
+    dialect: Dialect,
+    BindMount { source, target, access }: BindMount<'_>,
+) -> EngineArgs {
     let source = source.to_str().unwrap_or_default();
     match dialect {
         Dialect::Docker => {

@@ -12,10 +12,10 @@ use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilte
 const INSPECT_AT_ONCE: usize = 100;
 
 /// Number of containers that are inspected in the time of another program start.
-const WORTH_TWO: usize = 32;
+const MAX_SINGLE_CALL: usize = 32;
 
 /// How often a list is retried while images are being removed.
-const LOOKS: usize = 5;
+const ATTEMPTS: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct ProgramLookup {
@@ -57,12 +57,12 @@ impl ProgramLookup {
         self.ids("ps", args::with_labels(args::ids(), filter), deadline::READ).await
     }
 
-    /// The program asks for one after the other, so two of them take half as long over many.
+    /// The program inspects one after the other, so two programs take half as long for many.
     pub(super) async fn containers(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
         let ids = self.container_ids(filter).await?;
         let mut found = Vec::with_capacity(ids.len());
         for some in ids.chunks(2 * INSPECT_AT_ONCE) {
-            let (one, other) = some.split_at(if some.len() > WORTH_TWO { some.len() / 2 } else { some.len() });
+            let (one, other) = some.split_at(if some.len() > MAX_SINGLE_CALL { some.len() / 2 } else { some.len() });
             let (one, other) = tokio::try_join!(self.inspect_some(one), self.inspect_some(other))?;
             found.extend(one.into_iter().chain(other));
         }
@@ -116,9 +116,9 @@ impl ProgramLookup {
         self.images(&ids).await
     }
 
-    /// Podman fails to list images while one of them is being removed: a read is worth another try.
+    /// Podman fails to list images while one of them is being removed: a read is retried.
     async fn image_ids(&self, words: EngineArgs) -> Result<Vec<String>> {
-        for _ in 1..LOOKS {
+        for _ in 1..ATTEMPTS {
             match self.ids("image ls", words.clone(), deadline::READ).await {
                 Err(Error::Engine { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
                 other => return other,

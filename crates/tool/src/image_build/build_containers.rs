@@ -53,7 +53,7 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
         }
         let admitted = admit(spec, &policy)?;
-        let container = creation.make(admitted, (&base.image, base.reference.as_str()), Some(&program)).await?;
+        let container = creation.make(admitted, &base.image, base.reference.as_str(), Some(&program)).await?;
         let link = creation.meet(cx.links(), &container).await?;
         let context = session_env::place(cx, creation.record(), &link)?;
         let trusted = match self.certs {

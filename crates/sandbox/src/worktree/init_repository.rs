@@ -132,7 +132,7 @@ impl WorktreeManager {
         at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
     }
 
-    /// Sends what is missing, then says where branches are: killed in between, only objects are there that nobody names.
+    /// Sends missing objects, then updates the branches: a call that is killed in between leaves unreferenced objects only.
     async fn fill(&self, at: &Workdir, name: &str, mirror: &Mirror, have: RemoteRefs) -> Result<()> {
         let git = at.git(GitDir::Bare(name.to_owned()));
         let wanted: BTreeMap<String, &String> =
@@ -203,7 +203,7 @@ fn unreadable(dir: &Path) -> Failure {
     Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; what is there is saved")
 }
 
-/// What lies in the root, and whether there is more; nothing when there is none.
+/// The entries of the root, and whether there are more; empty if it is missing.
 pub(super) async fn entries(at: &Workdir, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
     match at.link.list(at.file(""), limit).await {
         Ok(entries) => Ok(entries),

@@ -170,7 +170,7 @@ impl WorktreeManager {
     }
 }
 
-/// What `for-each-ref` told of a mirror.
+/// Reads what `for-each-ref` printed of a mirror.
 fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
     let (found, head) = parse::refs_and_head(told);
     let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);

@@ -162,7 +162,7 @@ async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
         assert_eq!(seen().await, before, "index, files and references are as they were");
         assert!(!canary.exists(), "nothing of the repository ran");
         let removed = bench.manager.remove(&bench.inside, &id("with"), &bench.removal()).await.unwrap();
-        assert_eq!(removed.saved.unwrap().kind, "git");
+        assert_eq!(removed.saved.unwrap().kind, coracle_lifecycle::SavedKind::Git);
         let both = CreateRequest { base: Some("main".into()), ..CreateRequest { uncommitted: SourceChanges::Taken, ..CreateRequest::new(id("b")) } };
         assert_eq!(code(bench.manager.create(&bench.inside, &both).await), Code::InvalidInput);
     })

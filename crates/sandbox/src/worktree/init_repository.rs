@@ -13,7 +13,7 @@ use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
 use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
-use crate::workflow_records::{Records, Repository};
+use crate::workflow_records::Repository;
 use crate::{Code, Failure, Result, Warning};
 
 /// Names of repositories that are not finished.

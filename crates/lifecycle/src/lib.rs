@@ -85,8 +85,8 @@ pub use record::{
 pub use restart::restart;
 pub use save::{
     ArchiveWriter, Bundle, Commits, GitPlace, NameList, Omission, Omissions, OutputReceiver, PartKind, RepoStatus,
-    RestoredItem, SAVE_TIME, SAVED_REFS, Save, SaveDestination, SaveError, SaveLimits, SaveManifest, SaveWriter, Saved,
-    SavedItem, SavedKind, SavedPart, Target, is_object_id, stream_stdout,
+    RestoredItem, SAVE_TIME, SAVED_REFS, STAGING_PREFIX, Save, SaveDestination, SaveError, SaveLimits, SaveManifest,
+    SaveWriter, Saved, SavedItem, SavedKind, SavedPart, Target, is_object_id, stream_stdout,
 };
 pub use session_container::{
     BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,

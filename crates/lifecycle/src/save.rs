@@ -43,7 +43,7 @@ pub use self::saves::{Save, SaveDestination};
 use self::via_engine::EngineSave;
 use self::via_guest::GuestSave;
 pub(crate) use self::via_guest::end_commands;
-pub use self::writer::{ArchiveWriter, SaveWriter};
+pub use self::writer::{ArchiveWriter, STAGING_PREFIX, SaveWriter};
 use crate::record::{Record, Role};
 use crate::{Error, Links, Result, Store, volume};
 

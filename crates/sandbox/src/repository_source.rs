@@ -39,7 +39,7 @@ impl Source {
         Ok(Self::Dir(held.real().to_owned()))
     }
 
-    /// As it is given to git, and told to people: a URL that we take has no password in it.
+    /// As git and people see it: an accepted URL has no password.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Url(url) => url.as_str().to_owned(),

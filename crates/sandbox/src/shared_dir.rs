@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a directory that was there before us is neither used nor removed.
 //! **Invariant:** every step in it, and in the directory that it lies in, is taken by descriptors: a container writes in
-//! the one, and whoever owns the other could swap what root works on.
+//! the one, and the owner of the other could swap what root works on.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -40,7 +40,7 @@ const DIRECTORIES: [&str; 9] = [
 /// Where directories lie that were in the way of a worktree.
 pub(crate) const ORPHANS: &str = "worktrees/.orphans";
 
-/// Somebody else makes one in less.
+/// Time to wait for a concurrent call.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory of this host that is a sandbox's `/workspace`.
@@ -96,8 +96,8 @@ impl SharedDir {
         self.place.agent
     }
 
-    /// Sees to it that it is there with all that a container has to find. What tells it from what was there last time is
-    /// the answer: a container that was made before holds what is gone.
+    /// Creates what is missing of it. The result identifies the directories: if it changes, an older container has mounts of
+    /// removed ones.
     ///
     /// # Errors
     /// `policy_denied` for a directory that is not ours; `repo_corrupt` where something else is than was made.
@@ -166,7 +166,7 @@ impl SharedDir {
             _ => {}
         }
         let tree = above.make(&temp)?;
-        // Root makes it for somebody else.
+        // Root creates it for the agent.
         tree.give(self.place.agent)?;
         self.mend(&tree)?;
         let place = SharedDirRecord { identity: Some(tree.identity()?), ..self.place.clone() };
@@ -174,7 +174,7 @@ impl SharedDir {
         above.rename(&temp, name)
     }
 
-    /// Makes what is missing. Somebody may have taken it away since.
+    /// Creates what is missing, for example because it was removed since.
     fn mend(&self, dir: &Tree) -> io::Result<()> {
         let agent = self.place.agent;
         for name in DIRECTORIES {
@@ -193,7 +193,7 @@ impl SharedDir {
     }
 
     /// Takes away what is ours, once there is no container: the repository, and directories that are empty. Work was saved
-    /// before. The answer is what stays, since it is somebody else's.
+    /// before. The result lists what stays, since Coracle did not make it.
     ///
     /// # Errors
     /// `teardown_incomplete`; the next call goes on.
@@ -225,7 +225,7 @@ impl SharedDir {
 
     fn clear(held: &Tree) -> io::Result<()> {
         for name in ["repo.git", ORPHANS] {
-            // What is none, or lies behind a link, is not ours.
+            // Missing, or behind a link: Coracle did not make it.
             let Some((above, last)) = below(held, name).ok().flatten() else { continue };
             if above.look(last)? == Some(Node::Dir) {
                 above.remove_all(last)?;
@@ -256,8 +256,8 @@ impl SharedDir {
     }
 }
 
-/// Writes where a repository comes from into its configuration, which nobody inside can. In place: another file would not
-/// be the one that the container has. What somebody changed stays as it is.
+/// Writes the origin of a repository into its configuration, which is read-only inside. In place: another file would not be
+/// the one that the container has mounted. A changed configuration stays as it is.
 pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     let written = || -> io::Result<()> {
         let repo = open(dir)?.enter("repo.git".as_ref())?;
@@ -266,7 +266,7 @@ pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     written().map_err(|err| Failure::internal(format!("the repository's configuration cannot be written: {err}")))
 }
 
-/// The configuration of a bare repository of ours, as git would write it: nothing in it is anybody's but ours.
+/// The configuration of a bare repository as Coracle makes it, in git's format.
 pub(crate) fn config_of(url: Option<&str>) -> String {
     let core = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
     // It would be written into a directory that is read-only where files are shared.
@@ -302,7 +302,7 @@ fn below<'a>(dir: &Tree, name: &'a str) -> io::Result<Option<(Tree, &'a OsStr)>>
     }
 }
 
-/// What is gone, holds somebody's, or is none of ours is left as it is.
+/// Errors of directories that are missing, not empty, or no directories: they are left as they are.
 fn stays(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory)
 }
@@ -332,7 +332,7 @@ mod tests {
             SandboxDir::open(self.state.path(), &key).unwrap()
         }
 
-        /// As whoever runs the tests, or as somebody else where that is root.
+        /// As the user who runs the tests, or as another one if that is root.
         fn shared(&self) -> SharedDir {
             let me = owner(self.state.path()).unwrap();
             if me.is_root() {

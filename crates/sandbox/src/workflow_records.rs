@@ -1,6 +1,6 @@
-//! What the host remembers of workflows, and the numbers that each has for itself.
+//! Records of workflows, and the ports and names that each has for itself.
 //!
-//! **Invariant:** what a container says of its base, its URL or its ports decides nothing: they are read here.
+//! **Invariant:** base, URL and ports are read from these records, never from a container.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -32,7 +32,7 @@ pub(crate) struct Workflow {
     /// Which of the namespaces it has.
     pub(crate) k: u16,
     pub(crate) compose_project: String,
-    /// Its files were all there once, so that what is missing now is somebody's work.
+    /// Its files were complete once, so a missing one was deleted on purpose.
     #[serde(default)]
     pub(crate) ready: bool,
 }

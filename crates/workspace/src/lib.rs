@@ -47,8 +47,8 @@ pub use coracle_runtime::SlotRole;
 pub use coracle_runtime::failure::{Code, Failure};
 pub use coracle_runtime::replacement::{Reason, Recreated};
 pub use export::{
-    AppliedChanges, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, FileDiff, SkippedFile,
-    WorkspaceArchive, apply, changes, diff, digests, export,
+    AppliedChanges, AppliedFile, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, FileDiff,
+    SkippedFile, WorkspaceArchive, apply, changes, diff, digests, export,
 };
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, WrittenFile};
 pub use fs::{FsError, GuestFs};

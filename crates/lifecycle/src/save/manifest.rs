@@ -228,7 +228,7 @@ impl SaveManifest {
         bytes
     }
 
-    /// `None` for what is none, or of a version that is not known.
+    /// `None` if it is no manifest of a known version.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice::<Self>(bytes).ok().filter(|it| it.schema == SCHEMA)
     }
@@ -274,5 +274,29 @@ impl SavedItem {
     #[must_use]
     pub fn part(&self, what: PartKind) -> Option<&SavedPart> {
         self.parts.iter().find(|it| it.what == what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_save_of_a_worktree_is_read_and_written_with_all_its_keys() {
+        let part = json!({ "file": "a.bundle", "what": "bundle", "bytes": 9, "sha256": "00" });
+        let saved = json!({
+            "schema": 1, "container": "box", "id": null, "record_id": "0123456789abcdef0123456789abcdef",
+            "engine": "docker", "image": "i", "session": "s", "workdir": "/workspace", "exec_user": "10002:10002",
+            "at": "2026-01-01T00:00:00Z", "pruned": [], "tool_version": "0.1.0",
+            "items": [{
+                "path": "/workspace/worktrees/a", "kind": "git", "parts": [part], "files": 0, "bytes": 9,
+                "branch": "coracle/a", "bundle": "new", "base_commit": "1", "commit": "2", "changed": ["x"],
+                "salvage": "refs/coracle/salvage/a/1", "state": ["2", null, "3"],
+            }],
+        });
+        let manifest = SaveManifest::from_bytes(saved.to_string().as_bytes()).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&manifest.to_bytes()).unwrap(), saved);
     }
 }

@@ -1,11 +1,11 @@
-//! Where work may lie.
+//! Directories that may have unsaved work.
 
 use coracle_runtime::ContainerPath;
 use jiff::Timestamp;
 
 use crate::record::Record;
 
-/// The places that are looked at, without those that are the host's.
+/// The directories that are searched, without bind mounts of the host.
 #[derive(Debug)]
 pub(super) struct Roots<'a> {
     record: &'a Record,
@@ -44,7 +44,7 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// As the report of provisioning tells them.
+/// From the report of provisioning.
 fn clones(record: &Record) -> Vec<ContainerPath> {
     let steps = record.provisioning_report.as_array().map(Vec::as_slice).unwrap_or_default();
     let items = steps.iter().filter(|it| it["name"] == "repos").filter_map(|it| it["items"].as_array()).flatten();

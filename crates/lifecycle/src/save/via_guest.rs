@@ -37,7 +37,7 @@ pub(super) struct GuestSave<'a> {
 }
 
 /// What was found in the first look.
-struct Sight {
+struct Survey {
     /// Work trees.
     trees: BTreeSet<ContainerPath>,
     /// Files below the working directory that were written since it was filled.
@@ -64,27 +64,27 @@ impl GuestSave<'_> {
     pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
         let roots = Roots::of(self.record);
         let nowhere = |error| PathError { path: self.record.workdir.to_string(), error };
-        let sight = async {
+        let survey = async {
             end_commands(self.link, self.grace).await?;
-            self.look(&roots).await
+            self.survey(&roots).await
         };
-        let sight = timeout_at(self.until, sight).await.map_err(|_| nowhere(SaveError::TooSlow))?.map_err(nowhere)?;
+        let survey = timeout_at(self.until, survey).await.map_err(|_| nowhere(SaveError::TooSlow))?.map_err(nowhere)?;
         let mut whole: Vec<ContainerPath> = Vec::new();
-        for path in &sight.trees {
+        for path in &survey.trees {
             if whole.iter().any(|it| path.is_beneath(it.as_str())) {
                 continue;
             }
-            let saved = timeout_at(self.until, self.tree(out, path, &sight.trees)).await;
+            let saved = timeout_at(self.until, self.tree(out, path, &survey.trees)).await;
             let failed = |error| PathError { path: path.to_string(), error };
             if saved.map_err(|_| failed(SaveError::TooSlow))?.map_err(failed)? == SavedKind::Tree {
                 whole.push(path.clone());
             }
         }
-        self.files(out, sight).await.map_err(nowhere)
+        self.files(out, survey).await.map_err(nowhere)
     }
 
     /// All at once, so that it takes as long as the longest.
-    async fn look(&self, roots: &Roots<'_>) -> Result<Sight, SaveError> {
+    async fn survey(&self, roots: &Roots<'_>) -> Result<Survey, SaveError> {
         let within = self.until.saturating_duration_since(Instant::now());
         let repositories = |root: &ContainerPath| ScanOptions {
             names: Some(vec![".git".into()]),
@@ -101,9 +101,9 @@ impl GuestSave<'_> {
             ..ScanOptions::all(root.clone())
         };
         let (first, second, written) = tokio::join!(
-            self.met(roots.workdir.as_ref().map(repositories)),
-            self.met(roots.home.as_ref().map(repositories)),
-            self.met(roots.workdir.as_ref().map(written)),
+            self.scan(roots.workdir.as_ref().map(repositories)),
+            self.scan(roots.home.as_ref().map(repositories)),
+            self.scan(roots.workdir.as_ref().map(written)),
         );
         let ((first, _), (second, _), (written, more)) = (first?, second?, written?);
         let tree = |it: &ScanEntry| ContainerPath::parse(&it.path).ok()?.parent();
@@ -114,7 +114,7 @@ impl GuestSave<'_> {
             }
         }
         trees.retain(|it| roots.own(it));
-        Ok(Sight { trees, written, more })
+        Ok(Survey { trees, written, more })
     }
 
     async fn is_repository(&self, path: &ContainerPath) -> Result<bool, SaveError> {
@@ -126,7 +126,7 @@ impl GuestSave<'_> {
     }
 
     /// What a walk meets; nothing where there is no directory.
-    async fn met(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), SaveError> {
+    async fn scan(&self, walk: Option<ScanOptions>) -> Result<(Vec<ScanEntry>, bool), SaveError> {
         let Some(walk) = walk else { return Ok((Vec::new(), false)) };
         let root = walk.root.clone();
         match self.link.walk(walk, &[]).await {

@@ -22,6 +22,9 @@ const MAX_ENTRIES: u64 = 200_000;
 /// Times that are tried for the name of a staged save.
 const MAX_TRIES: u32 = 1000;
 
+/// The names of staging directories begin so. The owner of their directory removes abandoned ones.
+pub const STAGING_PREFIX: &str = "save-";
+
 /// A save that is not finished: it has no manifest yet.
 #[derive(Debug)]
 pub struct SaveWriter {
@@ -52,7 +55,7 @@ impl SaveWriter {
     /// # Errors
     /// When the directory cannot be created.
     pub fn staged(destination: SaveDestination, temp: &Path, max_bytes: u64) -> io::Result<Self> {
-        let staging = tempfile::Builder::new().prefix("save-").tempdir_in(temp)?;
+        let staging = tempfile::Builder::new().prefix(STAGING_PREFIX).tempdir_in(temp)?;
         let writer = Self::in_place(destination, max_bytes);
         Ok(Self { dir: staging.path().to_owned(), staging: Some(staging), ..writer })
     }

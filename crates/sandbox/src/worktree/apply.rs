@@ -18,7 +18,7 @@ use crate::{Code, Failure, Result, WorkflowId};
 /// A patch that is held in memory.
 const MAX_PATCH: u64 = 64 << 20;
 
-/// Its name in the repository that git is told to use.
+/// The name of the patch in the repository that git uses.
 const PATCH: &str = "it.patch";
 
 /// How it is put there.

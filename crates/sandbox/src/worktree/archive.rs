@@ -1,4 +1,4 @@
-//! A directory inside as an archive on the host, by the guest alone: it needs no program of the image.
+//! Packs a directory of a container into an archive, through its guest: it needs no program of the image.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ pub(super) struct PackSource<'a> {
     pub(super) top: &'a str,
 }
 
-/// Packs all that lies in a directory of the root. What cannot be packed is an error, but for links that lead out of it
-/// and for what is neither file nor directory.
+/// Packs everything in a directory of the root. A file that cannot be packed is an error; links that lead out of the
+/// directory, and special files, are left out.
 pub(super) async fn pack(
     at: &Workdir,
     source: PackSource<'_>,
@@ -44,7 +44,7 @@ pub(super) async fn pack(
         for (entry, twice) in entries.into_iter().zip(marked) {
             let name = name_of(&below, &entry)?;
             let (packed, inside) = (format!("{top}/{name}"), format!("{dir}/{name}"));
-            // It may be called just that, and then it is found under that name; of two only one is.
+            // A file whose name really has this mark can be opened by it, but not if another one is listed as the same.
             if entry.name.contains(MARK) && (twice || at.stat(&inside).await?.is_none()) {
                 return Err(unkept(&name));
             }
@@ -86,7 +86,7 @@ fn name_of(below: &str, entry: &FileEntry) -> Result<String> {
     }
 }
 
-/// What is no text is told with this in the place of what cannot be shown, and cannot be asked for.
+/// Stands for bytes that are not UTF-8 in a listed name, by which the file cannot be opened.
 const MARK: char = '\u{fffd}';
 
 fn unkept(name: &str) -> Failure {

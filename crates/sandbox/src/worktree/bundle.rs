@@ -11,7 +11,7 @@ use coracle_runtime::{GitRules, GitUrl};
 use tempfile::TempDir;
 
 use super::mirror::good;
-use super::{LONG, SOON, WorktreeManager, host, parse, succeeded};
+use super::{LONG, SOON, SourceChanges, WorktreeManager, host, parse, succeeded};
 use crate::repository_source::checked_repository;
 use crate::{Code, Failure, Result};
 
@@ -57,7 +57,8 @@ impl WorktreeManager {
         };
         let packs = ["bundle", "create", "--quiet", "it.bundle", "HEAD", "--branches", "--tags"];
         succeeded(self.own(here, &packs, Stdin::Empty, LONG).await?)?;
-        let uncommitted = if looks { self.count_uncommitted(dir, here).await } else { 0 };
+        let how = if looks { SourceChanges::Told } else { SourceChanges::Unseen };
+        let uncommitted = self.changes(dir, here, how).await?.map_or(0, |it| it.count());
         let origin = self.origin_of(here, &config).await;
         Ok(DirectoryBundle { repository, origin, uncommitted })
     }
@@ -70,17 +71,6 @@ impl WorktreeManager {
             return Err(failure.hint("run `git fetch --unshallow` there, or clone it by its URL"));
         }
         Ok(common.join("config"))
-    }
-
-    /// That it cannot be told is no reason not to clone.
-    async fn count_uncommitted(&self, dir: &Path, objects: &Path) -> usize {
-        match self.left_out(dir, objects).await {
-            Ok(found) => found.map_or(0, |it| it.count()),
-            Err(err) => {
-                tracing::warn!(dir = %dir.display(), %err, "what is not committed cannot be told");
-                0
-            }
-        }
     }
 
     async fn origin_of(&self, here: &Path, config: &Path) -> Option<GitUrl> {

@@ -15,15 +15,15 @@ use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::{Code, Failure, Result, Warning, WorkflowId};
 
-/// Names that are told of a base that is none.
+/// Names that are suggested for an unknown base.
 const NEAR: usize = 10;
 
 /// What is done about changes of a directory that are not committed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceChanges {
-    /// Nobody looks for them: somebody else may be writing in it.
+    /// They are not looked for: another program may be writing in the directory.
     Unseen,
-    /// A warning tells of them.
+    /// A warning reports them.
     Told,
     /// A worktree begins with them.
     Taken,
@@ -245,7 +245,7 @@ impl WorktreeManager {
 
     async fn base(&self, at: &Workdir, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
         let name = given.or(mirror.head.as_deref()).unwrap_or("main");
-        // What the host fetched, not what somebody inside made of it.
+        // As the host fetched it, not as code inside changed it.
         if let Some(id) = mirror.branches.get(name) {
             return Ok((name.to_owned(), id.clone()));
         }
@@ -355,7 +355,7 @@ pub(super) fn hexadecimal(text: &str) -> Option<&str> {
     fits.then_some(text).filter(|it| it.len() < 40 || parse::oid(it).is_some())
 }
 
-/// Names that somebody may have meant: those with most of the same pairs of letters.
+/// Similar names: those with most pairs of letters in common.
 fn near<'a>(name: &str, all: impl Iterator<Item = &'a String>) -> Vec<String> {
     let pairs = |text: &str| text.to_lowercase().into_bytes().windows(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
     let wanted = pairs(name);

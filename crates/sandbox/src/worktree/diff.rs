@@ -69,24 +69,20 @@ impl WorktreeManager {
                 async { if ask.stat_only { Ok(None) } else { git.run_keeping(&patch, ask.max_bytes).await.map(Some) } };
             let (files, patch) = tokio::join!(git.printed(&words), patches);
             let (files, patch) = (changes(&files?)?, patch?);
-            let Some(patch) = patch else {
-                return Ok(Diff {
-                    against: against.clone(),
-                    files,
-                    patch: String::new(),
-                    truncated: false,
-                    omitted_files: vec![],
-                });
-            };
+            let against = against.clone();
+            let mut diff = Diff { against, files, patch: String::new(), truncated: false, omitted_files: vec![] };
+            let Some(patch) = patch else { return Ok(diff) };
             if !patch.ok() {
                 return Err(patch.failure());
             }
-            // What fits into both ends may still be more than was asked for.
-            let cut = !patch.whole || patch.stdout.len() > ask.max_bytes;
-            let (kept, count) = whole_files(&patch.stdout[..patch.stdout.len().min(ask.max_bytes)], cut);
-            let omitted_files = if cut { files.iter().skip(count).map(|it| it.path.clone()).collect() } else { vec![] };
-            let patch = String::from_utf8_lossy(kept).into_owned();
-            Ok(Diff { against: against.clone(), files, patch, truncated: cut, omitted_files })
+            // The head and tail that were kept may be more than was asked for.
+            diff.truncated = !patch.whole || patch.stdout.len() > ask.max_bytes;
+            let (kept, count) = whole_files(&patch.stdout[..patch.stdout.len().min(ask.max_bytes)], diff.truncated);
+            if diff.truncated {
+                diff.omitted_files = diff.files.iter().skip(count).map(|it| it.path.clone()).collect();
+            }
+            diff.patch = String::from_utf8_lossy(kept).into_owned();
+            Ok(diff)
         })
         .await
     }

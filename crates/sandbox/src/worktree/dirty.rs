@@ -32,7 +32,7 @@ pub(super) struct UncommittedChanges {
     files: BTreeSet<Vec<u8>>,
     /// The commit that is checked out.
     head: String,
-    look: Checkout,
+    checkout: Checkout,
 }
 
 /// A repository of ours with the objects of the person's, and an index of its own.
@@ -53,8 +53,7 @@ struct MirrorHead<'a> {
 }
 
 impl WorktreeManager {
-    /// What is not committed in a checkout, as far as somebody wants to know: that it cannot be told fails nobody who does
-    /// not want it.
+    /// Uncommitted changes of a checkout, as far as they are needed: a failure to find them matters only if they are taken.
     pub(super) async fn changes(
         &self,
         dir: &Path,
@@ -83,44 +82,50 @@ impl WorktreeManager {
             return Ok(None);
         };
         let head = head.to_owned();
-        let mut look = self.look(dir, &place, MirrorHead { mirror, head: &head }, &patterns).await?;
+        let mut checkout = self.open_checkout(dir, &place, MirrorHead { mirror, head: &head }, &patterns).await?;
         let plain = ["-z", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=all"];
         let tracked = [&["diff-files"][..], &plain].concat();
         let staged = [&["diff-index", "--cached"][..], &plain, &[&*head, "--"]].concat();
         let new = ["ls-files", "-z", "--others", "--exclude-standard"];
         let (tracked, staged, new) = tokio::try_join!(
-            self.told(&look, &tracked, Stdin::Empty),
-            self.told(&look, &staged, Stdin::Empty),
-            self.told(&look, &new, Stdin::Empty),
+            self.git_output(&checkout, &tracked, Stdin::Empty),
+            self.git_output(&checkout, &staged, Stdin::Empty),
+            self.git_output(&checkout, &new, Stdin::Empty),
         )?;
         let staged = names(&staged);
         // A directory is a repository of its own, which a commit holds nothing of.
         let mut touched: BTreeSet<Vec<u8>> = names(&tracked);
         touched.extend(names(&new).into_iter().filter(|it| !it.ends_with(b"/")));
-        let filtered = self.filtered(&look, &touched).await?;
+        let filtered = self.filtered(&checkout, &touched).await?;
         touched.retain(|it| !filtered.contains(it));
-        look.touched = touched.iter().cloned().collect();
+        checkout.touched = touched.iter().cloned().collect();
         let files: BTreeSet<_> = touched.into_iter().chain(staged).collect();
-        Ok((!files.is_empty()).then_some(UncommittedChanges { files, head, look }))
+        Ok((!files.is_empty()).then_some(UncommittedChanges { files, head, checkout }))
     }
 
     /// A commit of all of it on top of the one that is checked out, and the repository that has it.
     pub(super) async fn commit_of<'a>(&self, state: &'a UncommittedChanges) -> Result<(String, &'a Path)> {
-        let look = &state.look;
-        let touched = Stdin::Input(Input::Bytes(look.touched.join(&0)));
-        self.told(look, &["update-index", "-z", "--add", "--remove", "--stdin"], touched).await?;
+        let checkout = &state.checkout;
+        let touched = Stdin::Input(Input::Bytes(checkout.touched.join(&0)));
+        self.git_output(checkout, &["update-index", "-z", "--add", "--remove", "--stdin"], touched).await?;
         let text = |told: Vec<u8>| String::from_utf8_lossy(&told).trim().to_owned();
-        let tree = text(self.told(look, &["write-tree"], Stdin::Empty).await?);
-        let message = format!("Uncommitted changes of {}", look.dir.display());
+        let tree = text(self.git_output(checkout, &["write-tree"], Stdin::Empty).await?);
+        let message = format!("Uncommitted changes of {}", checkout.dir.display());
         let words = ["commit-tree", "-p", &state.head, "-m", &message, &tree];
-        let commit = text(self.told(look, &words, Stdin::Empty).await?);
+        let commit = text(self.git_output(checkout, &words, Stdin::Empty).await?);
         match parse::oid(&commit) {
-            Some(_) => Ok((commit, look.repository.path())),
+            Some(_) => Ok((commit, checkout.repository.path())),
             None => Err(Failure::internal("git named no commit")),
         }
     }
 
-    async fn look(&self, dir: &Path, place: &RepositoryDirs, base: MirrorHead<'_>, persons: &str) -> Result<Checkout> {
+    async fn open_checkout(
+        &self,
+        dir: &Path,
+        place: &RepositoryDirs,
+        base: MirrorHead<'_>,
+        persons: &str,
+    ) -> Result<Checkout> {
         let repository = self.quarantine(None).await?;
         let objects = [base.mirror.join("objects"), place.common_dir.join("objects")];
         let lines: String = objects.iter().map(|it| format!("{}\n", it.display())).collect();
@@ -137,27 +142,27 @@ impl WorktreeManager {
         written().map_err(Failure::internal)?;
         let index = repository.path().join("index");
         let copied = copy(&place.git_dir.join("index"), &index);
-        let look = Checkout { dir: dir.to_owned(), repository, index, touched: Vec::new() };
+        let checkout = Checkout { dir: dir.to_owned(), repository, index, touched: Vec::new() };
         // It ends with 1 where a file differs, and that is asked for next.
         let refresh = ["update-index", "-q", "--ignore-submodules", "--refresh"];
-        let refreshed = self.tries(&look, &refresh, Stdin::Empty).await?;
+        let refreshed = self.run_git(&checkout, &refresh, Stdin::Empty).await?;
         // One that is split over files, or damaged: then all files are read.
         if !copied || refreshed.exit > 1 {
-            let _ = std::fs::remove_file(&look.index);
-            self.told(&look, &["read-tree", base.head], Stdin::Empty).await?;
-            self.tries(&look, &refresh, Stdin::Empty).await?;
+            let _ = std::fs::remove_file(&checkout.index);
+            self.git_output(&checkout, &["read-tree", base.head], Stdin::Empty).await?;
+            self.run_git(&checkout, &refresh, Stdin::Empty).await?;
         }
-        Ok(look)
+        Ok(checkout)
     }
 
     /// Those whose content a program of the person's would have to make: they are taken as they were committed.
-    async fn filtered(&self, look: &Checkout, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
+    async fn filtered(&self, checkout: &Checkout, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
         if names.is_empty() {
             return Ok(BTreeSet::new());
         }
         let asked: Vec<_> = names.iter().cloned().collect();
         let stdin = Stdin::Input(Input::Bytes(asked.join(&0)));
-        let told = self.told(look, &["check-attr", "-z", "--stdin", "filter"], stdin).await?;
+        let told = self.git_output(checkout, &["check-attr", "-z", "--stdin", "filter"], stdin).await?;
         let fields: Vec<&[u8]> = told.split(|it| *it == 0).collect();
         let has = |it: &&[&[u8]]| !matches!(it[2], b"unspecified" | b"unset");
         Ok(fields.chunks_exact(3).filter(has).map(|it| it[0].to_vec()).collect())
@@ -179,8 +184,8 @@ impl WorktreeManager {
     }
 
     /// What git prints of the checkout; it has to end well.
-    async fn told(&self, look: &Checkout, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
-        let ended = self.tries(look, words, stdin).await?;
+    async fn git_output(&self, checkout: &Checkout, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
+        let ended = self.run_git(checkout, words, stdin).await?;
         if ended.stdout.left_out() > 0 {
             let message = "There are more files in the directory than can be looked at.";
             return Err(over_limit(message));
@@ -188,13 +193,13 @@ impl WorktreeManager {
         Ok(succeeded(ended)?.stdout.bytes())
     }
 
-    async fn tries(&self, look: &Checkout, words: &[&str], stdin: Stdin) -> Result<Finished> {
+    async fn run_git(&self, checkout: &Checkout, words: &[&str], stdin: Stdin) -> Result<Finished> {
         let mut place = OsString::from("--git-dir=");
-        place.push(look.repository.path());
+        place.push(checkout.repository.path());
         let fixed = [place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
-        let command = git_command("git", &look.dir, fixed.into_iter().chain(words.iter().map(OsString::from)));
+        let command = git_command("git", &checkout.dir, fixed.into_iter().chain(words.iter().map(OsString::from)));
         let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
-        let env = [("GIT_INDEX_FILE", look.index.clone().into_os_string())].into_iter().chain(ours).collect();
+        let env = [("GIT_INDEX_FILE", checkout.index.clone().into_os_string())].into_iter().chain(ours).collect();
         self.git.run(Asked { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
     }
 }
@@ -211,7 +216,7 @@ impl UncommittedChanges {
         let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
         let message = format!(
             "{count} {files} of `{}` {are} not committed, and not in the worktree; `include_uncommitted` takes them in",
-            self.look.dir.display()
+            self.checkout.dir.display()
         );
         Warning::new("uncommitted_not_included", message)
     }

@@ -1,7 +1,7 @@
 //! Git in a container: as the agent, over the link, in a repository that the agent can write.
 //!
-//! What runs here can do no more than the agent could at any time. Its settings are overruled all the same, so that a
-//! repository's hooks, filters and helpers do not run because we looked.
+//! Git has no more rights here than the agent has. Settings of the repository are still overruled, so that reading it starts
+//! no hook, filter or helper.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(super) const LONG: Duration = Duration::from_secs(600);
 /// Bytes of names and numbers that are read.
 const MAX_TOLD: usize = 16 << 20;
 
-/// A sandbox's container as worktrees know it: a link, and whose files they are.
+/// The directory of a sandbox that has its repository and its worktrees.
 #[derive(Clone, Debug)]
 pub struct Workdir {
     /// The sandbox's key, which names its records.
@@ -48,7 +48,7 @@ pub(super) enum GitDir {
     Tree(WorkflowId),
 }
 
-/// What a command of git's left.
+/// The result of a git command.
 #[derive(Debug)]
 pub(super) struct GitOutput {
     pub(super) exit: Exit,
@@ -79,12 +79,12 @@ impl Workdir {
         self.path(&format!("worktrees/{id}")).expect("the id of a workflow is a plain name")
     }
 
-    /// A path below the root, if it is one that can be written down: whoever makes a name inside may choose any.
+    /// A path below the root, if it is valid: code inside may choose any name.
     pub(super) fn path(&self, below: &str) -> Result<ContainerPath> {
         self.root.join(below).map_err(|err| Failure::new(Code::SaveFailed, err.to_string()))
     }
 
-    /// What the guest is asked for, under whatever name it has: the guest takes more of them than a [`ContainerPath`] does.
+    /// A file below the root by any name: the guest accepts more names than a [`ContainerPath`].
     pub(super) fn file(&self, below: &str) -> FileRef {
         let user = UserSpec::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
         // Behind a last `/` a link would be followed.
@@ -94,7 +94,7 @@ impl Workdir {
         FileRef { user, path: if path.is_empty() { "/".into() } else { path }, follow: false }
     }
 
-    /// What is there, itself and not what it leads to.
+    /// The entry at a path, without following a link.
     pub(super) async fn stat(&self, below: &str) -> Result<Option<FileEntry>> {
         match self.link.stat(self.file(below)).await {
             Ok(entry) => Ok(Some(entry)),
@@ -135,7 +135,7 @@ impl Workdir {
         self.git(GitDir::Tree(id.clone()))
     }
 
-    /// Another program than git, from the root.
+    /// Runs another program, in the root.
     pub(super) async fn run(&self, argv: &[&str]) -> Result<GitOutput> {
         let argv = argv.iter().map(|it| (*it).to_owned()).collect();
         let exec = Exec::new(Command::Argv(argv), self.agent, self.root.clone());
@@ -218,7 +218,7 @@ impl Git<'_> {
         self.run(words).await?.good()
     }
 
-    /// The commit that a text names.
+    /// The commit that a revision names.
     pub(super) async fn commit(&self, text: &str) -> Result<Option<String>> {
         let what = format!("{text}^{{commit}}");
         let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
@@ -234,7 +234,7 @@ impl Git<'_> {
         self
     }
 
-    /// With each of the repository's filters given nothing to run.
+    /// With the repository's filters disabled.
     pub(super) async fn without_filters(mut self) -> Result<Self> {
         let told = self.run(git::ASK_FILTERS).await?;
         self.env.extend(git::without_filters(&told.stdout));
@@ -286,7 +286,7 @@ impl GitOutput {
     }
 }
 
-/// What the end of a link means here.
+/// The failure that a broken link means.
 pub(super) fn lost(err: Error) -> Failure {
     match err {
         Error::Refused(fault) if fault.code == ErrorCode::NoProgram => no_git(),
@@ -303,7 +303,7 @@ fn missing(path: &ContainerPath) -> Failure {
     Failure::new(Code::WorktreeMissing, format!("There is no `{path}` in the container."))
 }
 
-/// As a shell tells it.
+/// Exit status 127 means that the program is missing, as in a shell.
 fn known(told: GitOutput) -> Result<GitOutput> {
     if told.exit == Exit::Code(127) { Err(no_git()) } else { Ok(told) }
 }

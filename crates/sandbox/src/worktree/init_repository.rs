@@ -13,7 +13,7 @@ use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
 use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
-use crate::workflow_records::{Records, Repository};
+use crate::workflow_records::Repository;
 use crate::{Code, Failure, Result, Warning};
 
 /// Names of repositories that are not finished.
@@ -65,36 +65,28 @@ impl WorktreeManager {
         if let Some(other) = &other
             && (!ask.replace || at.shared.is_some())
         {
-            let message = format!("This sandbox works on `{}`.", other.url);
-            let failure = Failure::new(Code::BranchConflict, message);
-            let hint = "say `replace` to work on another repository";
-            return Err(if at.shared.is_some() {
-                failure.hint("remove its workflows first")
-            } else {
-                failure.hint(hint)
-            });
+            let failure = Failure::new(Code::BranchConflict, format!("This sandbox works on `{}`.", other.url));
+            let replaceable = at.shared.is_none();
+            let hint =
+                if replaceable { "say `replace` to work on another repository" } else { "remove its workflows first" };
+            return Err(failure.hint(hint));
         }
         let (mirror, have) = tokio::join!(self.fresh_mirror(&source), self.have(at));
         let (mut mirror, have) = (mirror?, have?);
+        let fits = have.is_some() && other.is_none();
         if let Some(dir) = &at.shared {
             // It was made before the container, and cannot be exchanged while that is there.
             let have = have.ok_or_else(|| unreadable(dir))?;
             crate::shared_dir::write_origin(dir, &url)?;
+            self.fill(at, "repo.git", &mirror, &have).await?;
+        } else if let Some(have) = have.as_ref().filter(|_| fits) {
             self.fill(at, "repo.git", &mirror, have).await?;
-            return self.set_up(&records, mirror, url);
+        } else {
+            if at.stat("repo.git").await?.is_some() {
+                mirror.warnings.extend(self.move_repo_aside(at, have.is_none()).await?);
+            }
+            self.make_inside(at, &mirror, &url).await?;
         }
-        let fits = have.is_some() && other.is_none();
-        if !fits && at.stat("repo.git").await?.is_some() {
-            mirror.warnings.extend(self.move_repo_aside(at, have.is_none()).await?);
-        }
-        match have.filter(|_| fits) {
-            Some(have) => self.fill(at, "repo.git", &mirror, have).await?,
-            None => self.make_inside(at, &mirror, &url).await?,
-        }
-        self.set_up(&records, mirror, url)
-    }
-
-    fn set_up(&self, records: &Records, mirror: Mirror, url: String) -> Result<Repo> {
         records.remember_repository(&Repository { url: url.clone() })?;
         Ok(Repo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
     }
@@ -128,18 +120,18 @@ impl WorktreeManager {
         let git = at.git(GitDir::Bare(temp.clone()));
         git.printed(&INIT_BARE).await?;
         at.write(&format!("{temp}/config"), &config_of(Some(url))).await?;
-        self.fill(at, &temp, mirror, RemoteRefs::default()).await?;
+        self.fill(at, &temp, mirror, &RemoteRefs::default()).await?;
         at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
     }
 
-    /// Sends what is missing, then says where branches are: killed in between, only objects are there that nobody names.
-    async fn fill(&self, at: &Workdir, name: &str, mirror: &Mirror, have: RemoteRefs) -> Result<()> {
+    /// Sends missing objects, then updates the branches: a call that is killed in between leaves unreferenced objects only.
+    async fn fill(&self, at: &Workdir, name: &str, mirror: &Mirror, have: &RemoteRefs) -> Result<()> {
         let git = at.git(GitDir::Bare(name.to_owned()));
         let wanted: BTreeMap<String, &String> =
             mirror.branches.iter().map(|(branch, id)| (format!("{ORIGIN}{branch}"), id)).collect();
         let changed: Vec<_> = wanted.iter().filter(|(name, id)| have.refs.get(*name) != Some(id)).collect();
         if !changed.is_empty() {
-            self.send(at, name, mirror, &have).await?;
+            self.send(at, name, mirror, have).await?;
         }
         let gone = have.refs.keys().filter(|it| !wanted.contains_key(*it));
         let gone: String = gone.map(|name| format!("delete {name}\n")).collect();
@@ -203,7 +195,7 @@ fn unreadable(dir: &Path) -> Failure {
     Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; what is there is saved")
 }
 
-/// What lies in the root, and whether there is more; nothing when there is none.
+/// The entries of the root, and whether there are more; empty if it is missing.
 pub(super) async fn entries(at: &Workdir, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
     match at.link.list(at.file(""), limit).await {
         Ok(entries) => Ok(entries),

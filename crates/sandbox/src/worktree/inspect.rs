@@ -1,4 +1,4 @@
-//! Files of a repository as its mirror has them, for whoever has to know them before there is a container.
+//! Reads files of a repository from its mirror, before there is a container.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const MAX_FILE: u64 = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoCommit {
     mirror: PathBuf,
-    /// Where the repository comes from, as it is told to people.
+    /// Where the repository comes from, as people see it.
     pub url: String,
     /// It is a directory of this host.
     pub local: bool,
@@ -118,7 +118,7 @@ impl WorktreeManager {
         Ok(RepoCommit { mirror, url: from.text(), local, commit })
     }
 
-    /// The files at or beneath a path, which is empty for all of them. Submodules are none.
+    /// The files at or beneath a path; an empty path means all. Submodules are left out.
     ///
     /// # Errors
     /// `limit_reached` when there are too many.
@@ -181,7 +181,7 @@ impl WorktreeManager {
             from.read_exact(&mut content).await.map_err(Failure::internal)?;
             content.truncate(length);
             let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
-            place(tar, &mut made, &format!("{}/{inner}", paths.into), file.kind, &content)
+            add_file(tar, &mut made, &format!("{}/{inner}", paths.into), file.kind, &content)
                 .map_err(Failure::internal)?;
         }
         let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
@@ -190,7 +190,7 @@ impl WorktreeManager {
 }
 
 /// A file, and the directories above it that are not there yet. A link that leads out of the tree is left out.
-fn place(
+fn add_file(
     tar: &mut Writer,
     made: &mut BTreeSet<String>,
     path: &str,

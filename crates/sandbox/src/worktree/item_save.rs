@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use coracle_lifecycle::{PartKind, Save, SaveDestination, SaveWriter, SavedItem, SavedKind};
-use coracle_runtime::ContainerPath;
 use serde::Serialize;
 
 use super::WorktreeManager;
+use super::git_in_container::Workdir;
 use crate::{Code, Failure, Result};
 
 /// Work that was saved.
@@ -36,27 +36,38 @@ pub(super) struct ItemSave<'a> {
     pub(super) item: SavedItem,
 }
 
+/// References that are saved as a bundle.
+pub(super) struct BundleSave<'a> {
+    pub(super) to: &'a SaveDestination,
+    /// With the state by which the save is found again.
+    pub(super) item: SavedItem,
+    pub(super) refs: &'a [&'a str],
+    /// The file's name.
+    pub(super) name: String,
+}
+
 impl WorktreeManager {
     /// The save moves to its place when it is finished, so that no cleanup removes it before.
-    pub(super) fn begin_save<'a>(
-        &self,
-        to: &'a SaveDestination,
-        path: ContainerPath,
-        kind: SavedKind,
-    ) -> Result<ItemSave<'a>> {
+    pub(super) fn begin_save<'a>(&self, to: &'a SaveDestination, item: SavedItem) -> Result<ItemSave<'a>> {
         let max_bytes = self.settings.save_max;
         let writer = SaveWriter::staged(to.clone(), &self.mirrors, max_bytes).map_err(no_place)?;
-        Ok(ItemSave { to, max_bytes, writer, item: SavedItem::new(path, kind) })
+        Ok(ItemSave { to, max_bytes, writer, item })
+    }
+
+    /// Saves a bundle, unless an interrupted removal saved the same state before.
+    pub(super) async fn save_references(&self, at: &Workdir, bundle: BundleSave<'_>) -> Result<SavedWork> {
+        let BundleSave { to, item, refs, name } = bundle;
+        if let Some((save, item)) = to.find(&item.path, |it| it.state == item.state) {
+            return Ok(SavedWork::new(save, &item));
+        }
+        let mut save = self.begin_save(to, item)?;
+        save.item.bundle = Some(self.bundle_of(at, refs, &save.writer.path(&name)).await?);
+        save.writer.seal(&mut save.item, name, PartKind::Bundle).map_err(Failure::internal)?;
+        save.finish()
     }
 }
 
 impl ItemSave<'_> {
-    /// With the bundle of this name, which is written.
-    pub(super) fn finish_bundle(mut self, name: String) -> Result<SavedWork> {
-        self.writer.seal(&mut self.item, name, PartKind::Bundle).map_err(Failure::internal)?;
-        self.finish()
-    }
-
     /// If the same was saved before, the result is that save.
     pub(super) fn finish(mut self) -> Result<SavedWork> {
         let Self { item, max_bytes, .. } = &self;

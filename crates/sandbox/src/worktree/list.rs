@@ -53,12 +53,12 @@ impl WorktreeManager {
     /// `git_missing`, `sandbox_lost`.
     pub async fn list(&self, at: &Workdir) -> Result<Vec<WorktreeStatus>> {
         let workflows = self.records(at)?.workflows()?;
-        let looks = stream::iter(workflows).map(|it| look(at, it)).buffered(AT_ONCE);
-        looks.collect::<Vec<_>>().await.into_iter().collect()
+        let inspections = stream::iter(workflows).map(|it| inspect_worktree(at, it)).buffered(AT_ONCE);
+        inspections.collect::<Vec<_>>().await.into_iter().collect()
     }
 }
 
-async fn look(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
+async fn inspect_worktree(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
     let git = at.tree(&it.id);
     let both = format!("{ORIGIN}{}...HEAD", it.base);
     let from_commit = format!("{}...HEAD", it.base_commit);
@@ -68,7 +68,7 @@ async fn look(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
     let last = ["log", "-1", "--no-show-signature", "--format=%ct"];
     let git = match git.without_filters().await {
         Ok(git) => git,
-        Err(err) if err.code == Code::WorktreeMissing => return Ok(listed(at, it, None)),
+        Err(err) if err.code == Code::WorktreeMissing => return Ok(worktree_status(at, it, None)),
         Err(err) => return Err(err),
     };
     let (status, counts, from_commit, unpushed, last) = tokio::join!(
@@ -81,7 +81,7 @@ async fn look(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
     let status = match status {
         Ok(it) if it.ok() => RepoStatus::parse(&it.stdout),
         Err(err) if err.code != Code::WorktreeMissing => return Err(err),
-        _ => return Ok(listed(at, it, None)),
+        _ => return Ok(worktree_status(at, it, None)),
     };
     // A base that is a tag or a commit has no branch to fall behind.
     let counts = Some(counts?).filter(super::git_in_container::GitOutput::ok).map_or(from_commit, Ok)?;
@@ -90,13 +90,13 @@ async fn look(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> {
     };
     let (counts, unpushed, last) = (numbers(&counts.stdout), numbers(&unpushed?.stdout), numbers(&last?.stdout));
     let count = |of: &[i64], at: usize| of.get(at).map_or(0, |it| it.unsigned_abs());
-    let mut seen = listed(at, it, Some(status));
+    let mut seen = worktree_status(at, it, Some(status));
     (seen.behind, seen.ahead) = (count(&counts, 0), count(&counts, 1));
     (seen.unpushed, seen.last_commit_at) = (count(&unpushed, 0), last.first().copied());
     Ok(seen)
 }
 
-fn listed(at: &Workdir, it: Workflow, status: Option<RepoStatus>) -> WorktreeStatus {
+fn worktree_status(at: &Workdir, it: Workflow, status: Option<RepoStatus>) -> WorktreeStatus {
     let ports = it.ports();
     let missing = status.is_none();
     let mut status = status.unwrap_or_default();

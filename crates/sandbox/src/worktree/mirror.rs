@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_lifecycle::STAGING_PREFIX;
 use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{Finished, Stdin};
 use coracle_runtime::{Error, Excerpt, random_hex};
@@ -20,7 +21,7 @@ const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
 pub(super) const ORIGIN: &str = "refs/remotes/origin/";
 
 /// Directories of single calls, none of which takes this long.
-const TEMPORARY: &[&str] = &["quarantine-", "save-", "coracle-ask-", "coracle-pipe-"];
+const TEMPORARY: &[&str] = &["quarantine-", STAGING_PREFIX, "coracle-ask-", "coracle-pipe-"];
 const LEFT_BEHIND: Duration = Duration::from_secs(86_400);
 
 /// What is in a mirror.
@@ -170,7 +171,7 @@ impl WorktreeManager {
     }
 }
 
-/// What `for-each-ref` told of a mirror.
+/// Reads what `for-each-ref` printed of a mirror.
 fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
     let (found, head) = parse::refs_and_head(told);
     let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);

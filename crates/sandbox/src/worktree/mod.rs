@@ -6,9 +6,8 @@
 //!
 //! **Invariant:** git on the host opens only repositories of ours, and the person's source to read from it.
 //! **Invariant:** no credential goes into a container.
-//! **Invariant:** which branch, which server and which commit it began from is what the host remembers, not what a
-//! container says.
-//! **Invariant:** nothing is removed before what only it holds was saved and checked.
+//! **Invariant:** the branch, the server and the base commit are read from records of the host, never from a container.
+//! **Invariant:** nothing is removed before its unsaved work is saved and checked.
 
 mod apply;
 mod archive;
@@ -101,7 +100,7 @@ impl WorktreeSettings {
     }
 }
 
-/// Makes worktrees, looks at them, and takes work out of them.
+/// Creates, inspects and removes worktrees, and exports their work.
 #[derive(Debug)]
 pub struct WorktreeManager {
     settings: WorktreeSettings,

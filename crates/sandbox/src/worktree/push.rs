@@ -1,4 +1,4 @@
-//! Commits out of a sandbox: into a repository of ours that holds nothing else, and from there to the remote.
+//! Pushes commits of a sandbox: into a quarantine repository of the host, and from there to the remote.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -90,7 +90,7 @@ impl WorktreeManager {
             );
         }
         self.remember_pushed(at, &out, &dir, branch.as_str()).await?;
-        // What cannot be told may be something.
+        // An unknown status may hide some.
         let uncommitted = status.map_or(true, |it| it.uncommitted() > 0);
         Ok(PushReport { reference, old, new: out.oid, url, uncommitted })
     }

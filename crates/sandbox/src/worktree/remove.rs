@@ -1,4 +1,4 @@
-//! The end of a worktree: what only it holds is saved and checked first.
+//! Removes worktrees, after their unsaved work is saved and checked.
 
 use coracle_lifecycle::SaveDestination;
 use serde::Serialize;
@@ -10,14 +10,14 @@ use super::save::not_saved;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
-/// How a worktree goes.
+/// How a worktree is removed.
 #[derive(Clone, Debug)]
 pub struct RemoveRequest {
     /// Where its work goes.
     pub save_to: SaveDestination,
-    /// Its work is thrown away (`security.allow_discard`).
+    /// Its work is discarded (`security.allow_discard`).
     pub discard: bool,
-    /// Ignored files are saved, too.
+    /// Ignored files are saved as well.
     pub salvage_ignored: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct RemovalReport {
 }
 
 impl WorktreeManager {
-    /// Saves what only a worktree holds, then removes it with its branch, and frees its ports. One that is missing is
+    /// Saves the unsaved work of a worktree, then removes it with its branch, and frees its ports. A missing worktree is
     /// no failure.
     ///
     /// # Errors

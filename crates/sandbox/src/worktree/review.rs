@@ -17,7 +17,7 @@ use crate::{Result, Warning};
 /// The code of every one of these warnings.
 const REVIEW: &str = "review";
 
-/// Places that are told.
+/// Differences that are reported.
 const MOST: usize = 20;
 
 /// Repositories are looked for so deep below the root.
@@ -34,7 +34,7 @@ const COMMON_DIR: &str = "../..\n";
 
 impl WorktreeManager {
     /// Compares what the person's git acts on with what was written; where files are not shared there is nothing to
-    /// compare. Each difference is a warning `review`: somebody inside made it, or the person did.
+    /// compare. Each difference is a warning `review`: code inside or the person made it.
     ///
     /// # Errors
     /// `sandbox_lost`.
@@ -63,7 +63,7 @@ impl WorktreeManager {
             let admin = format!("repo.git/worktrees/{id}");
             let (dot_git, common) = (format!("worktrees/{id}/.git"), format!("{admin}/commondir"));
             let (link, seen) = tokio::join!(text(at, &dot_git), text(at, &common));
-            // One that is missing leads nowhere, and is told as missing.
+            // A missing one leads nowhere, and is listed as missing.
             if link?.is_some_and(|it| it != link_of(id)) {
                 found.push((dot_git, "is not as it was written"));
             }
@@ -78,11 +78,11 @@ impl WorktreeManager {
         let known = ids.iter().map(|id| format!("{}/.git", at.tree_path(id))).collect();
         let (nested, more) = repositories(at, &known).await?;
         found.extend(nested.into_iter().map(|it| (it, "is a repository of its own")));
-        Ok(told(&found, more))
+        Ok(warnings(&found, more))
     }
 }
 
-/// The content of a small file; what is none of it is something else.
+/// The content of a small file; empty for anything else.
 async fn text(at: &Workdir, below: &str) -> Result<Option<String>> {
     match at.link.get(at.file(below), 0, 64 << 10).await {
         Ok((_, bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -100,7 +100,7 @@ async fn is_empty_dir(at: &Workdir, below: &str) -> Result<bool> {
     }
 }
 
-/// Repositories that are none of ours: with a `.git`, or bare, with what makes git take a directory for one.
+/// Other repositories: directories with a `.git`, and bare ones, by the entries that git requires.
 async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<String>, bool)> {
     let walk = ScanOptions {
         names: Some([".git", "HEAD", "objects"].map(str::to_owned).to_vec()),
@@ -129,7 +129,7 @@ async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<Str
     Ok((found.into_iter().map(|it| it.strip_prefix(&root).unwrap_or(&it).to_owned()).collect(), walked.more))
 }
 
-fn told(found: &[(String, &str)], more: bool) -> Vec<Warning> {
+fn warnings(found: &[(String, &str)], more: bool) -> Vec<Warning> {
     let each = found.iter().take(MOST).map(|(place, what)| format!("`{}` {what}", place.escape_debug()));
     let rest = found.len().saturating_sub(MOST);
     let rest = (rest > 0).then(|| format!("{rest} places more are not as they were written"));
@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn a_flood_of_differences_is_told_in_a_few_lines() {
         let found: Vec<_> = (0..30).map(|n| (format!("a\n{n}"), "was not there")).collect();
-        let warnings = told(&found, true);
+        let warnings = warnings(&found, true);
         assert_eq!((warnings.len(), &*warnings[0].message), (22, "`a\\n0` was not there"));
         assert_eq!(warnings[20].message, "10 places more are not as they were written");
-        assert!(told(&[], false).is_empty());
+        assert!(warnings(&[], false).is_empty());
     }
 }

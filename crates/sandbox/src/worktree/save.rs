@@ -1,4 +1,4 @@
-//! What only a worktree holds, as a bundle of commits or as its files.
+//! Saves the unsaved work of a worktree, as a bundle of commits or as its files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
 use super::git_in_container::Workdir;
-use super::item_save::SavedWork;
+use super::item_save::{BundleSave, SavedWork};
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
 use super::{LONG, WorktreeManager};
@@ -59,7 +59,7 @@ impl WorktreeManager {
         saved.map(Some)
     }
 
-    /// The directory is gone, and commits may be there.
+    /// The directory is missing; there may be commits.
     async fn save_branch(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<Option<SavedWork>> {
         let reference = format!("refs/heads/{}", workflow.branch);
         let repo = at.repo();
@@ -72,7 +72,7 @@ impl WorktreeManager {
         self.save_bundle(at, workflow, ask, &work).await.map(Some)
     }
 
-    /// Its link is as we wrote it, or as git does, and git finds its commit. Anything else is not looked into.
+    /// Whether its link is as Coracle or git writes it, and git finds its commit. Anything else is not read.
     async fn is_readable(&self, at: &Workdir, id: &WorkflowId) -> Result<bool> {
         let content = at.link.get(at.file(&format!("worktrees/{id}/.git")), 0, 4096).await;
         let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
@@ -80,7 +80,7 @@ impl WorktreeManager {
         Ok((text == link_of(id) || absolute) && at.tree(id).commit("HEAD").await?.is_some())
     }
 
-    /// A commit of all that is there, if any of it would be lost.
+    /// A commit of all files, if any work would be lost.
     async fn commit_all(&self, at: &Workdir, workflow: &Workflow, ignored: bool) -> Result<Option<UnsavedWork>> {
         let id = &workflow.id;
         let branch = format!("refs/heads/{}", workflow.branch);
@@ -121,37 +121,29 @@ impl WorktreeManager {
         let tip = at.repo().commit(&branch).await?;
         let tree = at.repo().printed(&["rev-parse", &format!("{}^{{tree}}", work.reference)]).await?;
         let state = json!([work.head, tip, String::from_utf8_lossy(&tree).trim()]);
-        let path = at.tree_path(&workflow.id);
-        let files = work.files.len() as u64;
-        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
-            // A removal that was interrupted saved it.
-            return Ok(SavedWork { files, ..SavedWork::new(save, &item) });
-        }
-        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
         let mut refs = vec![work.reference.as_str()];
         if branch != work.reference && tip.is_some() {
             refs.push(&branch);
         }
-        let name = format!("{}.bundle", workflow.id);
-        let bundle = self.bundle_of(at, &refs, &save.writer.path(&name)).await?;
-        save.item = SavedItem {
+        let item = SavedItem {
             branch: Some(workflow.branch.clone()),
-            bundle: Some(bundle),
             base_commit: Some(workflow.base_commit.clone()),
             commit: work.head.clone(),
             salvage: Some(work.reference.clone()),
             state: Some(state),
             changed: Some(work.files.iter().take(MAX_NAMES).map(|it| it.path.clone()).collect()),
-            ..save.item
+            ..SavedItem::new(at.tree_path(&workflow.id), SavedKind::Git)
         };
-        Ok(SavedWork { files, ..save.finish_bundle(name)? })
+        let name = format!("{}.bundle", workflow.id);
+        let saved = self.save_references(at, BundleSave { to: &ask.save_to, item, refs: &refs, name }).await?;
+        Ok(SavedWork { files: work.files.len() as u64, ..saved })
     }
 
-    /// Writes references to a bundle: what the remote has not of them (`new`), or all of it (`whole`), since what the
-    /// repository inside says that the remote has may be wrong.
+    /// Writes references to a bundle: their commits that are not on the remote, or all commits if that bundle does not fit
+    /// the mirror, since the repository inside may be wrong about the remote.
     pub(super) async fn bundle_of(&self, at: &Workdir, refs: &[&str], file: &Path) -> Result<Bundle> {
         let max = self.settings.save_max;
-        // Where it is not known any more, nothing is known of what the remote has.
+        // Without a known source there is no mirror to compare with.
         if let Ok(source) = self.source_of(&self.records(at)?) {
             let new = [refs, &["--not", "--remotes=origin"]].concat();
             let mirror = self.mirror_dir(&source);
@@ -166,7 +158,7 @@ impl WorktreeManager {
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
     }
 
-    /// The mirror has what it builds on.
+    /// Whether a repository has the commits that a bundle builds on.
     async fn is_whole(&self, dir: &Path, bundle: &Path) -> Result<bool> {
         let words = ["bundle", "verify", "--quiet", &bundle.display().to_string()];
         let verified = self.own(dir, &words, Stdin::Empty, LONG).await?;
@@ -176,7 +168,7 @@ impl WorktreeManager {
         Ok(verified.ok())
     }
 
-    /// The files as they lie there, with whatever `.git` is.
+    /// Saves the files as they are, `.git` included.
     async fn save_tree(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<SavedWork> {
         let id = workflow.id.as_str();
         self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, ask).await
@@ -189,7 +181,8 @@ impl WorktreeManager {
         source: PackSource<'_>,
         ask: &RemoveRequest,
     ) -> Result<SavedWork> {
-        let mut save = self.begin_save(&ask.save_to, at.path(source.dir)?, SavedKind::Tree)?;
+        let item = SavedItem::new(at.path(source.dir)?, SavedKind::Tree);
+        let mut save = self.begin_save(&ask.save_to, item)?;
         let mut archive = save.writer.archive_named(archive_name(source.top), at.agent).map_err(save_failed)?;
         pack(at, source, &mut archive.tar, &mut save.item.left_out).await?;
         save.writer.keep_archive(&mut save.item, archive).map_err(save_failed)?;
@@ -197,7 +190,7 @@ impl WorktreeManager {
     }
 }
 
-/// The failure of a save, told as one: nothing was removed.
+/// The error of a failed save, which says that nothing was removed.
 pub(super) fn not_saved(err: Failure) -> Failure {
     if matches!(err.code, Code::SaveFailed | Code::SandboxLost) {
         return err;
@@ -206,7 +199,7 @@ pub(super) fn not_saved(err: Failure) -> Failure {
     Failure { details: err.details, ..Failure::new(Code::SaveFailed, message) }
 }
 
-/// A submodule that nobody filled is an empty directory.
+/// Whether a repository lies within. A submodule that was not checked out is an empty directory.
 async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> {
     for name in gitlinks(told) {
         let place = format!("worktrees/{id}/{name}/.git");
@@ -218,7 +211,7 @@ async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> 
     Ok(false)
 }
 
-/// A name on this host for the archive of a directory: short and plain, whatever somebody inside called that.
+/// The name of a directory's archive on this host: short and plain, whatever the directory is called.
 fn archive_name(top: &str) -> String {
     let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
     let name: String = top.trim_start_matches('.').chars().map(plain).take(MAX_NAME).collect();

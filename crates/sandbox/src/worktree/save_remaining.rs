@@ -1,6 +1,6 @@
-//! What a sandbox holds beside its worktrees, and would lose with its volume.
+//! Saves what a sandbox has beside its worktrees, before its volume is removed.
 
-use coracle_lifecycle::SavedKind;
+use coracle_lifecycle::{SavedItem, SavedKind};
 use coracle_runtime::git;
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use serde_json::json;
@@ -9,13 +9,13 @@ use super::WorktreeManager;
 use super::archive::PackSource;
 use super::git_in_container::Workdir;
 use super::init_repository::{MAX_ENTRIES, entries};
-use super::item_save::SavedWork;
+use super::item_save::{BundleSave, SavedWork};
 use super::remove::RemoveRequest;
 use super::save::not_saved;
 use crate::shared_dir::ORPHANS;
 use crate::{Code, Failure, Result, WorkflowId};
 
-/// References that somebody inside makes: branches beside those of workflows, tags, and what was put aside.
+/// References that are made inside: branches beside those of workflows, tags, and the stash.
 const OWN: [&str; 3] = ["--branches", "--tags", git::STASH];
 
 /// A repository that was moved out of the way.
@@ -23,7 +23,7 @@ const OLD: &str = "repo.git.old-";
 
 const WORKTREES: &str = "worktrees";
 
-/// Entries of the root that are looked at: all that a guest tells of.
+/// Entries of the root that are read: as many as a guest lists.
 const MAX_ROOT: u64 = 100_000;
 
 impl WorktreeManager {
@@ -60,7 +60,7 @@ impl WorktreeManager {
         Ok(saved)
     }
 
-    /// Directories beside those of workflows: the host has lost its records of them, or somebody inside made them.
+    /// Directories beside those of workflows: their records are lost, or they were made inside.
     async fn unknown_worktrees(&self, at: &Workdir) -> Result<Vec<String>> {
         // On this host they are the person's own, and stay where they are.
         if at.shared.is_some() || !at.is_dir(WORKTREES).await? {
@@ -81,16 +81,10 @@ impl WorktreeManager {
 
     async fn save_refs(&self, at: &Workdir, ask: &RemoveRequest) -> Result<SavedWork> {
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", "refs/stash"];
-        let state = json!(String::from_utf8_lossy(&at.repo().printed(&words).await?));
-        let path = at.path("repo.git")?;
-        if let Some((save, item)) = ask.save_to.find(&path, |it| it.state.as_ref() == Some(&state)) {
-            return Ok(SavedWork::new(save, &item));
-        }
-        let mut save = self.begin_save(&ask.save_to, path, SavedKind::Git)?;
+        let state = Some(json!(String::from_utf8_lossy(&at.repo().printed(&words).await?)));
+        let item = SavedItem { state, ..SavedItem::new(at.path("repo.git")?, SavedKind::Git) };
         let name = "repository.bundle".to_owned();
-        save.item.bundle = Some(self.bundle_of(at, &OWN, &save.writer.path(&name)).await?);
-        save.item.state = Some(state);
-        save.finish_bundle(name)
+        self.save_references(at, BundleSave { to: &ask.save_to, item, refs: &OWN, name }).await
     }
 
     async fn save_dir(&self, at: &Workdir, dir: &str, ask: &RemoveRequest) -> Result<SavedWork> {
@@ -99,7 +93,7 @@ impl WorktreeManager {
     }
 }
 
-/// Repositories that we moved out of the way. Another name that begins so is somebody's file, as any other in the root.
+/// Repositories that Coracle moved aside. Files with such a name are ordinary files of the root.
 async fn old_repositories(at: &Workdir) -> Result<Vec<String>> {
     let (entries, more) = entries(at, MAX_ROOT).await?;
     if more {

@@ -179,11 +179,10 @@ fn skipped(files: &[SkippedFile]) -> impl Iterator<Item = StyledText> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_workspace::ChangeKind;
+    use coracle_workspace::{AppliedFile, ChangeKind};
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::session_tools::AppliedFile;
 
     #[test]
     fn applied_and_skipped_files_are_lines() {

@@ -6,7 +6,9 @@ use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
-use coracle_workspace::{ApplyError, ApplyOptions, ChangeKind, FileDiff, GuestFs, Session, SkippedFile, SlotRole};
+use coracle_workspace::{
+    AppliedChanges, AppliedFile, ApplyError, ApplyOptions, FileDiff, GuestFs, Session, SkippedFile, SlotRole,
+};
 use serde::Serialize;
 
 use super::provider::Provider;
@@ -38,13 +40,6 @@ pub struct ApplyResponse {
     pub(crate) count: usize,
     pub(crate) protected: Vec<String>,
     pub(crate) passed_over: Vec<SkippedFile>,
-}
-
-/// A file that was written to the host, or removed there.
-#[derive(Debug, Serialize)]
-pub struct AppliedFile {
-    pub(crate) path: String,
-    pub(crate) change: ChangeKind,
 }
 
 /// A workspace with its import and the digests of its files.
@@ -155,8 +150,8 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failu
     }
     let applied = done?;
     state.keep(cx, &applied.baseline)?;
-    let files: Vec<_> = applied.files.into_iter().map(|(path, change)| AppliedFile { path, change }).collect();
-    Ok(ApplyResponse { count: files.len(), files, protected: applied.protected, passed_over: applied.passed })
+    let AppliedChanges { files, protected, passed: passed_over, .. } = applied;
+    Ok(ApplyResponse { count: files.len(), files, protected, passed_over })
 }
 
 /// The person may have taken a directory off the list since.

@@ -12,7 +12,7 @@ mod provider;
 mod session_egress;
 mod settings;
 
-pub use self::export::{AppliedFile, ApplyResponse, DiffResponse, ExportResponse, apply, diff, export};
+pub use self::export::{ApplyResponse, DiffResponse, ExportResponse, apply, diff, export};
 pub use self::maintenance::{end, show};
 pub(crate) use self::maintenance::{expire, recover};
 pub use self::prompt::prompt;

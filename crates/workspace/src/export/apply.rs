@@ -34,14 +34,23 @@ pub struct ApplyOptions {
 /// The files that were applied.
 #[derive(Debug, Default)]
 pub struct AppliedChanges {
-    /// Files, and how they changed, by their path in the workspace.
-    pub files: Vec<(String, ChangeKind)>,
+    /// Files that were written or removed.
+    pub files: Vec<AppliedFile>,
     /// Files that were skipped.
     pub passed: Vec<SkippedFile>,
     /// Files of protected names, which need the person's word.
     pub protected: Vec<String>,
     /// What the workspace is held against from now on.
     pub baseline: Baseline,
+}
+
+/// A file that was written to the host, or removed there.
+#[derive(Debug, Serialize)]
+pub struct AppliedFile {
+    /// Its path in the workspace.
+    pub path: String,
+    /// How it changed.
+    pub change: ChangeKind,
 }
 
 /// A file of the host that prevents an apply.
@@ -124,7 +133,7 @@ pub async fn apply(
                 Some(new) => _ = applied.baseline.files.insert(path.clone(), new.clone()),
                 None => _ = applied.baseline.files.remove(path),
             }
-            applied.files.push((path.clone(), step.meant.change.kind()));
+            applied.files.push(AppliedFile { path: path.clone(), change: step.meant.change.kind() });
         }
         Ok(applied)
     })

@@ -32,7 +32,7 @@ pub struct FileDiff {
     /// The whole difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
-    /// Why there is none.
+    /// Why there is no difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'static str>,
 }

@@ -14,7 +14,7 @@ mod tar;
 #[cfg(test)]
 mod tests;
 
-pub use self::apply::{AppliedChanges, ApplyError, ApplyOptions, Conflict, apply};
+pub use self::apply::{AppliedChanges, AppliedFile, ApplyError, ApplyOptions, Conflict, apply};
 pub use self::changes::{Change, ChangeKind, Changes, SkippedFile, changes};
 pub use self::diff::{FileDiff, diff};
 pub use self::fetch::digests;

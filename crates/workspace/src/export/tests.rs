@@ -1,4 +1,4 @@
-//! What changed, from what a guest tells: which may be anything.
+//! Changes, from untrusted replies of a guest.
 
 use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Baseline, BaselineFile};

@@ -21,7 +21,7 @@ impl GuestSave<'_> {
         };
         let prune = PRUNED.iter().map(|it| (*it).to_owned()).collect();
         let within = self.until.saturating_duration_since(Instant::now());
-        let (met, more) = self.met(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
+        let (met, more) = self.scan(Some(ScanOptions { prune, within, ..ScanOptions::all(root) })).await?;
         if more {
             return Err(SaveError::Invalid("there are more files than can be looked at"));
         }

@@ -158,7 +158,7 @@ impl GuestSave<'_> {
         let since = Some(Roots::of(self.record).since);
         let within = self.until.saturating_duration_since(Instant::now());
         let (met, more) =
-            self.met(Some(ScanOptions { since, max_entries: 1, within, ..ScanOptions::all(path.clone()) })).await?;
+            self.scan(Some(ScanOptions { since, max_entries: 1, within, ..ScanOptions::all(path.clone()) })).await?;
         Ok(more || !met.is_empty())
     }
 

@@ -6,19 +6,19 @@ use coracle_runtime::link::protocol::ScanEntry;
 use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
-use super::{GuestSave, Sight, relative};
+use super::{GuestSave, Survey, relative};
 use crate::save::error::SaveError;
 use crate::save::manifest::{SavedItem, SavedKind};
 use crate::save::writer::SaveWriter;
 
 impl GuestSave<'_> {
     /// Files in no work tree, the smallest first, as many as space and time allow.
-    pub(super) async fn files(&self, out: &mut SaveWriter, sight: Sight) -> Result<(), SaveError> {
+    pub(super) async fn files(&self, out: &mut SaveWriter, survey: Survey) -> Result<(), SaveError> {
         let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
-        let in_tree = |it: &ScanEntry| sight.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
-        let kept = self.kept(&sight.written).await;
+        let in_tree = |it: &ScanEntry| survey.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
+        let kept = self.unchanged(&survey.written).await;
         let is_kept = |it: &ScanEntry| kept.contains(&it.path);
-        let mut written: Vec<_> = sight.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
+        let mut written: Vec<_> = survey.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
         if written.is_empty() {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl GuestSave<'_> {
                 item.left_out.add(&path, reason);
             }
         }
-        if sight.more {
+        if survey.more {
             item.left_out.add("", "there were more files than could be looked at");
         }
         out.keep_archive(&mut item, archive)?;
@@ -54,8 +54,8 @@ impl GuestSave<'_> {
     }
 
     /// Files that are what they were when the working directory was filled, or when it was last exported. Where that
-    /// cannot be told, none are: to save too much is the lesser fault.
-    async fn kept(&self, written: &[ScanEntry]) -> BTreeSet<String> {
+    /// is unknown, none are: to save too much is the lesser fault.
+    async fn unchanged(&self, written: &[ScanEntry]) -> BTreeSet<String> {
         let (Some(baseline), Some(user)) = (self.baseline, self.record.exec_user) else { return BTreeSet::new() };
         let known = |path: &str, sha256: &str| {
             baseline.files.get(path).is_some_and(|it| it.sha256 == sha256)

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, Series, Target, cell, ratio};
+use super::report::Aim::AtMost;
+use super::report::Measure::{Beyond, Median, Other, Ratio};
+use super::report::{Report, Series, Target, cell};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().filter(|it| it.case == "create").map(Series::count).max().unwrap_or_default();
@@ -21,7 +23,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
          go in and, where the host has any, certificates of its own; the working directory is mounted\n\n\
          | | the engine | the engine, on a network | `coracle`, bare | `coracle`, over MCP | `coracle`, full |\n|---|--:|--:|--:|--:|--:|\n",
         report.versions(),
-        load(report)
+        report.load_range()
     );
     let cases: Vec<_> = report.cases.iter().collect();
     report.rows(&mut page, &cases, &["engine", "engine_network", "bare", "mcp", "full"], cell);
@@ -29,13 +31,6 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
     steps(report, &mut page);
     report.targets(&mut page, TARGETS);
     page
-}
-
-/// Whether others were at work while it was measured.
-fn load(report: &Report) -> String {
-    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
-    bounds
-        .map_or(String::new(), |(least, most)| format!("; load of the last minute before the rounds {least} to {most}"))
 }
 
 fn first(report: &Report, page: &mut String) {
@@ -69,57 +64,35 @@ fn steps(report: &Report, page: &mut String) {
     }
 }
 
+fn beyond_engine(report: &Report, engine: &str) -> Option<f64> {
+    let (ours, own) = (report.of("create", "full", engine)?, report.of("create", "engine", engine)?);
+    Some(ours.median() - 1.3 * own.median())
+}
+
 const TARGETS: &[Target] = &[
-    Target {
-        what: "make a full one: ms more than 1.3 × the engine",
-        aim: "at most 150",
-        measured: |it, engine| {
-            let (ours, own) = (it.of("create", "full", engine)?, it.of("create", "engine", engine)?);
-            Some(ours.median() - 1.3 * own.median())
-        },
-        met: |it| it <= 150.0,
-    },
-    Target {
-        what: "make one over MCP: share of the engine's time on a network",
-        aim: "at most 1.25",
-        measured: |it, engine| ratio(it.of("create", "mcp", engine), it.of("create", "engine_network", engine)),
-        met: |it| it <= 1.25,
-    },
-    Target {
-        what: "the same: ms more than the engine on a network",
-        aim: "at most 60",
-        measured: |it, engine| {
-            Some(it.of("create", "mcp", engine)?.median() - it.of("create", "engine_network", engine)?.median())
-        },
-        met: |it| it <= 60.0,
-    },
-    Target {
-        what: "remove one over MCP: share of the engine's time",
-        aim: "at most 1.2",
-        measured: |it, engine| ratio(it.of("destroy", "mcp", engine), it.of("destroy", "engine", engine)),
-        met: |it| it <= 1.2,
-    },
-    Target {
-        what: "a full one: ms more than a bare one",
-        aim: "at most 150",
-        measured: |it, engine| {
-            let (full, bare) = (it.of("create", "full", engine)?, it.of("create", "bare", engine)?);
-            Some(full.median() - bare.median())
-        },
-        met: |it| it <= 150.0,
-    },
-    Target {
-        what: "a full one: ms of its steps after `workspace`",
-        aim: "at most 150",
-        measured: |it, engine| it.of("steps", "full", engine).map(Series::median),
-        met: |it| it <= 150.0,
-    },
-    Target {
-        what: "remove a full one: share of the engine's time",
-        aim: "at most 1.5",
-        measured: |it, engine| ratio(it.of("destroy", "full", engine), it.of("destroy", "engine", engine)),
-        met: |it| it <= 1.5,
-    },
+    Target("make a full one: ms more than 1.3 × the engine", AtMost(150.0), Other(beyond_engine)),
+    Target(
+        "make one over MCP: share of the engine's time on a network",
+        AtMost(1.25),
+        Ratio(("create", "mcp"), ("create", "engine_network")),
+    ),
+    Target(
+        "the same: ms more than the engine on a network",
+        AtMost(60.0),
+        Beyond(("create", "mcp"), ("create", "engine_network")),
+    ),
+    Target(
+        "remove one over MCP: share of the engine's time",
+        AtMost(1.2),
+        Ratio(("destroy", "mcp"), ("destroy", "engine")),
+    ),
+    Target("a full one: ms more than a bare one", AtMost(150.0), Beyond(("create", "full"), ("create", "bare"))),
+    Target("a full one: ms of its steps after `workspace`", AtMost(150.0), Median(("steps", "full"))),
+    Target(
+        "remove a full one: share of the engine's time",
+        AtMost(1.5),
+        Ratio(("destroy", "full"), ("destroy", "engine")),
+    ),
 ];
 
 #[cfg(test)]

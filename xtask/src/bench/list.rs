@@ -1,13 +1,12 @@
 //! The page about listing containers.
 
-use super::report::{Report, Series, Target, cell, ratio};
+use super::report::Aim::AtMost;
+use super::report::Measure::{Median, Ratio};
+use super::report::{Report, Series, Target, cell};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().filter(|it| it.case == "list").map(Series::count).max().unwrap_or_default();
-    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
-    let load = bounds.map_or(String::new(), |(least, most)| {
-        format!("; load of the last minute before the rounds {least} to {most}")
-    });
+    let load = report.load_range();
     let mut page = format!(
         "# Listing containers: times\n\n\
          Written by `cargo xtask bench list`. {machine}; {}{load}.\n\n\
@@ -27,24 +26,13 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
 }
 
 const TARGETS: &[Target] = &[
-    Target {
-        what: "list 100 containers: share of the engine's time",
-        aim: "at most 1.5",
-        measured: |it, engine| ratio(it.of("list", "coracle", engine), it.of("list", "engine", engine)),
-        met: |it| it <= 1.5,
-    },
-    Target {
-        what: "the same over MCP: ms",
-        aim: "at most 5",
-        measured: |it, engine| it.of("list", "mcp", engine).map(Series::median),
-        met: |it| it <= 5.0,
-    },
-    Target {
-        what: "the status of one over MCP: ms",
-        aim: "at most 5",
-        measured: |it, engine| it.of("status", "mcp", engine).map(Series::median),
-        met: |it| it <= 5.0,
-    },
+    Target(
+        "list 100 containers: share of the engine's time",
+        AtMost(1.5),
+        Ratio(("list", "coracle"), ("list", "engine")),
+    ),
+    Target("the same over MCP: ms", AtMost(5.0), Median(("list", "mcp"))),
+    Target("the status of one over MCP: ms", AtMost(5.0), Median(("status", "mcp"))),
 ];
 
 #[cfg(test)]

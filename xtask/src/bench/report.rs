@@ -1,6 +1,6 @@
 //! Measurements, and the parts that all pages share.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -142,6 +142,14 @@ impl Report {
         versions.join(", ")
     }
 
+    /// The load of the machine, which shows whether other programs ran.
+    pub(super) fn load_range(&self) -> String {
+        let bounds = self.load.iter().copied().reduce(f64::min).zip(self.load.iter().copied().reduce(f64::max));
+        bounds.map_or_else(String::new, |(least, most)| {
+            format!("; load of the last minute before the rounds {least} to {most}")
+        })
+    }
+
     /// The cases that have a measurement of one of those ways.
     pub(super) fn cases_of(&self, ways: &[&str]) -> impl Iterator<Item = &Case> {
         self.cases
@@ -169,11 +177,11 @@ impl Report {
         page.push_str("\n|---|---|");
         page.push_str(&"--:|".repeat(self.engines.len()));
         page.push('\n');
-        for target in targets {
-            let _ = write!(page, "| {} | {} |", target.what, target.aim);
+        for Target(what, aim, measure) in targets {
+            let _ = write!(page, "| {what} | {aim} |");
             for engine in &self.engines {
-                let reached = (target.measured)(self, &engine.name);
-                let mark = reached.map(|it| if (target.met)(it) { "pass" } else { "fail" });
+                let reached = measure.value(self, &engine.name);
+                let mark = reached.map(|it| if aim.is_met(it) { "pass" } else { "fail" });
                 let value = reached.map_or("–".to_owned(), number);
                 let _ = write!(page, " {value}{} |", mark.map(|it| format!(", {it}")).unwrap_or_default());
             }
@@ -182,11 +190,60 @@ impl Report {
     }
 }
 
-pub(super) struct Target {
-    pub(super) what: &'static str,
-    pub(super) aim: &'static str,
-    pub(super) measured: fn(&Report, &str) -> Option<f64>,
-    pub(super) met: fn(f64) -> bool,
+/// What is measured, the aim, and how the value is computed.
+pub(super) struct Target(pub(super) &'static str, pub(super) Aim, pub(super) Measure);
+
+#[derive(Clone, Copy)]
+pub(super) enum Aim {
+    AtLeast(f64),
+    AtMost(f64),
+    Below(f64),
+}
+
+impl Aim {
+    fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(limit) => value >= limit,
+            Self::AtMost(limit) => value <= limit,
+            Self::Below(limit) => value < limit,
+        }
+    }
+}
+
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(limit) => write!(f, "at least {limit}"),
+            Self::AtMost(limit) => write!(f, "at most {limit}"),
+            Self::Below(limit) => write!(f, "below {limit}"),
+        }
+    }
+}
+
+/// Case and way of a series.
+type Key = (&'static str, &'static str);
+
+/// A value of one engine.
+pub(super) enum Measure {
+    /// In milliseconds.
+    Median(Key),
+    /// The first median divided by the second.
+    Ratio(Key, Key),
+    /// The first median minus the second.
+    Beyond(Key, Key),
+    Other(fn(&Report, &str) -> Option<f64>),
+}
+
+impl Measure {
+    fn value(&self, report: &Report, engine: &str) -> Option<f64> {
+        let of = |(case, way): Key| report.of(case, way, engine);
+        match *self {
+            Self::Median(it) => of(it).map(Series::median),
+            Self::Ratio(one, other) => ratio(of(one), of(other)),
+            Self::Beyond(one, other) => Some(of(one)?.median() - of(other)?.median()),
+            Self::Other(measure) => measure(report, engine),
+        }
+    }
 }
 
 pub(super) fn ratio(one: Option<&Series>, other: Option<&Series>) -> Option<f64> {

@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
+use super::report::Aim::Below;
+use super::report::Measure::Beyond;
 use super::report::{Report, Series, Target, cell, number};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().filter(|it| it.case == "worktree").map(Series::count).max().unwrap_or_default();
-    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
-    let load = bounds.map_or(String::new(), |(least, most)| {
-        format!("; load of the last minute before the rounds {least} to {most}")
-    });
+    let load = report.load_range();
     let mut page = format!(
         "# Workflows on one repository: times and memory\n\n\
          Written by `cargo xtask bench workflows`. {machine}; {}{load}.\n\n\
@@ -46,14 +45,11 @@ fn memory(page: &mut String, report: &Report) {
     }
 }
 
-const TARGETS: &[Target] = &[Target {
-    what: "one more worktree by a server: ms beyond git's fetch, status and `worktree add`",
-    aim: "below 50",
-    measured: |it, engine| {
-        Some(it.of("worktree", "server", engine)?.median() - it.of("worktree", "git", engine)?.median())
-    },
-    met: |it| it < 50.0,
-}];
+const TARGETS: &[Target] = &[Target(
+    "one more worktree by a server: ms beyond git's fetch, status and `worktree add`",
+    Below(50.0),
+    Beyond(("worktree", "server"), ("worktree", "git")),
+)];
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,12 @@
 //! The file tools of a session, as a page for the book.
 
-use super::report::{Report, Series, Target, cell, number, ratio};
+use super::report::Aim::{AtLeast, AtMost, Below};
+use super::report::Measure::{Median, Other, Ratio};
+use super::report::{Report, Series, Target, cell, number};
 
 pub(super) fn page(report: &Report, machine: &str) -> String {
     let rounds = report.series.iter().map(Series::count).min().unwrap_or_default();
-    let bounds = report.load.iter().copied().reduce(f64::min).zip(report.load.iter().copied().reduce(f64::max));
-    let load = bounds.map_or(String::new(), |(least, most)| {
-        format!("; load of the last minute before the rounds {least} to {most}")
-    });
+    let load = report.load_range();
     let mut page = format!(
         "# Files of a session: times\n\n\
          Written by `cargo xtask bench workspace`. {machine}; {}{load}.\n\n\
@@ -43,59 +42,19 @@ fn mib(report: &Report, name: &str, engine: &str) -> Option<f64> {
     Some(sizes.median() / 1024.0)
 }
 
-fn times_faster(report: &Report, case: &str, engine: &str) -> Option<f64> {
-    ratio(report.of(case, "engine", engine), report.of(case, "tool", engine))
-}
-
 const TARGETS: &[Target] = &[
-    Target {
-        what: "read 4 KiB: ms",
-        aim: "below 1",
-        measured: |it, engine| it.of("read", "tool", engine).map(Series::median),
-        met: |it| it < 1.0,
-    },
-    Target {
-        what: "write 4 KiB: ms",
-        aim: "below 1",
-        measured: |it, engine| it.of("write", "tool", engine).map(Series::median),
-        met: |it| it < 1.0,
-    },
-    Target {
-        what: "read 4 KiB: times faster than the engine",
-        aim: "at least 30",
-        measured: |it, engine| times_faster(it, "read", engine),
-        met: |it| it >= 30.0,
-    },
-    Target {
-        what: "write 4 KiB: times faster than the engine",
-        aim: "at least 30",
-        measured: |it, engine| times_faster(it, "write", engine),
-        met: |it| it >= 30.0,
-    },
-    Target {
-        what: "write 4 KiB: share of a plain process's time",
-        aim: "at most 2",
-        measured: |it, engine| ratio(it.of("write", "tool", engine), it.of("write", "plain", engine)),
-        met: |it| it <= 2.0,
-    },
-    Target {
-        what: "find lines: times faster than the engine",
-        aim: "at least 3",
-        measured: |it, engine| times_faster(it, "grep", engine),
-        met: |it| it >= 3.0,
-    },
-    Target {
-        what: "find lines: share of ripgrep's time on the host",
-        aim: "at most 1.5",
-        measured: |it, engine| ratio(it.of("grep", "tool", engine), it.of("grep", "host", engine)),
-        met: |it| it <= 1.5,
-    },
-    Target {
-        what: "server of eight sessions with 200 calls each, at most: MiB",
-        aim: "below 60",
-        measured: |it, engine| mib(it, "mcp at most", engine),
-        met: |it| it < 60.0,
-    },
+    Target("read 4 KiB: ms", Below(1.0), Median(("read", "tool"))),
+    Target("write 4 KiB: ms", Below(1.0), Median(("write", "tool"))),
+    Target("read 4 KiB: times faster than the engine", AtLeast(30.0), Ratio(("read", "engine"), ("read", "tool"))),
+    Target("write 4 KiB: times faster than the engine", AtLeast(30.0), Ratio(("write", "engine"), ("write", "tool"))),
+    Target("write 4 KiB: share of a plain process's time", AtMost(2.0), Ratio(("write", "tool"), ("write", "plain"))),
+    Target("find lines: times faster than the engine", AtLeast(3.0), Ratio(("grep", "engine"), ("grep", "tool"))),
+    Target("find lines: share of ripgrep's time on the host", AtMost(1.5), Ratio(("grep", "tool"), ("grep", "host"))),
+    Target(
+        "server of eight sessions with 200 calls each, at most: MiB",
+        Below(60.0),
+        Other(|it, engine| mib(it, "mcp at most", engine)),
+    ),
 ];
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::sh::{root, sh, target, which};
 
-/// Both directions, as `fuzz/src` calls them.
-const TARGETS: &[&str] = &["request", "response"];
+/// Both directions, and both ends of the channels, as `fuzz/src` calls them.
+const TARGETS: &[&str] = &["request", "response", "mux"];
 
 /// Default duration of each target.
 const SECONDS: u32 = 60;
@@ -40,7 +40,7 @@ fn resolve(words: &[String]) -> Result<(Vec<&'static str>, u32)> {
         [word] if word.parse::<u32>().is_ok() => (None, Some(word)),
         [name] => (Some(name), None),
         [name, seconds] => (Some(name), Some(seconds)),
-        _ => bail!("usage: cargo xtask fuzz [request|response] [SECONDS]"),
+        _ => bail!("usage: cargo xtask fuzz [request|response|mux] [SECONDS]"),
     };
     let names: Vec<_> = TARGETS.iter().copied().filter(|it| name.is_none_or(|name| name == it)).collect();
     ensure!(!names.is_empty(), "no target `{}`: there are {}", name.map_or("", String::as_str), TARGETS.join(", "));
@@ -58,7 +58,9 @@ fn fuzz(programs: &Path, name: &str, seconds: u32) -> Result<()> {
     }
     let seeds = root().join("fuzz/corpus").join(name);
     let earlier = seeds.with_extension("tar.gz");
-    sh("tar", ["-xzf".into(), earlier.display().to_string(), "-C".into(), found.display().to_string()]).run()?;
+    if earlier.exists() {
+        sh("tar", ["-xzf".into(), earlier.display().to_string(), "-C".into(), found.display().to_string()]).run()?;
+    }
     let words = [
         found.display().to_string(),
         seeds.display().to_string(),
@@ -85,9 +87,9 @@ mod tests {
     #[test]
     fn targets_and_time_may_each_be_left_out() {
         for (words, expected) in [
-            (&[][..], Some((&["request", "response"][..], 60))),
-            (&["5"], Some((&["request", "response"], 5))),
-            (&["response"], Some((&["response"], 60))),
+            (&[][..], Some((TARGETS, 60))),
+            (&["5"], Some((TARGETS, 5))),
+            (&["mux"], Some((&["mux"][..], 60))),
             (&["request", "600"], Some((&["request"], 600))),
             (&["hum"], None),
             (&["request", "long"], None),

@@ -3,38 +3,34 @@
 //! Everything from the guest is held against what was asked for and against the room it was given. Whatever does not fit
 //! is a [`ProtocolViolation`] and ends the connection, so memory is bounded by our own numbers.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_protocol::codec::Frame;
-use coracle_protocol::{CallReply, GuestMessage, MAX_UNKNOWN, Request, Stream, WINDOW};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::incoming::{IncomingReceiver, IncomingSender, inbox};
-
-/// Room is given back in pieces of at least that size, so that a flood of single bytes is not answered byte by byte.
-const GIVE_BACK: u64 = WINDOW / 4;
+use coracle_protocol::mux::{Backlog, BacklogSender, Mux, Part, Pushed, Received, Violation, backlog};
+use coracle_protocol::{CallReply, GuestMessage, MAX_UNKNOWN, Request, Stream};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// Bytes that are written at once.
 const BATCH: usize = 256 << 10;
 
+/// Small messages that wait on a channel, at most. Output leaves out a part now and then, and never thousands of times.
+const MAX_WAITING: usize = 4096;
+
+/// Something that was said, with its payload.
+pub(crate) type Incoming = (GuestMessage, Vec<u8>);
+
 /// Why a guest is not listened to any longer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolViolation {
-    #[error("the guest spoke on channel {0}, which is not open")]
-    NoChannel(u32),
+    #[error("the guest sent {0}")]
+    Mux(#[from] Violation),
     #[error("the guest said something on channel {0} that nobody asked for")]
     Unasked(u32),
-    #[error("the guest sent more on channel {0} than it had room for")]
-    NoRoom(u32),
-    #[error("the guest gave back more room on channel {0} than was used")]
-    RoomBack(u32),
     #[error("the guest sent a part of an output on channel {0} twice")]
     Offset(u32),
-    #[error("the guest said more on channel {0} than may wait there")]
-    Waiting(u32),
     #[error("the guest sent {} frames of unknown types", MAX_UNKNOWN)]
     Unknown,
     #[error("the guest ended the connection: {0}")]
@@ -55,19 +51,16 @@ pub(crate) enum ReplyShape {
     /// One answer of a kind, then so many bytes at most.
     Content { fits: fn(&CallReply) -> bool, most: u64 },
     /// [`CallReply::Done`] when there is a connection, then its bytes to their end, then [`CallReply::Done`] again.
-    Outlet {
-        /// Its bytes came to their end.
-        heard: bool,
-    },
+    Outlet,
 }
 
 /// One channel, as its caller sees it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) number: u32,
-    pub(crate) heard: IncomingReceiver,
-    /// Bytes that may be sent.
-    pub(crate) room: Arc<Semaphore>,
+    pub(crate) heard: Backlog<GuestMessage>,
+    /// Woken when data may be sent, or the channel ended.
+    pub(crate) writable: Arc<Notify>,
     /// The opening words, or a part of them, went out.
     pub(crate) sent: Arc<AtomicBool>,
     /// The last word came.
@@ -79,14 +72,9 @@ struct ChannelState {
     talk: ReplyShape,
     /// [`GuestMessage::Begun`] came, or the answer that data follows.
     begun: bool,
-    /// None when nobody waits any more. `room` bounds the bytes in it.
-    heard: Option<IncomingSender>,
-    /// Bytes that the guest may send.
-    room: u64,
-    /// Bytes that were taken and not yet given back.
-    owed: u64,
-    /// Bytes that we may send.
-    give: Arc<Semaphore>,
+    /// None when the connection is over.
+    heard: Option<BacklogSender<GuestMessage>>,
+    writable: Arc<Notify>,
     ended: Arc<AtomicBool>,
     _permit: OwnedSemaphorePermit,
 }
@@ -115,20 +103,24 @@ impl WriteBatch {
 }
 
 /// All channels of a connection, and what waits to be written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Channels {
-    slots: HashMap<u32, ChannelState>,
-    last: u32,
+    mux: Mux<ChannelState>,
     queue: VecDeque<Waiting>,
-    /// Channels that have room to give back.
-    owing: BTreeSet<u32>,
     unknown: usize,
     /// Why the connection is over.
     pub(crate) over: Option<String>,
 }
 
+impl Default for Channels {
+    fn default() -> Self {
+        Self { mux: Mux::host(), queue: VecDeque::new(), unknown: 0, over: None }
+    }
+}
+
 impl Channels {
-    /// Opens a channel with a first frame, which holds a place of the queue.
+    /// Opens a channel with a first frame, which holds a place of the queue. A permit is held by each channel, and there
+    /// are no more than channels may be open.
     pub(crate) fn open(
         &mut self,
         ask: Request,
@@ -136,61 +128,54 @@ impl Channels {
         talk: ReplyShape,
         permit: OwnedSemaphorePermit,
     ) -> Opened {
-        let number = self.free_number();
-        let (tell, heard) = inbox();
-        let give = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
+        let (tell, heard) = backlog(MAX_WAITING);
+        let writable = Arc::<Notify>::default();
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let slot = ChannelState {
+        let state = ChannelState {
             talk,
             begun: false,
             heard: Some(tell),
-            room: WINDOW,
-            owed: 0,
-            give: Arc::clone(&give),
+            writable: Arc::clone(&writable),
             ended: Arc::clone(&ended),
             _permit: permit,
         };
-        self.slots.insert(number, slot);
+        let number = self.mux.open(state).expect("each channel holds a permit");
         let frame = Frame { channel: number, head: ask, payload };
         self.queue.push_back(Waiting { frame, counted: true, opens: Some(Arc::clone(&sent)) });
-        Opened { number, heard, room: give, sent, ended }
-    }
-
-    /// Channels are at most 256, so a free one is near.
-    fn free_number(&mut self) -> u32 {
-        loop {
-            self.last = self.last.checked_add(1).unwrap_or(1);
-            if !self.slots.contains_key(&self.last) {
-                return self.last;
-            }
-        }
+        Opened { number, heard, writable, sent, ended }
     }
 
     /// Queues a frame; `false` when the guest has said the channel's last word.
     pub(crate) fn push(&mut self, channel: u32, head: Request, payload: Vec<u8>, counted: bool) -> bool {
-        let open = self.slots.contains_key(&channel);
+        let open = self.over.is_none() && self.mux.is_open(channel);
         if open {
             self.queue.push_back(Waiting { frame: Frame { channel, head, payload }, counted, opens: None });
         }
         open
     }
 
-    /// Gives back room for bytes that were taken. Whether there is enough of it to be written.
-    pub(crate) fn release(&mut self, channel: u32, bytes: u64) -> bool {
-        let Some(slot) = self.slots.get_mut(&channel) else { return false };
-        slot.owed = (slot.owed + bytes).min(WINDOW - slot.room);
-        slot.owed >= GIVE_BACK && self.owing.insert(channel)
+    /// Reserves window for data, up to so many bytes; 0 when there is none, `None` when the channel has ended.
+    pub(crate) fn reserve(&mut self, channel: u32, most: u64) -> Option<u64> {
+        if self.over.is_some() { None } else { self.mux.reserve(channel, 1, most) }
     }
 
-    /// Nobody waits for a channel any more. What still comes is let go, and its room given back, so that it can end.
-    /// Whether there is something to write.
+    pub(crate) fn unreserve(&mut self, channel: u32, bytes: u64) {
+        self.mux.unreserve(channel, bytes);
+    }
+
+    /// Whether the guest has taken all data.
+    pub(crate) fn is_all_taken(&self, channel: u32) -> bool {
+        self.mux.is_all_taken(channel)
+    }
+
+    /// Returns credit for bytes that were taken. Whether there is enough of it to be written.
+    pub(crate) fn release(&mut self, channel: u32, bytes: u64) -> bool {
+        self.mux.release(channel, bytes)
+    }
+
+    /// Nobody waits for a channel any more. Whether there is something to write.
     pub(crate) fn leave(&mut self, channel: u32) -> bool {
-        let Some(slot) = self.slots.get_mut(&channel) else { return false };
-        slot.heard = None;
-        slot.owed = WINDOW - slot.room;
-        if slot.owed >= GIVE_BACK {
-            self.owing.insert(channel);
-        }
+        self.mux.close(channel);
         self.push(channel, Request::Leave, Vec::new(), false)
     }
 
@@ -198,53 +183,50 @@ impl Channels {
     pub(crate) fn hear(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
         let Frame { channel, head, payload } = frame;
         if head == GuestMessage::Unknown {
-            self.unknown += 1;
-            if self.unknown >= MAX_UNKNOWN {
-                return Err(ProtocolViolation::Unknown);
-            }
-            // It may have been the last word of a later version, so its call is not left waiting for another.
-            return match self.slots.get_mut(&channel).and_then(|it| it.heard.as_ref()) {
-                Some(heard) if !heard.put(GuestMessage::Unknown, Vec::new()) => {
-                    Err(ProtocolViolation::Waiting(channel))
-                }
-                _ => Ok(false),
-            };
+            return self.hear_unknown(channel);
         }
         if let (0, GuestMessage::Failed(fault)) = (channel, &head) {
             return Err(ProtocolViolation::Ended(fault.message.clone()));
         }
-        let slot = self.slots.get_mut(&channel).ok_or(ProtocolViolation::NoChannel(channel))?;
-        let last = slot.admit(channel, &head, payload.len() as u64)?;
-        let bytes =
-            if matches!(head, GuestMessage::Out { .. } | GuestMessage::Data { .. }) { payload.len() as u64 } else { 0 };
-        let mut owed = false;
-        match &slot.heard {
-            _ if matches!(head, GuestMessage::Credit(_)) => {}
-            // Pieces without a byte use no room, so nothing would bound how many wait.
-            Some(_)
-                if !last
-                    && bytes == 0
-                    && matches!(head, GuestMessage::Out { .. } | GuestMessage::Data { last: false }) => {}
-            Some(heard) if heard.put(head, payload) => {}
-            Some(_) => return Err(ProtocolViolation::Waiting(channel)),
-            None => owed = self.release(channel, bytes),
+        let bytes = payload.len() as u64;
+        let state = self.mux.get_mut(channel).ok_or(Violation::NotOpen(channel))?;
+        let last = state.admit(channel, &head, bytes)?;
+        let (part, counted) = match &head {
+            GuestMessage::Credit(credit) => (Part::WindowUpdate(*credit), bytes),
+            GuestMessage::Out { .. } => (Part::Data { last: false }, bytes),
+            GuestMessage::Data { last } => (Part::Data { last: *last }, bytes),
+            // Bytes of an answer are held to its own limit.
+            _ => (Part::Message, 0),
+        };
+        match self.mux.receive(channel, part, counted)? {
+            Received::Deliver(state) => state.deliver(channel, head, payload)?,
+            Received::Credit(state) => state.writable.notify_one(),
+            Received::Discard => {}
         }
-        if last && let Some((_, slot)) = self.slots.remove_entry(&channel) {
-            slot.ended.store(true, Ordering::Relaxed);
-            slot.give.close();
+        if last && let Some(state) = self.mux.end(channel) {
+            state.ended.store(true, Ordering::Relaxed);
+            state.writable.notify_one();
         }
-        Ok(owed)
+        Ok(self.mux.has_due_credit())
+    }
+
+    /// It may have been the last word of a later version, so its call is not left waiting for another.
+    fn hear_unknown(&mut self, channel: u32) -> Result<bool, ProtocolViolation> {
+        self.unknown += 1;
+        if self.unknown >= MAX_UNKNOWN {
+            return Err(ProtocolViolation::Unknown);
+        }
+        if let Some(state) = self.mux.get_mut(channel) {
+            state.deliver(channel, GuestMessage::Unknown, Vec::new())?;
+        }
+        Ok(false)
     }
 
     /// Appends what waits to the bytes to write, as far as one write takes it.
     pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> WriteBatch {
-        for channel in mem::take(&mut self.owing) {
-            if let Some(slot) = self.slots.get_mut(&channel) {
-                // The guest has the room from now on and not before: one that does not read gets none.
-                let owed = mem::take(&mut slot.owed);
-                slot.room += owed;
-                Frame::new(channel, Request::Credit(owed)).write_to(bytes);
-            }
+        // The guest has the credit from now on and not before: one that does not read gets none.
+        for (channel, credit) in self.mux.take_due_credit() {
+            Frame::new(channel, Request::Credit(credit)).write_to(bytes);
         }
         let mut batch = WriteBatch::default();
         while bytes.len() < BATCH
@@ -257,22 +239,30 @@ impl Channels {
         batch
     }
 
-    /// The connection is over, and everybody who waits on a channel is woken.
+    /// The connection is over, and everybody who waits on a channel is woken. How much each had sent can still be seen.
     pub(crate) fn end(&mut self, reason: &str) {
         self.over.get_or_insert_with(|| reason.to_owned());
         self.queue.clear();
-        for (_, slot) in self.slots.drain() {
-            slot.give.close();
+        for state in self.mux.owners_mut() {
+            state.heard = None;
+            state.writable.notify_one();
         }
     }
 }
 
 impl ChannelState {
+    fn deliver(&self, channel: u32, head: GuestMessage, payload: Vec<u8>) -> Result<(), ProtocolViolation> {
+        match self.heard.as_ref().map(|it| it.push(head, payload)) {
+            Some(Pushed::Full) => Err(Violation::Backlog(channel).into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it is the channel's last word.
     fn admit(&mut self, channel: u32, say: &GuestMessage, bytes: u64) -> Result<bool, ProtocolViolation> {
         match (self.talk, say) {
             (_, GuestMessage::Failed(_)) if bytes == 0 => Ok(true),
-            (_, GuestMessage::Credit(room)) if bytes == 0 => self.give(channel, *room).map(|()| false),
+            (_, GuestMessage::Credit(_)) => Ok(false),
             (ReplyShape::Command(_), GuestMessage::Begun(_)) if !self.begun && bytes == 0 => {
                 self.begun = true;
                 Ok(false)
@@ -284,7 +274,7 @@ impl ChannelState {
                 }
                 *at = offset.checked_add(bytes).ok_or(ProtocolViolation::Offset(channel))?;
                 self.talk = ReplyShape::Command(next);
-                self.charge(channel, bytes).map(|()| false)
+                Ok(false)
             }
             (ReplyShape::Command(_), GuestMessage::End(_)) if bytes == 0 => Ok(true),
             (ReplyShape::Answer { fits, payload }, GuestMessage::Answer(answer))
@@ -301,30 +291,13 @@ impl ChannelState {
             (ReplyShape::Content { fits, most }, GuestMessage::Data { last }) if self.begun => {
                 let most = most.checked_sub(bytes).ok_or(ProtocolViolation::Unasked(channel))?;
                 self.talk = ReplyShape::Content { fits, most };
-                self.charge(channel, bytes).map(|()| *last)
+                Ok(*last)
             }
-            (ReplyShape::Outlet { .. }, GuestMessage::Answer(CallReply::Done)) if bytes == 0 => {
+            (ReplyShape::Outlet, GuestMessage::Answer(CallReply::Done)) if bytes == 0 => {
                 Ok(mem::replace(&mut self.begun, true))
             }
-            (ReplyShape::Outlet { heard: false }, GuestMessage::Data { last }) if self.begun => {
-                self.talk = ReplyShape::Outlet { heard: *last };
-                self.charge(channel, bytes).map(|()| false)
-            }
+            (ReplyShape::Outlet, GuestMessage::Data { .. }) if self.begun => Ok(false),
             _ => Err(ProtocolViolation::Unasked(channel)),
         }
-    }
-
-    fn charge(&mut self, channel: u32, bytes: u64) -> Result<(), ProtocolViolation> {
-        self.room = self.room.checked_sub(bytes).ok_or(ProtocolViolation::NoRoom(channel))?;
-        Ok(())
-    }
-
-    fn give(&self, channel: u32, room: u64) -> Result<(), ProtocolViolation> {
-        let used = WINDOW.saturating_sub(self.give.available_permits() as u64);
-        if room > used {
-            return Err(ProtocolViolation::RoomBack(channel));
-        }
-        self.give.add_permits(usize::try_from(room).expect("at most a window"));
-        Ok(())
     }
 }

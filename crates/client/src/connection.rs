@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use coracle_protocol::mux::Backlog;
 use coracle_protocol::{CHUNK, GuestMessage, Hello, MAX_CHANNELS, Request, Retention, VERSION};
 use coracle_types::{Error, ProcessId, Result, random_hex};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -21,10 +22,9 @@ use self::outgoing::Outgoing;
 pub(crate) use self::state::ConnectionLost;
 use self::state::{CLOSE_TIMEOUT, QUEUE_TIMEOUT, Shared};
 use self::writer::write;
-use crate::channels::{Opened, ReplyShape};
+use crate::channels::{Incoming, Opened, ReplyShape};
 use crate::codec::{self, Frame, told};
 use crate::dial::{GuestStream, Liveness, Transport};
-use crate::incoming::{Incoming, IncomingReceiver};
 
 /// A guest that runs answers within a moment.
 const HELLO: Duration = Duration::from_secs(5);
@@ -122,8 +122,8 @@ impl Connection {
         };
         place.forget();
         self.shared.write_now();
-        let Opened { number, heard, room, sent, ended } = opened;
-        Ok(Channel { to: Sender { connection: Arc::clone(self), number, room }, heard, sent, ended })
+        let Opened { number, heard, writable, sent, ended } = opened;
+        Ok(Channel { to: Sender { connection: Arc::clone(self), number, writable }, heard, sent, ended })
     }
 
     /// One of the lists that may be read at once.
@@ -144,7 +144,7 @@ impl Drop for Connection {
 #[derive(Debug)]
 pub(crate) struct Channel {
     to: Sender,
-    heard: IncomingReceiver,
+    heard: Backlog<GuestMessage>,
     sent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
@@ -153,7 +153,7 @@ impl Channel {
     /// What the guest says next. Safe to abandon.
     pub(crate) async fn next(&mut self) -> Result<Incoming, ConnectionLost> {
         let broken = |sent: &AtomicBool| self.to.connection.shared.broken(sent.load(Ordering::Relaxed));
-        self.heard.next().await.ok_or_else(|| broken(&self.sent))
+        self.heard.recv().await.ok_or_else(|| broken(&self.sent))
     }
 
     /// As [`next`](Self::next); when something else has to be done first, only that the connection broke before the last
@@ -206,7 +206,7 @@ impl Drop for Channel {
 pub(crate) struct Sender {
     connection: Arc<Connection>,
     number: u32,
-    room: Arc<Semaphore>,
+    writable: Arc<Notify>,
 }
 
 impl Sender {
@@ -222,29 +222,26 @@ impl Sender {
         open
     }
 
-    /// Waits for room for data, at most a piece; 0 when nobody listens any more. What is not used has to be
-    /// [given back](Self::unreserve).
+    /// Waits for window for data, at most a piece; 0 when nobody listens any more. What is not used has to be
+    /// [given back](Self::unreserve). One caller at a time.
     pub(crate) async fn reserve(&self) -> usize {
-        let Ok(first) = self.room.acquire().await else { return 0 };
-        first.forget();
-        let more = self.room.available_permits().min(CHUNK - 1);
-        match u32::try_from(more).map(|more| self.room.try_acquire_many(more)) {
-            Ok(Ok(rest)) => {
-                rest.forget();
-                more + 1
+        loop {
+            let reserved = self.connection.shared.lock().reserve(self.number, CHUNK as u64);
+            match reserved {
+                Some(0) => self.writable.notified().await,
+                reserved => return usize::try_from(reserved.unwrap_or_default()).expect("at most a piece"),
             }
-            _ => 1,
         }
     }
 
-    /// Room that was reserved and is not needed.
+    /// Window that was reserved and is not needed.
     pub(crate) fn unreserve(&self, bytes: usize) {
-        self.room.add_permits(bytes);
+        self.connection.shared.lock().unreserve(self.number, bytes as u64);
     }
 
     /// Everything that was sent has been taken by the guest.
     pub(crate) fn all_taken(&self) -> bool {
-        self.room.available_permits() as u64 == coracle_protocol::WINDOW
+        self.connection.shared.lock().is_all_taken(self.number)
     }
 }
 

@@ -18,7 +18,6 @@ mod connection;
 mod dial;
 mod exec;
 mod files;
-mod incoming;
 mod input;
 mod jobs;
 mod link;

@@ -7,9 +7,8 @@ use coracle_types::{ContainerPath, Ids, Result, Secret};
 use zeroize::Zeroizing;
 
 use crate::call::{DEFAULT_TIMEOUT, Retry, answer, attempt, not_understood, refused, sendable};
-use crate::channels::ReplyShape;
+use crate::channels::{Incoming, ReplyShape};
 use crate::connection::ConnectionLost;
-use crate::incoming::Incoming;
 use crate::link::Link;
 
 /// A file on the container's own tmpfs, out of reach of file calls and gone with the guest.

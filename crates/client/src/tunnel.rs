@@ -69,7 +69,7 @@ impl Link {
     /// [`Error::Refused`](coracle_types::Error::Refused); the link broke.
     pub async fn outlet(&self, port: u16) -> Result<Option<Tunnel>> {
         let Some(connection) = self.current() else { return Ok(None) };
-        let opened = connection.open(Request::Outlet(port), Vec::new(), ReplyShape::Outlet { heard: false }).await;
+        let opened = connection.open(Request::Outlet(port), Vec::new(), ReplyShape::Outlet).await;
         let mut channel = opened.map_err(|it| it.of("outlet"))?;
         match channel.next().await.map_err(|it| it.of("outlet"))? {
             (GuestMessage::Answer(CallReply::Done), _) => {}

@@ -24,6 +24,7 @@ mod file;
 mod hello;
 mod job;
 mod limits;
+pub mod mux;
 pub mod paths;
 pub mod patterns;
 pub mod relay;

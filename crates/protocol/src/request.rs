@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::mux::{Continue, Continues};
 #[cfg(doc)]
 use super::relay;
 use super::relay::{OpenProxyPorts, ProbeEgress};
@@ -172,4 +173,21 @@ pub enum Request {
     /// that is open, it is counted and skipped.
     #[default]
     Unknown,
+}
+
+impl Continues for Request {
+    fn is_only_bytes(&self) -> bool {
+        matches!(self, Self::Data { last: false } | Self::More)
+    }
+
+    fn join(&mut self, bytes: usize, next: &Self) -> Continue {
+        match (self, next) {
+            (Self::Data { last: before @ false }, Self::Data { last }) if bytes > 0 => *before = *last,
+            (Self::More, Self::More) => {}
+            // The latest size is the one that counts.
+            (Self::Resize(before), Self::Resize(size)) => *before = *size,
+            _ => return Continue::No,
+        }
+        Continue::Joined
+    }
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::OutputMode;
+use super::mux::{Continue, Continues};
 use super::{
     ExecStarted, ExecStatus, FileEntry, Hello, JobInfo, OutputPage, RpcError, SearchResult, Stream, UserInfo,
     WaitResult, relay,
@@ -83,4 +84,27 @@ pub enum CallReply {
     Probed(relay::EgressReport),
     /// It is done.
     Done,
+}
+
+impl Continues for GuestMessage {
+    fn is_only_bytes(&self) -> bool {
+        matches!(self, Self::Out { .. } | Self::Data { last: false })
+    }
+
+    fn join(&mut self, bytes: usize, next: &Self) -> Continue {
+        match (self, next) {
+            (Self::Out { stream, offset }, Self::Out { stream: same, offset: next }) => {
+                match (stream == same, offset.checked_add(bytes as u64) == Some(*next)) {
+                    (false, _) => Continue::OtherStream,
+                    (true, true) => Continue::Joined,
+                    (true, false) => Continue::No,
+                }
+            }
+            (Self::Data { last: before @ false }, Self::Data { last }) => {
+                *before = *last;
+                Continue::Joined
+            }
+            _ => Continue::No,
+        }
+    }
 }

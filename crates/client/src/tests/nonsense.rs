@@ -16,7 +16,7 @@ async fn what_fits_nothing_ends_the_connection_with_its_reason() {
         ("nobody asked for", |channel, _| vec![(channel, GuestMessage::Answer(CallReply::Done), vec![])]),
         ("nobody asked for", |channel, _| vec![(channel, GuestMessage::Data { last: true }, vec![])]),
         ("nobody asked for", |channel, job| vec![(channel, begun(job), vec![1])]),
-        ("had room for", |channel, _| {
+        ("its window has", |channel, _| {
             // On the next connection it goes on, or else that would be what is wrong.
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             let offset = || NEXT.fetch_add(1 << 17, Ordering::Relaxed) as u64;

@@ -3,30 +3,42 @@
 mod direct;
 mod inbox;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 
 pub(crate) use self::direct::Direct;
-pub(crate) use self::inbox::{Inbox, Pushed, Sender, inbox};
-use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError, WINDOW};
+pub(crate) use self::inbox::{Inbox, Sender, inbox};
+use crate::protocol::mux::Mux;
+use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError};
 use crate::server::codec::Frame;
 use crate::server::quota::Quota;
 
-/// Bytes of data that the caller sent on a channel and has no room for again yet.
-#[derive(Debug, Default)]
-pub(crate) struct Window(AtomicU64);
+/// All channels of a connection, as the connection and their senders share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Channels(Arc<Mutex<Mux<ChannelState>>>);
 
-impl Window {
-    /// Counts bytes that were received; `false` when they are more than a window has.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        self.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= WINDOW
+/// What a connection keeps for a channel. Dropped with the connection.
+#[derive(Debug)]
+pub(crate) struct ChannelState {
+    pub(crate) inbox: Sender,
+    /// Woken when data may be sent, or the connection is gone.
+    pub(crate) writable: Arc<Notify>,
+}
+
+impl Channels {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Mux::guest())))
     }
 
-    fn give_back(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Mux<ChannelState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// With the connection: what waits for window, or for something to be received, ends.
+    pub(crate) fn end_all(&self) {
+        self.lock().end_all().for_each(|it| it.writable.notify_one());
     }
 }
 
@@ -49,10 +61,8 @@ pub(crate) struct ReplySender {
     pub(crate) says: mpsc::Sender<Frame<GuestMessage>>,
     /// The connection's socket, for a thread that answers by itself.
     pub(crate) direct: Arc<Direct>,
-    /// Bytes of data that the host has room for.
-    pub(crate) room: Arc<Semaphore>,
-    /// Bytes of data that were received on the channel.
-    pub(crate) window: Arc<Window>,
+    pub(crate) channels: Channels,
+    pub(crate) writable: Arc<Notify>,
     /// What the connection may make this guest hold.
     pub(crate) quota: Quota,
 }
@@ -70,14 +80,25 @@ impl ReplySender {
 
     /// The same with data, when the host has room for it.
     pub(crate) async fn say_data(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
-        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let room = tokio::select! {
-            room = self.room.acquire_many(bytes) => room,
-            () = self.says.closed() => return false,
-        };
-        let Ok(room) = room else { return false };
-        room.forget();
+        loop {
+            match self.reserve(payload.len()) {
+                None => return false,
+                Some(true) => break,
+                Some(false) => {}
+            }
+            tokio::select! {
+                () = self.writable.notified() => {}
+                () = self.says.closed() => return false,
+            }
+        }
         self.say_with(head, payload).await
+    }
+
+    /// Reserves window for data. `None` when the channel has ended.
+    fn reserve(&self, bytes: usize) -> Option<bool> {
+        let bytes = bytes as u64;
+        let reserved = self.channels.lock().reserve(self.channel, bytes, bytes);
+        reserved.map(|it| it == bytes)
     }
 
     /// An answer with a content of any length, or what came in its way.
@@ -108,22 +129,27 @@ impl ReplySender {
         if content.is_empty() || content.len() > CHUNK {
             return false;
         }
-        let room = u32::try_from(content.len()).map(|bytes| self.room.try_acquire_many(bytes));
-        let Ok(Ok(room)) = room else { return false };
+        if self.reserve(content.len()) != Some(true) {
+            return false;
+        }
         let (channel, mut bytes) = (self.channel, Vec::with_capacity(content.len() + 128));
         let data = Frame { channel, head: GuestMessage::Data { last: true }, payload: content.to_vec() };
         let framed = Frame::new(channel, GuestMessage::Answer(answer)).try_write_to(&mut bytes);
         let said = framed.and_then(|()| data.try_write_to(&mut bytes)).is_ok() && self.direct.write(&bytes, claim);
-        if said {
-            room.forget();
+        if !said {
+            self.channels.lock().unreserve(channel, content.len() as u64);
         }
         said
     }
 
-    /// Gives the caller room for data that was taken.
+    /// Returns credit for data that was taken.
     pub(crate) async fn credit(&self, bytes: usize) -> bool {
-        self.window.give_back(bytes as u64);
-        self.say(GuestMessage::Credit(bytes as u64)).await
+        let credit = {
+            let mut channels = self.channels.lock();
+            channels.release(self.channel, bytes as u64);
+            channels.take_credit(self.channel)
+        };
+        credit == 0 || self.say(GuestMessage::Credit(credit)).await
     }
 
     /// Ends the channel with a fault or an answer.
@@ -145,8 +171,8 @@ pub(crate) fn busy() -> RpcError {
 
 /// Waits until the caller leaves the channel.
 pub(crate) async fn left(inbox: &mut Inbox) -> RpcError {
-    while let Some(frame) = inbox.recv().await {
-        if matches!(frame, Frame { head: Request::Leave, .. }) {
+    while let Some((head, _)) = inbox.recv().await {
+        if head == Request::Leave {
             break;
         }
     }

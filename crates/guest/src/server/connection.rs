@@ -7,21 +7,21 @@ mod demand;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use self::demand::Demand;
 use crate::files::How;
 use crate::protocol;
-use crate::protocol::{ErrorCode, GuestMessage, Hello, MAX_CHANNELS, MAX_UNKNOWN, Request, RpcError, VERSION, WINDOW};
+use crate::protocol::mux::{Opening, Part, Pushed, Received, Violation};
+use crate::protocol::{ErrorCode, GuestMessage, Hello, MAX_UNKNOWN, Request, RpcError, VERSION};
 use crate::secrets::Waiting;
-use crate::server::channel::{Direct, Inbox, Pushed, ReplySender, Sender, Window, busy, inbox};
+use crate::server::channel::{ChannelState, Channels, Direct, Inbox, ReplySender, busy, inbox};
 use crate::server::codec::{self, Frame};
 use crate::server::quota::{Quota, Reservation};
 use crate::server::services::Supervisor;
@@ -83,7 +83,7 @@ async fn serve_caller(
         Caller::Root => supervisor.quotas.root(),
         Caller::Worker(_) => supervisor.quotas.worker(),
     };
-    let (channels, waiting) = (HashMap::new(), Vec::new());
+    let (channels, waiting) = (Channels::new(), Vec::new());
     let talk =
         Connection { supervisor, caller, says: says.clone(), direct, quota, channels, waiting, unknown: 0, highest: 0 };
     let heard = talk.listen(&mut from).await;
@@ -135,22 +135,6 @@ async fn write_all(
     }
 }
 
-struct Channel {
-    inbox: Sender,
-    /// Bytes of its payload that may still come.
-    payload: usize,
-    window: Arc<Window>,
-    room: Arc<Semaphore>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-/// Nobody gives it room any more: what waits for that ends.
-impl Drop for Channel {
-    fn drop(&mut self) {
-        self.room.close();
-    }
-}
-
 /// A request that may be attended to.
 struct Admitted {
     frame: Frame<Request>,
@@ -165,12 +149,18 @@ struct Connection {
     says: mpsc::Sender<Frame<GuestMessage>>,
     direct: Arc<Direct>,
     quota: Quota,
-    channels: HashMap<u32, Channel>,
+    channels: Channels,
     /// Files that are for commands to come.
     waiting: Vec<Arc<Waiting>>,
     unknown: usize,
     /// The highest channel that was opened: a host's numbers only rise.
     highest: u32,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.channels.end_all();
+    }
 }
 
 impl Connection {
@@ -210,74 +200,61 @@ impl Connection {
                 }
                 Ok(())
             }
-            Request::Credit(bytes) => {
-                if let Some(channel) = self.channels.get(&frame.channel) {
-                    let room = usize::try_from(bytes).unwrap_or(usize::MAX);
-                    if bytes > WINDOW || channel.room.available_permits() + room > 2 * WINDOW as usize {
-                        return Err(against("more room than a window has"));
-                    }
-                    channel.room.add_permits(room);
-                }
-                Ok(())
-            }
-            Request::More | Request::Data { .. } | Request::Cancel | Request::Resize(_) | Request::Leave => {
-                self.pass_on(frame)
-            }
+            Request::Credit(credit) => self.pass_on(Part::WindowUpdate(credit), frame),
+            Request::More => self.pass_on(Part::Chunk, frame),
+            Request::Data { last } => self.pass_on(Part::Data { last }, frame),
+            Request::Cancel | Request::Resize(_) | Request::Leave => self.pass_on(Part::Message, frame),
             _ => self.open(frame),
         }
     }
 
-    /// For a channel that is open. One that has said its last word may not have been heard yet: what comes is dropped.
-    fn pass_on(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
-        let Some(channel) = self.channels.get_mut(&frame.channel).filter(|it| !it.inbox.is_closed()) else {
-            return Ok(());
+    /// For a channel that is open.
+    fn pass_on(&mut self, part: Part, frame: Frame<Request>) -> Result<(), codec::Error> {
+        let Frame { channel, head, payload } = frame;
+        let pushed = match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
+            Received::Deliver(state) => state.inbox.push(head, payload),
+            Received::Credit(state) => {
+                state.writable.notify_one();
+                Pushed::Waits
+            }
+            Received::Discard => Pushed::Closed,
         };
-        let bytes = frame.payload.len();
-        match frame.head {
-            Request::Data { .. } if !channel.window.take(bytes) => return Err(against("more data than a window has")),
-            Request::Data { .. } => {}
-            Request::More if bytes > channel.payload => return Err(against("more bytes than were announced")),
-            Request::More => channel.payload -= bytes,
-            _ if bytes > 0 => return Err(against("bytes with a word that has none")),
-            _ => {}
-        }
-        match channel.inbox.push(frame) {
-            Pushed::Full => Err(against("too many words wait on one channel")),
-            Pushed::Waits | Pushed::Closed => Ok(()),
-        }
+        if pushed == Pushed::Full { Err(violation(Violation::Backlog(channel))) } else { Ok(()) }
     }
 
     fn open(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
-        self.channels.retain(|_, channel| !channel.task.is_finished());
-        // A channel's last word is said before its task is quite over.
-        if self.channels.len() >= 2 * MAX_CHANNELS {
-            return Err(against("too many channels"));
-        }
-        let number = frame.channel;
+        let (number, first) = (frame.channel, frame.payload.len());
         self.highest = self.highest.max(number);
-        if self.channels.contains_key(&number) {
-            return Err(against("a channel that is open was opened again"));
-        }
-        let room = Arc::new(Semaphore::new(usize::try_from(WINDOW).expect("a window fits")));
-        let window = Arc::<Window>::default();
+        let admitted = self.admit(frame);
+        let announced = admitted.as_ref().map_or(first, |it| it.demand.payload);
+        let (sender, mut heard) = inbox();
+        let writable = Arc::<Notify>::default();
+        let opening = Opening { announced: announced as u64, first: first as u64 };
+        let state = ChannelState { inbox: sender, writable: writable.clone() };
+        self.channels.lock().accept(number, opening, state).map_err(violation)?;
+        let channels = self.channels.clone();
         let (says, direct, quota) = (self.says.clone(), self.direct.clone(), self.quota.clone());
-        let out = ReplySender { channel: number, says, direct, room: room.clone(), window: window.clone(), quota };
-        let (inbox, payload, task) = match self.admit(frame) {
-            Ok(Admitted { frame, demand, channel, payload }) => {
-                let left = demand.payload - frame.payload.len();
-                let (inbox, heard) = inbox(Some(payload));
+        let out = ReplySender { channel: number, says, direct, channels: channels.clone(), writable, quota };
+        match admitted {
+            Ok(Admitted { frame, channel, payload, .. }) => {
+                heard.hold_payload(payload);
                 let waiting = self.wait_with(&frame.head);
                 let attending = attend(self.supervisor.clone(), frame, heard, out);
-                let task = tokio::spawn(async move {
+                tokio::spawn(async move {
                     attending.await;
+                    channels.lock().end(number);
                     // One that is still being written when the connection is gone goes afterwards.
                     drop((waiting, channel));
                 });
-                (inbox, left, task)
             }
-            Err(fault) => (inbox(None).0, 0, tokio::spawn(async move { out.say_result(Err(fault)).await })),
-        };
-        self.channels.insert(number, Channel { inbox, payload, window, room, task });
+            Err(fault) => {
+                channels.lock().close(number);
+                tokio::spawn(async move {
+                    out.say_result(Err(fault)).await;
+                    channels.lock().end(number);
+                });
+            }
+        }
         Ok(())
     }
 
@@ -336,6 +313,10 @@ async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Request>, inbox: Inbox
         Request::Hello(_) => out.say_result(Err(RpcError::new(ErrorCode::Invalid, "hello was said already"))).await,
         ask => requests::answer(&supervisor, ask, inbox, &out).await,
     }
+}
+
+fn violation(it: Violation) -> codec::Error {
+    against(it.to_string())
 }
 
 fn against(what: impl Into<String>) -> codec::Error {

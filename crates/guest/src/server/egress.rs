@@ -11,7 +11,6 @@ use crate::os::blocking::apart;
 use crate::protocol::relay::{API_PORT, EGRESS_PORT, MAX_TOKEN, OpenProxyPorts};
 use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError};
 use crate::server::channel::{Inbox, ReplySender, Sender, inbox as queue};
-use crate::server::codec::Frame;
 use crate::server::payload::{pump, within};
 use crate::server::services::Supervisor;
 
@@ -68,7 +67,7 @@ pub(crate) async fn outlet(supervisor: &Arc<Supervisor>, port: u16, mut inbox: I
     let _taken = line.taken.clone();
     out.say(GuestMessage::Answer(CallReply::Done)).await;
     let (from, to) = stream.into_split();
-    let (data, pieces) = queue(None);
+    let (data, pieces) = queue();
     let all = Notify::new();
     let sending = async {
         if send(from, preamble, out).await {
@@ -103,7 +102,7 @@ async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &ReplySender) -> 
 /// A program that does not read must not keep the end of the channel from being heard, so what it is sent goes another way:
 /// never more than a window of it.
 async fn hear(mut inbox: Inbox, data: Sender) {
-    while let Some(frame @ Frame { head: Request::Data { .. }, .. }) = inbox.recv().await {
-        data.push(frame);
+    while let Some((head @ Request::Data { .. }, piece)) = inbox.recv().await {
+        data.push(head, piece);
     }
 }

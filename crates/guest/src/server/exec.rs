@@ -226,7 +226,7 @@ fn next_piece(log: &Log, part: StreamSelector, from: u64, limit: usize) -> Optio
 /// Input of a job that nobody waits for: taken to its end, then the channel is done.
 async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) {
     let Some(stdin) = stdin else { return };
-    let (data, pieces) = queue(None);
+    let (data, pieces) = queue();
     let mut changes = job.changes();
     let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
     tokio::select! {
@@ -246,7 +246,7 @@ enum Disconnect {
 
 /// Hands over what comes on the channel, until nobody is there any more.
 async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) -> Disconnect {
-    let (data, pieces) = queue(None);
+    let (data, pieces) = queue();
     let pumping = async {
         if let Some(stdin) = stdin {
             pump(stdin, pieces, out).await;
@@ -262,10 +262,9 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplyS
 /// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
 /// than a window of it, since the host gets room only for what was written.
 async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Disconnect {
-    while let Some(frame) = inbox.recv().await {
-        match frame.head {
-            // After the end of its input there is none.
-            Request::Data { .. } => drop(data.push(frame)),
+    while let Some((head, piece)) = inbox.recv().await {
+        match head {
+            Request::Data { .. } => drop(data.push(head, piece)),
             Request::Cancel => job.order(Order::Cancel(job.grace)),
             Request::Resize(size) => resize.iter().for_each(|resize| resize(size)),
             Request::Leave => return Disconnect::Left,

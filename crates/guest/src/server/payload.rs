@@ -4,14 +4,13 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::protocol::{ErrorCode, MAX_SESSION, Request, RpcError};
 use crate::server::channel::{Inbox, ReplySender};
-use crate::server::codec::Frame;
 
 /// What a first frame began and [`Request::More`] goes on with: exactly so many bytes.
 pub(crate) async fn whole(mut bytes: Vec<u8>, all: usize, inbox: &mut Inbox) -> Result<Vec<u8>, RpcError> {
     let invalid = |what: &str| RpcError::new(ErrorCode::Invalid, what);
     while bytes.len() < all {
         match inbox.recv().await {
-            Some(Frame { head: Request::More, payload, .. }) if !payload.is_empty() => bytes.extend(payload),
+            Some((Request::More, payload)) if !payload.is_empty() => bytes.extend(payload),
             _ => return Err(invalid("what was to follow broke off")),
         }
     }
@@ -33,7 +32,7 @@ pub(crate) async fn within(first: Vec<u8>, bytes: u32, inbox: &mut Inbox) -> Res
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
 pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &ReplySender) {
     let mut stdin = Some(stdin);
-    while let Some(Frame { head: Request::Data { last }, payload: bytes, .. }) = pieces.recv().await {
+    while let Some((Request::Data { last }, bytes)) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {
             let written = pipe.write_all(&bytes).await;
             let closed = if last { pipe.shutdown().await } else { Ok(()) };

@@ -17,7 +17,6 @@ use crate::protocol::{
     ReadRequest, Request, RpcError, SearchRequest, SearchResult, StreamSelector, WaitRequest,
 };
 use crate::server::channel::{Inbox, ReplySender};
-use crate::server::codec::Frame;
 use crate::server::services::Supervisor;
 
 /// A search that takes longer answers what it found until then.
@@ -30,7 +29,7 @@ pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Request, mut inbox
     let left = async {
         loop {
             match inbox.recv().await {
-                None | Some(Frame { head: Request::Leave, .. }) => return,
+                None | Some((Request::Leave, _)) => return,
                 Some(_) => {}
             }
         }

@@ -7,7 +7,6 @@ use crate::files::{How, Writing};
 use crate::os::blocking::apart;
 use crate::protocol::{CHUNK, CallReply, ErrorCode, FileEntry, FileRef, GuestMessage, Request, RpcError};
 use crate::server::channel::{Inbox, ReplySender};
-use crate::server::codec::Frame;
 use crate::server::requests::on_files;
 use crate::server::services::Supervisor;
 
@@ -80,7 +79,7 @@ pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut
 
 /// Who waits for content holds no thread: there are few.
 async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
-    while let Some(Frame { head: Request::Data { last }, payload, .. }) = inbox.recv().await {
+    while let Some((Request::Data { last }, payload)) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::Container;
 use crate::protocol::workspace::{OpenMode, WorkspaceOp, WorkspaceRequest};
-use crate::protocol::{CallReply, FileRef, MAX_PAYLOAD, UserSpec};
+use crate::protocol::{CallReply, FileRef, MAX_PAYLOAD, UserSpec, WINDOW};
 
 /// A caller of a guest in an empty directory that has one file, `large`.
 struct Call {
@@ -150,13 +150,13 @@ async fn whoever_sends_more_than_it_may_is_cut_off_and_told_why() {
     type Sent = Vec<(u32, Request, Vec<u8>)>;
     let data = |bytes: usize| (1, Request::Data { last: false }, vec![0; bytes]);
     let cases: [(&str, Sent); 7] = [
-        ("than a window has", vec![(1, get(), vec![]), data(WINDOW as usize), data(1)]),
-        ("than a window has", vec![(1, get(), vec![]), data(MAX_PAYLOAD)]),
+        ("than its window has", vec![(1, get(), vec![]), data(WINDOW as usize), data(1)]),
+        ("than its window has", vec![(1, get(), vec![]), data(MAX_PAYLOAD)]),
         ("than were announced", vec![(1, Request::Session { bytes: 10 }, vec![0; 4]), (1, Request::More, vec![0; 7])]),
         ("than were announced", vec![(1, get(), vec![]), (1, Request::More, vec![0; 1])]),
         ("that has none", vec![(1, get(), vec![]), (1, Request::Cancel, vec![0; 1])]),
         ("opened again", vec![(1, get(), vec![]), (1, get(), vec![])]),
-        ("wait on one channel", [vec![(1, get(), vec![])], vec![(1, Request::Cancel, vec![]); 300]].concat()),
+        ("wait on channel", [vec![(1, get(), vec![])], vec![(1, Request::Cancel, vec![]); 300]].concat()),
     ];
     for (reason, sent) in cases {
         let mut call = Call::greeted(Caller::Root).await;

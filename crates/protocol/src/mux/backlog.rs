@@ -1,0 +1,261 @@
+//! Messages of one channel that wait for their receiver.
+//!
+//! A message costs more than the bytes in it, so one that continues a waiting message is joined with it: a program that
+//! prints byte by byte is held cheaply. How many bytes may wait is decided by [`Mux`](super::Mux); small messages are
+//! counted here.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use crate::CHUNK;
+
+/// As long as no more messages wait, a message is joined with the last one only, which keeps the order of two streams.
+const IN_ORDER: usize = 256;
+
+/// Messages with fewer bytes are counted.
+const SMALL: usize = 1 << 10;
+
+/// How a message follows on one that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continue {
+    /// It was made one with it.
+    Joined,
+    /// It belongs to another stream, and may be joined with a message before.
+    OtherStream,
+    /// It starts anew.
+    No,
+}
+
+/// A message that may continue another.
+pub trait Continues {
+    /// Whether it is nothing but its bytes, so that it means nothing without any.
+    fn is_only_bytes(&self) -> bool;
+
+    /// Joins `next` with this message, which has so many bytes, if it continues it.
+    fn join(&mut self, bytes: usize, next: &Self) -> Continue;
+}
+
+#[derive(Debug)]
+struct State<M> {
+    waiting: VecDeque<(M, Vec<u8>)>,
+    /// Messages in it with few bytes.
+    small: usize,
+    limit: usize,
+    /// The receiver is gone.
+    closed: bool,
+    /// The sender is gone.
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+type Shared<M> = Arc<Mutex<State<M>>>;
+
+fn lock<M>(shared: &Shared<M>) -> MutexGuard<'_, State<M>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits.
+    Waits,
+    /// The receiver is gone.
+    Closed,
+    /// Too many small messages wait.
+    Full,
+}
+
+/// Puts messages in. To drop it ends the backlog.
+#[derive(Debug)]
+pub struct BacklogSender<M>(Shared<M>);
+
+/// Messages that wait, for their receiver.
+#[derive(Debug)]
+pub struct Backlog<M>(Shared<M>);
+
+/// An empty backlog that takes so many small messages.
+#[must_use]
+pub fn backlog<M: Continues>(limit: usize) -> (BacklogSender<M>, Backlog<M>) {
+    let state = State { waiting: VecDeque::new(), small: 0, limit, closed: false, ended: false, waker: None };
+    let shared = Arc::new(Mutex::new(state));
+    (BacklogSender(Arc::clone(&shared)), Backlog(shared))
+}
+
+impl<M: Continues> BacklogSender<M> {
+    /// Adds a message.
+    pub fn push(&self, message: M, bytes: Vec<u8>) -> Pushed {
+        let waker = {
+            let mut state = lock(&self.0);
+            if state.closed {
+                return Pushed::Closed;
+            }
+            if message.is_only_bytes() && bytes.is_empty() {
+                return Pushed::Waits;
+            }
+            let Some((message, bytes)) = state.join(message, bytes) else { return Pushed::Waits };
+            let is_small = bytes.len() < SMALL;
+            if is_small && state.small >= state.limit {
+                return Pushed::Full;
+            }
+            state.small += usize::from(is_small);
+            state.waiting.push_back((message, bytes));
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+        Pushed::Waits
+    }
+}
+
+impl<M> Drop for BacklogSender<M> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut state = lock(&self.0);
+            state.ended = true;
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<M> Backlog<M> {
+    /// The next message; `None` when none follows. Safe to abandon.
+    pub async fn recv(&mut self) -> Option<(M, Vec<u8>)> {
+        poll_fn(|cx| {
+            let mut state = lock(&self.0);
+            match state.waiting.pop_front() {
+                Some(next) => {
+                    state.small -= usize::from(next.1.len() < SMALL);
+                    Poll::Ready(Some(next))
+                }
+                None if state.ended => Poll::Ready(None),
+                None => {
+                    state.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl<M> Drop for Backlog<M> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0);
+        state.closed = true;
+        state.waiting.clear();
+    }
+}
+
+impl<M: Continues> State<M> {
+    /// Joins a message with one that waits, or gives it back.
+    fn join(&mut self, message: M, bytes: Vec<u8>) -> Option<(M, Vec<u8>)> {
+        let near = if self.waiting.len() < IN_ORDER { 1 } else { 2 };
+        for (before, held) in self.waiting.iter_mut().rev().take(near) {
+            if held.len() + bytes.len() > CHUNK {
+                break;
+            }
+            match before.join(held.len(), &message) {
+                Continue::Joined => {
+                    let was_small = held.len() < SMALL;
+                    held.extend(bytes);
+                    self.small -= usize::from(was_small && held.len() >= SMALL);
+                    return None;
+                }
+                Continue::OtherStream => {}
+                Continue::No => break,
+            }
+        }
+        Some((message, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Context;
+
+    use super::*;
+    use crate::WINDOW;
+
+    /// Bytes of a stream, or a message without any.
+    #[derive(Debug, PartialEq)]
+    enum Message {
+        Piece(u8),
+        Bare,
+    }
+
+    impl Continues for Message {
+        fn is_only_bytes(&self) -> bool {
+            matches!(self, Self::Piece(_))
+        }
+
+        fn join(&mut self, _: usize, next: &Self) -> Continue {
+            match (self, next) {
+                (Self::Piece(stream), Self::Piece(next)) if stream == next => Continue::Joined,
+                (Self::Piece(_), Self::Piece(_)) => Continue::OtherStream,
+                _ => Continue::No,
+            }
+        }
+    }
+
+    /// What waits, without waiting for more.
+    fn all(backlog: &mut Backlog<Message>) -> Vec<(Message, Vec<u8>)> {
+        let mut cx = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match pin!(backlog.recv()).poll(&mut cx) {
+            Poll::Ready(next) => next,
+            Poll::Pending => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_window_that_comes_byte_by_byte_waits_in_a_few_messages_and_whole() {
+        let (sender, mut backlog) = backlog(8);
+        let bytes: Vec<u8> = (0..WINDOW).map(|it| it as u8).collect();
+        assert!(bytes.iter().all(|it| sender.push(Message::Piece(0), vec![*it]) == Pushed::Waits));
+        assert_eq!(sender.push(Message::Piece(0), vec![]), Pushed::Waits);
+        let all = all(&mut backlog);
+        assert_eq!(all.len(), bytes.len() / CHUNK);
+        assert_eq!(all.into_iter().flat_map(|it| it.1).collect::<Vec<_>>(), bytes);
+    }
+
+    #[test]
+    fn two_streams_byte_by_byte_are_held_cheaply_and_in_order_while_few_wait() {
+        let (sender, mut backlog) = backlog(2 * IN_ORDER);
+        for _ in 0..10 * IN_ORDER {
+            assert_eq!(sender.push(Message::Piece(0), vec![0]), Pushed::Waits);
+            assert_eq!(sender.push(Message::Piece(1), vec![1]), Pushed::Waits);
+        }
+        let all = all(&mut backlog);
+        assert_eq!(all.len(), IN_ORDER);
+        assert!(all.iter().enumerate().all(|(at, it)| it.0 == Message::Piece(u8::try_from(at % 2).unwrap())));
+        assert_eq!(all.iter().map(|it| it.1.len()).sum::<usize>(), 20 * IN_ORDER);
+    }
+
+    #[test]
+    fn messages_without_bytes_keep_their_place_and_are_counted() {
+        let (sender, mut backlog) = backlog(3);
+        for (message, bytes) in [(Message::Piece(0), vec![1]), (Message::Bare, vec![]), (Message::Piece(0), vec![2])] {
+            assert_eq!(sender.push(message, bytes), Pushed::Waits);
+        }
+        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Full);
+        let expected = [(Message::Piece(0), vec![1]), (Message::Bare, vec![]), (Message::Piece(0), vec![2])];
+        assert_eq!(all(&mut backlog), expected);
+        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Waits);
+        drop(backlog);
+        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Closed);
+    }
+
+    #[test]
+    fn the_receiver_is_woken_by_a_message_and_by_the_end() {
+        let (sender, mut backlog) = backlog(1);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(pin!(backlog.recv()).poll(&mut cx).is_pending());
+        sender.push(Message::Bare, vec![]);
+        assert_eq!(pin!(backlog.recv()).poll(&mut cx), Poll::Ready(Some((Message::Bare, vec![]))));
+        drop(sender);
+        assert_eq!(pin!(backlog.recv()).poll(&mut cx), Poll::Ready(None));
+    }
+}

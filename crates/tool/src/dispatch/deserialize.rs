@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::value_error::ValuePlace;
-use super::value_reader::{Misfit, ObjectReader, Reason, Segment, shown};
+use super::value_reader::{self, Misfit, MisfitReason, Segment, shown};
 use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
@@ -79,7 +79,7 @@ impl SharedFields {
     /// A request that flattens this.
     #[must_use]
     pub const fn of<T: DeserializeOwned>() -> Self {
-        Self(|args| T::deserialize(ObjectReader::new(args)).map(drop))
+        Self(|args| value_reader::read::<T>(args).map(drop))
     }
 
     fn wrong_value(self, args: &Map<String, Value>) -> Option<Misfit> {
@@ -112,7 +112,7 @@ fn read_with<T: DeserializeOwned + JsonSchema + 'static>(
     let known = schema::arguments::<T>();
     let mut found = Vec::new();
     loop {
-        let read = shared.wrong_value(&args).map_or_else(|| T::deserialize(ObjectReader::new(&args)), Err);
+        let read = shared.wrong_value(&args).map_or_else(|| value_reader::read(&args), Err);
         match read {
             Ok(read) if problems.is_empty() && found.is_empty() => return Ok(read),
             Ok(_) => break,
@@ -145,13 +145,13 @@ fn top_of(err: &Misfit) -> &str {
 fn problem(err: &Misfit, value: &Value, known: &Arguments) -> Problem {
     let path = shown(err.path());
     match &err.reason {
-        Reason::UnknownField { name, known } => {
+        MisfitReason::UnknownField { name, known } => {
             let names: Vec<String> = known.iter().map(|it| format!("`{it}`")).collect();
             let hint = (!names.is_empty()).then(|| format!("its fields are {}", names.join(", ")));
             let message = format!("`{path}` has no field `{name}`");
             Problem { hint, ..Problem::new(&format!("{path}.{name}"), Code::UnknownField, message) }
         }
-        Reason::Message(message) if known.is_name(&path) && value.is_string() => {
+        MisfitReason::Message(message) if known.is_name(&path) && value.is_string() => {
             let hint = message.rsplit_once(": ").map(|(_, grammar)| format!("use {grammar}"));
             Problem { hint, ..Problem::new(&path, Code::InvalidName, message.clone()) }
         }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::value_reader::{Reason, Segment};
+use super::value_reader::{MisfitReason, Segment};
 use crate::schema::Arguments;
 
 /// Characters of a value that are repeated.
@@ -44,14 +44,16 @@ impl<'a> ValuePlace<'a> {
     }
 
     /// Why the value does not fit, in words of a call.
-    pub(super) fn explain(&self, reason: &Reason) -> String {
+    pub(super) fn explain(&self, reason: &MisfitReason) -> String {
         let expected = match reason {
-            Reason::Unfit(expected) => plain(expected),
-            Reason::UnknownWord(known) => one_of(known),
-            Reason::MissingField(field) => return format!("`{field}` is missing; expected {}", self.expected(None)),
-            Reason::DuplicateField(field) => return format!("`{field}` is given twice, once by another name"),
-            Reason::UnknownField { name, .. } => return format!("it has no field `{name}`"),
-            Reason::Message(message) => return message.clone(),
+            MisfitReason::Unfit(expected) => plain(expected),
+            MisfitReason::UnknownWord(known) => one_of(known),
+            MisfitReason::MissingField(field) => {
+                return format!("`{field}` is missing; expected {}", self.expected(None));
+            }
+            MisfitReason::DuplicateField(field) => return format!("`{field}` is given twice, once by another name"),
+            MisfitReason::UnknownField { name, .. } => return format!("it has no field `{name}`"),
+            MisfitReason::Message(message) => return message.clone(),
         };
         format!("{} was given; expected {}", self.given(), self.expected(expected))
     }

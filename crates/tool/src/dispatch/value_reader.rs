@@ -4,7 +4,8 @@
 use std::fmt;
 use std::{iter::Enumerate, slice};
 
-use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
+use serde::Deserialize;
+use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess};
 use serde::de::{Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
@@ -15,7 +16,7 @@ use serde_json::{Map, Value, map};
 pub(super) struct Misfit {
     /// From the value itself outwards.
     path: Vec<Segment>,
-    pub(super) reason: Reason,
+    pub(super) reason: MisfitReason,
 }
 
 /// One step from a value to a value in it.
@@ -27,7 +28,7 @@ pub(super) enum Segment {
 
 /// Why it does not fit.
 #[derive(Debug)]
-pub(super) enum Reason {
+pub(super) enum MisfitReason {
     /// It is of another type or out of range. Has what its reader expects.
     Unfit(String),
     UnknownWord(&'static [&'static str]),
@@ -62,8 +63,8 @@ pub(super) fn shown<'a>(path: impl Iterator<Item = &'a Segment>) -> String {
     })
 }
 
-impl From<Reason> for Misfit {
-    fn from(reason: Reason) -> Self {
+impl From<MisfitReason> for Misfit {
+    fn from(reason: MisfitReason) -> Self {
         Self { path: Vec::new(), reason }
     }
 }
@@ -71,12 +72,12 @@ impl From<Reason> for Misfit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::Unfit(expected) => write!(f, "expected {expected}"),
-            Reason::UnknownWord(_) => f.write_str("unknown word"),
-            Reason::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
-            Reason::MissingField(name) => write!(f, "missing field `{name}`"),
-            Reason::DuplicateField(name) => write!(f, "`{name}` is given twice, once by another name"),
-            Reason::Message(message) => f.write_str(message),
+            MisfitReason::Unfit(expected) => write!(f, "expected {expected}"),
+            MisfitReason::UnknownWord(_) => f.write_str("unknown word"),
+            MisfitReason::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
+            MisfitReason::MissingField(name) => write!(f, "missing field `{name}`"),
+            MisfitReason::DuplicateField(name) => write!(f, "`{name}` is given twice, once by another name"),
+            MisfitReason::Message(message) => f.write_str(message),
         }
     }
 }
@@ -85,51 +86,56 @@ impl std::error::Error for Misfit {}
 
 impl Error for Misfit {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Reason::Message(message.to_string()).into()
+        MisfitReason::Message(message.to_string()).into()
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Reason::Unfit(expected.to_string()).into()
+        MisfitReason::Unfit(expected.to_string()).into()
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Reason::Unfit(expected.to_string()).into()
+        MisfitReason::Unfit(expected.to_string()).into()
     }
 
     fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
-        Reason::Unfit(expected.to_string()).into()
+        MisfitReason::Unfit(expected.to_string()).into()
     }
 
     fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
-        Reason::UnknownWord(known).into()
+        MisfitReason::UnknownWord(known).into()
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Reason::UnknownField { name: name.to_owned(), known }.into()
+        MisfitReason::UnknownField { name: name.to_owned(), known }.into()
     }
 
     fn missing_field(name: &'static str) -> Self {
-        Reason::MissingField(name).into()
+        MisfitReason::MissingField(name).into()
     }
 
     fn duplicate_field(name: &'static str) -> Self {
-        Reason::DuplicateField(name).into()
+        MisfitReason::DuplicateField(name).into()
     }
 }
 
 /// Reads one value.
-pub(super) struct ValueReader<'de>(pub(super) &'de Value);
+struct ValueReader<'de>(&'de Value);
 
 /// Reads the fields of an object.
-pub(super) struct ObjectReader<'de> {
+struct ObjectReader<'de> {
     fields: map::Iter<'de>,
     next: Option<(&'de str, &'de Value)>,
 }
 
 struct ItemReader<'de>(Enumerate<slice::Iter<'de, Value>>);
 
+/// Reads a type from the fields of an object.
+pub(super) fn read<'de, T: Deserialize<'de>>(object: &'de Map<String, Value>) -> Result<T, Misfit> {
+    T::deserialize(MapAccessDeserializer::new(ObjectReader::new(object)))
+}
+
 impl<'de> ObjectReader<'de> {
-    pub(super) fn new(object: &'de Map<String, Value>) -> Self {
+    fn new(object: &'de Map<String, Value>) -> Self {
         Self { fields: object.iter(), next: None }
     }
 }
@@ -166,7 +172,7 @@ impl<'de> Deserializer<'de> for ValueReader<'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Misfit> {
-        let word: &str = self.0.as_str().ok_or_else(|| Reason::Unfit("string or map".to_owned()))?;
+        let word: &str = self.0.as_str().ok_or_else(|| MisfitReason::Unfit("string or map".to_owned()))?;
         let word: StrDeserializer<'_, Misfit> = word.into_deserializer();
         visitor.visit_enum(word)
     }
@@ -174,19 +180,6 @@ impl<'de> Deserializer<'de> for ValueReader<'de> {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map struct identifier ignored_any
-    }
-}
-
-impl<'de> Deserializer<'de> for ObjectReader<'de> {
-    type Error = Misfit;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
-        visitor.visit_map(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 

@@ -74,6 +74,34 @@ pub struct StyledText {
     pub spans: Vec<Span>,
 }
 
+/// A method for words of each style.
+macro_rules! styles {
+    ($($(#[$doc:meta])* $name:ident: $style:ident,)*) => {
+        impl StyledText {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(self, words: impl Display) -> Self {
+                self.with(Style::$style, words)
+            }
+        )*}
+    };
+}
+
+styles! {
+    /// Adds words as they are.
+    plain: Plain,
+    /// Adds a name.
+    name: Name,
+    /// Adds less important words.
+    dim: Dim,
+    /// Adds words that say that all is well.
+    good: Good,
+    /// Adds words that want a second look.
+    doubtful: Doubtful,
+    /// Adds words that say that something failed.
+    bad: Bad,
+}
+
 impl StyledText {
     /// An empty text.
     #[must_use]
@@ -87,42 +115,6 @@ impl StyledText {
             self.spans.push(Span::Words(style, words));
         }
         self
-    }
-
-    /// Adds words as they are.
-    #[must_use]
-    pub fn plain(self, words: impl Display) -> Self {
-        self.with(Style::Plain, words)
-    }
-
-    /// Adds a name.
-    #[must_use]
-    pub fn name(self, words: impl Display) -> Self {
-        self.with(Style::Name, words)
-    }
-
-    /// Adds less important words.
-    #[must_use]
-    pub fn dim(self, words: impl Display) -> Self {
-        self.with(Style::Dim, words)
-    }
-
-    /// Adds words that say that all is well.
-    #[must_use]
-    pub fn good(self, words: impl Display) -> Self {
-        self.with(Style::Good, words)
-    }
-
-    /// Adds words that want a second look.
-    #[must_use]
-    pub fn doubtful(self, words: impl Display) -> Self {
-        self.with(Style::Doubtful, words)
-    }
-
-    /// Adds words that say that something failed.
-    #[must_use]
-    pub fn bad(self, words: impl Display) -> Self {
-        self.with(Style::Bad, words)
     }
 
     /// Adds a symbol.

@@ -104,12 +104,10 @@ impl Store {
         }
     }
 
-    /// Writes something into the record of a container that is ready, whose lock is held.
+    /// Writes something into the record of a container whose lock is held.
     pub(crate) fn change(&self, _: &Lock, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
         let now = self.load(&record.name)?.record();
-        let Some(now) = now.filter(|it| it.record_id == record.record_id && it.state == State::Ready) else {
-            return Ok(());
-        };
+        let Some(now) = now.filter(|it| it.record_id == record.record_id) else { return Ok(()) };
         let mut now = Arc::unwrap_or_clone(now);
         change(&mut now);
         Ok(self.save(&now)?)

@@ -37,7 +37,7 @@ pub(super) struct GuestSave<'a> {
 }
 
 /// What was found in the first look.
-struct Survey {
+struct WorkScan {
     /// Work trees.
     trees: BTreeSet<ContainerPath>,
     /// Files below the working directory that were written since it was filled.
@@ -84,7 +84,7 @@ impl GuestSave<'_> {
     }
 
     /// All at once, so that it takes as long as the longest.
-    async fn survey(&self, roots: &Roots<'_>) -> Result<Survey, SaveError> {
+    async fn survey(&self, roots: &Roots<'_>) -> Result<WorkScan, SaveError> {
         let within = self.until.saturating_duration_since(Instant::now());
         let repositories = |root: &ContainerPath| ScanOptions {
             names: Some(vec![".git".into()]),
@@ -114,7 +114,7 @@ impl GuestSave<'_> {
             }
         }
         trees.retain(|it| roots.own(it));
-        Ok(Survey { trees, written, more })
+        Ok(WorkScan { trees, written, more })
     }
 
     async fn is_repository(&self, path: &ContainerPath) -> Result<bool, SaveError> {

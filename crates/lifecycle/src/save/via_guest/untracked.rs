@@ -6,14 +6,14 @@ use coracle_runtime::link::protocol::ScanEntry;
 use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
-use super::{GuestSave, Survey, relative};
+use super::{GuestSave, WorkScan, relative};
 use crate::save::error::SaveError;
 use crate::save::manifest::{SavedItem, SavedKind};
 use crate::save::writer::SaveWriter;
 
 impl GuestSave<'_> {
     /// Files in no work tree, the smallest first, as many as space and time allow.
-    pub(super) async fn files(&self, out: &mut SaveWriter, survey: Survey) -> Result<(), SaveError> {
+    pub(super) async fn files(&self, out: &mut SaveWriter, survey: WorkScan) -> Result<(), SaveError> {
         let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
         let in_tree = |it: &ScanEntry| survey.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
         let kept = self.unchanged(&survey.written).await;

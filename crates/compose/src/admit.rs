@@ -1,6 +1,6 @@
 //! The normalised model of a stack, checked key by key and written anew (containers.md 12.7).
 //!
-//! What goes on is copied, key by key, from what is understood: a key that nobody thought of cannot slip through.
+//! Known keys are copied one by one, so an unknown key is never passed on.
 
 mod build;
 mod limits;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use self::schema::{entries, is_empty};
 use crate::Rules;
-use crate::diagnostics::{Asked, Findings, Place, is_known};
+use crate::diagnostics::{Diagnostics, Location, Violation, is_known};
 
 /// A stack that the policy allows, rewritten. Only [`admit`] makes one.
 ///
@@ -81,7 +81,7 @@ pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<
     let mut admission = Admission {
         model,
         rules,
-        findings: Findings::default(),
+        diagnostics: Diagnostics::default(),
         images: Vec::new(),
         moved: Vec::new(),
         claimed: BTreeSet::new(),
@@ -89,8 +89,8 @@ pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<
         gpu: false,
     };
     let model = admission.file();
-    let Admission { findings, images, moved, binds, gpu, .. } = admission;
-    findings.into_result()?;
+    let Admission { diagnostics, images, moved, binds, gpu, .. } = admission;
+    diagnostics.into_result()?;
     Ok(AdmittedStack { project: project.clone(), model, images, moved, binds, gpu })
 }
 
@@ -98,7 +98,7 @@ pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<
 struct Admission<'a> {
     model: &'a Value,
     rules: &'a Rules<'a>,
-    findings: Findings,
+    diagnostics: Diagnostics,
     images: Vec<StackImage>,
     moved: Vec<ReassignedPort>,
     /// Host ports that services of this stack have got.
@@ -114,25 +114,25 @@ impl Admission<'_> {
                 "name" | "version" => {}
                 "services" | "networks" | "volumes" | "configs" | "secrets" => self.is_named(key, value),
                 key if is_known(key) && is_empty(value) => {}
-                key => self.findings.refuse(Place::FILE, Asked::new(key, ""), "is not allowed in a stack"),
+                key => self.refuse(Location::FILE, Violation::new(key, ""), "is not allowed in a stack"),
             }
         }
         let mut services = Map::new();
         let mut containers = 0;
         for (name, service) in entries(self.model.get("services")) {
             if !is_host_name(name) {
-                self.findings.refuse(Place::FILE, Asked::new("services", name), "has a service with an odd name");
+                self.refuse(Location::FILE, Violation::new("services", name), "has a service with an odd name");
             }
             containers += self.replicas(service).max(1);
             services.insert(name.to_owned(), self.service(name, service));
         }
         if services.is_empty() {
-            self.findings.refuse(Place::FILE, Asked::new("services", ""), "are missing");
+            self.refuse(Location::FILE, Violation::new("services", ""), "are missing");
         }
         if containers > self.rules.max_services as u64 {
             let (value, why) = (containers.to_string(), format!("would be more than {}", self.rules.max_services));
-            let asked = Asked::new("services", &value).unless("compose.max_services");
-            self.findings.refuse(Place::FILE, asked, &why);
+            let violation = Violation::new("services", &value).unless("compose.max_services");
+            self.refuse(Location::FILE, violation, &why);
         }
         let mut file = Map::from_iter([("services".to_owned(), Value::Object(services))]);
         for (key, part) in [
@@ -148,13 +148,17 @@ impl Admission<'_> {
         Value::Object(file)
     }
 
+    fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
+        self.diagnostics.refuse(location, violation, why);
+    }
+
     /// Parts of a file are mappings of names to mappings.
     fn is_named(&mut self, key: &str, part: &Value) {
         if !part.is_object() && !part.is_null() {
-            self.findings.refuse(Place::FILE, Asked::new(key, ""), schema::Shape::Mapping.told());
+            self.refuse(Location::FILE, Violation::new(key, ""), schema::Shape::Mapping.expectation());
         }
         for (name, _) in entries(Some(part)).filter(|(_, it)| !it.is_object() && !it.is_null()) {
-            self.findings.refuse(Place::FILE, Asked::new(key, name), "has an entry that is no mapping");
+            self.refuse(Location::FILE, Violation::new(key, name), "has an entry that is no mapping");
         }
     }
 
@@ -163,9 +167,9 @@ impl Admission<'_> {
     }
 
     /// Labels of the file's own (2.4).
-    fn labels(&mut self, place: Place<'_>, value: &Value) -> Map<String, Value> {
-        let Some(Value::Object(labels)) = schema::Shape::Pairs.of(value) else {
-            self.findings.refuse(place, Asked::new("labels", ""), schema::Shape::Pairs.told());
+    fn labels(&mut self, location: Location<'_>, value: &Value) -> Map<String, Value> {
+        let Some(Value::Object(labels)) = schema::Shape::Pairs.check(value) else {
+            self.refuse(location, Violation::new("labels", ""), schema::Shape::Pairs.expectation());
             return Map::new();
         };
         let reserved = [format!("{}.", self.rules.label_namespace), "com.docker.".into(), "io.podman.".into()];
@@ -181,10 +185,10 @@ impl Admission<'_> {
             } else {
                 continue;
             };
-            self.findings.refuse(place, Asked::new("labels", key), why);
+            self.refuse(location, Violation::new("labels", key), why);
         }
         if labels.len() > 50 {
-            self.findings.refuse(place, Asked::new("labels", ""), "are more than 50");
+            self.refuse(location, Violation::new("labels", ""), "are more than 50");
         }
         labels
     }
@@ -242,7 +246,7 @@ impl AdmittedStack {
     }
 
     /// Host paths that services see, held open, each with its service: what protects them and files of configs and
-    /// secrets among them. Whoever holds a directory above one writable can exchange it (4.9).
+    /// secrets among them. A service that can write to a directory above one can exchange it (4.9).
     #[must_use]
     pub fn binds(&self) -> &[(String, Mount)] {
         &self.binds

@@ -1,139 +1,60 @@
-//! What a file asks for and does not get, gathered.
+//! The rules that a file breaks, collected.
 
 use std::path::{Component, Path, PathBuf};
 
 use coracle_runtime::host::fs::{HostPath, HostPathError};
 use coracle_runtime::{Policy, Problem, Refused};
 
-/// The rules by name: `compose.` and the key that breaks them. A key that is not here breaks `compose.key`.
-const RULES: &[&str] = &[
-    "compose.annotations",
-    "compose.blkio_config",
-    "compose.build",
-    "compose.cap_add",
-    "compose.cap_drop",
-    "compose.cgroup",
-    "compose.cgroup_parent",
-    "compose.command",
-    "compose.configs",
-    "compose.container_name",
-    "compose.cpu_count",
-    "compose.cpu_percent",
-    "compose.cpu_period",
-    "compose.cpu_quota",
-    "compose.cpu_rt_period",
-    "compose.cpu_rt_runtime",
-    "compose.cpu_shares",
-    "compose.cpus",
-    "compose.cpuset",
-    "compose.credential_spec",
-    "compose.depends_on",
-    "compose.deploy",
-    "compose.device_cgroup_rules",
-    "compose.devices",
-    "compose.dns",
-    "compose.dns_opt",
-    "compose.dns_search",
-    "compose.domainname",
-    "compose.driver",
-    "compose.driver_opts",
-    "compose.enable_ipv6",
-    "compose.entrypoint",
-    "compose.env_file",
-    "compose.environment",
-    "compose.expose",
-    "compose.extends",
-    "compose.external",
-    "compose.external_links",
-    "compose.extra_hosts",
-    "compose.gpus",
-    "compose.group_add",
-    "compose.healthcheck",
-    "compose.hostname",
-    "compose.image",
-    "compose.include",
-    "compose.init",
-    "compose.ipam",
-    "compose.ipc",
-    "compose.isolation",
-    "compose.label_file",
-    "compose.labels",
-    "compose.links",
-    "compose.logging",
-    "compose.mac_address",
-    "compose.mem_limit",
-    "compose.mem_swappiness",
-    "compose.models",
-    "compose.network_mode",
-    "compose.networks",
-    "compose.oom_kill_disable",
-    "compose.oom_score_adj",
-    "compose.pid",
-    "compose.pids_limit",
-    "compose.platform",
-    "compose.ports",
-    "compose.post_start",
-    "compose.pre_stop",
-    "compose.privileged",
-    "compose.provider",
-    "compose.read_only",
-    "compose.runtime",
-    "compose.scale",
-    "compose.secrets",
-    "compose.security_opt",
-    "compose.services",
-    "compose.shm_size",
-    "compose.stdin_open",
-    "compose.stop_grace_period",
-    "compose.stop_signal",
-    "compose.storage_opt",
-    "compose.sysctls",
-    "compose.tmpfs",
-    "compose.tty",
-    "compose.ulimits",
-    "compose.use_api_socket",
-    "compose.user",
-    "compose.userns_mode",
-    "compose.uts",
-    "compose.volumes",
-    "compose.volumes_from",
-    "compose.working_dir",
-];
+macro_rules! rules {
+    ($($key:ident)*) => { &[$((stringify!($key), concat!("compose.", stringify!($key)))),*] };
+}
 
-/// More findings than these are not told: a file has thousands of places for them.
-const MAX_TOLD: usize = 200;
+/// Each key of a Compose file with the rule that it breaks. Another key breaks `compose.key`.
+const RULES: &[(&str, &str)] = rules! {
+    annotations blkio_config build cap_add cap_drop cgroup cgroup_parent command configs container_name
+    cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset
+    credential_spec depends_on deploy device_cgroup_rules devices dns dns_opt dns_search domainname driver
+    driver_opts enable_ipv6 entrypoint env_file environment expose extends external external_links extra_hosts
+    gpus group_add healthcheck hostname image include init ipam ipc isolation label_file labels links logging
+    mac_address mem_limit mem_swappiness models network_mode networks oom_kill_disable oom_score_adj pid
+    pids_limit platform ports post_start pre_stop privileged provider read_only runtime scale secrets
+    security_opt services shm_size stdin_open stop_grace_period stop_signal storage_opt sysctls tmpfs tty
+    ulimits use_api_socket user userns_mode uts volumes volumes_from working_dir
+};
+
+/// More are not reported: a file may have thousands.
+const MAX_DIAGNOSTICS: usize = 200;
 
 /// The rule of a key.
 fn rule(key: &str) -> &'static str {
-    let known = RULES.iter().find(|it| it.strip_prefix("compose.") == Some(key));
-    known.copied().unwrap_or("compose.key")
+    RULES.iter().find(|it| it.0 == key).map_or("compose.key", |it| it.1)
 }
 
-/// Whether a rule is named after this key: it is one that Compose files have.
+/// Whether Compose files have this key.
 pub(crate) fn is_known(key: &str) -> bool {
-    RULES.iter().any(|it| it.strip_prefix("compose.") == Some(key))
+    RULES.iter().any(|it| it.0 == key)
 }
 
 /// Broken rules, as they are found.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Vec<Problem>);
+pub(crate) struct Diagnostics(Vec<Problem>);
 
-/// Where in a file something stands: a service, a network, the file itself.
+/// The part of a file that a rule is about: a service, a network, the file itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Location<'a> {
     kind: &'static str,
     name: &'a str,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) const FILE: Place<'static> = Place { kind: "the file", name: "" };
+impl<'a> Location<'a> {
+    pub(crate) const FILE: Location<'static> = Location { kind: "the file", name: "" };
 
     pub(crate) fn service(name: &'a str) -> Self {
         Self { kind: "service", name }
     }
 
     /// A network, volume, config or secret.
-    pub(crate) fn of(kind: &'static str, name: &'a str) -> Self {
+    pub(crate) fn part(kind: &'static str, name: &'a str) -> Self {
         Self { kind, name }
     }
 
@@ -141,7 +62,7 @@ impl<'a> Place<'a> {
         self.kind == kind
     }
 
-    fn told(self, key: &str) -> String {
+    fn describe(self, key: &str) -> String {
         let key = short(key);
         if self.name.is_empty() {
             format!("{}: `{key}`", self.kind)
@@ -151,17 +72,17 @@ impl<'a> Place<'a> {
     }
 }
 
-/// One thing that is refused: the rule's key, the key as it is told, its value, and a setting that lifts it.
+/// One refused entry: the rule's key, the reported key, its value, and a setting that allows it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Violation<'a> {
     pub(crate) rule: &'a str,
     pub(crate) key: &'a str,
     pub(crate) value: &'a str,
     pub(crate) setting: Option<&'static str>,
 }
 
-impl<'a> Asked<'a> {
-    /// A key whose rule bears its own name, and which no setting lifts.
+impl<'a> Violation<'a> {
+    /// A key with a rule of its own, which no setting allows.
     pub(crate) fn new(key: &'a str, value: &'a str) -> Self {
         Self { rule: key, key, value, setting: None }
     }
@@ -176,33 +97,34 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Findings {
+impl Diagnostics {
     /// Refuses; `why` ends the sentence that begins with place and key.
-    pub(crate) fn refuse(&mut self, place: Place<'_>, asked: Asked<'_>, why: &str) {
-        if self.0.len() == MAX_TOLD {
+    pub(crate) fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
+        if self.0.len() == MAX_DIAGNOSTICS {
             return;
         }
         self.0.push(Problem {
-            rule: rule(asked.rule),
-            setting: asked.setting,
-            value: short(asked.value),
-            message: format!("{} {why}", place.told(asked.key)),
+            rule: rule(violation.rule),
+            setting: violation.setting,
+            value: short(violation.value),
+            message: format!("{} {why}", location.describe(violation.key)),
         });
     }
 
     /// Opens a path of the host that the file names, if it may be used.
     pub(crate) fn host_path(
         &mut self,
-        (place, asked): (Place<'_>, Asked<'_>),
+        location: Location<'_>,
+        violation: Violation<'_>,
         path: &Path,
         policy: &Policy,
     ) -> Option<HostPath> {
         let opened = HostPath::open(path);
-        // What cannot be opened is judged by where it would be, so that nobody learns what there is outside the roots.
+        // A path that cannot be opened is judged by its text, so that a caller does not learn what exists outside the roots.
         let real =
             opened.as_ref().map_or_else(|_| path.canonicalize().unwrap_or_else(|_| plain(path)), |it| it.real().into());
         if let Some(problem) = policy.host_path_problem("compose", &real) {
-            let message = format!("{}: {}", place.told(asked.key), problem.message);
+            let message = format!("{}: {}", location.describe(violation.key), problem.message);
             self.0.push(Problem { message, ..problem });
             return None;
         }
@@ -211,11 +133,11 @@ impl Findings {
             Err(err @ HostPathError::NotFound(_)) => format!("is missing: {err}, and nothing is made there"),
             Err(err) => format!("cannot be used: {err}"),
         };
-        self.refuse(place, asked, &why);
+        self.refuse(location, violation, &why);
         None
     }
 
-    /// What was refused, if anything was.
+    /// Fails if there are any.
     pub(crate) fn into_result(self) -> Result<(), Refused> {
         if self.0.is_empty() { Ok(()) } else { Err(Refused { problems: self.0 }) }
     }
@@ -234,7 +156,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// A text of the file as it may be told: escaped, and not long.
+/// A text of the file for a message: escaped, and at most 200 characters.
 pub(crate) fn short(text: &str) -> String {
     let mut told = String::new();
     for c in text.chars().take(200) {

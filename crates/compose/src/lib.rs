@@ -6,7 +6,7 @@
 //! **Invariant:** what Compose gets to read is written by [`read`], from what was understood of the text; Compose opens
 //! no other file for it.
 //! **Invariant:** a key that is not in a table is refused, never ignored and never passed on.
-//! **Invariant:** every finding is told, each with its service and key.
+//! **Invariant:** every broken rule is reported, with its service and key.
 //! **Invariant:** a stack is brought up from an [`AdmittedStack`] only, and only [`admit`] makes one.
 //! **Invariant:** a project is taken down only by those who proved that all of it is ours.
 
@@ -21,6 +21,6 @@ mod rules;
 mod stack;
 
 pub use admit::{AdmittedStack, LabelledPart, ReassignedPort, StackImage, admit};
-pub use read::{ReadError, Reading, read};
+pub use read::{ComposeFile, ReadError, read};
 pub use rules::Rules;
-pub use stack::{BadService, Claim, Service, StackError, Up, claim, down, services, up};
+pub use stack::{BadService, Claim, Service, StackError, UpOptions, claim, down, services, up};

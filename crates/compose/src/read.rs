@@ -15,11 +15,11 @@ use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
 pub use self::error::ReadError;
-use crate::diagnostics::{Asked, Findings, Place, is_known};
+use crate::diagnostics::{Diagnostics, Location, Violation, is_known};
 
 /// A Compose file that was read and may be shown to Compose.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ComposeFile {
     content: String,
 }
 
@@ -30,20 +30,20 @@ pub struct Reading {
 ///
 /// # Errors
 /// [`ReadError::Invalid`] for what cannot be understood; [`ReadError::Refused`] with every broken rule.
-pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<Reading, ReadError> {
+pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, ReadError> {
     let Value::Object(mut file) = yaml::parse(text)? else {
         return Err(yaml::invalid("the file is no mapping of keys to values".into(), None));
     };
     if file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty) {
         return Err(yaml::invalid("the file has no `services`".into(), None));
     }
-    let mut reader = Reader { dir, policy, findings: Findings::default() };
+    let mut reader = Reader { dir, policy, diagnostics: Diagnostics::default() };
     reader.file(&mut file);
-    reader.findings.into_result()?;
-    Ok(Reading { content: yaml::print(&Value::Object(file)) })
+    reader.diagnostics.into_result()?;
+    Ok(ComposeFile { content: yaml::print(&Value::Object(file)) })
 }
 
-impl Reading {
+impl ComposeFile {
     /// What Compose is given in place of the text: the same as JSON, with aliases, merges, and files of variables and
     /// labels written out, and with the real paths of files. `${NAME}` is still in it.
     #[must_use]
@@ -71,7 +71,7 @@ fn is_dropped(key: &str) -> bool {
 struct Reader<'a> {
     dir: &'a Path,
     policy: &'a Policy,
-    findings: Findings,
+    diagnostics: Diagnostics,
 }
 
 impl Reader<'_> {
@@ -82,62 +82,60 @@ impl Reader<'_> {
                 "services" | "networks" | "volumes" => {}
                 "configs" => self.stored("config", value),
                 "secrets" => self.stored("secret", value),
-                "include" => self.refuse(Place::FILE, Asked::new(key, ""), "makes Compose read other files"),
-                key if is_known(key) => self.refuse(Place::FILE, Asked::new(key, ""), "is not allowed in a stack"),
-                key => self.refuse(Place::FILE, Asked::new(key, ""), "is no key that is known here"),
+                "include" => self.refuse(Location::FILE, Violation::new(key, ""), "makes Compose read other files"),
+                key if is_known(key) => {
+                    self.refuse(Location::FILE, Violation::new(key, ""), "is not allowed in a stack");
+                }
+                key => self.refuse(Location::FILE, Violation::new(key, ""), "is no key that is known here"),
             }
         }
         for (name, service) in file.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten() {
             if let Some(service) = service.as_object_mut() {
-                self.service(Place::service(name), service);
+                self.service(Location::service(name), service);
             }
         }
     }
 
-    fn service(&mut self, place: Place<'_>, service: &mut Map<String, Value>) {
+    fn service(&mut self, location: Location<'_>, service: &mut Map<String, Value>) {
         service.retain(|key, _| !is_dropped(key));
         for (key, _) in service.iter().filter(|(key, _)| !is_service_key(key)) {
             // A key that this list does not have may be one that a newer Compose acts on while it reads.
-            self.findings.refuse(place, Asked::new(key, ""), "is no key that is known here");
+            self.refuse(location, Violation::new(key, ""), "is no key that is known here");
         }
         for (key, why) in NEVER.iter().filter(|(key, _)| service.contains_key(*key)) {
-            self.findings.refuse(place, Asked::new(key, ""), why);
+            self.refuse(location, Violation::new(key, ""), why);
         }
         if let Some(file) = service.get("extends").and_then(|it| it.get("file")) {
             let file = file.as_str().unwrap_or_default();
-            self.findings.refuse(
-                place,
-                Asked::within("extends", "extends.file", file),
-                "makes Compose read other files",
-            );
+            self.refuse(location, Violation::within("extends", "extends.file", file), "makes Compose read other files");
         }
-        self.write_out(place, service, "env_file", "environment");
-        self.write_out(place, service, "label_file", "labels");
+        self.write_out(location, service, "env_file", "environment");
+        self.write_out(location, service, "label_file", "labels");
         if let Some(build) = service.get_mut("build") {
-            self.build(place, build);
+            self.build(location, build);
         }
     }
 
     /// Reads what files say and puts it where it would end, below what stands there already.
-    fn write_out(&mut self, place: Place<'_>, service: &mut Map<String, Value>, key: &str, into: &str) {
+    fn write_out(&mut self, location: Location<'_>, service: &mut Map<String, Value>, key: &str, into: &str) {
         let Some(files) = service.remove(key) else { return };
         let mut said = BTreeMap::new();
-        for (path, required) in self.listed(place, key, &files) {
+        for (path, required) in self.listed(location, key, &files) {
             if !required && absolute(self.dir, &path).is_some_and(|it| !it.exists()) {
                 continue;
             }
-            let Some(file) = self.path(place, Asked::new(key, &path)) else { continue };
+            let Some(file) = self.path(location, Violation::new(key, &path)) else { continue };
             match env_file::read(&file) {
                 Ok(pairs) => said.extend(pairs),
-                Err(why) => self.findings.refuse(place, Asked::new(key, &path), &why),
+                Err(why) => self.refuse(location, Violation::new(key, &path), &why),
             }
         }
         if said.is_empty() {
             return;
         }
         let Some(mut entries) = pairs(service.get(into)) else {
-            let value = Asked::new(into, "");
-            return self.findings.refuse(place, value, "is neither a mapping nor a list of `NAME=value`");
+            let value = Violation::new(into, "");
+            return self.refuse(location, value, "is neither a mapping nor a list of `NAME=value`");
         };
         for (name, value) in said {
             entries.entry(name).or_insert(Value::String(value));
@@ -146,7 +144,7 @@ impl Reader<'_> {
     }
 
     /// The paths of `env_file` and the like: one, several, or `{path, required}`.
-    fn listed(&mut self, place: Place<'_>, key: &str, files: &Value) -> Vec<(String, bool)> {
+    fn listed(&mut self, location: Location<'_>, key: &str, files: &Value) -> Vec<(String, bool)> {
         let one = |it: &Value| match it {
             Value::String(path) => Some((path.clone(), true)),
             Value::Object(entry) => {
@@ -162,25 +160,26 @@ impl Reader<'_> {
             single => one(single).map(|it| vec![it]),
         };
         all.unwrap_or_else(|| {
-            self.findings.refuse(place, Asked::new(key, &files.to_string()), "is not a list of paths");
+            self.refuse(location, Violation::new(key, &files.to_string()), "is not a list of paths");
             Vec::new()
         })
     }
 
-    fn build(&mut self, place: Place<'_>, build: &mut Value) {
+    fn build(&mut self, location: Location<'_>, build: &mut Value) {
         if let Value::String(context) = build {
             *build = serde_json::json!({ "context": context });
         }
         let Some(build) = build.as_object_mut() else { return };
         let context = build.get("context").and_then(Value::as_str).unwrap_or(".").to_owned();
-        let Some(real) = self.path(place, Asked::within("build", "build.context", &context)) else { return };
+        let Some(real) = self.path(location, Violation::within("build", "build.context", &context)) else { return };
         build.insert("context".into(), real.real().display().to_string().into());
-        self.dockerfile(place, build, real.real());
+        self.dockerfile(location, build, real.real());
         let Some(mut contexts) = build.get("additional_contexts").and_then(|it| pairs(Some(it))) else { return };
         for (_, context) in &mut contexts {
             let text = context.as_str().unwrap_or_default().to_owned();
             if !text.starts_with("service:")
-                && let Some(opened) = self.path(place, Asked::within("build", "build.additional_contexts", &text))
+                && let Some(opened) =
+                    self.path(location, Violation::within("build", "build.additional_contexts", &text))
             {
                 *context = opened.real().display().to_string().into();
             }
@@ -188,18 +187,18 @@ impl Reader<'_> {
         build.insert("additional_contexts".into(), Value::Object(contexts));
     }
 
-    fn dockerfile(&mut self, place: Place<'_>, build: &mut Map<String, Value>, context: &Path) {
+    fn dockerfile(&mut self, location: Location<'_>, build: &mut Map<String, Value>, context: &Path) {
         if let Some(given) = build.get("dockerfile").and_then(Value::as_str).map(str::to_owned) {
-            let asked = Asked::within("build", "build.dockerfile", &given);
-            if let Some(opened) = self.path_from(context, place, asked) {
+            let violation = Violation::within("build", "build.dockerfile", &given);
+            if let Some(opened) = self.path_from(context, location, violation) {
                 build.insert("dockerfile".into(), opened.real().display().to_string().into());
             }
             return;
         }
         // The one that is used without a word must not lead out either.
         for path in ["Dockerfile", "dockerfile"].map(|it| context.join(it)).iter().filter(|it| it.exists()) {
-            let asked = Asked::within("build", "build.dockerfile", "Dockerfile");
-            self.findings.host_path((place, asked), path, self.policy);
+            let violation = Violation::within("build", "build.dockerfile", "Dockerfile");
+            self.diagnostics.host_path(location, violation, path, self.policy);
         }
     }
 
@@ -208,36 +207,36 @@ impl Reader<'_> {
         let rule = if kind == "config" { "configs" } else { "secrets" };
         for (name, entry) in entries.as_object_mut().into_iter().flatten() {
             let Some(file) = entry.get("file").and_then(Value::as_str).map(str::to_owned) else { continue };
-            if let Some(opened) = self.path(Place::of(kind, name), Asked::within(rule, "file", &file)) {
+            if let Some(opened) = self.path(Location::part(kind, name), Violation::within(rule, "file", &file)) {
                 entry["file"] = opened.real().display().to_string().into();
             }
         }
     }
 
     /// A path of the host that the file names: not filled in, not of a home, and not remote.
-    fn path(&mut self, place: Place<'_>, asked: Asked<'_>) -> Option<HostPath> {
-        self.path_from(self.dir, place, asked)
+    fn path(&mut self, location: Location<'_>, violation: Violation<'_>) -> Option<HostPath> {
+        self.path_from(self.dir, location, violation)
     }
 
-    fn path_from(&mut self, dir: &Path, place: Place<'_>, asked: Asked<'_>) -> Option<HostPath> {
-        if asked.value.contains('$') {
-            self.findings.refuse(place, asked, "has a `$`: name the path itself");
+    fn path_from(&mut self, dir: &Path, location: Location<'_>, violation: Violation<'_>) -> Option<HostPath> {
+        if violation.value.contains('$') {
+            self.refuse(location, violation, "has a `$`: name the path itself");
             return None;
         }
-        let Some(path) = absolute(dir, asked.value) else {
-            self.findings.refuse(place, asked, "is not a path of a file or directory on this host");
+        let Some(path) = absolute(dir, violation.value) else {
+            self.refuse(location, violation, "is not a path of a file or directory on this host");
             return None;
         };
-        let opened = self.findings.host_path((place, asked), &path, self.policy)?;
+        let opened = self.diagnostics.host_path(location, violation, &path, self.policy)?;
         if opened.real().to_str().is_none_or(|it| it.contains('$')) {
-            self.findings.refuse(place, asked, "leads to a path with a `$`");
+            self.refuse(location, violation, "leads to a path with a `$`");
             return None;
         }
         Some(opened)
     }
 
-    fn refuse(&mut self, place: Place<'_>, asked: Asked<'_>, why: &str) {
-        self.findings.refuse(place, asked, why);
+    fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
+        self.diagnostics.refuse(location, violation, why);
     }
 }
 

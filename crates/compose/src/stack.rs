@@ -1,4 +1,4 @@
-//! What is done with a stack: claimed, brought up, looked at, taken down (containers.md 12.8 to 12.12).
+//! Stacks: claimed, brought up, inspected, taken down (containers.md 12.8 to 12.12).
 
 mod health_schedule;
 mod service;
@@ -19,30 +19,30 @@ use self::health_schedule::HealthChecks;
 pub use self::service::Service;
 use crate::AdmittedStack;
 
-/// How much of what a bad service printed is told.
+/// Bytes of a failed service's log in an error.
 const LOG_BYTES: usize = 2048;
 
-/// Between two looks at services that are not good yet.
+/// Time between two inspections of services that are not ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What Compose writes on everything that it makes.
+/// Compose's label on everything that it creates.
 const PROJECT: &str = "com.docker.compose.project";
 
-/// What it writes on the containers of a service.
+/// Compose's label on the containers of a service.
 const SERVICE: &str = "com.docker.compose.service";
 
-/// Who holds a project name.
+/// The owner of a project name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nothing carries it.
+    /// Nothing has it.
     Free,
-    /// All that carries it is ours.
+    /// Everything that has it is ours.
     Ours,
-    /// Something of other origin carries it.
+    /// Something that is not ours has it.
     Foreign,
 }
 
-/// A service that is not good, and what it said.
+/// A service that is not ready, with its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadService {
     /// The service.
@@ -61,12 +61,12 @@ pub struct BadService {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// Services are not good: one ended badly, or the time is over.
-    #[error("{}", told(.bad))]
+    /// Services are not ready: one failed, or the time is over.
+    #[error("{}", message(.bad))]
     Bad {
         /// Those services.
         bad: Vec<BadService>,
-        /// What Compose said to it, if it gave up.
+        /// Compose's error, if it gave up.
         #[source]
         cause: Option<Box<Error>>,
     },
@@ -78,7 +78,7 @@ pub enum StackError {
     Engine(#[from] Error),
 }
 
-fn told(bad: &[BadService]) -> String {
+fn message(bad: &[BadService]) -> String {
     let one = |it: &BadService| {
         let name = &it.service;
         match (it.state, it.exit_code, it.health) {
@@ -101,17 +101,17 @@ fn word(health: Health) -> &'static str {
 
 /// How a stack is brought up.
 #[derive(Clone, Debug)]
-pub struct Up {
+pub struct UpOptions {
     /// The directory that relative paths start from.
     pub dir: PathBuf,
-    /// How long until all services are good (`compose.timeout`).
+    /// The time in which all services have to be ready (`compose.timeout`).
     pub patience: Duration,
-    /// Health checks run only when they are asked for: Podman's (12.9).
+    /// The engine runs no health checks by itself, as Podman (12.9).
     pub checks_on_demand: bool,
 }
 
-/// Looks who holds a project name: containers, networks and volumes that carry it as Compose writes it, and networks and
-/// volumes that bear the names which Compose would give and take for its own.
+/// Finds the owner of a project name: from the labels of containers, networks and volumes, and from networks and volumes
+/// with the names that Compose would use.
 ///
 /// # Errors
 /// Those of the engine.
@@ -142,9 +142,13 @@ pub async fn claim(
 ///
 /// # Errors
 /// [`StackError`].
-pub async fn up(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, how: &Up) -> Result<Vec<Service>, StackError> {
+pub async fn up(
+    runtime: &dyn ContainerRuntime,
+    stack: &AdmittedStack,
+    how: &UpOptions,
+) -> Result<Vec<Service>, StackError> {
     let give_up = Instant::now() + how.patience;
-    let mut checks = HealthChecks::of(stack, how.checks_on_demand);
+    let mut checks = HealthChecks::new(stack, how.checks_on_demand);
     let (said, cause) = match started(runtime, stack, how, &mut checks).await {
         Ok(said) => (said, None),
         Err(err) => (None, Some(err)),
@@ -157,24 +161,24 @@ pub async fn up(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, how: &Up)
             return Ok(seen);
         }
         let hopeless = bad.iter().any(|name| seen.iter().any(|it| it.service == *name && has_failed(it)));
-        // What Compose gave up to start is started by nobody.
+        // A service that Compose gave up on stays stopped.
         let given_up =
             said.is_some() && bad.iter().any(|name| !seen.iter().any(|it| it.service == *name && started_once(it)));
         if cause.is_some() || hopeless || given_up || Instant::now() >= give_up {
             let cause = cause.or(said.filter(|_| given_up).map(compose_failed));
-            return Err(failure(runtime, stack, (&seen, bad), cause).await);
+            return Err(failure(runtime, stack, &seen, cause).await);
         }
         checks.run_due(runtime, &seen).await;
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// Compose starts it, while health checks that nobody else runs are run. A service that ended badly ends it: Compose
-/// might wait for others that wait for that one.
+/// Runs Compose, and meanwhile the health checks that the engine does not run. A failed service ends it: Compose might
+/// wait for others that wait for that one.
 async fn started(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
-    how: &Up,
+    how: &UpOptions,
     checks: &mut HealthChecks,
 ) -> Result<Option<Excerpt>, Error> {
     let up = StackUp {
@@ -193,7 +197,7 @@ async fn started(
             done = &mut coming => return done,
             () = sleep(LOOK_AGAIN) => {}
         }
-        // What cannot be looked at now is looked at again; Compose tells what is really wrong.
+        // A failed inspection is repeated; Compose reports real errors.
         let seen = services(runtime, stack.project()).await.unwrap_or_default();
         if seen.iter().any(has_failed) {
             return Ok(None);
@@ -222,7 +226,7 @@ fn has_check(stack: &AdmittedStack, service: &str) -> bool {
     named && check["disable"] != true
 }
 
-/// Podman tells no health for a moment after a start, and Compose takes that for one that has no check.
+/// Podman reports no health for a moment after a start, which Compose takes for a service without a check.
 fn is_good(service: &Service, has_check: bool) -> bool {
     match service.state {
         Status::Running => service.health.map_or(!has_check, |it| it == Health::Healthy),
@@ -243,11 +247,11 @@ fn has_failed(service: &Service) -> bool {
     matches!(service.state, Status::Exited | Status::Dead) && service.exit_code != Some(0)
 }
 
-/// What is told of a stack that did not come up. Compose's own words count where no service is to blame.
+/// The error of a stack that did not come up. Without a failed service it is Compose's.
 async fn failure(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
-    (seen, names): (&[Service], BTreeSet<String>),
+    seen: &[Service],
     cause: Option<Error>,
 ) -> StackError {
     let to_blame = seen.iter().any(|it| has_failed(it) || it.health == Some(Health::Unhealthy));
@@ -256,7 +260,7 @@ async fn failure(
         _ => {}
     }
     let mut bad = Vec::new();
-    for name in names {
+    for name in not_good(stack, seen) {
         let of_service: Vec<_> =
             seen.iter().filter(|it| it.service == name && !is_good(it, has_check(stack, &name))).collect();
         if of_service.is_empty() {
@@ -264,7 +268,7 @@ async fn failure(
             continue;
         }
         for it in of_service {
-            // A log that cannot be had is no reason to keep back the rest.
+            // An unreadable log does not hide the rest.
             let log = runtime.logs(&it.id, LOG_BYTES).await.unwrap_or_default();
             let last = &log[log.len().saturating_sub(LOG_BYTES)..];
             bad.push(BadService {

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::Admission;
 use super::schema::{Shape, entries, is_empty};
-use super::service::told;
-use crate::diagnostics::{Asked, Place};
+use super::service::excerpt;
+use crate::diagnostics::{Location, Violation};
 
 /// Keys that go on as they are.
 const COPIED: &[(&str, Shape)] = &[
@@ -20,35 +20,35 @@ const COPIED: &[(&str, Shape)] = &[
 ];
 
 impl Admission<'_> {
-    pub(super) fn build(&mut self, place: Place<'_>, build: &Value) -> Value {
+    pub(super) fn build(&mut self, location: Location<'_>, build: &Value) -> Value {
         if !self.rules.allow_build {
-            let asked = Asked::new("build", "").unless("compose.allow_build");
-            self.findings.refuse(place, asked, "is not granted: name an `image`");
+            let violation = Violation::new("build", "").unless("compose.allow_build");
+            self.refuse(location, violation, "is not granted: name an `image`");
         }
         let mut out = Map::new();
         for (key, value) in entries(Some(build)) {
             if let Some((_, shape)) = COPIED.iter().find(|(it, _)| *it == key) {
-                match shape.of(value) {
-                    Some(value) => drop(out.insert(key.to_owned(), value)),
-                    None => self.findings.refuse(place, Asked::within("build", key, ""), shape.told()),
-                }
+                let copied = self.copied(location, Violation::within("build", key, ""), value, *shape);
+                out.extend(copied.map(|it| (key.to_owned(), it)));
                 continue;
             }
             let part = match key {
-                "context" => self.build_path(place, ("build.context", None), value),
+                "context" => self.build_path(location, "build.context", None, value),
                 "dockerfile" => {
                     let context = build.get("context").and_then(Value::as_str).map(Path::new);
-                    self.build_path(place, ("build.dockerfile", context), value)
+                    self.build_path(location, "build.dockerfile", context, value)
                 }
-                "additional_contexts" => Some(self.contexts(place, value)),
-                "extra_hosts" => self.extra_hosts(place, "build.extra_hosts", value),
-                "labels" => Some(Value::Object(self.labels(place, value))),
-                "shm_size" => Some(self.within_memory(place, ("build", "build.shm_size"), value)),
+                "additional_contexts" => Some(self.contexts(location, value)),
+                "extra_hosts" => self.extra_hosts(location, "build.extra_hosts", value),
+                "labels" => Some(Value::Object(self.labels(location, value))),
+                "shm_size" => {
+                    Some(self.within_memory(location, Violation::within("build", "build.shm_size", ""), value))
+                }
                 "network" if value == "default" || value == "none" => Some(value.clone()),
                 _ if is_empty(value) => None,
                 key => {
-                    let (key, value) = (format!("build.{key}"), told(value));
-                    self.findings.refuse(place, Asked::within("build", &key, &value), "is not allowed in a stack");
+                    let (key, value) = (format!("build.{key}"), excerpt(value));
+                    self.refuse(location, Violation::within("build", &key, &value), "is not allowed in a stack");
                     None
                 }
             };
@@ -57,13 +57,13 @@ impl Admission<'_> {
         Value::Object(out)
     }
 
-    fn contexts(&mut self, place: Place<'_>, value: &Value) -> Value {
+    fn contexts(&mut self, location: Location<'_>, value: &Value) -> Value {
         let mut out = Map::new();
         for (name, context) in entries(Some(value)) {
             let service = context.as_str().and_then(|it| it.strip_prefix("service:"));
             let part = match service {
                 Some(service) if self.has_service(service) => Some(context.clone()),
-                _ => self.build_path(place, ("build.additional_contexts", None), context),
+                _ => self.build_path(location, "build.additional_contexts", None, context),
             };
             out.extend(part.map(|it| (name.to_owned(), it)));
         }
@@ -71,18 +71,18 @@ impl Admission<'_> {
     }
 
     /// A Dockerfile that is the usual one of its context need not be there: it may stand in the file itself.
-    fn build_path(&mut self, place: Place<'_>, (key, from): (&str, Option<&Path>), value: &Value) -> Option<Value> {
+    fn build_path(&mut self, location: Location<'_>, key: &str, from: Option<&Path>, value: &Value) -> Option<Value> {
         let text = value.as_str().unwrap_or_default();
         if text == "Dockerfile" && from.is_some_and(|it| !it.join(text).exists()) {
             return Some(value.clone());
         }
         let path = from.map_or_else(|| text.into(), |it| it.join(text));
-        let asked = Asked::within("build", key, text);
+        let violation = Violation::within("build", key, text);
         if !path.is_absolute() {
-            self.findings.refuse(place, asked, "is not a path of a file or directory on this host");
+            self.refuse(location, violation, "is not a path of a file or directory on this host");
             return None;
         }
-        let opened = self.findings.host_path((place, asked), &path, self.rules.policy)?;
+        let opened = self.diagnostics.host_path(location, violation, &path, self.rules.policy)?;
         Some(opened.real().display().to_string().into())
     }
 }

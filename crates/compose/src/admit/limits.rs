@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::Admission;
 use super::schema::{entries, is_empty, number, size, words};
-use super::service::told;
-use crate::diagnostics::{Asked, Place};
+use super::service::excerpt;
+use crate::diagnostics::{Location, Violation};
 
 /// How many containers of one service there may be.
 const MAX_REPLICAS: u64 = 5;
@@ -16,12 +16,12 @@ const OF_CLUSTERS: &[&str] =
 
 impl Admission<'_> {
     /// `mem_limit` and the like and `deploy` say the same in two ways; one of them goes on.
-    pub(super) fn limits(&mut self, place: Place<'_>, service: &Value, out: &mut Map<String, Value>) {
+    pub(super) fn limits(&mut self, location: Location<'_>, service: &Value, out: &mut Map<String, Value>) {
         let deploy = service.get("deploy");
         let mut devices = Vec::new();
-        self.deploy(place, deploy, &mut devices);
+        self.deploy(location, deploy, &mut devices);
         devices.extend(service.get("gpus").and_then(Value::as_array).into_iter().flatten());
-        self.gpus(place, &devices, out);
+        self.gpus(location, &devices, out);
         let limits = deploy.and_then(|it| it.get("resources")).and_then(|it| it.get("limits"));
         let either = |own: &str, deployed: &str| {
             let asked = |it: Option<&Value>| it.filter(|it| !is_empty(it)).cloned();
@@ -33,7 +33,7 @@ impl Admission<'_> {
 
         let asked = memory.as_ref().map(|it| (it, size(it))).filter(|(_, bytes)| *bytes != Some(0));
         if let Some((value, None)) = asked {
-            self.findings.refuse(place, Asked::new("mem_limit", &told(value)), "is no number of bytes");
+            self.refuse(location, Violation::new("mem_limit", &excerpt(value)), "is no number of bytes");
         }
         let memory = asked.and_then(|(_, bytes)| bytes).or(default.memory.map(|it| it.0));
         if let Some(memory) = memory.map(|it| it.min(policy.memory_max.0)) {
@@ -44,7 +44,7 @@ impl Admission<'_> {
 
         let asked = cpus.as_ref().map(|it| (it, number(it))).filter(|(_, cores)| *cores != Some(0.0));
         if let Some((value, None)) = asked {
-            self.findings.refuse(place, Asked::new("cpus", &told(value)), "is no number of cores");
+            self.refuse(location, Violation::new("cpus", &excerpt(value)), "is no number of cores");
         }
         let cores = asked.and_then(|(_, cores)| cores).or(default.cpus).or(policy.cpus_max);
         if let Some(cores) = cores.map(|it| policy.cpus_max.map_or(it, |max| it.min(max))) {
@@ -53,7 +53,7 @@ impl Admission<'_> {
 
         let asked = pids.as_ref().map(|it| (it, it.as_i64()));
         if let Some((value, None)) = asked {
-            self.findings.refuse(place, Asked::new("pids_limit", &told(value)), "is no number of processes");
+            self.refuse(location, Violation::new("pids_limit", &excerpt(value)), "is no number of processes");
         }
         // Zero and less mean none to engines.
         let asked = asked.and_then(|(_, it)| it).and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
@@ -61,7 +61,7 @@ impl Admission<'_> {
         out.insert("pids_limit".into(), pids.into());
 
         if let Some(shm) = service.get("shm_size").filter(|it| !is_empty(it)) {
-            let shm = self.within_memory(place, ("shm_size", "shm_size"), shm);
+            let shm = self.within_memory(location, Violation::new("shm_size", ""), shm);
             out.insert("shm_size".into(), shm);
         }
         let replicas = self.replicas(service);
@@ -76,42 +76,42 @@ impl Admission<'_> {
         asked.and_then(Value::as_u64).unwrap_or(1).min(MAX_REPLICAS)
     }
 
-    fn deploy<'m>(&mut self, place: Place<'_>, deploy: Option<&'m Value>, devices: &mut Vec<&'m Value>) {
+    fn deploy<'m>(&mut self, location: Location<'_>, deploy: Option<&'m Value>, devices: &mut Vec<&'m Value>) {
         for (key, value) in entries(deploy) {
             match key {
                 "replicas" if value.is_u64() => {}
-                "labels" => drop(self.labels(place, value)),
-                "resources" => self.resources(place, value, devices),
+                "labels" => drop(self.labels(location, value)),
+                "resources" => self.resources(location, value, devices),
                 key if OF_CLUSTERS.contains(&key) || is_empty(value) => {}
-                key => self.refuse_in_deploy(place, key, value),
+                key => self.refuse_in_deploy(location, key, value),
             }
         }
     }
 
-    fn resources<'m>(&mut self, place: Place<'_>, resources: &'m Value, devices: &mut Vec<&'m Value>) {
+    fn resources<'m>(&mut self, location: Location<'_>, resources: &'m Value, devices: &mut Vec<&'m Value>) {
         for (kind, amounts) in entries(Some(resources)) {
             for (key, value) in entries(Some(amounts)) {
                 match (kind, key) {
-                    // Limits are read above; what is reserved is for a cluster to place.
+                    // Limits are read above; what is reserved is for a cluster to location.
                     ("limits" | "reservations", "cpus" | "memory" | "pids") => {}
                     ("reservations", "devices") => devices.extend(value.as_array().into_iter().flatten()),
                     _ if is_empty(value) => {}
-                    _ => self.refuse_in_deploy(place, key, value),
+                    _ => self.refuse_in_deploy(location, key, value),
                 }
             }
             if !["limits", "reservations"].contains(&kind) {
-                self.refuse_in_deploy(place, kind, amounts);
+                self.refuse_in_deploy(location, kind, amounts);
             }
         }
     }
 
-    fn refuse_in_deploy(&mut self, place: Place<'_>, key: &str, value: &Value) {
-        let (key, value) = (format!("deploy.{key}"), told(value));
-        self.findings.refuse(place, Asked::within("deploy", &key, &value), "is not allowed in a stack");
+    fn refuse_in_deploy(&mut self, location: Location<'_>, key: &str, value: &Value) {
+        let (key, value) = (format!("deploy.{key}"), excerpt(value));
+        self.refuse(location, Violation::within("deploy", &key, &value), "is not allowed in a stack");
     }
 
     /// GPUs, and no other device (4.14).
-    fn gpus(&mut self, place: Place<'_>, devices: &[&Value], out: &mut Map<String, Value>) {
+    fn gpus(&mut self, location: Location<'_>, devices: &[&Value], out: &mut Map<String, Value>) {
         let mut kept = Vec::new();
         for device in devices {
             let capabilities = device.get("capabilities").map_or_else(|| Some(vec!["gpu"]), words).unwrap_or_default();
@@ -122,7 +122,7 @@ impl Admission<'_> {
                     || is_empty(value)
             });
             if !plain || capabilities.is_empty() || !capabilities.iter().all(of_gpus) {
-                self.findings.refuse(place, Asked::new("devices", ""), "may be GPUs, and nothing else");
+                self.refuse(location, Violation::new("devices", ""), "may be GPUs, and nothing else");
                 continue;
             }
             let mut one = Map::from_iter([("capabilities".to_owned(), json!(capabilities))]);
@@ -139,8 +139,8 @@ impl Admission<'_> {
             return;
         }
         if !self.rules.policy.allow_gpu {
-            let asked = Asked::new("gpus", "").unless("security.allow_gpu");
-            self.findings.refuse(place, asked, "are not granted");
+            let violation = Violation::new("gpus", "").unless("security.allow_gpu");
+            self.refuse(location, violation, "are not granted");
         }
         self.gpu = true;
         out.insert("deploy".into(), json!({ "resources": { "reservations": { "devices": kept } } }));

@@ -10,38 +10,38 @@ use serde_json::{Map, Value, json};
 use super::Admission;
 use super::resources::{as_config, is_text};
 use super::schema::{entries, is_empty, words};
-use super::service::told;
-use crate::diagnostics::{Asked, Place};
+use super::service::excerpt;
+use crate::diagnostics::{Location, Violation};
 
 /// Where nothing is mounted, nor below. `/etc` and what lies there is fine: a service has no guest that writes there.
 const NOT_BELOW: &[&str] = &["/proc", "/sys", "/dev", "/.coracle"];
 
 impl Admission<'_> {
     pub(super) fn mounts(&mut self, name: &str, service: &Value, out: &mut Map<String, Value>) {
-        let place = Place::service(name);
+        let location = Location::service(name);
         let mut targets = BTreeSet::new();
         let mut binds = Vec::new();
         let mut volumes = Vec::new();
         for volume in service.get("volumes").and_then(Value::as_array).into_iter().flatten() {
-            let Some(at) = self.target(place, "volumes", volume.get("target"), &mut targets) else { continue };
+            let Some(at) = self.target(location, "volumes", volume.get("target"), &mut targets) else { continue };
             volumes.extend(match volume.get("type").and_then(Value::as_str).unwrap_or_default() {
-                "bind" => self.bind(place, volume, at, &mut binds),
-                "volume" => self.named(place, volume, &at),
-                "tmpfs" => self.memory(place, volume, &at),
+                "bind" => self.bind(location, volume, at, &mut binds),
+                "volume" => self.named(location, volume, &at),
+                "tmpfs" => self.memory(location, volume, &at),
                 other => {
                     let why = "may be `bind`, `volume` or `tmpfs`";
-                    self.findings.refuse(place, Asked::within("volumes", "volumes.type", other), why);
+                    self.refuse(location, Violation::within("volumes", "volumes.type", other), why);
                     None
                 }
             });
         }
         if let Some(tmpfs) = service.get("tmpfs").filter(|it| !is_empty(it)) {
-            self.tmpfs(place, tmpfs, &mut targets, out);
+            self.tmpfs(location, tmpfs, &mut targets, out);
         }
-        let stored = self.stored_files(place, service, &mut targets, &mut binds);
+        let stored = self.stored_files(location, service, &mut targets, &mut binds);
         out.extend(stored);
-        self.as_a_user(place, service, &binds, out);
-        volumes.extend(self.covered(place, &targets, &mut binds));
+        self.as_a_user(location, service, &binds, out);
+        volumes.extend(self.covered(location, &targets, &mut binds));
         if !volumes.is_empty() {
             out.insert("volumes".into(), Value::Array(volumes));
         }
@@ -51,33 +51,39 @@ impl Admission<'_> {
     /// A path inside that nothing else of the service takes.
     fn target(
         &mut self,
-        place: Place<'_>,
+        location: Location<'_>,
         key: &str,
         target: Option<&Value>,
         targets: &mut BTreeSet<ContainerPath>,
     ) -> Option<ContainerPath> {
         let text = target.and_then(Value::as_str).unwrap_or_default();
-        let asked = Asked::new(key, text);
+        let violation = Violation::new(key, text);
         let at = match ContainerPath::parse(text) {
             Ok(at) => at,
             Err(err) => {
-                self.findings.refuse(place, asked, &format!("has a target that is no path: {}", err.why));
+                self.refuse(location, violation, &format!("has a target that is no path: {}", err.why));
                 return None;
             }
         };
         if at == ContainerPath::root() || NOT_BELOW.iter().any(|it| at.is_beneath(it)) {
-            self.findings.refuse(place, asked, "has a target where nothing is mounted");
+            self.refuse(location, violation, "has a target where nothing is mounted");
             return None;
         }
         if !targets.insert(at.clone()) {
-            self.findings.refuse(place, asked, "has a target twice");
+            self.refuse(location, violation, "has a target twice");
             return None;
         }
         Some(at)
     }
 
-    fn bind(&mut self, place: Place<'_>, volume: &Value, at: ContainerPath, binds: &mut Vec<Mount>) -> Option<Value> {
-        self.only(place, volume, &["type", "source", "target", "read_only", "bind", "consistency"]);
+    fn bind(
+        &mut self,
+        location: Location<'_>,
+        volume: &Value,
+        at: ContainerPath,
+        binds: &mut Vec<Mount>,
+    ) -> Option<Value> {
+        self.only(location, volume, &["type", "source", "target", "read_only", "bind", "consistency"]);
         for (key, value) in entries(volume.get("bind")) {
             let fine = match key {
                 "create_host_path" => true,
@@ -85,22 +91,22 @@ impl Admission<'_> {
                 _ => is_empty(value),
             };
             if !fine {
-                let (key, value) = (format!("bind.{key}"), told(value));
-                self.findings.refuse(place, Asked::within("volumes", &key, &value), "is not allowed on a bind");
+                let (key, value) = (format!("bind.{key}"), excerpt(value));
+                self.refuse(location, Violation::within("volumes", &key, &value), "is not allowed on a bind");
             }
         }
         let source = volume.get("source").and_then(Value::as_str).unwrap_or_default();
-        let asked = Asked::within("volumes", "volumes", source);
+        let violation = Violation::within("volumes", "volumes", source);
         if !self.rules.policy.binds {
             let why = "binds a directory of the host, which is not granted: use a named volume";
-            self.findings.refuse(place, asked.unless("workspace.mode"), why);
+            self.refuse(location, violation.unless("workspace.mode"), why);
             return None;
         }
-        let host = self.host_file(place, asked)?;
+        let host = self.host_file(location, violation)?;
         let read_only = volume.get("read_only") == Some(&Value::Bool(true));
         if !read_only && leads_to_protected(host.real(), &self.protected()) {
             let why = "is, or leads to, a protected path: add `:ro`, or bind the directory above it";
-            self.findings.refuse(place, asked.unless("workspace.protected"), why);
+            self.refuse(location, violation.unless("workspace.protected"), why);
             return None;
         }
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -110,16 +116,12 @@ impl Admission<'_> {
         Some(written)
     }
 
-    fn named(&mut self, place: Place<'_>, volume: &Value, at: &ContainerPath) -> Option<Value> {
-        self.only(place, volume, &["type", "source", "target", "read_only", "volume", "consistency"]);
+    fn named(&mut self, location: Location<'_>, volume: &Value, at: &ContainerPath) -> Option<Value> {
+        self.only(location, volume, &["type", "source", "target", "read_only", "volume", "consistency"]);
         let mut out = json!({ "type": "volume", "target": at.as_str() });
         if let Some(source) = volume.get("source").and_then(Value::as_str).filter(|it| !it.is_empty()) {
             if entries(self.model.get("volumes")).all(|(it, _)| it != source) {
-                self.findings.refuse(
-                    place,
-                    Asked::new("volumes", source),
-                    "names a volume that the file does not have",
-                );
+                self.refuse(location, Violation::new("volumes", source), "names a volume that the file does not have");
             }
             out["source"] = source.into();
         }
@@ -127,23 +129,26 @@ impl Admission<'_> {
             if key == "nocopy" {
                 out["volume"] = json!({ "nocopy": true });
             } else {
-                let value = told(value);
-                self.findings.refuse(place, Asked::within("volumes", key, &value), "is not allowed on a volume");
+                let value = excerpt(value);
+                self.refuse(location, Violation::within("volumes", key, &value), "is not allowed on a volume");
             }
         }
         out["read_only"] = (volume.get("read_only") == Some(&Value::Bool(true))).into();
         Some(out)
     }
 
-    fn memory(&mut self, place: Place<'_>, volume: &Value, at: &ContainerPath) -> Option<Value> {
-        self.only(place, volume, &["type", "target", "read_only", "tmpfs", "consistency"]);
+    fn memory(&mut self, location: Location<'_>, volume: &Value, at: &ContainerPath) -> Option<Value> {
+        self.only(location, volume, &["type", "target", "read_only", "tmpfs", "consistency"]);
         let mut out = json!({ "type": "tmpfs", "target": at.as_str() });
         for (key, value) in entries(volume.get("tmpfs")) {
             match key {
-                "size" => out["tmpfs"]["size"] = self.within_memory(place, ("volumes", "tmpfs.size"), value),
+                "size" => {
+                    out["tmpfs"]["size"] =
+                        self.within_memory(location, Violation::within("volumes", "tmpfs.size", ""), value);
+                }
                 "mode" if value.is_u64() => out["tmpfs"]["mode"] = value.clone(),
                 _ if is_empty(value) => {}
-                key => self.findings.refuse(place, Asked::within("volumes", key, ""), "is not allowed on a tmpfs"),
+                key => self.refuse(location, Violation::within("volumes", key, ""), "is not allowed on a tmpfs"),
             }
         }
         Some(out)
@@ -152,7 +157,7 @@ impl Admission<'_> {
     /// The short form: a path, and options after a colon.
     fn tmpfs(
         &mut self,
-        place: Place<'_>,
+        location: Location<'_>,
         tmpfs: &Value,
         targets: &mut BTreeSet<ContainerPath>,
         out: &mut Map<String, Value>,
@@ -160,14 +165,14 @@ impl Admission<'_> {
         let mut kept = Vec::new();
         for one in words(tmpfs).unwrap_or_default() {
             let (path, options) = one.split_once(':').unwrap_or((one, ""));
-            let Some(at) = self.target(place, "tmpfs", Some(&path.into()), targets) else { continue };
+            let Some(at) = self.target(location, "tmpfs", Some(&path.into()), targets) else { continue };
             let plain = |it: &&str| {
                 let value = |key: &str| it.strip_prefix(key).is_some_and(|it| it.chars().all(char::is_alphanumeric));
                 ["rw", "ro", "exec", "noexec", "nosuid", "nodev"].contains(it)
                     || ["size=", "mode=", "uid=", "gid="].iter().any(|key| value(key))
             };
             for option in options.split(',').filter(|it| !it.is_empty() && !plain(it)) {
-                self.findings.refuse(place, Asked::new("tmpfs", option), "has an option that is not allowed");
+                self.refuse(location, Violation::new("tmpfs", option), "has an option that is not allowed");
             }
             kept.push(if options.is_empty() { at.to_string() } else { format!("{at}:{options}") });
         }
@@ -177,7 +182,7 @@ impl Admission<'_> {
     /// `configs` and `secrets` of a service, by the parts of the file that they name.
     fn stored_files(
         &mut self,
-        place: Place<'_>,
+        location: Location<'_>,
         service: &Value,
         targets: &mut BTreeSet<ContainerPath>,
         binds: &mut Vec<Mount>,
@@ -185,19 +190,19 @@ impl Admission<'_> {
         let (mut configs, mut secrets) = (Vec::new(), Vec::new());
         for (key, base) in [("configs", "/"), ("secrets", "/run/secrets/")] {
             for one in service.get(key).and_then(Value::as_array).into_iter().flatten() {
-                self.only_of(place, key, one, &["source", "target", "uid", "gid", "mode"]);
+                self.only_of(location, key, one, &["source", "target", "uid", "gid", "mode"]);
                 let source = one.get("source").and_then(Value::as_str).unwrap_or_default();
                 let Some(part) = self.model.get(key).and_then(|it| it.get(source)) else {
-                    self.findings.refuse(place, Asked::new(key, source), "names one that the file does not have");
+                    self.refuse(location, Violation::new(key, source), "names one that the file does not have");
                     continue;
                 };
                 let target = one.get("target").and_then(Value::as_str).filter(|it| !it.is_empty()).unwrap_or(source);
                 let target = if target.starts_with('/') { target.to_owned() } else { format!("{base}{target}") };
-                let Some(at) = self.target(place, key, Some(&target.into()), targets) else { continue };
+                let Some(at) = self.target(location, key, Some(&target.into()), targets) else { continue };
                 let mut kept = one.clone();
                 kept["target"] = at.as_str().into();
                 if let Some(file) = part.get("file").and_then(Value::as_str) {
-                    // What is wrong with it is told once, where the part stands.
+                    // Its errors are reported once, for the part itself.
                     binds.extend(HostPath::open(Path::new(file)).ok().map(|host| Mount {
                         host,
                         at,
@@ -222,7 +227,7 @@ impl Admission<'_> {
     /// (security.md I12). There is no guest in a service to see to it, so root is kept away from such binds.
     ///
     /// A uid alone would get its groups from the image, root's among them: it is written with a gid.
-    fn as_a_user(&mut self, place: Place<'_>, service: &Value, binds: &[Mount], out: &mut Map<String, Value>) {
+    fn as_a_user(&mut self, location: Location<'_>, service: &Value, binds: &[Mount], out: &mut Map<String, Value>) {
         let user = service.get("user").and_then(Value::as_str).unwrap_or_default();
         let ids: Option<Vec<u32>> = user.split(':').map(|it| it.parse().ok().filter(|it| *it > 0)).collect();
         let writable = binds.iter().find(|it| it.access == Access::ReadWrite).filter(|_| self.rules.root_is_host);
@@ -233,11 +238,11 @@ impl Admission<'_> {
                 let source = bind.host.real().display().to_string();
                 let why = "binds a directory of the host writable, and the service could be root there: add `:ro`, use a \
                            named volume, or give the service a numeric `user:` that is not 0";
-                self.findings.refuse(place, Asked::within("volumes", "volumes", &source), why);
+                self.refuse(location, Violation::within("volumes", "volumes", &source), why);
             }
             (_, None) if !self.rules.policy.allow_root => {
-                let asked = Asked::new("user", user).unless("security.allow_root");
-                self.findings.refuse(place, asked, "could be root, which is not granted: give a number that is not 0");
+                let violation = Violation::new("user", user).unless("security.allow_root");
+                self.refuse(location, violation, "could be root, which is not granted: give a number that is not 0");
             }
             (_, None) => {}
         }
@@ -245,7 +250,12 @@ impl Admission<'_> {
 
     /// Protected paths over writable binds. `.git` is covered whole: what is missing in it could be made there, and a
     /// service does not need it.
-    fn covered(&mut self, place: Place<'_>, targets: &BTreeSet<ContainerPath>, binds: &mut Vec<Mount>) -> Vec<Value> {
+    fn covered(
+        &mut self,
+        location: Location<'_>,
+        targets: &BTreeSet<ContainerPath>,
+        binds: &mut Vec<Mount>,
+    ) -> Vec<Value> {
         let protected = self.protected();
         let mut over = Vec::new();
         for bind in binds.iter().filter(|it| it.access == Access::ReadWrite) {
@@ -257,7 +267,7 @@ impl Admission<'_> {
                 |it: &Path| protected.iter().any(|path| it.starts_with(path) || Path::new(path).starts_with(it));
             if let Some(at) = targets.iter().find(|it| within(it).is_some_and(|it| touches(&it))) {
                 let why = format!("lies on a protected path of `{}`", bind.at);
-                self.findings.refuse(place, Asked::within("volumes", "volumes", at.as_str()), &why);
+                self.refuse(location, Violation::within("volumes", "volumes", at.as_str()), &why);
             }
             over.extend(mounts_over(bind, targets, &protected));
         }
@@ -272,22 +282,22 @@ impl Admission<'_> {
     }
 
     /// An absolute path of the host that the model names.
-    pub(super) fn host_file(&mut self, place: Place<'_>, asked: Asked<'_>) -> Option<HostPath> {
-        let path = Path::new(asked.value);
+    pub(super) fn host_file(&mut self, location: Location<'_>, violation: Violation<'_>) -> Option<HostPath> {
+        let path = Path::new(violation.value);
         if !path.is_absolute() {
-            self.findings.refuse(place, asked, "is not an absolute path of this host");
+            self.refuse(location, violation, "is not an absolute path of this host");
             return None;
         }
-        self.findings.host_path((place, asked), path, self.rules.policy)
+        self.diagnostics.host_path(location, violation, path, self.rules.policy)
     }
 
-    fn only(&mut self, place: Place<'_>, entry: &Value, known: &[&str]) {
-        self.only_of(place, "volumes", entry, known);
+    fn only(&mut self, location: Location<'_>, entry: &Value, known: &[&str]) {
+        self.only_of(location, "volumes", entry, known);
     }
 
-    fn only_of(&mut self, place: Place<'_>, rule: &str, entry: &Value, known: &[&str]) {
+    fn only_of(&mut self, location: Location<'_>, rule: &str, entry: &Value, known: &[&str]) {
         for (key, _) in entries(Some(entry)).filter(|(key, _)| !known.contains(key)) {
-            self.findings.refuse(place, Asked::within(rule, key, ""), "is not allowed here");
+            self.refuse(location, Violation::within(rule, key, ""), "is not allowed here");
         }
     }
 }

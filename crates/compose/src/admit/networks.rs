@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{entries, is_empty, words};
 use super::{Admission, is_host_name};
-use crate::diagnostics::{Asked, Place};
+use crate::diagnostics::{Location, Violation};
 
 impl Admission<'_> {
     /// The networks of the file. What Compose adds by itself, the default one, is written out.
@@ -25,12 +25,12 @@ impl Admission<'_> {
     }
 
     fn network(&mut self, name: &str, network: &Value) -> Value {
-        let place = Place::of("network", name);
+        let location = Location::part("network", name);
         if network.get("external") == Some(&Value::Bool(true)) {
             let engine_name = network.get("name").and_then(Value::as_str).unwrap_or(name);
             if !self.rules.our_networks.contains(engine_name) {
                 let why = "is not a network of ours: `create_network` makes one";
-                self.findings.refuse(place, Asked::new("external", engine_name), why);
+                self.refuse(location, Violation::new("external", engine_name), why);
             }
             return json!({ "external": true, "name": engine_name });
         }
@@ -39,18 +39,18 @@ impl Admission<'_> {
             match key {
                 "name" | "attachable" | "external" | "enable_ipv4" => {}
                 "internal" => drop(out.insert("internal".into(), (*value == Value::Bool(true)).into())),
-                "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(place, value)))),
+                "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(location, value)))),
                 "driver" if is_empty(value) || value == "bridge" => {}
                 "ipam" if is_plain_ipam(value) => {}
                 _ if is_empty(value) => {}
-                key => self.findings.refuse(place, Asked::new(key, &super::service::told(value)), "is not allowed"),
+                key => self.refuse(location, Violation::new(key, &super::service::excerpt(value)), "is not allowed"),
             }
         }
         Value::Object(out)
     }
 
     /// `network_mode`, `networks` and `extra_hosts` of a service.
-    pub(super) fn attached(&mut self, place: Place<'_>, service: &Value, out: &mut Map<String, Value>) {
+    pub(super) fn attached(&mut self, location: Location<'_>, service: &Value, out: &mut Map<String, Value>) {
         let mode = service.get("network_mode").and_then(Value::as_str).unwrap_or_default();
         match mode {
             // The engine's own bridge has containers of others on it, so a service that asks for it is on the stack's.
@@ -62,50 +62,50 @@ impl Admission<'_> {
                     out.insert("network_mode".into(), mode.into());
                 } else {
                     let why = "may be `none`, `bridge`, or `service:` with one of this stack";
-                    self.findings.refuse(place, Asked::new("network_mode", mode), why);
+                    self.refuse(location, Violation::new("network_mode", mode), why);
                 }
                 return;
             }
         }
         if !self.rules.policy.open_network {
-            let asked = Asked::new("networks", "").unless("security.network");
-            self.findings.refuse(place, asked, "have a way out, which is not granted: say `network_mode: none`");
+            let violation = Violation::new("networks", "").unless("security.network");
+            self.refuse(location, violation, "have a way out, which is not granted: say `network_mode: none`");
         }
         let mut networks = Map::new();
         for (name, how) in entries(service.get("networks")) {
             if name != "default" && entries(self.model.get("networks")).all(|(it, _)| it != name) {
-                self.findings.refuse(place, Asked::new("networks", name), "has a network that the file does not have");
+                self.refuse(location, Violation::new("networks", name), "has a network that the file does not have");
             }
-            let aliases = self.aliases(place, service, how);
+            let aliases = self.aliases(location, service, how);
             networks.insert(name.to_owned(), aliases);
         }
         if networks.is_empty() {
-            let aliases = self.aliases(place, service, &Value::Null);
+            let aliases = self.aliases(location, service, &Value::Null);
             networks.insert("default".into(), aliases);
         }
         out.insert("networks".into(), Value::Object(networks));
     }
 
     /// How a service is known on a network. Its container has another name than the file gave it, which still leads to it.
-    fn aliases(&mut self, place: Place<'_>, service: &Value, how: &Value) -> Value {
+    fn aliases(&mut self, location: Location<'_>, service: &Value, how: &Value) -> Value {
         let mut aliases = Vec::new();
         for (key, value) in entries(Some(how)) {
             match key {
                 "aliases" => aliases.extend(words(value).unwrap_or_default()),
                 "priority" | "gw_priority" => {}
                 _ if is_empty(value) => {}
-                key => self.findings.refuse(place, Asked::within("networks", key, ""), "is not allowed on a network"),
+                key => self.refuse(location, Violation::within("networks", key, ""), "is not allowed on a network"),
             }
         }
         aliases.extend(service.get("container_name").and_then(Value::as_str));
         for alias in aliases.iter().filter(|it| !is_host_name(it)) {
-            self.findings.refuse(place, Asked::within("networks", "aliases", alias), "is no host name");
+            self.refuse(location, Violation::within("networks", "aliases", alias), "is no host name");
         }
         if aliases.is_empty() { json!({}) } else { json!({ "aliases": aliases }) }
     }
 
     /// As `add_hosts` (4.13): a list of `name=address`, or names with addresses.
-    pub(super) fn extra_hosts(&mut self, place: Place<'_>, key: &str, value: &Value) -> Option<Value> {
+    pub(super) fn extra_hosts(&mut self, location: Location<'_>, key: &str, value: &Value) -> Option<Value> {
         let rule = if key == "extra_hosts" { key } else { "build" };
         let listed: Vec<(String, String)> = match value {
             Value::Object(hosts) => hosts
@@ -123,14 +123,14 @@ impl Admission<'_> {
             }
         };
         for (name, to) in &listed {
-            let asked = Asked::within(rule, key, name);
+            let violation = Violation::within(rule, key, name);
             if to == "host-gateway" {
                 if !self.rules.policy.allow_host_gateway {
-                    let asked = asked.unless("security.allow_host_gateway");
-                    self.findings.refuse(place, asked, "names the host, which is not granted");
+                    let violation = violation.unless("security.allow_host_gateway");
+                    self.refuse(location, violation, "names the host, which is not granted");
                 }
             } else if !is_host_name(name) || to.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_err() {
-                self.findings.refuse(place, asked, "has an entry that is not a name and an address");
+                self.refuse(location, violation, "has an entry that is not a name and an address");
             }
         }
         let lines = listed.iter().map(|(name, to)| format!("{name}:{}", to.trim_matches(['[', ']'])));

@@ -5,14 +5,14 @@ use serde_json::{Map, Value, json};
 
 use super::schema::entries;
 use super::{Admission, ReassignedPort};
-use crate::diagnostics::{Asked, Place};
+use crate::diagnostics::{Location, Violation};
 
 impl Admission<'_> {
     pub(super) fn ports(&mut self, name: &str, service: &Value, out: &mut Map<String, Value>) {
-        let place = Place::service(name);
+        let location = Location::service(name);
         let Some(ports) = service.get("ports").filter(|it| !it.is_null()) else { return };
         let Some(ports) = ports.as_array() else {
-            return self.findings.refuse(place, Asked::new("ports", ""), "is no list");
+            return self.refuse(location, Violation::new("ports", ""), "is no list");
         };
         let single = self.replicas(service) <= 1;
         let ports: Vec<Value> = ports.iter().filter_map(|it| self.port(name, it, single)).collect();
@@ -22,13 +22,13 @@ impl Admission<'_> {
     }
 
     /// Addresses of the file do not matter: there is one, and the person chooses it. A host port that is left out is
-    /// chosen by the engine when the container starts, so that nobody can take it in between.
+    /// chosen by the engine when the container starts, so that no process can take it in between.
     fn port(&mut self, name: &str, port: &Value, single: bool) -> Option<Value> {
-        let place = Place::service(name);
+        let location = Location::service(name);
         for (key, _) in entries(Some(port)) {
             let known = ["mode", "target", "published", "protocol", "host_ip", "name", "app_protocol"].contains(&key);
             if !known {
-                self.findings.refuse(place, Asked::within("ports", key, ""), "is nothing of a port");
+                self.refuse(location, Violation::within("ports", key, ""), "is nothing of a port");
             }
         }
         let target = port.get("target").and_then(Value::as_u64).and_then(|it| u16::try_from(it).ok());
@@ -39,7 +39,7 @@ impl Admission<'_> {
         };
         let (Some(container), Some(protocol)) = (target.filter(|it| *it > 0), protocol) else {
             let why = "has a port that is not 1 to 65535 of tcp or udp";
-            self.findings.refuse(place, Asked::new("ports", ""), why);
+            self.refuse(location, Violation::new("ports", ""), why);
             return None;
         };
         let published = match port.get("published") {
@@ -59,7 +59,7 @@ impl Admission<'_> {
             return Some(out);
         }
         let Ok(asked) = first.parse::<u16>() else {
-            self.findings.refuse(place, Asked::within("ports", "ports.published", &published), "is no port");
+            self.refuse(location, Violation::within("ports", "ports.published", &published), "is no port");
             return None;
         };
         let fixed = !published.contains('-') && single && !self.rules.namespace && asked >= self.rules.policy.port_min;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Admission;
 use super::schema::{entries, is_empty};
-use crate::diagnostics::{Asked, Place};
+use crate::diagnostics::{Location, Violation};
 
 impl Admission<'_> {
     pub(super) fn volumes(&mut self) -> Map<String, Value> {
@@ -17,11 +17,11 @@ impl Admission<'_> {
     }
 
     fn volume(&mut self, name: &str, volume: &Value) -> Value {
-        let place = Place::of("volume", name);
+        let location = Location::part("volume", name);
         if volume.get("external") == Some(&Value::Bool(true)) {
             let engine_name = volume.get("name").and_then(Value::as_str).unwrap_or(name);
             if !self.rules.our_volumes.contains(engine_name) {
-                self.findings.refuse(place, Asked::new("external", engine_name), "is not a volume of ours");
+                self.refuse(location, Violation::new("external", engine_name), "is not a volume of ours");
             }
             return json!({ "external": true, "name": engine_name });
         }
@@ -29,10 +29,10 @@ impl Admission<'_> {
         for (key, value) in entries(Some(volume)) {
             match key {
                 "name" | "external" => {}
-                "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(place, value)))),
+                "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(location, value)))),
                 "driver" if is_empty(value) || value == "local" => {}
                 _ if is_empty(value) => {}
-                key => self.findings.refuse(place, Asked::new(key, &super::service::told(value)), "is not allowed"),
+                key => self.refuse(location, Violation::new(key, &super::service::excerpt(value)), "is not allowed"),
             }
         }
         Value::Object(out)
@@ -42,14 +42,14 @@ impl Admission<'_> {
     pub(super) fn configs(&mut self) -> Map<String, Value> {
         let mut out = Map::new();
         for (name, config) in entries(self.model.get("configs")) {
-            let config = self.stored(Place::of("config", name), config);
+            let config = self.stored(Location::part("config", name), config);
             out.insert(name.to_owned(), config);
         }
         for (name, secret) in entries(self.model.get("secrets")).filter(|(_, it)| is_text(it)) {
-            let place = Place::of("secret", name);
-            let secret = self.stored(place, secret);
+            let location = Location::part("secret", name);
+            let secret = self.stored(location, secret);
             if out.insert(as_config(name), secret).is_some() {
-                self.findings.refuse(place, Asked::new("secrets", name), "needs the name of a config for itself");
+                self.refuse(location, Violation::new("secrets", name), "needs the name of a config for itself");
             }
         }
         out
@@ -58,33 +58,33 @@ impl Admission<'_> {
     pub(super) fn secrets(&mut self) -> Map<String, Value> {
         let mut out = Map::new();
         for (name, secret) in entries(self.model.get("secrets")).filter(|(_, it)| !is_text(it)) {
-            let secret = self.stored(Place::of("secret", name), secret);
+            let secret = self.stored(Location::part("secret", name), secret);
             out.insert(name.to_owned(), secret);
         }
         out
     }
 
     /// One of `file`, `content` and `environment`; a variable's value is written out, since nothing is filled in later.
-    fn stored(&mut self, place: Place<'_>, entry: &Value) -> Value {
-        let rule = if place.is("config") { "configs" } else { "secrets" };
+    fn stored(&mut self, location: Location<'_>, entry: &Value) -> Value {
+        let rule = if location.is("config") { "configs" } else { "secrets" };
         let mut out = Map::new();
         for (key, value) in entries(Some(entry)) {
             let text = value.as_str().unwrap_or_default();
-            let asked = Asked::within(rule, key, text);
+            let violation = Violation::within(rule, key, text);
             match key {
                 "name" | "labels" => {}
                 "file" => {
-                    if let Some(file) = self.host_file(place, asked) {
+                    if let Some(file) = self.host_file(location, violation) {
                         out.insert("file".into(), file.real().display().to_string().into());
                     }
                 }
                 "content" => drop(out.insert("content".into(), text.into())),
                 "environment" => match self.rules.env.get(text) {
                     Some(value) => drop(out.insert("content".into(), value.as_str().into())),
-                    None => self.findings.refuse(place, asked, "is a name that `env` of this call does not have"),
+                    None => self.refuse(location, violation, "is a name that `env` of this call does not have"),
                 },
                 _ if is_empty(value) => {}
-                _ => self.findings.refuse(place, Asked::within(rule, key, ""), "is not allowed"),
+                _ => self.refuse(location, Violation::within(rule, key, ""), "is not allowed"),
             }
         }
         Value::Object(out)

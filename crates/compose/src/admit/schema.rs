@@ -27,7 +27,7 @@ pub(super) enum Shape {
 
 impl Shape {
     /// The value as it goes on, if it has this shape.
-    pub(super) fn of(self, value: &Value) -> Option<Value> {
+    pub(super) fn check(self, value: &Value) -> Option<Value> {
         let fits = match self {
             Self::Text => value.is_string(),
             Self::Flag => value.is_boolean(),
@@ -46,7 +46,7 @@ impl Shape {
         fits.then(|| value.clone())
     }
 
-    pub(super) fn told(self) -> &'static str {
+    pub(super) fn expectation(self) -> &'static str {
         match self {
             Self::Text => "is no text",
             Self::Flag => "is neither true nor false",

@@ -23,7 +23,7 @@ pub(super) fn read(file: &HostPath) -> Result<BTreeMap<String, String>, String> 
     parse(&text)
 }
 
-/// Errors name the line and none of its text: the file may not be meant for the one who asks.
+/// Errors name the line and none of its text: the caller may not be allowed to see it.
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::{ReadError, read};
 
 /// A person's directory: beneath a root, with a secret outside of it that a link leads to.
-struct Place {
+struct Location {
     root: tempfile::TempDir,
 }
 
-impl Place {
+impl Location {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for dir in ["work/app", "outside"] {
@@ -49,7 +49,7 @@ fn service(more: &str) -> String {
 
 #[test]
 fn what_makes_compose_act_while_it_reads_is_refused() {
-    let place = Place::new();
+    let location = Location::new();
     for (text, rule) in [
         ("include: [other.yaml]\nservices: {web: {image: a}}", "compose.include"),
         (&service("extends: {file: other.yaml, service: x}"), "compose.extends"),
@@ -79,41 +79,41 @@ fn what_makes_compose_act_while_it_reads_is_refused() {
         ("services: {web: {image: a}}\ntomorrow: 1", "compose.key"),
         ("services: {web: {image: a}}\nmodels: {m: {model: x}}", "compose.models"),
     ] {
-        assert_eq!(place.rules(text), [rule], "{text}");
+        assert_eq!(location.rules(text), [rule], "{text}");
     }
 }
 
 #[test]
 fn all_findings_are_told_at_once() {
-    let place = Place::new();
+    let location = Location::new();
     let text = "include: [x]\nservices: {a: {image: x, provider: {type: y}}, b: {image: x, env_file: /etc/passwd}}";
-    assert_eq!(place.rules(text), ["compose.include", "compose.provider", "compose.denied"]);
+    assert_eq!(location.rules(text), ["compose.include", "compose.provider", "compose.denied"]);
 }
 
 #[test]
 fn a_link_that_is_the_usual_dockerfile_does_not_lead_out() {
-    let place = Place::new();
-    std::fs::create_dir(place.work().join("evil")).unwrap();
-    std::os::unix::fs::symlink("../link/secret", place.work().join("evil/Dockerfile")).unwrap();
-    assert_eq!(place.rules(&service("build: evil")), ["compose.root"]);
+    let location = Location::new();
+    std::fs::create_dir(location.work().join("evil")).unwrap();
+    std::os::unix::fs::symlink("../link/secret", location.work().join("evil/Dockerfile")).unwrap();
+    assert_eq!(location.rules(&service("build: evil")), ["compose.root"]);
 }
 
 #[test]
 fn files_of_variables_are_written_out() {
-    let place = Place::new();
+    let location = Location::new();
     let read =
-        place.read(&service("env_file: [a.env, {path: none.env, required: false}], environment: [A=2, C]")).unwrap();
+        location.read(&service("env_file: [a.env, {path: none.env, required: false}], environment: [A=2, C]")).unwrap();
     assert_eq!(read["services"]["web"], json!({ "image": "a", "environment": { "A": "2", "B": "x$$y", "C": null } }));
-    let read = place.read(&service("label_file: a.env, labels: {x: y}")).unwrap();
+    let read = location.read(&service("label_file: a.env, labels: {x: y}")).unwrap();
     assert_eq!(read["services"]["web"]["labels"], json!({ "A": "1", "B": "x$$y", "x": "y" }));
 }
 
 #[test]
 fn paths_are_real_ones_and_what_means_nothing_is_gone() {
-    let place = Place::new();
-    std::os::unix::fs::symlink("app", place.work().join("alias")).unwrap();
+    let location = Location::new();
+    std::os::unix::fs::symlink("app", location.work().join("alias")).unwrap();
     let text = "version: '3'\nname: x\nx-a: 1\nservices: {web: {build: alias, x-b: 1, develop: {watch: []}}}\nconfigs: {c: {file: ./a.env}}";
-    let (read, work) = (place.read(text).unwrap(), place.work());
+    let (read, work) = (location.read(text).unwrap(), location.work());
     assert_eq!(
         read,
         json!({

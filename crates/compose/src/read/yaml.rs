@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Value, ReadError> {
 /// What a tag means is for its reader to say: `!reset` and `!override` are Compose's, and change what the rest means.
 fn without_tags(text: &str) -> Result<(), ReadError> {
     for event in Parser::new_from_str(text).take(8 * MAX_NODES) {
-        // What cannot be parsed is told by the reader proper.
+        // The parser reports syntax errors.
         let Ok((event, span)) = event else { break };
         if let Event::Scalar(_, _, _, Some(_))
         | Event::SequenceStart(_, _, Some(_))

@@ -1,4 +1,4 @@
-//! Health checks that nobody runs but us, at the pace that their services ask for.
+//! Health checks that the engine does not run, at their services' intervals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::service::Service;
 use crate::AdmittedStack;
 
-/// What engines wait between two checks when nothing is said.
+/// The engines' default interval.
 const USUAL: Duration = Duration::from_secs(30);
 
-/// When which container is checked next.
+/// The next check of each container.
 #[derive(Debug)]
 pub(super) struct HealthChecks {
     on_demand: bool,
@@ -21,15 +21,15 @@ pub(super) struct HealthChecks {
 }
 
 impl HealthChecks {
-    pub(super) fn of(stack: &AdmittedStack, on_demand: bool) -> Self {
+    pub(super) fn new(stack: &AdmittedStack, on_demand: bool) -> Self {
         let services = stack.model()["services"].as_object().into_iter().flatten();
         let interval = |check: &serde_json::Value| check.get("interval")?.as_str().and_then(duration);
         let intervals = services.filter_map(|(name, it)| Some((name.clone(), interval(it.get("healthcheck")?)?)));
         Self { on_demand, intervals: intervals.collect(), due: BTreeMap::new() }
     }
 
-    /// Runs the checks whose time has come: as engines do, the first one interval after a container was first seen. A
-    /// check that cannot be run is told by the container's health, which stays what it is.
+    /// Runs the checks that are due: as engines do, the first one interval after a container was first seen. If a check
+    /// cannot be run, the container's health stays what it is.
     pub(super) async fn run_due(&mut self, runtime: &dyn ContainerRuntime, seen: &[Service]) {
         if !self.on_demand {
             return;

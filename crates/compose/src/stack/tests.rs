@@ -19,7 +19,7 @@ use coracle_runtime::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{Claim, StackError, Up, claim, services, up};
+use super::{Claim, StackError, UpOptions, claim, services, up};
 use crate::AdmittedStack;
 use crate::fixtures::Person;
 
@@ -289,8 +289,8 @@ fn ended(code: i64) -> At {
     (Status::Exited, None, Some(code))
 }
 
-fn how(checks_on_demand: bool) -> Up {
-    Up { dir: "/".into(), patience: Duration::from_secs(60), checks_on_demand }
+fn how(checks_on_demand: bool) -> UpOptions {
+    UpOptions { dir: "/".into(), patience: Duration::from_secs(60), checks_on_demand }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-use coracle_compose::{AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, Up, admit, claim, up};
+use coracle_compose::{
+    AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
+};
 use coracle_images::{BaseRequest, Pull};
 use coracle_lifecycle::{Creation, StackPart, Store};
 use coracle_provision::Step;
@@ -220,7 +222,7 @@ pub(super) async fn bring_up(
     making.begin_stack(network.as_ref().and_then(name_of))?;
     let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
     cx.call.progress.message(format!("bringing up the services {}", names.join(", "))).await;
-    let how = Up {
+    let how = UpOptions {
         dir: new.dir.clone(),
         patience: cx.config.compose.timeout.0,
         checks_on_demand: ready.runtime.kind() == EngineKind::Podman,

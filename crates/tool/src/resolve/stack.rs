@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use coracle_compose::{ReadError, Reading, read};
+use coracle_compose::{ComposeFile, ReadError, read};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerName, ProjectName, Refused, random_hex};
 
@@ -33,7 +33,7 @@ pub(crate) enum StackRequest {
 #[derive(Clone, Debug)]
 pub(crate) struct NewStack {
     pub(crate) project: ProjectName,
-    pub(crate) reading: Reading,
+    pub(crate) reading: ComposeFile,
     /// Where relative paths start: the file's directory, or an empty one.
     pub(crate) dir: PathBuf,
     /// The file, if one was named.

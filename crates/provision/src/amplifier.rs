@@ -20,30 +20,30 @@ pub fn read(dir: &Path) -> SecretFiles {
 }
 
 /// Puts them on the tmpfs, with links in `~/.amplifier`.
-pub async fn forward(place: &StepContext, settings: &SecretFiles) -> Step {
+pub async fn forward(context: &StepContext, settings: &SecretFiles) -> Step {
     let begun = Instant::now();
     if settings.is_empty() {
         let step = Step::skipped(STEP, "the host has no settings of Amplifier that can go in");
         return Step { items: settings.left_out_items().collect(), ..step };
     }
-    let step = match place.home.join(".amplifier") {
-        Ok(dir) => step(place, &dir, settings).await,
+    let step = match context.home.join(".amplifier") {
+        Ok(dir) => step(context, &dir, settings).await,
         Err(err) => Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", err.to_string()),
     };
     step.took(begun.elapsed())
 }
 
-async fn step(place: &StepContext, dir: &ContainerPath, settings: &SecretFiles) -> Step {
+async fn step(context: &StepContext, dir: &ContainerPath, settings: &SecretFiles) -> Step {
     let (items, made) = tokio::join!(
-        secret_files::put(place, "amplifier", &settings.files),
-        place.link.make_dir(place.at(dir), 0o700, true)
+        secret_files::put(context, "amplifier", &settings.files),
+        context.link.make_dir(context.at(dir), 0o700, true)
     );
     let failed = |error: String| Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", error);
     if let Err(err) = made {
         return failed(err.to_string());
     }
-    let mut items = join_all(items.into_iter().map(|it| linked(place, dir, it))).await;
-    let probe = match secret_files::tried(place, dir, &mut items).await {
+    let mut items = join_all(items.into_iter().map(|it| linked(context, dir, it))).await;
+    let probe = match secret_files::tried(context, dir, &mut items).await {
         Ok(true) => "the exec user can read each through its link",
         Ok(false) => "PID 1 wrote each to the tmpfs, and the links lead there",
         Err(error) => return failed(error),
@@ -52,7 +52,7 @@ async fn step(place: &StepContext, dir: &ContainerPath, settings: &SecretFiles) 
     Step::of_items(STEP, format!("links in {dir} lead to the tmpfs"), probe, items)
 }
 
-async fn linked(place: &StepContext, dir: &ContainerPath, item: Item) -> Item {
+async fn linked(context: &StepContext, dir: &ContainerPath, item: Item) -> Item {
     if item.error.is_some() {
         return item;
     }
@@ -61,7 +61,7 @@ async fn linked(place: &StepContext, dir: &ContainerPath, item: Item) -> Item {
         Ok((at, target))
     });
     let done = match paths {
-        Ok((at, target)) => backup::link(place, &at, &target).await,
+        Ok((at, target)) => backup::link(context, &at, &target).await,
         Err(err) => Err(err.to_string()),
     };
     match done {

@@ -10,9 +10,9 @@ use crate::StepContext;
 ///
 /// # Errors
 /// Why it cannot be renamed.
-pub(crate) async fn out_of_the_way(place: &StepContext, path: &ContainerPath) -> Result<(), String> {
-    let itself = FileRef { follow: false, ..place.at(path) };
-    match place.link.rename(itself, &format!("{}.orig", path.file_name())).await {
+pub(crate) async fn out_of_the_way(context: &StepContext, path: &ContainerPath) -> Result<(), String> {
+    let itself = FileRef { follow: false, ..context.at(path) };
+    match context.link.rename(itself, &format!("{}.orig", path.file_name())).await {
         Ok(_) => Ok(()),
         Err(err) if is(&err, ErrorCode::NotFound) || is(&err, ErrorCode::Exists) => Ok(()),
         Err(err) => Err(err.to_string()),
@@ -23,19 +23,19 @@ pub(crate) async fn out_of_the_way(place: &StepContext, path: &ContainerPath) ->
 ///
 /// # Errors
 /// Why it cannot be made.
-pub(crate) async fn link(place: &StepContext, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
-    let itself = || FileRef { follow: false, ..place.at(path) };
-    match place.link.make_link(itself(), target.as_str(), false).await {
+pub(crate) async fn link(context: &StepContext, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
+    let itself = || FileRef { follow: false, ..context.at(path) };
+    match context.link.make_link(itself(), target.as_str(), false).await {
         Ok(_) => return Ok(()),
         Err(err) if is(&err, ErrorCode::Exists) || is(&err, ErrorCode::WrongKind) => {}
         Err(err) => return Err(err.to_string()),
     }
-    let there = place.link.stat(itself()).await.map_err(|it| it.to_string())?;
+    let there = context.link.stat(itself()).await.map_err(|it| it.to_string())?;
     if there.link.as_deref() == Some(target.as_str()) {
         return Ok(());
     }
-    out_of_the_way(place, path).await?;
-    place.link.make_link(itself(), target.as_str(), true).await.map(drop).map_err(|it| it.to_string())
+    out_of_the_way(context, path).await?;
+    context.link.make_link(itself(), target.as_str(), true).await.map(drop).map_err(|it| it.to_string())
 }
 
 /// Whether the guest refused for that reason.

@@ -19,7 +19,7 @@ pub(crate) struct Source<'a> {
     pub(crate) shallow: bool,
 }
 
-/// Nobody is there to be asked: git and ssh fail where they would.
+/// git and ssh fail where they would prompt.
 const ASK_NOBODY: [(&str, &str); 4] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_ASKPASS", "/bin/false"),
@@ -31,16 +31,16 @@ const ASK_NOBODY: [(&str, &str); 4] = [
 const SOON: Duration = Duration::from_secs(30);
 
 /// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
-pub(crate) async fn cloned(place: &StepContext, source: Source<'_>) -> Result<String, StepError> {
+pub(crate) async fn cloned(context: &StepContext, source: Source<'_>) -> Result<String, StepError> {
     let path = source.path;
     let Some(above) = path.parent() else { return Err(exists(path)) };
-    place.within(free(place, path)).await?;
-    place.within(place.make_dirs(&above)).await?;
-    let exec = git(place, clone_words(source), &above, place.clone_timeout);
+    context.within(free(context, path)).await?;
+    context.within(context.make_dirs(&above)).await?;
+    let exec = git(context, clone_words(source), &above, context.clone_timeout);
     let limit = exec.limits.total;
-    let output = place.run(exec).await?;
+    let output = context.run(exec).await?;
     match output.exit {
-        Exit::Code(0) => commit(place, path).await,
+        Exit::Code(0) => commit(context, path).await,
         _ => Err(of_git(&output, limit)),
     }
 }
@@ -57,9 +57,9 @@ fn clone_words(source: Source<'_>) -> Vec<String> {
 }
 
 /// The repository is named to git: one that lies further up would be found otherwise, and asked in its place.
-async fn commit(place: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
+async fn commit(context: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
     let words = ["--git-dir=.git", "rev-parse", "--verify", "HEAD^{commit}"].map(str::to_owned).to_vec();
-    let output = place.run(git(place, words, path, SOON)).await?;
+    let output = context.run(git(context, words, path, SOON)).await?;
     let commit = output.stdout.text().trim().to_owned();
     let is_one = [40, 64].contains(&commit.len()) && commit.bytes().all(|it| it.is_ascii_hexdigit());
     match output.exit {
@@ -69,16 +69,16 @@ async fn commit(place: &StepContext, path: &ContainerPath) -> Result<String, Ste
 }
 
 /// Runs git in a clone, for what has to end well.
-pub(crate) async fn run_in(place: &StepContext, path: &ContainerPath, words: &[&str]) -> Result<(), StepError> {
-    let exec = git(place, words.iter().map(|it| (*it).to_owned()).collect(), path, place.clone_timeout);
+pub(crate) async fn run_in(context: &StepContext, path: &ContainerPath, words: &[&str]) -> Result<(), StepError> {
+    let exec = git(context, words.iter().map(|it| (*it).to_owned()).collect(), path, context.clone_timeout);
     let limit = exec.limits.total;
-    let output = place.run(exec).await?;
+    let output = context.run(exec).await?;
     if output.exit == Exit::Code(0) { Ok(()) } else { Err(of_git(&output, limit)) }
 }
 
-fn git(place: &StepContext, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {
+fn git(context: &StepContext, words: Vec<String>, at: &ContainerPath, timeout: Duration) -> Exec {
     let argv = ["git".to_owned()].into_iter().chain(words).collect();
-    let mut exec = place.exec(Command::Argv(argv), at, timeout);
+    let mut exec = context.exec(Command::Argv(argv), at, timeout);
     for (name, value) in ASK_NOBODY {
         exec.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
@@ -86,8 +86,8 @@ fn git(place: &StepContext, words: Vec<String>, at: &ContainerPath, timeout: Dur
     exec
 }
 
-async fn free(place: &StepContext, path: &ContainerPath) -> Result<(), StepError> {
-    match place.link.list(place.at(path), 1).await {
+async fn free(context: &StepContext, path: &ContainerPath) -> Result<(), StepError> {
+    match context.link.list(context.at(path), 1).await {
         Ok((entries, more)) if entries.is_empty() && !more => Ok(()),
         Ok(_) => Err(exists(path)),
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(()),
@@ -104,7 +104,7 @@ fn of_git(output: &ExecOutput, limit: Option<Duration>) -> StepError {
     match output.exit {
         Exit::Code(127) => StepError::new("unsupported", "git is not in the image"),
         Exit::Code(code) => StepError::plain(format!("git: {} (exit {code})", last_words(output))),
-        _ => exit::flaw(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
+        _ => exit::failure(output, limit).unwrap_or_else(|| StepError::plain("git ended")),
     }
 }
 

@@ -66,16 +66,16 @@ const AT_ONCE: usize = 8;
 ///
 /// They are the exec user's in its home and in the work directory, else root's, where there is one. A link in the place of a file is
 /// replaced, not followed.
-pub async fn config_files(place: &StepContext, files: &[FileToPut], protected: &Protected) -> Step {
-    let own = |path: &ContainerPath| place.rootless || is_users(place, path);
-    let at = |path: &ContainerPath| if own(path) { place.at(path) } else { place.at_as_root(path) };
+pub async fn config_files(context: &StepContext, files: &[FileToPut], protected: &Protected) -> Step {
+    let own = |path: &ContainerPath| context.rootless || is_users(context, path);
+    let at = |path: &ContainerPath| if own(path) { context.at(path) } else { context.at_as_root(path) };
     let wanted = files.iter().map(|it| (it.path.to_string(), at(&it.path), Ok(it.clone()))).collect();
-    put_all("config_files", place, wanted, protected).await
+    put_all("config_files", context, wanted, protected).await
 }
 
 /// A home or work directory that is the root does not make all files the user's.
-fn is_users(place: &StepContext, path: &ContainerPath) -> bool {
-    let own = [&place.home, &place.workdir];
+fn is_users(context: &StepContext, path: &ContainerPath) -> bool {
+    let own = [&context.home, &context.workdir];
     own.iter().any(|it| **it != ContainerPath::root() && path.is_beneath(it.as_str()))
 }
 
@@ -84,7 +84,7 @@ pub(crate) type Wanted = (String, FileRef, Result<FileToPut, StepError>);
 
 pub(crate) async fn put_all(
     name: &'static str,
-    place: &StepContext,
+    context: &StepContext,
     wanted: Vec<Wanted>,
     protected: &Protected,
 ) -> Step {
@@ -99,12 +99,12 @@ pub(crate) async fn put_all(
         .map(|(name, at, file)| {
             let file = file.and_then(|file| {
                 allowed(&file, protected)?;
-                apart(&file.path, &paths, !seen.insert(file.path.clone()))?;
+                check_overlap(&file.path, &paths, !seen.insert(file.path.clone()))?;
                 Ok(file)
             });
             async move {
-                let put = async { place.within(put(place, at, file?)).await };
-                put.await.map_or_else(|flaw| flaw.of(&name), |()| Item::success(&name))
+                let put = async { context.within(put(context, at, file?)).await };
+                put.await.map_or_else(|failure| failure.of(&name), |()| Item::success(&name))
             }
         })
         .collect();
@@ -129,7 +129,7 @@ fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), StepError> {
 }
 
 /// Files are written side by side: two in one place would each find the other's bytes, or a directory.
-fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
+fn check_overlap(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
     if again {
         return Err(StepError::new("invalid_input", "the path is given twice"));
     }
@@ -139,13 +139,13 @@ fn apart(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(),
     }
 }
 
-async fn put(place: &StepContext, at: FileRef, file: FileToPut) -> Result<(), StepError> {
+async fn put(context: &StepContext, at: FileRef, file: FileToPut) -> Result<(), StepError> {
     let at = FileRef { follow: false, ..at };
     let FileToPut { content, mode, .. } = file;
     let bytes = Input::Bytes(content.clone());
     let put = WriteFile { at: at.clone(), mode: Some(mode), exact: true, parents: true, replace: true, content: bytes };
-    place.link.put(put).await?;
-    let (entry, read) = place.link.get(at, 0, content.len() as u64 + 1).await?;
+    context.link.put(put).await?;
+    let (entry, read) = context.link.get(at, 0, content.len() as u64 + 1).await?;
     if read != content {
         return Err(StepError::plain("what is read back is not what was written"));
     }
@@ -199,7 +199,7 @@ mod tests {
         trial.write("etc/kept", "a longer text that was there");
         std::fs::set_permissions(trial.root.join("etc/kept"), PermissionsExt::from_mode(0o600)).unwrap();
         let files = [file("/opt/it's/new/a b", odd, 0o640), file("/etc/kept", b"", 0o600)];
-        let step = config_files(&trial.place, &files, &protected()).await;
+        let step = config_files(&trial.context, &files, &protected()).await;
         assert_eq!((step.status, step.detail.as_str()), (Status::Success, "2/2 files written"), "{step:#?}");
         assert_eq!(std::fs::read(trial.root.join("opt/it's/new/a b")).unwrap(), odd);
         let mode = |at: &str| std::fs::metadata(trial.root.join(at)).unwrap().permissions().mode() & 0o7777;
@@ -211,7 +211,7 @@ mod tests {
         let trial = Trial::new().await;
         trial.write("etc/target", "kept");
         symlink("/etc/target", trial.root.join("home/agent/.x")).unwrap();
-        let step = config_files(&trial.place, &[file("/home/agent/.x", b"new", 0o644)], &protected()).await;
+        let step = config_files(&trial.context, &[file("/home/agent/.x", b"new", 0o644)], &protected()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
         assert_eq!((trial.read("etc/target"), trial.read("home/agent/.x")), ("kept".into(), "new".into()));
     }
@@ -232,7 +232,7 @@ mod tests {
             file("/etc/file/below", b"", 0o644),
             file("/workspace/ok/below", b"", 0o644),
         ];
-        let step = config_files(&trial.place, &files, &protected()).await;
+        let step = config_files(&trial.context, &files, &protected()).await;
         assert_eq!((step.status, step.detail.as_str()), (Status::Partial, "1/10 files written"));
         let codes: Vec<_> = step.items.iter().map(|it| it.code.unwrap_or("-")).collect();
         insta::assert_snapshot!(codes.join(" "), @"- policy_denied invalid_input policy_denied policy_denied policy_denied invalid_input path_exists invalid_input invalid_input");
@@ -246,11 +246,11 @@ mod tests {
         let trial = Trial::new().await;
         let files: Vec<_> =
             (0..200).map(|n| file(&format!("/workspace/d/{n}"), n.to_string().as_bytes(), 0o644)).collect();
-        let step = config_files(&trial.place, &files, &protected()).await;
+        let step = config_files(&trial.context, &files, &protected()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
         assert_eq!((step.items.len(), step.items[199].name.as_str()), (200, "/workspace/d/199"));
-        trial.place.cancel.cancel();
-        let step = config_files(&trial.place, &[file("/workspace/late", b"", 0o644)], &protected()).await;
+        trial.context.cancel.cancel();
+        let step = config_files(&trial.context, &[file("/workspace/late", b"", 0o644)], &protected()).await;
         assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("cancelled")));
         assert!(!trial.root.join("workspace/late").exists());
     }

@@ -23,7 +23,7 @@ pub struct StepContext {
     pub workdir: ContainerPath,
     /// A host directory is bound at `workdir`.
     pub bound: bool,
-    /// Nobody inside is root, so that nothing can be done as root.
+    /// No user inside is root, so nothing can be done as root.
     pub rootless: bool,
     /// Variables of a command of the exec user beside those of the session: `HOME` and the like.
     pub user_env: BTreeMap<String, String>,
@@ -45,23 +45,16 @@ impl StepContext {
     /// A command of the exec user in a directory; it ends after `timeout`, or with the time of all.
     #[must_use]
     pub fn exec(&self, command: Command, workdir: &ContainerPath, timeout: Duration) -> Exec {
-        self.exec_as(command, (self.user, &self.user_env), workdir, timeout)
+        self.limited(Exec::new(command, self.user, workdir.clone()), &self.user_env, timeout)
     }
 
     /// The same as root.
     #[must_use]
     pub fn exec_as_root(&self, command: Command, workdir: &ContainerPath, timeout: Duration) -> Exec {
-        self.exec_as(command, (Ids::ROOT, &self.root_env), workdir, timeout)
+        self.limited(Exec::new(command, Ids::ROOT, workdir.clone()), &self.root_env, timeout)
     }
 
-    fn exec_as(
-        &self,
-        command: Command,
-        (user, env): (Ids, &BTreeMap<String, String>),
-        workdir: &ContainerPath,
-        timeout: Duration,
-    ) -> Exec {
-        let mut exec = Exec::new(command, user, workdir.clone());
+    fn limited(&self, mut exec: Exec, env: &BTreeMap<String, String>, timeout: Duration) -> Exec {
         exec.env = env.clone();
         exec.limits = ExecLimits { total: Some(timeout.min(self.left())), silence: None, grace: self.grace };
         exec.cancel = self.cancel.clone();
@@ -74,7 +67,7 @@ impl StepContext {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Runs a command, unless nobody wants it any more or no time is left.
+    /// Runs a command, unless the call is cancelled or no time is left.
     pub(crate) async fn run(&self, exec: Exec) -> Result<ExecOutput, StepError> {
         if self.cancel.is_cancelled() {
             return Err(StepError::cancelled());
@@ -85,7 +78,7 @@ impl StepContext {
         Ok(self.link.exec(exec).await?)
     }
 
-    /// Makes a directory of the exec user's and those above it. One that somebody else makes meanwhile serves as well.
+    /// Makes a directory of the exec user's and those above it. One that another process makes meanwhile is fine.
     pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), StepError> {
         match self.link.make_dir(self.at(path), 0o755, true).await {
             Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => Ok(()),
@@ -93,7 +86,7 @@ impl StepContext {
         }
     }
 
-    /// What is no command, for as long as the call is wanted and there is time.
+    /// Does something that is no command, until the call is cancelled or no time is left.
     pub(crate) async fn within<T>(&self, act: impl Future<Output = Result<T, StepError>>) -> Result<T, StepError> {
         match self.cancel.run_until_cancelled(timeout(self.left(), act)).await {
             None => Err(StepError::cancelled()),

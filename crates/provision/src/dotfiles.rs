@@ -22,23 +22,23 @@ const LINKED: &str = "the clone is at its commit, and each link leads to a file"
 
 /// Clones the dotfiles as the exec user and runs their script; where they have none, links the usual files from its home.
 /// `live` gets what the script prints.
-pub async fn dotfiles(place: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn dotfiles(context: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
     let begun = Instant::now();
-    let step = match set_up(place, dotfiles, live).await {
+    let step = match set_up(context, dotfiles, live).await {
         Ok(step) => step,
-        Err(flaw) => failed("they could not be cloned".into(), flaw),
+        Err(failure) => failed("they could not be cloned".into(), failure),
     };
     step.took(begun.elapsed())
 }
 
-async fn set_up(place: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
+async fn set_up(context: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
     let source = Source { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
-    let commit = cloned(place, source).await?;
+    let commit = cloned(context, source).await?;
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
-    Ok(match script::find(place, it).await {
-        Ok(Some(script)) => ran(script::run(place, it, &script, live).await, &cloned),
-        Ok(None) => linked(links::make(place, &it.target).await, &cloned),
-        Err(flaw) => failed(cloned, flaw),
+    Ok(match script::find(context, it).await {
+        Ok(Some(script)) => ran(script::run(context, it, &script, live).await, &cloned),
+        Ok(None) => linked(links::create(context, &it.target).await, &cloned),
+        Err(failure) => failed(cloned, failure),
     })
 }
 
@@ -66,9 +66,9 @@ fn linked(items: Vec<Item>, cloned: &str) -> Step {
     Step::of_items(NAME, detail, LINKED, items)
 }
 
-fn failed(detail: String, flaw: StepError) -> Step {
-    let step = Step::flawed(NAME, Status::Failed, detail, flaw.error);
-    Step { code: flaw.code, ..step }
+fn failed(detail: String, failure: StepError) -> Step {
+    let step = Step::flawed(NAME, Status::Failed, detail, failure.error);
+    Step { code: failure.code, ..step }
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         let url = trial.remote("dots", files).await;
         let script = script.map(str::to_owned);
         let it = Dotfiles { url, branch: None, target: path("/home/agent/.dotfiles"), script };
-        dotfiles(&trial.place, &it, None).await
+        dotfiles(&trial.context, &it, None).await
     }
 
     #[tokio::test]

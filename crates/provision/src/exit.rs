@@ -17,7 +17,7 @@ pub(crate) const KEEP_BYTES: usize = 2 * TAIL_BYTES;
 const WORDS: usize = 200;
 
 /// Why a command did not end well, if it did not.
-pub(crate) fn flaw(output: &ExecOutput, limit: Option<Duration>) -> Option<StepError> {
+pub(crate) fn failure(output: &ExecOutput, limit: Option<Duration>) -> Option<StepError> {
     match output.exit {
         Exit::Code(0) => None,
         Exit::Code(code) => Some(StepError::plain(format!("exit {code}{}", reason(output)))),

@@ -17,11 +17,11 @@ const MAX_TOKEN: usize = 4096;
 /// Why no token goes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// Nobody asked for it.
+    /// It was not requested.
     NotRequested,
     /// The host has no `gh`.
     NoProgram,
-    /// Nobody is signed in for that host.
+    /// No account is signed in for that host.
     NotSignedIn,
 }
 
@@ -61,7 +61,7 @@ const HELD: &str =
     r#"if [ -n "$GH_TOKEN" ]; then echo GH_TOKEN; fi; if [ -n "$GITHUB_TOKEN" ]; then echo GITHUB_TOKEN; fi"#;
 
 /// The entry of a container whose session holds the token. `given` is the session's own entry.
-pub async fn forwarded(place: &StepContext, session: &Session, given: &Step) -> Step {
+pub async fn forwarded(context: &StepContext, session: &Session, given: &Step) -> Step {
     let begun = Instant::now();
     let names: Vec<&str> = session.names().filter(|it| it.1 == Source::Gh).map(|it| it.0).collect();
     if names.is_empty() {
@@ -72,17 +72,17 @@ pub async fn forwarded(place: &StepContext, session: &Session, given: &Step) -> 
         let error = given.error.clone().unwrap_or_else(|| "the session was not set".to_owned());
         return Step::flawed(STEP, Status::Failed, detail, error);
     }
-    match held(place, &names).await {
+    match held(context, &names).await {
         Ok(probe) => Step::success(STEP, detail, probe),
         Err(error) => Step::flawed(STEP, Status::Failed, detail, error),
     }
     .took(begun.elapsed())
 }
 
-async fn held(place: &StepContext, names: &[&str]) -> Result<&'static str, String> {
+async fn held(context: &StepContext, names: &[&str]) -> Result<&'static str, String> {
     let words = ["/bin/sh", "-c", HELD].map(str::to_owned).to_vec();
-    let exec = place.exec(Command::Argv(words), &place.home, Duration::from_secs(10));
-    let output = place.link.exec(exec).await.map_err(|it| it.to_string())?;
+    let exec = context.exec(Command::Argv(words), &context.home, Duration::from_secs(10));
+    let output = context.link.exec(exec).await.map_err(|it| it.to_string())?;
     let said = output.stdout.text();
     match output.exit {
         Exit::Code(126 | 127) => Ok("PID 1 took it for every command, and it is not empty"),

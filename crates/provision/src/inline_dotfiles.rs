@@ -28,14 +28,14 @@ impl fmt::Debug for InlineFile {
 
 /// Writes the files as the exec user, over what the dotfiles' repository has put there: a link to a file of its clone is
 /// replaced, the file itself stays.
-pub async fn dotfiles_inline(place: &StepContext, files: &[InlineFile], protected: &Protected) -> Step {
-    let wanted = files.iter().map(|it| wanted(place, it)).collect();
-    put_all("dotfiles_inline", place, wanted, protected).await
+pub async fn dotfiles_inline(context: &StepContext, files: &[InlineFile], protected: &Protected) -> Step {
+    let wanted = files.iter().map(|it| wanted(context, it)).collect();
+    put_all("dotfiles_inline", context, wanted, protected).await
 }
 
-fn wanted(place: &StepContext, file: &InlineFile) -> Wanted {
-    let path = below(&place.home, &file.path);
-    let at = place.at(path.as_ref().unwrap_or(&place.home));
+fn wanted(context: &StepContext, file: &InlineFile) -> Wanted {
+    let path = below(&context.home, &file.path);
+    let at = context.at(path.as_ref().unwrap_or(&context.home));
     let file_to_put = path.map(|path| FileToPut { path, content: file.content.clone(), mode: file.mode });
     (file.path.chars().take(200).collect(), at, file_to_put)
 }
@@ -64,7 +64,7 @@ mod tests {
         let paths = [".config/a/b", "./.bashrc", "../x", "a/../../x", "/etc/x", "", ".", "a\nb"];
         let files: Vec<_> =
             paths.iter().map(|it| InlineFile { path: (*it).into(), content: b"x".to_vec(), mode: 0o600 }).collect();
-        let step = dotfiles_inline(&trial.place, &files, &Protected::default()).await;
+        let step = dotfiles_inline(&trial.context, &files, &Protected::default()).await;
         assert_eq!(
             (step.name, step.status, step.detail.as_str()),
             ("dotfiles_inline", Status::Partial, "2/8 files written")
@@ -80,7 +80,7 @@ mod tests {
         trial.write("home/agent/.dotfiles/.vimrc", "theirs");
         std::os::unix::fs::symlink(".dotfiles/.vimrc", trial.root.join("home/agent/.vimrc")).unwrap();
         let file = InlineFile { path: ".vimrc".into(), content: b"mine".to_vec(), mode: 0o644 };
-        let step = dotfiles_inline(&trial.place, &[file], &Protected::default()).await;
+        let step = dotfiles_inline(&trial.context, &[file], &Protected::default()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
         assert_eq!(trial.read("home/agent/.vimrc"), "mine");
         assert_eq!(trial.read("home/agent/.dotfiles/.vimrc"), "theirs");

@@ -114,7 +114,7 @@ impl Step {
         Self { error: Some(error.into()), ..Self::new(name, status, detail.into()) }
     }
 
-    /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is told.
+    /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is reported.
     #[must_use]
     pub fn of_items(name: &'static str, detail: impl Into<String>, probe: &'static str, items: Vec<Item>) -> Self {
         let failed = items.iter().filter(|it| it.status == Status::Failed).count();

@@ -71,18 +71,18 @@ const AT_ONCE: usize = 4;
 
 /// Clones the repositories as the exec user, side by side, and then runs what they need, one after the other: package
 /// managers do not wait for each other. `live` gets what that prints.
-pub async fn repos(place: &StepContext, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn repos(context: &StepContext, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
     if repos.is_empty() {
         return Step::skipped("repos", "none were given");
     }
     let begun = Instant::now();
-    let clones: Vec<_> = repos.iter().map(|it| clone(place, it)).collect();
+    let clones: Vec<_> = repos.iter().map(|it| clone(context, it)).collect();
     let clones: Vec<_> = stream::iter(clones).buffered(at_once(repos)).collect().await;
     let mut items = Vec::with_capacity(repos.len());
     for (repo, cloned) in repos.iter().zip(clones) {
         items.push(match cloned {
-            Ok(commit) => install(place, repo, live).await.with("commit", commit),
-            Err(flaw) => flaw.of(repo.from.name()).with("commit", Value::Null).with("install", Value::Null),
+            Ok(commit) => install(context, repo, live).await.with("commit", commit),
+            Err(failure) => failure.of(repo.from.name()).with("commit", Value::Null).with("install", Value::Null),
         });
     }
     let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
@@ -119,43 +119,43 @@ fn not_taken(repos: &[Repo]) -> String {
     told.collect()
 }
 
-async fn clone(place: &StepContext, repo: &Repo) -> Result<String, StepError> {
-    let commit = cloned(place, repo.source()).await?;
+async fn clone(context: &StepContext, repo: &Repo) -> Result<String, StepError> {
+    let commit = cloned(context, repo.source()).await?;
     if let RepoSource::Bundle(bundle) = &repo.from {
-        lead_back(place, repo, bundle).await?;
+        lead_back(context, repo, bundle).await?;
     }
     Ok(commit)
 }
 
 /// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
 /// own, since no other repository has them.
-async fn lead_back(place: &StepContext, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
+async fn lead_back(context: &StepContext, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
     if let Some(origin) = &bundle.origin {
-        return run_in(place, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
+        return run_in(context, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
     let all = ["fetch", "--quiet", "--update-head-ok", "origin", "refs/heads/*:refs/heads/*"];
-    run_in(place, &repo.path, &all).await?;
-    run_in(place, &repo.path, &["config", "--remove-section", "remote.origin"]).await
+    run_in(context, &repo.path, &all).await?;
+    run_in(context, &repo.path, &["config", "--remove-section", "remote.origin"]).await
 }
 
 /// The clone stays, whatever becomes of this.
-async fn install(place: &StepContext, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
+async fn install(context: &StepContext, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
     let name = repo.from.name();
     let Some(command) = &repo.install else { return Item::success(name).with("install", Value::Null) };
     let mut exec = match repo.as_root {
-        true => place.exec_as_root(command.clone(), &repo.path, place.timeout),
-        false => place.exec(command.clone(), &repo.path, place.timeout),
+        true => context.exec_as_root(command.clone(), &repo.path, context.timeout),
+        false => context.exec(command.clone(), &repo.path, context.timeout),
     };
     exec.keep_bytes = exit::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
-    let failed = |flaw: StepError| StepError { error: format!("install: {flaw}"), ..flaw }.of(name);
-    match place.run(exec).await {
+    let failed = |failure: StepError| StepError { error: format!("install: {failure}"), ..failure }.of(name);
+    match context.run(exec).await {
         Ok(output) => {
             let about = json!({ "exit_code": exit::exit_code(&output), "output": exit::tail(&output) });
-            exit::flaw(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
+            exit::failure(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
         }
-        Err(flaw) => failed(flaw).with("install", Value::Null),
+        Err(failure) => failed(failure).with("install", Value::Null),
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         let mut trial = Trial::new().await;
         let (one, two) = (trial.remote("one", &[]).await, trial.remote("two.git", &[("a b", "x")]).await);
         let wanted = [repo(&one, "/workspace/one"), repo(&url("bad"), "/workspace/bad"), repo(&two, "/opt/new/-two")];
-        let step = repos(&trial.place, &wanted, None).await;
+        let step = repos(&trial.context, &wanted, None).await;
         assert_eq!(
             (step.status, step.detail.as_str()),
             (Status::Partial, "2/3 repositories are in place"),
@@ -213,7 +213,7 @@ mod tests {
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
         let on = |branch: &str, at: &str| Repo { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
-        let step = repos(&trial.place, &[on("main", "/workspace/a"), on("none", "/workspace/b")], None).await;
+        let step = repos(&trial.context, &[on("main", "/workspace/a"), on("none", "/workspace/b")], None).await;
         assert_eq!(errors(&step), ["-", "git: Remote branch none not found in upstream origin (exit 128)"]);
         assert!(trial.read("workspace/a/.git/HEAD").contains("refs/heads/main"));
     }
@@ -227,7 +227,7 @@ mod tests {
         std::fs::create_dir(trial.root.join("workspace/empty")).unwrap();
         let wanted =
             ["full", "file", "empty", "empty", "empty/below"].map(|it| repo(&url, &format!("/workspace/{it}")));
-        let step = repos(&trial.place, &wanted, None).await;
+        let step = repos(&trial.context, &wanted, None).await;
         let codes: Vec<_> = step.items.iter().map(|it| it.code).collect();
         let exists = Some("path_exists");
         assert_eq!(codes, [exists, exists, None, exists, None], "{step:#?}");
@@ -243,7 +243,7 @@ mod tests {
         let bad =
             Repo { install: shell("echo out; echo why >&2; exit 3"), as_root: true, ..repo(&url, "/workspace/b") };
         let (live, mut printed) = mpsc::channel(8);
-        let step = repos(&trial.place, &[good, bad], Some(&live)).await;
+        let step = repos(&trial.context, &[good, bad], Some(&live)).await;
         assert_eq!(errors(&step), ["-", "install: exit 3: why"]);
         assert_eq!(step.items[0].about["install"], json!({ "exit_code": 0, "output": "done\n" }));
         assert_eq!(step.items[1].about["install"], json!({ "exit_code": 3, "output": "out\nwhy\n" }));
@@ -256,7 +256,7 @@ mod tests {
     async fn an_image_without_git_says_so() {
         let trial = Trial::new().await;
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(127), "", "not found in the container");
-        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
         assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("unsupported")));
         assert_eq!(errors(&step), ["git is not in the image"]);
     }
@@ -268,21 +268,21 @@ mod tests {
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(0), "", "");
         trial.fake.reply("git --git-dir=.git rev-parse --verify HEAD^{commit}", Exit::Code(0), "\u{1b}[31m", "");
         std::fs::create_dir(trial.root.join("workspace/one")).unwrap();
-        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
         assert_eq!((step.status, errors(&step)), (Status::Failed, vec!["it was cloned and has no commit"]));
     }
 
     #[tokio::test]
     async fn a_clone_that_outlasts_its_time_is_ended_and_a_cancel_ends_the_rest() {
         let mut trial = Trial::new().await;
-        trial.place.clone_timeout = Duration::from_secs(1);
+        trial.context.clone_timeout = Duration::from_secs(1);
         let slow = Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(100));
         trial.fake.replies("git clone -- https://git.test/slow slow", [slow]);
-        let step = repos(&trial.place, &[repo(&url("slow"), "/workspace/slow")], None).await;
+        let step = repos(&trial.context, &[repo(&url("slow"), "/workspace/slow")], None).await;
         assert_eq!(errors(&step), ["ended after 1 s"]);
-        trial.place.clone_timeout = Duration::from_secs(100);
+        trial.context.clone_timeout = Duration::from_secs(100);
         let wanted: Vec<_> = (0..6).map(|n| repo(&url("slow"), &format!("/workspace/{n}/slow"))).collect();
-        let cancel = trial.place.cancel.clone();
+        let cancel = trial.context.cancel.clone();
         let begun = || trial.fake.transcript(&trial.id).lines().count() - 1;
         let withdraw = async {
             while begun() < AT_ONCE {
@@ -290,7 +290,7 @@ mod tests {
             }
             cancel.cancel();
         };
-        let (step, ()) = tokio::join!(repos(&trial.place, &wanted, None), withdraw);
+        let (step, ()) = tokio::join!(repos(&trial.context, &wanted, None), withdraw);
         assert!(step.items.iter().all(|it| it.code == Some("cancelled")), "{step:#?}");
         assert_eq!(begun(), AT_ONCE, "what waited for its turn was not begun");
     }
@@ -300,7 +300,7 @@ mod tests {
         let trial = Trial::new().await;
         let said = "fatal: unable to access 'https://me:hunter2@git.test/one/': no\nadvice that follows\n";
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(128), "", said);
-        let step = repos(&trial.place, &[repo(&url("one"), "/workspace/one")], None).await;
+        let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
         assert_eq!(errors(&step), ["git: unable to access 'https://git.test/one/': no (exit 128)"]);
     }
 }

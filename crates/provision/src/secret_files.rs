@@ -38,7 +38,7 @@ impl SecretFiles {
     }
 
     /// Reads the wanted files of a directory, in the order of their names. A link is followed only to a file of the same
-    /// directory: what it names elsewhere was not meant by whoever named this one.
+    /// directory: a caller that names this directory does not mean others.
     pub(crate) fn read(dir: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self::default();
         let Ok(dir) = Dir::open_ambient_dir(dir, ambient_authority()) else { return found };
@@ -78,13 +78,13 @@ fn content(dir: &Dir, name: &str) -> Result<Secret, &'static str> {
 }
 
 /// Writes files to a directory of the tmpfs, readable by the exec user alone, all at once.
-pub(crate) async fn put(place: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<Item> {
+pub(crate) async fn put(context: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<Item> {
     let put = |(name, content): &(String, Secret)| {
         let file =
-            SecretFile { name: format!("{dir}/{name}"), user: place.user, mode: 0o600, content: content.clone() };
+            SecretFile { name: format!("{dir}/{name}"), user: context.user, mode: 0o600, content: content.clone() };
         let name = name.clone();
         async move {
-            match place.link.put_secret(file).await {
+            match context.link.put_secret(file).await {
                 Ok(_) => Item::success(name),
                 Err(err) => Item::failed(name, err.to_string()),
             }
@@ -98,12 +98,12 @@ const READABLE: &str = r#"for it; do if [ -f "$it" ] && [ -r "$it" ]; then print
 
 /// Has the exec user try files in a directory; those that it cannot read become failures. False when the image has no
 /// shell to ask.
-pub(crate) async fn tried(place: &StepContext, dir: &ContainerPath, items: &mut [Item]) -> Result<bool, String> {
+pub(crate) async fn tried(context: &StepContext, dir: &ContainerPath, items: &mut [Item]) -> Result<bool, String> {
     let words = ["/bin/sh", "-c", READABLE, "coracle"].map(str::to_owned);
     let names = items.iter().filter(|it| it.error.is_none()).map(|it| it.name.clone());
     let command = Command::Argv(words.into_iter().chain(names).collect());
-    let exec = place.exec(command, dir, Duration::from_secs(10));
-    let output = match place.link.exec(exec).await {
+    let exec = context.exec(command, dir, Duration::from_secs(10));
+    let output = match context.link.exec(exec).await {
         Ok(output) => output,
         Err(err) => return Err(err.to_string()),
     };

@@ -18,7 +18,7 @@ pub struct SetupCommand {
     pub command: Command,
     /// As root, or as the exec user.
     pub as_root: bool,
-    /// Nobody asked for it: the kind of project suggests it.
+    /// It was not requested: the kind of project suggests it.
     pub hint: bool,
     /// What is run instead when it fails.
     pub alternative: Option<Command>,
@@ -50,19 +50,19 @@ pub struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Commands in the work directory of a place.
+    /// Commands in the work directory.
     #[must_use]
-    pub fn at(place: &'a StepContext, commands: &'a [SetupCommand]) -> Self {
+    pub fn at(context: &'a StepContext, commands: &'a [SetupCommand]) -> Self {
         Self {
             commands,
-            workdir: &place.workdir,
-            user: place.user,
-            user_env: &place.user_env,
-            root_env: &place.root_env,
-            timeout: place.timeout,
-            deadline: place.deadline,
-            grace: place.grace,
-            cancel: place.cancel.clone(),
+            workdir: &context.workdir,
+            user: context.user,
+            user_env: &context.user_env,
+            root_env: &context.root_env,
+            timeout: context.timeout,
+            deadline: context.deadline,
+            grace: context.grace,
+            cancel: context.cancel.clone(),
             live: None,
         }
     }
@@ -106,11 +106,11 @@ fn summary(items: Vec<Item>) -> Step {
 
 /// One command, and its alternative where it failed. The item's fields are those of the one that ran last.
 async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand) -> Item {
-    let first = Attempt::run(inside, setup, (&command.command, command.as_root)).await;
+    let first = Attempt::run(inside, setup, &command.command, command.as_root).await;
     let item = match &command.alternative {
         Some(other) if first.failed_by_itself() => {
-            let instead_of = first.told();
-            let second = Attempt::run(inside, setup, (other, command.as_root)).await;
+            let instead_of = first.to_json();
+            let second = Attempt::run(inside, setup, other, command.as_root).await;
             second.item(&exit::name(&command.command)).with("instead_of", instead_of)
         }
         _ => first.item(&exit::name(&command.command)),
@@ -122,35 +122,35 @@ async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand)
 struct Attempt<'a> {
     command: &'a Command,
     output: Option<ExecOutput>,
-    flaw: Option<StepError>,
+    failure: Option<StepError>,
 }
 
 impl<'a> Attempt<'a> {
-    async fn run(inside: &ExecTarget, setup: &Setup<'_>, (command, as_root): (&'a Command, bool)) -> Self {
+    async fn run(inside: &ExecTarget, setup: &Setup<'_>, command: &'a Command, as_root: bool) -> Self {
         let exec = match setup.exec(command, as_root) {
             Ok(exec) => exec,
-            Err(flaw) => return Self { command, output: None, flaw: Some(flaw) },
+            Err(failure) => return Self { command, output: None, failure: Some(failure) },
         };
         let limit = exec.limits.total;
         match inside.exec(exec).await {
-            Ok(output) => Self { command, flaw: exit::flaw(&output, limit), output: Some(output) },
-            Err(err) => Self { command, output: None, flaw: Some(err.into()) },
+            Ok(output) => Self { command, failure: exit::failure(&output, limit), output: Some(output) },
+            Err(err) => Self { command, output: None, failure: Some(err.into()) },
         }
     }
 
     /// It ran and did not end well, so that another command may do better. A cancel is meant for that, too.
     fn failed_by_itself(&self) -> bool {
-        self.output.is_some() && self.flaw.as_ref().is_some_and(|it| *it != StepError::cancelled())
+        self.output.is_some() && self.failure.as_ref().is_some_and(|it| *it != StepError::cancelled())
     }
 
-    fn told(&self) -> Value {
-        let error = self.flaw.as_ref().map(|it| it.error.as_str());
+    fn to_json(&self) -> Value {
+        let error = self.failure.as_ref().map(|it| it.error.as_str());
         let exit_code = self.output.as_ref().and_then(exit::exit_code);
         json!({ "command": exit::words(self.command), "exit_code": exit_code, "error": error })
     }
 
     fn item(self, name: &str) -> Item {
-        let item = self.flaw.map_or_else(|| Item::success(name), |it| it.of(name));
+        let item = self.failure.map_or_else(|| Item::success(name), |it| it.of(name));
         let item = item.with("command", exit::words(self.command));
         match self.output {
             Some(output) => item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output)),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     async fn ran(trial: &Trial, commands: &[SetupCommand]) -> Step {
-        setup(&ExecTarget::Guest(trial.place.link.clone()), &Setup::at(&trial.place, commands)).await
+        setup(&ExecTarget::Guest(trial.context.link.clone()), &Setup::at(&trial.context, commands)).await
     }
 
     #[tokio::test]
@@ -204,10 +204,10 @@ mod tests {
     #[tokio::test]
     async fn what_outlasts_its_time_is_ended_and_what_has_none_left_is_not_begun() {
         let mut trial = Trial::new().await;
-        trial.place.timeout = Duration::from_millis(300);
+        trial.context.timeout = Duration::from_millis(300);
         let step = ran(&trial, &[hint("sleep 100", "echo quick")]).await;
         assert_eq!((step.status, &step.items[0].about["output"]), (Status::Success, &"quick\n".into()), "{step:#?}");
-        trial.place.deadline = Instant::now();
+        trial.context.deadline = Instant::now();
         let step = ran(&trial, &[hint("touch begun", "touch begun")]).await;
         assert_eq!((step.status, step.items[0].error.as_deref()), (Status::Failed, Some("no time was left for it")));
         assert!(!trial.root.join("workspace/begun").exists());
@@ -216,12 +216,12 @@ mod tests {
     #[tokio::test]
     async fn a_cancelled_call_ends_what_runs_and_begins_nothing_more() {
         let trial = Trial::new().await;
-        let canceller = trial.place.cancel.clone();
+        let canceller = trial.context.cancel.clone();
         trial.write("workspace/cancel.sh", "echo begun; sleep 100");
         let (live, mut printed) = mpsc::channel(8);
         let commands = [hint("sh cancel.sh", "touch other"), command("touch next")];
-        let setup_of = Setup { live: Some(live), ..Setup::at(&trial.place, &commands) };
-        let inside = ExecTarget::Guest(trial.place.link.clone());
+        let setup_of = Setup { live: Some(live), ..Setup::at(&trial.context, &commands) };
+        let inside = ExecTarget::Guest(trial.context.link.clone());
         let watch = async {
             assert_eq!(printed.recv().await.unwrap().bytes, b"begun\n");
             canceller.cancel();
@@ -237,7 +237,7 @@ mod tests {
         let trial = Trial::new().await;
         let inside = ExecTarget::Plain(Arc::new(trial.fake.clone()), trial.id.clone());
         let commands = [command("echo plain"), hint("exit 1", "echo other")];
-        let step = setup(&inside, &Setup::at(&trial.place, &commands)).await;
+        let step = setup(&inside, &Setup::at(&trial.context, &commands)).await;
         assert_eq!((step.status, &step.items[0].about["output"]), (Status::Success, &"plain\n".into()), "{step:#?}");
         assert_eq!(step.items[1].about["output"], "other\n");
     }

@@ -19,7 +19,7 @@ const NO_KEYS: &[&str] =
 /// Why no keys go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// Nobody asked for them.
+    /// They were not requested.
     NotRequested,
     /// None of the host's matches.
     NoKeys,
@@ -58,7 +58,7 @@ pub fn key_lines(key: &Secret) -> Vec<Secret> {
 }
 
 /// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
-pub async fn forward(place: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
+pub async fn forward(context: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
     let begun = Instant::now();
     if keys.is_empty() {
         return Step { items: keys.left_out_items().collect(), ..skipped(Skipped::NoKeys) };
@@ -67,15 +67,15 @@ pub async fn forward(place: &StepContext, keys: &SecretFiles, known_hosts: &[u8]
     if !known_hosts.is_empty() {
         files.push(("known_hosts".to_owned(), Secret::new(known_hosts.to_vec())));
     }
-    step(place, keys, &files).await.took(begun.elapsed())
+    step(context, keys, &files).await.took(begun.elapsed())
 }
 
-async fn step(place: &StepContext, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
+async fn step(context: &StepContext, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
     let detail = format!("{} on the tmpfs, where `~/.ssh` leads", counted(files.len()));
     let failed = |error: String| Step::flawed(STEP, Status::Failed, "the keys cannot be used", error);
-    let mut items = secret_files::put(place, "ssh", files).await;
-    let seen = match linked(place).await {
-        Ok(dir) if items.iter().any(|it| it.error.is_none()) => secret_files::tried(place, &dir, &mut items).await,
+    let mut items = secret_files::put(context, "ssh", files).await;
+    let seen = match linked(context).await {
+        Ok(dir) if items.iter().any(|it| it.error.is_none()) => secret_files::tried(context, &dir, &mut items).await,
         Ok(_) => Ok(false),
         Err(error) => Err(error),
     };
@@ -89,10 +89,10 @@ async fn step(place: &StepContext, keys: &SecretFiles, files: &[(String, Secret)
 }
 
 /// Makes `~/.ssh` lead to the tmpfs.
-async fn linked(place: &StepContext) -> Result<ContainerPath, String> {
-    let at = place.home.join(".ssh").map_err(|it| it.to_string())?;
+async fn linked(context: &StepContext) -> Result<ContainerPath, String> {
+    let at = context.home.join(".ssh").map_err(|it| it.to_string())?;
     let target = ContainerPath::parse("/.coracle/run/ssh").expect("a plain path");
-    backup::link(place, &at, &target).await?;
+    backup::link(context, &at, &target).await?;
     Ok(at)
 }
 

@@ -13,7 +13,7 @@ use crate::StepContext;
 pub(crate) struct Trial {
     pub(crate) fake: FakeRuntime,
     pub(crate) id: ContainerId,
-    pub(crate) place: StepContext,
+    pub(crate) context: StepContext,
     /// Its root directory on the host.
     pub(crate) root: PathBuf,
 }
@@ -31,7 +31,7 @@ impl Trial {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
         let home = root.join("home/agent").display().to_string();
-        let place = StepContext {
+        let context = StepContext {
             link,
             user: Ids::ROOT,
             home: path("/home/agent"),
@@ -47,7 +47,7 @@ impl Trial {
             grace: Duration::from_millis(100),
             cancel: CancellationToken::new(),
         };
-        Self { fake, id, place, root }
+        Self { fake, id, context, root }
     }
 
     /// A repository with these files, at that URL for the git inside.
@@ -60,10 +60,10 @@ impl Trial {
         let remotes = format!("file://{}/remotes/", self.root.display());
         let config = [("COUNT", "1"), ("KEY_0", &format!("url.{remotes}.insteadOf")), ("VALUE_0", "https://git.test/")];
         let env = config.map(|(name, value)| (format!("GIT_CONFIG_{name}"), value.to_owned()));
-        self.place.user_env.extend(env);
+        self.context.user_env.extend(env);
         let script = "git init -q -b main . && git add -A && git -c user.name=n -c user.email=e commit -qm one";
-        let exec = self.place.exec(Command::Shell(script.into()), &path(&format!("/{dir}")), Duration::from_secs(60));
-        let made = self.place.link.exec(exec).await.unwrap();
+        let exec = self.context.exec(Command::Shell(script.into()), &path(&format!("/{dir}")), Duration::from_secs(60));
+        let made = self.context.link.exec(exec).await.unwrap();
         assert_eq!(made.exit, Exit::Code(0), "{made:?}");
         GitUrl::parse(&format!("https://git.test/{name}"), GitRules::default()).unwrap()
     }
@@ -83,13 +83,13 @@ impl Trial {
 #[tokio::test]
 async fn steps_may_go_from_thread_to_thread() {
     fn may(_: impl Future<Output = crate::Step> + Send) {}
-    let Trial { place, .. } = Trial::new().await;
+    let Trial { context, .. } = Trial::new().await;
     let url = GitUrl::parse("https://git.test/x", GitRules::default()).unwrap();
     let dotfiles = crate::Dotfiles { url, branch: None, target: path("/x"), script: None };
     let protected = crate::Protected::default();
-    may(crate::repos(&place, &[], None));
-    may(crate::dotfiles(&place, &dotfiles, None));
-    may(crate::dotfiles_inline(&place, &[], &protected));
-    may(crate::config_files(&place, &[], &protected));
-    may(crate::setup(&coracle_runtime::ExecTarget::Guest(place.link.clone()), &crate::Setup::at(&place, &[])));
+    may(crate::repos(&context, &[], None));
+    may(crate::dotfiles(&context, &dotfiles, None));
+    may(crate::dotfiles_inline(&context, &[], &protected));
+    may(crate::config_files(&context, &[], &protected));
+    may(crate::setup(&coracle_runtime::ExecTarget::Guest(context.link.clone()), &crate::Setup::at(&context, &[])));
 }

@@ -81,17 +81,17 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 /// Without them there is no usable container, so every failure is one.
 pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     match inside {
-        ExecTarget::Guest(link) => settle(link, user, workspace).await,
+        ExecTarget::Guest(link) => by_guest(link, user, workspace).await,
         ExecTarget::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
     }
 }
 
 /// The guest needs nothing of the image: no shell, no tool.
-async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
     let begun = Instant::now();
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
-    let ask = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
-    let seen = link.settle(ask).await.map_err(|err| match err {
+    let ensure = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
+    let seen = link.settle(ensure).await.map_err(|err| match err {
         coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
         other => other.into(),
     })?;
@@ -101,7 +101,8 @@ async fn settle(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepare
         (false, _) => "no",
     };
     let ids = Ids { uid: seen.uid, gid: seen.gid };
-    prepared((user, workspace), (seen.name, &seen.home, &seen.shell), (&ids.to_string(), access), begun)
+    let probe = UserProbe { ids: ids.to_string(), name: seen.name, home: &seen.home, shell: &seen.shell, access };
+    prepared(user, workspace, probe, begun)
 }
 
 async fn by_shell(
@@ -127,16 +128,22 @@ async fn by_shell(
     if probed_home != home {
         return Err(Error::User(format!("a process has the home `{probed_home}`")));
     }
-    prepared((user, workspace), (name.clone(), home, shell), (ids, access), begun)
+    prepared(user, workspace, UserProbe { ids: ids.clone(), name: name.clone(), home, shell, access }, begun)
 }
 
-/// What a process of the user saw is held against what was asked for.
-fn prepared(
-    (user, workspace): (Ids, &Workspace),
-    (name, home, shell): (String, &str, &str),
-    (ids, access): (&str, &str),
-    begun: Instant,
-) -> Result<Prepared> {
+/// What a process of the user reported.
+struct UserProbe<'a> {
+    ids: String,
+    name: String,
+    home: &'a str,
+    shell: &'a str,
+    /// `rw`, `ro` or `no`: to the work directory.
+    access: &'a str,
+}
+
+/// Compares the probe with the request.
+fn prepared(user: Ids, workspace: &Workspace, probe: UserProbe<'_>, begun: Instant) -> Result<Prepared> {
+    let UserProbe { ids, name, home, shell, access } = probe;
     if ids != user.to_string() {
         return Err(Error::User(format!("a process reports {ids}")));
     }

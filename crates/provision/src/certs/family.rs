@@ -26,7 +26,7 @@ pub(super) const ANCHORS: &[&str] = &[
     "/etc/ca-certificates/trust-source/anchors",
 ];
 
-/// Bundles, as programs look for them. The first that there is is the one that others are told of.
+/// Bundles, as programs look for them. The first that exists is the one that the variables name.
 pub(super) const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

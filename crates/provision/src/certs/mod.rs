@@ -36,7 +36,7 @@ pub const VARIABLES: &[&str] = &[
     "GIT_SSL_CAINFO",
 ];
 
-/// What a container trusts now.
+/// The certificates that a container trusts.
 #[derive(Clone, Debug)]
 pub struct TrustedCerts {
     /// The entry of the report.
@@ -53,19 +53,19 @@ pub fn skipped(why: &str) -> Step {
 
 /// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
 /// already is left as it is.
-pub async fn trust(place: &StepContext, additions: &ExtraCertificates) -> TrustedCerts {
+pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> TrustedCerts {
     let begun = Instant::now();
     if additions.is_empty() {
         let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
         return TrustedCerts { step, variables: BTreeMap::new() };
     }
-    let image = look(place).await;
+    let image = inspect(context).await;
     let (anchors, bundles) =
-        tokio::join!(add_anchors(place, &image, additions), add_to_bundles(place, &image, additions));
+        tokio::join!(add_anchors(context, &image, additions), add_to_bundles(context, &image, additions));
     let bundle = image.bundle();
     let seen = match bundles.first().and_then(|it| it.error.clone()) {
         Some(error) => Err(error),
-        None => probed(place, &image, additions).await,
+        None => probed(context, &image, additions).await,
     };
     let added = image.lacking(additions, 0).len();
     let detail = format!("{} of the host in {bundle}, {added} of them new", counted(additions.len()));
@@ -119,7 +119,7 @@ struct Image {
 }
 
 impl Image {
-    /// The bundle that programs are told of.
+    /// The bundle that the variables name.
     fn bundle(&self) -> ContainerPath {
         let made = self.family.map_or(BUNDLES[0], |it| it.bundle);
         self.bundles.first().map_or_else(|| path(made), |it| it.0.clone())
@@ -138,22 +138,22 @@ impl Image {
     }
 }
 
-async fn look(place: &StepContext) -> Image {
+async fn inspect(context: &StepContext) -> Image {
     let release = path("/etc/os-release");
     let bundle = |it: &&'static str| {
         let path = path(it);
         async move {
-            let (_, content) = place.link.get(place.at_as_root(&path), 0, MAX_BUNDLE).await.ok()?;
+            let (_, content) = context.link.get(context.at_as_root(&path), 0, MAX_BUNDLE).await.ok()?;
             let held = certificates(&content).map(|it| it.digest).collect();
             Some((path, content, held))
         }
     };
     let anchor = |it: &&'static str| {
         let it = *it;
-        async move { place.link.stat(place.at_as_root(&path(it))).await.ok().map(|_| it) }
+        async move { context.link.stat(context.at_as_root(&path(it))).await.ok().map(|_| it) }
     };
     let (release, bundles, anchors) = tokio::join!(
-        place.link.get(place.at_as_root(&release), 0, MAX_RELEASE),
+        context.link.get(context.at_as_root(&release), 0, MAX_RELEASE),
         join_all(BUNDLES.iter().map(bundle)),
         join_all(ANCHORS.iter().map(anchor)),
     );
@@ -165,13 +165,13 @@ async fn look(place: &StepContext) -> Image {
 }
 
 /// One file for each certificate, named by it, so that one that is there is the same.
-async fn add_anchors(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let Some(dir) = image.anchors() else { return Vec::new() };
     let add = async |name: String, pem: String| {
-        let at = place.at_as_root(&path(&name));
+        let at = context.at_as_root(&path(&name));
         let content = Input::Bytes(pem.into_bytes());
         let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
-        match place.link.put(put).await {
+        match context.link.put(put).await {
             Err(err) if !backup::is(&err, ErrorCode::Exists) => Item::failed(name, err.to_string()),
             _ => Item::success(name),
         }
@@ -181,16 +181,16 @@ async fn add_anchors(place: &StepContext, image: &Image, additions: &ExtraCertif
 }
 
 /// Every bundle that there is gets what it lacks; where there is none, one is made.
-async fn add_to_bundles(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_to_bundles(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
     let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
         let name = path.to_string();
         if lacking.is_empty() {
             return Item::success(name);
         }
-        let at = place.at_as_root(&path);
+        let at = context.at_as_root(&path);
         let content = Input::Bytes(with(content, &lacking));
         let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
-        match place.link.put(put).await {
+        match context.link.put(put).await {
             Ok(_) => Item::success(name),
             Err(err) => Item::failed(name, err.to_string()),
         }
@@ -212,14 +212,14 @@ fn with(mut bundle: Vec<u8>, lacking: &[String]) -> Vec<u8> {
     bundle
 }
 
-async fn probed(place: &StepContext, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
+async fn probed(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
     // What was read before and not written since needs no second look.
     if !image.bundles.is_empty() && image.lacking(additions, 0).is_empty() {
         return Ok(());
     }
     let bundle = image.bundle();
     let (_, content) =
-        place.link.get(place.at_as_root(&bundle), 0, 2 * MAX_BUNDLE).await.map_err(|it| it.to_string())?;
+        context.link.get(context.at_as_root(&bundle), 0, 2 * MAX_BUNDLE).await.map_err(|it| it.to_string())?;
     let held: BTreeSet<[u8; 32]> = certificates(&content).map(|it| it.digest).collect();
     match additions.certificates.iter().filter(|it| !held.contains(&it.digest)).count() {
         0 => Ok(()),

@@ -25,15 +25,15 @@ const LINKED: [&str; 11] = [
 const KEPT: usize = 100;
 
 /// Links those files that are in the clone, and reports each.
-pub(super) async fn make(place: &StepContext, clone: &ContainerPath) -> Vec<Item> {
+pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<Item> {
     let mut items = Vec::new();
     for name in LINKED {
-        let (Ok(from), Ok(to)) = (place.home.join(name), clone.join(name)) else { continue };
-        match place.within(link(place, &from, &to)).await {
+        let (Ok(from), Ok(to)) = (context.home.join(name), clone.join(name)) else { continue };
+        match context.within(link(context, &from, &to)).await {
             Ok(Linked::NoSuchFile) => {}
             Ok(Linked::Made { kept_as: None }) => items.push(Item::success(name)),
             Ok(Linked::Made { kept_as: Some(kept) }) => items.push(Item::success(name).with("kept_as", kept)),
-            Err(flaw) => items.push(flaw.of(name)),
+            Err(failure) => items.push(failure.of(name)),
         }
     }
     items
@@ -44,20 +44,20 @@ enum Linked {
     Made { kept_as: Option<String> },
 }
 
-async fn link(place: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
-    if !is_there(place, FileRef { follow: true, ..place.at(to) }).await? {
+async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
+    if !is_there(context, FileRef { follow: true, ..context.at(to) }).await? {
         return Ok(Linked::NoSuchFile);
     }
-    let at = FileRef { follow: false, ..place.at(from) };
-    let kept_as = if is_there(place, at.clone()).await? { Some(keep(place, from).await?) } else { None };
-    if let Err(err) = place.link.make_link(at, &target(place, to), false).await {
+    let at = FileRef { follow: false, ..context.at(from) };
+    let kept_as = if is_there(context, at.clone()).await? { Some(keep(context, from).await?) } else { None };
+    if let Err(err) = context.link.make_link(at, &target(context, to), false).await {
         // Better the file that was there than none.
         if let Some(kept) = &kept_as {
-            let _ = place.link.rename(beside(place, from, kept), from.file_name()).await;
+            let _ = context.link.rename(beside(context, from, kept), from.file_name()).await;
         }
         return Err(err.into());
     }
-    let entry = place.link.stat(place.at(from)).await?;
+    let entry = context.link.stat(context.at(from)).await?;
     if entry.kind == FileKind::Link {
         Err(StepError::plain("the link leads nowhere"))
     } else {
@@ -66,13 +66,13 @@ async fn link(place: &StepContext, from: &ContainerPath, to: &ContainerPath) -> 
 }
 
 /// From the home on where it can be: a home may be seen under another path, too.
-fn target(place: &StepContext, to: &ContainerPath) -> String {
-    let below = to.as_str().strip_prefix(place.home.as_str()).and_then(|it| it.strip_prefix('/'));
+fn target(context: &StepContext, to: &ContainerPath) -> String {
+    let below = to.as_str().strip_prefix(context.home.as_str()).and_then(|it| it.strip_prefix('/'));
     below.unwrap_or(to.as_str()).to_owned()
 }
 
-async fn is_there(place: &StepContext, at: FileRef) -> Result<bool, StepError> {
-    match place.link.stat(at).await {
+async fn is_there(context: &StepContext, at: FileRef) -> Result<bool, StepError> {
+    match context.link.stat(at).await {
         Ok(_) => Ok(true),
         Err(Error::Refused(fault)) if fault.code == ErrorCode::NotFound => Ok(false),
         Err(err) => Err(err.into()),
@@ -80,14 +80,14 @@ async fn is_there(place: &StepContext, at: FileRef) -> Result<bool, StepError> {
 }
 
 /// Gives what is in the way another name, the first that is free.
-async fn keep(place: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
+async fn keep(context: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
     let names = (0..KEPT).map(|n| match n {
         0 => format!("{}.orig", path.file_name()),
         n => format!("{}.orig.{n}", path.file_name()),
     });
     for name in names {
-        let at = FileRef { follow: false, ..place.at(path) };
-        match place.link.rename(at, &name).await {
+        let at = FileRef { follow: false, ..context.at(path) };
+        match context.link.rename(at, &name).await {
             Ok(_) => return Ok(name),
             Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => {}
             Err(err) => return Err(err.into()),
@@ -99,7 +99,7 @@ async fn keep(place: &StepContext, path: &ContainerPath) -> Result<String, StepE
     ))
 }
 
-fn beside(place: &StepContext, path: &ContainerPath, name: &str) -> FileRef {
+fn beside(context: &StepContext, path: &ContainerPath, name: &str) -> FileRef {
     let path = path.parent().and_then(|it| it.join(name).ok()).unwrap_or_else(|| path.clone());
-    FileRef { follow: false, ..place.at(&path) }
+    FileRef { follow: false, ..context.at(&path) }
 }

@@ -23,26 +23,26 @@ pub(super) struct Script {
 }
 
 /// The script that was named, which has to be there; else the first of the usual ones.
-pub(super) async fn find(place: &StepContext, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
+pub(super) async fn find(context: &StepContext, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
     if let Some(name) = &dotfiles.script {
         let missing = || StepError::new("path_not_found", format!("there is no script `{name}` in the clone"));
-        return look(place, dotfiles, name).await?.ok_or_else(missing).map(Some);
+        return inspect(context, dotfiles, name).await?.ok_or_else(missing).map(Some);
     }
     for name in USUAL {
-        if let Some(script) = look(place, dotfiles, name).await? {
+        if let Some(script) = inspect(context, dotfiles, name).await? {
             return Ok(Some(script));
         }
     }
     Ok(None)
 }
 
-async fn look(place: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
+async fn inspect(context: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Option<Script>, StepError> {
     let invalid = |why: &str| StepError::new("invalid_input", format!("the script is not a path in the clone: {why}"));
     if name.starts_with('/') {
         return Err(invalid("it must not begin with `/`"));
     }
     let path = dotfiles.target.join(name).map_err(|err| invalid(err.why))?;
-    match place.within(read(place, place.at(&path))).await? {
+    match context.within(read(context, context.at(&path))).await? {
         Some((executable, first)) => {
             let name = path.as_str().strip_prefix(dotfiles.target.as_str()).unwrap_or_default();
             let name = name.trim_start_matches('/').to_owned();
@@ -54,8 +54,8 @@ async fn look(place: &StepContext, dotfiles: &Dotfiles, name: &str) -> Result<Op
 }
 
 /// Whether a file may be executed, and its first bytes; `None` if there is no file.
-async fn read(place: &StepContext, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
-    match place.link.get(at, 0, FIRST_LINE).await {
+async fn read(context: &StepContext, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
+    match context.link.get(at, 0, FIRST_LINE).await {
         Ok((entry, first)) => Ok((entry.kind == FileKind::File).then_some((entry.mode & 0o111 != 0, first))),
         Err(Error::Refused(fault)) if [ErrorCode::NotFound, ErrorCode::WrongKind].contains(&fault.code) => Ok(None),
         Err(err) => Err(err.into()),
@@ -89,25 +89,25 @@ fn interpreter(line: &[u8]) -> Vec<String> {
 /// Runs it in the clone, where it finds the files that it was written beside: what it takes for its own directory and
 /// links from there must not be the home.
 pub(super) async fn run(
-    place: &StepContext,
+    context: &StepContext,
     dotfiles: &Dotfiles,
     script: &Script,
     live: Option<&mpsc::Sender<Chunk>>,
 ) -> Item {
     let name = script.name.as_str();
-    let mut exec = place.exec(Command::Argv(script.argv.clone()), &dotfiles.target, place.timeout);
+    let mut exec = context.exec(Command::Argv(script.argv.clone()), &dotfiles.target, context.timeout);
     exec.keep_bytes = exit::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
-    let output = match place.run(exec).await {
+    let output = match context.run(exec).await {
         Ok(output) => output,
-        Err(flaw) => return flaw.of(name),
+        Err(failure) => return failure.of(name),
     };
-    let flaw = match exit::exit_code(&output) {
+    let failure = match exit::exit_code(&output) {
         Some(127) if name == "Makefile" => Some(StepError::new("unsupported", "make is not in the image")),
-        _ => exit::flaw(&output, limit),
+        _ => exit::failure(&output, limit),
     };
-    let item = flaw.map_or_else(|| Item::success(name), |it| it.of(name));
+    let item = failure.map_or_else(|| Item::success(name), |it| it.of(name));
     item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output))
 }
 

@@ -98,7 +98,7 @@ mod tests {
         EnvRules::new(&["*_TOKEN".into()], &[], &never, false).unwrap()
     }
 
-    fn asked(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let sources = Sources {
             passthrough: select(&host, &EnvAsk::Auto, &rules(&[])).unwrap(),
             token: Some(secret("gho_12345")),
-            asked: asked(&[
+            asked: variables(&[
                 ("DB_PASSWORD", "x"),
                 ("D_TOKEN", "mine"),
                 ("EDITOR", "vi"),

@@ -88,10 +88,10 @@ impl Session {
         };
         let before: BTreeMap<String, String> = before.into_iter().chain(certificates.clone()).collect();
         let profile = profile.into_iter().map(|(name, value)| (name, expanded(&value, &before)));
-        session.set(Source::CaCertificates, certificates.into_iter().map(plain));
-        session.set(Source::Profile, profile.map(plain));
+        session.set(Source::CaCertificates, plain(certificates));
+        session.set(Source::Profile, plain(profile));
         session.set(Source::Gh, token.iter().flat_map(token::variables));
-        session.set(Source::Env, asked.into_iter().map(plain));
+        session.set(Source::Env, plain(asked));
         session.add(passthrough.values);
         session
     }
@@ -192,8 +192,8 @@ impl Session {
 
 const STEP: &str = "env_passthrough";
 
-fn plain((name, value): (String, String)) -> (String, Secret) {
-    (name, Secret::new(value.into_bytes()))
+fn plain(variables: impl IntoIterator<Item = (String, String)>) -> impl Iterator<Item = (String, Secret)> {
+    variables.into_iter().map(|(name, value)| (name, Secret::new(value.into_bytes())))
 }
 
 /// Puts in what `${NAME}` stands for, once; nothing for a name that is not set. Any other `$` is a `$`.

@@ -27,7 +27,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct GitConfig {
     /// The person's settings; none when they were not asked for, or there are none.
     pub settings: Option<Settings>,
-    /// Directories that git may work in whoever owns them: the work directory and the clones.
+    /// Directories that git may work in whatever user owns them: the work directory and the clones.
     pub safe: Vec<ContainerPath>,
     /// The host that the token of the session is for.
     pub helper_for: Option<String>,
@@ -46,7 +46,7 @@ impl GitConfig {
 /// Why no settings go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// Nobody asked for them.
+    /// They were not requested.
     NotRequested,
     /// The host has no git, or the person has set nothing.
     NoConfig,
@@ -69,11 +69,11 @@ pub fn skipped(why: Skipped) -> Step {
 
 /// Writes `~/.gitconfig` and `~/.ssh/known_hosts`. Without settings of the person's the entry is `skipped`, whatever
 /// else was written for the token's sake.
-pub async fn forward(place: &StepContext, config: &GitConfig, without: Skipped) -> Step {
+pub async fn forward(context: &StepContext, config: &GitConfig, without: Skipped) -> Step {
     let begun = Instant::now();
     let hosts =
-        async { if config.known_hosts.is_empty() { Ok(()) } else { add_hosts(place, &config.known_hosts).await } };
-    let (file, hosts) = tokio::join!(forward_config(place, config, without), hosts);
+        async { if config.known_hosts.is_empty() { Ok(()) } else { add_hosts(context, &config.known_hosts).await } };
+    let (file, hosts) = tokio::join!(forward_config(context, config, without), hosts);
     let step = match hosts {
         Err(error) if file.status != Status::Failed => {
             let items = vec![Item::success(".gitconfig"), Item::failed(".ssh/known_hosts", &error)];
@@ -84,7 +84,7 @@ pub async fn forward(place: &StepContext, config: &GitConfig, without: Skipped) 
     step.took(begun.elapsed())
 }
 
-async fn forward_config(place: &StepContext, config: &GitConfig, without: Skipped) -> Step {
+async fn forward_config(context: &StepContext, config: &GitConfig, without: Skipped) -> Step {
     let settings = config.settings.as_ref();
     let helper = config.helper_for.as_ref().map(|it| format!("a credential helper for {it}"));
     let detail = match (settings, &helper) {
@@ -92,7 +92,7 @@ async fn forward_config(place: &StepContext, config: &GitConfig, without: Skippe
         (None, Some(helper)) => format!("{without}; `.gitconfig` holds {helper}"),
         (Some(settings), _) => settings.to_string(),
     };
-    match written(place, config.file(), settings.and_then(Settings::user_name)).await {
+    match written(context, config.file(), settings.and_then(Settings::user_name)).await {
         Err(error) => Step::flawed(STEP, Status::Failed, detail, error),
         Ok(_) if settings.is_none() => Step::skipped(STEP, detail),
         Ok(probe) => Step::success(STEP, detail, probe),
@@ -100,20 +100,21 @@ async fn forward_config(place: &StepContext, config: &GitConfig, without: Skippe
 }
 
 /// Puts the file in place and gives what was seen of it.
-async fn written(place: &StepContext, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&'static str, String> {
-    let path = place.home.join(".gitconfig").map_err(|it| it.to_string())?;
-    let there = place.link.get(place.at(&path), 0, MAX_FILE).await;
+async fn written(context: &StepContext, bytes: Vec<u8>, name: Option<&[u8]>) -> Result<&'static str, String> {
+    let path = context.home.join(".gitconfig").map_err(|it| it.to_string())?;
+    let there = context.link.get(context.at(&path), 0, MAX_FILE).await;
     match there {
         Ok((_, content)) if content == bytes => {}
-        Ok(_) => backup::out_of_the_way(place, &path).await?,
+        Ok(_) => backup::out_of_the_way(context, &path).await?,
         Err(err) if backup::is(&err, ErrorCode::NotFound) => {}
-        Err(_) => backup::out_of_the_way(place, &path).await?,
+        Err(_) => backup::out_of_the_way(context, &path).await?,
     }
     let content = Input::Bytes(bytes.clone());
-    let put = WriteFile { at: place.at(&path), mode: Some(0o644), exact: true, parents: true, replace: true, content };
-    place.link.put(put).await.map_err(|it| it.to_string())?;
-    let said = async { if name.is_some() { said_name(place).await } else { Ok(None) } };
-    let (back, said) = tokio::join!(place.link.get(place.at(&path), 0, MAX_FILE), said);
+    let put =
+        WriteFile { at: context.at(&path), mode: Some(0o644), exact: true, parents: true, replace: true, content };
+    context.link.put(put).await.map_err(|it| it.to_string())?;
+    let said = async { if name.is_some() { said_name(context).await } else { Ok(None) } };
+    let (back, said) = tokio::join!(context.link.get(context.at(&path), 0, MAX_FILE), said);
     if back.map_err(|it| it.to_string())?.1 != bytes {
         return Err("`.gitconfig` does not hold what was written to it".to_owned());
     }
@@ -127,10 +128,10 @@ async fn written(place: &StepContext, bytes: Vec<u8>, name: Option<&[u8]>) -> Re
 }
 
 /// Who commits, as git inside says; none where there is no git.
-async fn said_name(place: &StepContext) -> Result<Option<Vec<u8>>, String> {
+async fn said_name(context: &StepContext) -> Result<Option<Vec<u8>>, String> {
     let words = ["git", "config", "--global", "--null", "--get", "user.name"].map(str::to_owned).to_vec();
-    let exec = place.exec(Command::Argv(words), &place.home, Duration::from_secs(10));
-    let output = place.link.exec(exec).await.map_err(|it| it.to_string())?;
+    let exec = context.exec(Command::Argv(words), &context.home, Duration::from_secs(10));
+    let output = context.link.exec(exec).await.map_err(|it| it.to_string())?;
     match output.exit {
         // 126 and 127: there is no git that this user can run.
         Exit::Code(126 | 127) => Ok(None),
@@ -140,20 +141,20 @@ async fn said_name(place: &StepContext) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// Adds lines to `~/.ssh/known_hosts`.
-async fn add_hosts(place: &StepContext, lines: &[u8]) -> Result<(), String> {
+async fn add_hosts(context: &StepContext, lines: &[u8]) -> Result<(), String> {
     let told = |err: Error| err.to_string();
-    let dir = place.home.join(".ssh").map_err(|it| it.to_string())?;
+    let dir = context.home.join(".ssh").map_err(|it| it.to_string())?;
     let path = dir.join("known_hosts").map_err(|it| it.to_string())?;
-    let there = match place.link.get(place.at(&path), 0, MAX_FILE).await {
+    let there = match context.link.get(context.at(&path), 0, MAX_FILE).await {
         Ok((_, content)) => content,
         Err(err) if backup::is(&err, ErrorCode::NotFound) => {
-            place.link.make_dir(place.at(&dir), 0o700, true).await.map_err(told)?;
+            context.link.make_dir(context.at(&dir), 0o700, true).await.map_err(told)?;
             Vec::new()
         }
         Err(err) => return Err(told(err)),
     };
     let Some(content) = known_hosts::with(&there, lines) else { return Ok(()) };
-    let (at, content) = (place.at(&path), Input::Bytes(content));
+    let (at, content) = (context.at(&path), Input::Bytes(content));
     let put = WriteFile { at, mode: Some(0o644), exact: false, parents: false, replace: true, content };
-    place.link.put(put).await.map(drop).map_err(told)
+    context.link.put(put).await.map(drop).map_err(told)
 }

@@ -14,9 +14,10 @@ use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerId, ContainerRuntime, Image, ImageRef};
 use tokio_util::sync::CancellationToken;
 
-pub use self::recipe_run::{BuildOptions, BuildReport, CommandReport, OnFailure, run_recipe};
+pub use self::recipe_run::{BuildReport, CommandReport, run_recipe};
 use crate::cache::{Built, Cache, CachedImage, Found};
 use crate::ensure::{BaseRequest, FetchSettings, Pull, ensure};
+use crate::recipe::{BuildOptions, OnFailure};
 use crate::{Base, Error, ImageRequest, Progress, Recipe, Source, stand_in};
 
 /// A running container of a base, whose link is to a guest that may act as root.

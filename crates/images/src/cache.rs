@@ -141,7 +141,7 @@ impl Cache {
         if current && age <= request.max_age { Found::Hit(it) } else { Found::Stale(it) }
     }
 
-    /// The local image of a fixed name, if nobody else signed it, and, if this cache made it, then by that recipe. What a
+    /// The local image of a fixed name, unless another state directory signed it, or this cache made it by another recipe. What a
     /// person made of one of ours inherits its labels and has no name of the cache: it is used.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a repository needs, told by the names at its top (containers.md 7.6). Pure.
+//! What a repository needs, by the file names in its top directory (containers.md 7.6). Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use coracle_runtime::ContainerPath;
 
 use crate::profile::Purpose;
 
-/// What the names tell.
+/// What the names say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
     /// The profile that fits.
     pub purpose: Purpose,
-    /// The file that told it.
+    /// The file that decided it.
     pub marker: Option<&'static str>,
     /// Commands to be run in the clone, as the exec user, in order.
     pub commands: Vec<Hint>,
@@ -50,7 +50,7 @@ const MARKERS: [(&str, &str, &[Hint]); 8] = [
     ("go.mod", "go", &[hint(&["go", "build", "./..."])]),
 ];
 
-/// The lock file tells who installs.
+/// The lock file decides the package manager.
 const LOCKS: [(&str, Hint); 4] = [
     ("pnpm-lock.yaml", hint(&["pnpm", "install"])),
     ("yarn.lock", hint(&["yarn", "install"])),
@@ -58,7 +58,7 @@ const LOCKS: [(&str, Hint); 4] = [
     ("npm-shrinkwrap.json", hint(&["npm", "ci"])),
 ];
 
-/// What the names at the top of a repository tell.
+/// Detects the profile from the names in a repository's top directory.
 pub fn detect<'a>(names: impl IntoIterator<Item = &'a str>) -> Detected {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let found = MARKERS.iter().find(|it| names.contains(it.0));
@@ -89,7 +89,7 @@ impl Detected {
 mod tests {
     use super::*;
 
-    fn told(names: &str) -> String {
+    fn summary(names: &str) -> String {
         let it = detect(names.split_whitespace());
         let command = |it: &Hint| {
             let otherwise = it.otherwise.map(|it| format!(" || {}", it.join(" ")));
@@ -125,7 +125,7 @@ mod tests {
             ("go.mod Makefile", "go (go.mod): go build ./...; make"),
             ("yarn.lock", "general (-): "),
         ] {
-            assert_eq!(told(names), expected, "{names}");
+            assert_eq!(summary(names), expected, "{names}");
         }
     }
 

@@ -23,15 +23,6 @@ pub struct DockerfileImages {
     pub locks: PathBuf,
 }
 
-/// The result of a lookup.
-#[derive(Debug)]
-pub enum DockerfileImage {
-    /// It was built before.
-    Found(Image, ImageRef),
-    /// It has to be built under this name, which is locked.
-    Missing(DockerfileBuild),
-}
-
 /// The lock and the name of a build.
 #[derive(Debug)]
 pub struct DockerfileBuild {
@@ -42,7 +33,7 @@ pub struct DockerfileBuild {
 }
 
 impl DockerfileImages {
-    /// Looks for the image of that content, and locks its name if there is none.
+    /// The image of that content and its name; if there is none, its name, locked for the build.
     ///
     /// # Errors
     /// [`Error::State`], [`Error::Engine`].
@@ -51,16 +42,14 @@ impl DockerfileImages {
         runtime: &dyn ContainerRuntime,
         content: &Value,
         progress: &Progress<'_>,
-    ) -> Result<DockerfileImage, Error> {
+    ) -> Result<Result<(Image, ImageRef), DockerfileBuild>, Error> {
         let key = hashed(&json!({ "schema": SCHEMA, "engine": runtime.kind(), "parts": content }));
         let tag = ImageRef::parse(format!("coracle-devcontainer:{}", key.short()));
         let tag = tag.expect("hex digits are fit for a name");
         let path = self.locks.join(format!("devcontainer-{}", key.short()));
         let lock = lock(&path, crate::lock::SAME_IMAGE, progress).await?;
-        match self.find(runtime, &tag).await? {
-            Some((image, reference)) => Ok(DockerfileImage::Found(image, reference)),
-            None => Ok(DockerfileImage::Missing(DockerfileBuild { record: self.record(&tag), tag, _lock: lock })),
-        }
+        let found = self.find(runtime, &tag).await?;
+        Ok(found.ok_or_else(|| DockerfileBuild { record: self.record(&tag), tag, _lock: lock }))
     }
 
     /// The local image of a name, if it is the one that was built here.
@@ -95,5 +84,37 @@ impl DockerfileBuild {
         recorded.map_err(|source| Error::State { what: format!("write `{}`", self.record.display()), source })?;
         let found = find(runtime, &self.tag).await?;
         Ok((image, found.map_or(self.tag, |it| it.1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{FakeRuntime, ImageStore as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_image_is_found_by_its_key_and_under_the_recorded_id_only() {
+        let (fake, state) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let (dir, locks) = (state.path().join("devcontainers"), state.path().join("locks"));
+        let images = DockerfileImages { dir: dir.clone(), locks };
+        let content = json!({ "parts": { "dockerfile": "FROM x" }, "offline": false });
+        let find = async || images.find_or_lock(&fake, &content, &|_| {}).await.unwrap();
+        // Images of earlier versions have this name, too.
+        let tag = ImageRef::parse("coracle-devcontainer:2087c0c13368fe69").unwrap();
+        assert_eq!(find().await.unwrap_err().tag, tag);
+        let (image, _) = crate::find(&fake, &ImageRef::parse("busybox").unwrap()).await.unwrap().unwrap();
+        fake.tag_image(&image.id, &tag).await.unwrap();
+        assert!(find().await.is_err(), "anybody may tag an image");
+        let record = |id: &str| {
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("coracle-devcontainer-2087c0c13368fe69"), id).unwrap();
+        };
+        record("sha256:0");
+        assert!(find().await.is_err());
+        record(image.id.as_str());
+        let (found, reference) = find().await.unwrap();
+        assert_eq!(found.id, image.id);
+        assert!(images.find(&fake, &reference).await.unwrap().is_some(), "{reference}");
     }
 }

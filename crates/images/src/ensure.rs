@@ -47,7 +47,7 @@ pub enum Pull {
     Never,
 }
 
-/// Gets an image: the local one, else the registry's, else, for one that nobody named, a base made here.
+/// Gets an image: the local one, else the registry's, else, unless the caller named it, a base made here.
 ///
 /// # Errors
 /// [`Error::NotFound`] when it was not to be fetched; [`Error::PullFailed`] and [`Error::PullTimeout`] when it could not

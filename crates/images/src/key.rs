@@ -49,17 +49,13 @@ mod tests {
     use crate::packages::PackageName;
     use crate::recipe::Setup;
 
-    fn recipe((packages, setup, env): (Vec<String>, Vec<String>, Vec<(String, String)>)) -> Recipe {
+    fn recipe(packages: &[String], setup: Vec<String>, env: Vec<(String, String)>) -> Recipe {
         let packages = packages.iter().map(|it| PackageName::parse(it).unwrap()).collect();
-        Recipe {
-            packages,
-            setup: setup.into_iter().map(Setup::from).collect(),
-            env: env.into_iter().collect(),
-            owned: Vec::new(),
-        }
+        let setup = setup.into_iter().map(Setup::from).collect();
+        Recipe { packages, setup, env: env.into_iter().collect(), owned: Vec::new() }
     }
 
-    fn of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {
+    fn key_of<'a>(recipe: &'a Recipe, digest: &'a str, ca: Option<&'a str>) -> KeyOf<'a> {
         KeyOf { recipe, base_digest: digest, ca, arch: "amd64", engine: EngineKind::Docker, tool: "0.1" }
     }
 
@@ -70,7 +66,7 @@ mod tests {
             proptest::collection::vec(text, 0..3),
             proptest::collection::vec(("[A-Z]{1,2}", text), 0..3),
         )
-            .prop_map(recipe)
+            .prop_map(|(packages, setup, env)| recipe(&packages, setup, env))
     }
 
     proptest! {
@@ -80,7 +76,7 @@ mod tests {
             cas in (proptest::option::of("[ab]"), proptest::option::of("[ab]")),
         ) {
             let same = a == b && digests.0 == digests.1 && cas.0 == cas.1;
-            let (left, right) = (of(&a, &digests.0, cas.0.as_deref()), of(&b, &digests.1, cas.1.as_deref()));
+            let (left, right) = (key_of(&a, &digests.0, cas.0.as_deref()), key_of(&b, &digests.1, cas.1.as_deref()));
             prop_assert_eq!(same, left.sum() == right.sum());
             prop_assert_eq!(left.sum(), left.clone().sum());
             prop_assert_eq!(a == b, a.sum() == b.sum());
@@ -90,10 +86,10 @@ mod tests {
     #[test]
     fn every_part_makes_another_key() {
         let plain = Recipe::default();
-        let jq = recipe((vec!["jq".into()], vec![], vec![]));
-        let setup = recipe((vec![], vec!["jq".into()], vec![]));
-        let env = recipe((vec![], vec![], vec![("jq".into(), String::new())]));
-        let base = of(&plain, "sha256:a", None);
+        let jq = recipe(&["jq".into()], vec![], vec![]);
+        let setup = recipe(&[], vec!["jq".into()], vec![]);
+        let env = recipe(&[], vec![], vec![("jq".into(), String::new())]);
+        let base = key_of(&plain, "sha256:a", None);
         let keys = [
             base.clone(),
             KeyOf { recipe: &jq, ..base.clone() },
@@ -113,7 +109,7 @@ mod tests {
     fn what_people_read_is_no_part_of_a_recipe_and_the_order_of_packages_neither() {
         let named = |what| Recipe { setup: vec![Setup::fixed(what, "x", &[], &[])], ..Recipe::default() };
         assert_eq!(named("a").sum(), named("b").sum());
-        let listed = |names: [&str; 2]| recipe((names.map(str::to_owned).to_vec(), vec![], vec![])).sum();
+        let listed = |names: [&str; 2]| recipe(&names.map(str::to_owned), vec![], vec![]).sum();
         assert_eq!(listed(["a", "b"]), listed(["b", "a"]));
     }
 }

@@ -14,6 +14,9 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod checked_text;
+
 mod base;
 mod base_image;
 mod build;
@@ -39,12 +42,11 @@ pub mod stand_in;
 pub use base::Bootstrap;
 pub use base_image::{Base, Source, digest as digest_of, find};
 pub use build::{
-    BuildContainer, BuildContainers, BuildFailure, BuildOptions, BuildOutcome, BuildReport, CommandReport,
-    ImageBuilder, OnFailure, run_recipe,
+    BuildContainer, BuildContainers, BuildFailure, BuildOutcome, BuildReport, CommandReport, ImageBuilder, run_recipe,
 };
-pub use dockerfile::{DockerfileBuild, DockerfileImage, DockerfileImages};
+pub use dockerfile::{DockerfileBuild, DockerfileImages};
 pub use ensure::{BaseRequest, FetchSettings, Pull, ensure};
 pub use error::{BaseError, Error, Stage};
 pub use progress::Progress;
-pub use recipe::{Owned, Recipe, Setup};
+pub use recipe::{BuildOptions, OnFailure, Owned, Recipe, Setup};
 pub use request::ImageRequest;

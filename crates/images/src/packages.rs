@@ -1,7 +1,6 @@
 //! Names of packages for the manager that an image has, and the words that install them. Pure, but for the look inside.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use coracle_runtime::link::Link;
 use coracle_runtime::link::protocol::{FileRef, UserSpec};
@@ -31,12 +30,6 @@ impl PackageName {
             grammar: "lower-case letters, digits, `+`, `.`, `:` and `-`, first a letter or digit, at most 64",
         })
     }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// The packages of a text that has blanks between them.
@@ -44,24 +37,7 @@ pub(crate) fn listed(packages: &str) -> BTreeSet<PackageName> {
     packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 
-impl TryFrom<String> for PackageName {
-    type Error = InvalidName;
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        Self::parse(text)
-    }
-}
-
-impl From<PackageName> for String {
-    fn from(it: PackageName) -> Self {
-        it.0
-    }
-}
-
-impl fmt::Display for PackageName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+checked_text!(PackageName);
 
 /// A package manager that we know how to drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +110,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("openssh-client", &["ssh"]),
 ];
 
-/// Pages and notes that nobody reads inside. Licences stay.
+/// Of documentation, only licences are installed.
 const APT_OPTIONS: &[&str] = &[
     "--quiet=2",
     "--yes",

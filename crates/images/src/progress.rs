@@ -1,4 +1,4 @@
-//! Who is told how far a long act is.
+//! Progress of long operations.
 
-/// Told what happens, in words for people.
+/// Called with what is being done, for people.
 pub type Progress<'a> = dyn Fn(&str) + Send + Sync + 'a;

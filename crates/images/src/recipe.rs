@@ -1,8 +1,10 @@
 //! What is put on a base, as data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::digest::{Sum, sum_of};
 use crate::packages::{self, PackageName};
@@ -94,10 +96,33 @@ impl Recipe {
         sum_of(self)
     }
 
-    /// Commands that are there when it was cooked, as far as that is known.
+    /// Commands that exist once it was run, as far as that is known.
     #[must_use]
     pub fn commands(&self) -> BTreeSet<String> {
         let packaged = packages::commands(&self.packages).into_iter().map(str::to_owned);
         packaged.chain(self.setup.iter().flat_map(|it| it.brings.iter().cloned())).collect()
     }
+}
+
+/// How a recipe is run. The link is to a guest that may act as root.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The whole environment of every command: certificates, proxies without a user part, the profile's values. It is not
+    /// part of the image.
+    pub env: BTreeMap<String, String>,
+    /// For all commands together (`images.build_timeout`).
+    pub limit: Duration,
+    /// What happens after a failed command.
+    pub on_failure: OnFailure,
+    /// Ends the running command and the rest of the recipe.
+    pub cancel: CancellationToken,
+}
+
+/// What happens after a failed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The rest is not run: an image is complete or not built.
+    Stop,
+    /// The rest is run, and packages are installed one by one: a running container gets what is available.
+    Continue,
 }

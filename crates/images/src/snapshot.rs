@@ -96,7 +96,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The image that has the name, whoever made it.
+    /// The image that has the name, ours or not.
     async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
         let names = base_image::names(runtime.kind(), &self.reference(name));
         let mut here = runtime.find_images(&names).await?;

@@ -52,7 +52,7 @@ const FILES: [(&str, &str); 22] = [
     ("var/lib/dpkg/alternatives/awk", "auto\n/usr/bin/awk\n\n/usr/bin/mawk\n5\n/usr/bin/gawk\n10\n\n"),
 ];
 
-/// Has every package that a base needs, a changed configuration file, secrets, and a package that nobody needs.
+/// Has every package that a base needs, a changed configuration file, secrets, and an unneeded package.
 pub(crate) fn host() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (path, text) in FILES {

@@ -41,10 +41,10 @@ pub(super) struct OsRelease {
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 impl Host {
-    /// Looks at the system below `root`. `None` where it is no Debian or has no readable package database.
-    pub(super) fn look(root: &Path) -> Option<Self> {
+    /// Reads the system below `root`. `None` if it is no Debian or has no readable package database.
+    pub(super) fn inspect(root: &Path) -> Option<Self> {
         let root = root.canonicalize().ok()?;
-        let os = OsRelease::look(&root)?;
+        let os = OsRelease::inspect(&root)?;
         if !os.is_debian_like() {
             return None;
         }
@@ -79,7 +79,7 @@ impl Host {
 
 impl OsRelease {
     /// That of the system below `root`.
-    pub(super) fn look(root: &Path) -> Option<Self> {
+    pub(super) fn inspect(root: &Path) -> Option<Self> {
         // The link is absolute in some images, and would lead out of `root`.
         let text = fs::read_to_string(root.join("usr/lib/os-release"));
         text.or_else(|_| fs::read_to_string(root.join("etc/os-release"))).ok().map(|it| Self::parse(&it))

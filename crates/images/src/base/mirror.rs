@@ -49,12 +49,12 @@ impl Tool {
 ///
 /// # Errors
 /// No program, with `why` the first way is closed; a configured value that cannot be used.
-pub(super) fn look(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirror, BaseError> {
+pub(super) fn select(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirror, BaseError> {
     let found =
         [Tool::Mmdebstrap, Tool::Debootstrap].into_iter().find_map(|tool| Some((tool, find(&recipe.root, tool)?)));
     let (tool, program) = found.ok_or(BaseError::NoWay { why })?;
     // A configured mirror is one of Debian's, and has no suite of another distribution.
-    let host = Host::look(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
+    let host = Host::inspect(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
     let suite = match (&recipe.suite, &host) {
         (Some(suite), _) => checked_suite(suite)?,
         (None, Some(host)) => host.os.codename.clone(),

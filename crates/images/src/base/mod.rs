@@ -62,15 +62,15 @@ pub(crate) async fn ensure(
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
-    let (tar, note) = make(recipe, way, progress).await?;
+    let (tar, note) = build(recipe, way, progress).await?;
     progress("importing the base image");
     import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(Stage::Import))
 }
 
 fn choose(recipe: &Bootstrap, arch: &str) -> Result<Way, BaseError> {
-    match packages::look(&recipe.root, arch) {
+    match packages::inspect(&recipe.root, arch) {
         Ok(packages) => Ok(Way::Packages(Box::new(packages))),
-        Err(why) => mirror::look(recipe, arch, why).map(Way::Mirror),
+        Err(why) => mirror::select(recipe, arch, why).map(Way::Mirror),
     }
 }
 
@@ -100,7 +100,7 @@ async fn existing(
     Ok(Some(Base { image, reference: reference.clone(), source: Source::Bootstrap, note }))
 }
 
-async fn make(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
+async fn build(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
     match way {
         Way::Packages(packages) => {
             progress("making a base image from packages of this host");

@@ -41,8 +41,8 @@ pub(super) struct HostPackages(Host);
 ///
 /// # Errors
 /// In words, why its packages will not do.
-pub(super) fn look(root: &Path, arch: &str) -> Result<HostPackages, String> {
-    let host = Host::look(root).ok_or("this host is no Debian whose packages can be read")?;
+pub(super) fn inspect(root: &Path, arch: &str) -> Result<HostPackages, String> {
+    let host = Host::inspect(root).ok_or("this host is no Debian whose packages can be read")?;
     if host.arch != arch {
         return Err(format!("this host is {} and the engine {arch}", host.arch));
     }

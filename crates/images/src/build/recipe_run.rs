@@ -1,6 +1,6 @@
 //! Runs a recipe in a container: packages, then commands, each with its result (containers.md 8.1, 8.2).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
@@ -8,11 +8,10 @@ use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{Command, ContainerPath, Error as EngineError, Exec, ExecOutput, Exit, Ids, LimitKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::output::OutputTail;
 use crate::packages::Manager;
-use crate::recipe::{Owned, Recipe, Setup};
+use crate::recipe::{BuildOptions, OnFailure, Owned, Recipe, Setup};
 use crate::{Error, Progress};
 
 /// Pieces of output that are buffered at once.
@@ -20,29 +19,6 @@ const UNDER_WAY: usize = 16;
 
 /// Prints those of `$@` that are not on `PATH`.
 const MISSING: &str = r#"for it; do command -v -- "$it" >/dev/null 2>&1 || printf '%s\n' "$it"; done"#;
-
-/// How a recipe is run. The link is to a guest that may act as root.
-#[derive(Clone, Debug)]
-pub struct BuildOptions {
-    /// The whole environment of every command: certificates, proxies without a user part, the profile's values. It is not
-    /// part of the image.
-    pub env: BTreeMap<String, String>,
-    /// For all commands together (`images.build_timeout`).
-    pub limit: Duration,
-    /// What happens after a failed command.
-    pub on_failure: OnFailure,
-    /// Ends the running command and the rest of the recipe.
-    pub cancel: CancellationToken,
-}
-
-/// What happens after a failed command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// The rest is not run: an image is complete or not built.
-    Stop,
-    /// The rest is run, and packages are installed one by one: a running container gets what is available.
-    Continue,
-}
 
 /// The result of a recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -32,25 +32,25 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// What shall go.
+/// What to remove.
 #[derive(Clone, Debug, Default)]
 pub struct Clear {
-    /// Only what was made for this profile; else everything, bases too.
+    /// Only the images of this profile; else all of them, and bases.
     pub purpose: Option<Purpose>,
-    /// Nothing goes: it is only told what would.
+    /// Nothing is removed: the report says what would be.
     pub dry_run: bool,
     /// Names that the caller gives to images, beside those that begin with the namespace.
     pub own_names: Vec<ImageRef>,
 }
 
-/// What went and what did not.
+/// What was removed and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// All that were found.
+    /// All images that were found.
     pub images: Vec<Listed>,
-    /// Those that went, or would.
+    /// Those that were removed, or would be.
     pub cleared: Vec<ImageRef>,
-    /// Those that did not, or would not.
+    /// Those that were not, or would not be.
     pub kept: Vec<Kept>,
 }
 
@@ -72,10 +72,10 @@ impl Cache {
         Ok(self.users(runtime).await?.into_iter().map(|it| it.0).collect())
     }
 
-    /// Removes what is not in use, with every name of ours.
+    /// Removes unused images, with every name of ours.
     ///
     /// # Errors
-    /// [`Error::Engine`] when it cannot be told what there is.
+    /// [`Error::Engine`] when images or containers cannot be listed.
     pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<Cleared, Error> {
         let mut answer = Cleared::default();
         for (listed, names, users) in self.users(runtime).await? {
@@ -100,8 +100,8 @@ impl Cache {
         Ok(answer)
     }
 
-    /// Takes every name of ours from an image, with the last of which it goes: by its id engines refuse to remove an image
-    /// of several names. One that somebody gave another name stays under it.
+    /// Removes every name of ours from an image, and the image with the last one: engines refuse to remove an image of
+    /// several names by its id. An image with another name stays.
     async fn untag(
         &self,
         runtime: &dyn ContainerRuntime,

@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::build::{BuildOptions, OnFailure, run_recipe};
+use crate::build::run_recipe;
 use crate::packages::PackageName;
+use crate::recipe::{BuildOptions, OnFailure};
 use crate::{Pull, Recipe, Setup, Source};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

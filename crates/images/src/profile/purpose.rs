@@ -1,7 +1,5 @@
 //! The name of a profile.
 
-use std::fmt;
-
 use coracle_runtime::InvalidName;
 use serde::{Deserialize, Serialize};
 
@@ -35,12 +33,6 @@ impl Purpose {
         Self(name.to_owned())
     }
 
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// It stands for whatever the repository turns out to need.
     #[must_use]
     pub fn is_detected(&self) -> bool {
@@ -48,21 +40,4 @@ impl Purpose {
     }
 }
 
-impl TryFrom<String> for Purpose {
-    type Error = InvalidName;
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        Self::parse(text)
-    }
-}
-
-impl From<Purpose> for String {
-    fn from(it: Purpose) -> Self {
-        it.0
-    }
-}
-
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+checked_text!(Purpose);

@@ -50,12 +50,7 @@ impl World {
         self.fake.create(&placed).await.unwrap()
     }
 
-    async fn take_by(
-        &self,
-        key: u8,
-        as_name: &str,
-        (container, replace): (&ContainerId, bool),
-    ) -> Result<Snapshot, Error> {
+    async fn take_by(&self, key: u8, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {
         let snapshots = self.snapshots_of(key);
         let container = self.fake.inspect(&container.into()).await.unwrap();
         let of = Of {
@@ -70,7 +65,7 @@ impl World {
     }
 
     async fn take(&self, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {
-        self.take_by(1, as_name, (container, replace)).await
+        self.take_by(1, as_name, container, replace).await
     }
 }
 
@@ -101,7 +96,7 @@ async fn a_snapshot_is_found_by_its_name_and_says_what_it_is_of() {
 async fn what_our_key_did_not_sign_is_neither_found_listed_nor_replaced() {
     let w = World::new();
     let container = w.container("web", None).await;
-    w.take_by(2, "planted", (&container, false)).await.unwrap();
+    w.take_by(2, "planted", &container, false).await.unwrap();
     let snapshots = w.snapshots_of(1);
     assert!(matches!(snapshots.find(&w.fake, &name("planted")).await, Err(Error::NotManaged(_))));
     assert_eq!(snapshots.list(&w.fake).await.unwrap().len(), 0);

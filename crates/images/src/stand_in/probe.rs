@@ -8,7 +8,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use super::contents::{Contents, Installed, System};
 use super::expected::Toolchain;
 use crate::Error;
-use crate::build::BuildOptions;
+use crate::recipe::BuildOptions;
 
 /// For programs that only print their version.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use coracle_runtime::{Command, ContainerPath, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use super::feature::Feature;
-use super::mounts::MountAsk;
+use super::mounts::MountRequest;
 use super::variables;
 use crate::Warning;
 
@@ -27,7 +27,7 @@ pub struct Devcontainer {
     /// Where the worktree is to be found as well.
     pub workspace_folder: Option<ContainerPath>,
     /// What is seen inside beside the worktree.
-    pub mounts: Vec<MountAsk>,
+    pub mounts: Vec<MountRequest>,
     /// What everything inside finds in its environment.
     pub container_env: BTreeMap<String, Option<String>>,
     /// What commands find over that. `None` takes a variable away.

@@ -13,7 +13,7 @@ pub struct Dockerfile {
     pub bases: BTreeSet<ImageRef>,
 }
 
-/// Reads one. It is built without BuildKit, which knows less and asks nobody; what Podman would take besides is refused.
+/// Reads one. It is built without BuildKit, so no frontend image is fetched; what only Podman accepts is refused.
 /// Whatever the engines could read in another way than this is refused, too.
 ///
 /// # Errors
@@ -21,15 +21,20 @@ pub struct Dockerfile {
 pub fn dockerfile(text: &str, args: &BTreeMap<String, String>) -> Result<Dockerfile, Vec<Refusal>> {
     let lines = plain_lines(text).and_then(|it| no_directive(&it).map(|()| it)).and_then(|it| logical_lines(&it));
     let lines = lines.map_err(|why| vec![refusal(why)])?;
-    let mut reading =
-        Reading { args, values: BTreeMap::new(), stages: Vec::new(), it: Dockerfile::default(), refusals: Vec::new() };
+    let mut reader = DockerfileReader {
+        args,
+        values: BTreeMap::new(),
+        stages: Vec::new(),
+        it: Dockerfile::default(),
+        refusals: Vec::new(),
+    };
     for line in lines {
-        reading.instruction(&line);
+        reader.instruction(&line);
     }
-    if reading.stages.is_empty() && reading.refusals.is_empty() {
-        reading.refuse("it begins with no image");
+    if reader.stages.is_empty() && reader.refusals.is_empty() {
+        reader.refuse("it begins with no image");
     }
-    if reading.refusals.is_empty() { Ok(reading.it) } else { Err(reading.refusals) }
+    if reader.refusals.is_empty() { Ok(reader.it) } else { Err(reader.refusals) }
 }
 
 fn refusal(why: &str) -> Refusal {
@@ -108,7 +113,7 @@ fn is_git(word: &str) -> bool {
     address.ends_with(".git") || word.split_once('@').is_some_and(|it| it.1.contains(':'))
 }
 
-struct Reading<'a> {
+struct DockerfileReader<'a> {
     args: &'a BTreeMap<String, String>,
     /// Arguments that count for `FROM`.
     values: BTreeMap<String, String>,
@@ -117,7 +122,7 @@ struct Reading<'a> {
     refusals: Vec<Refusal>,
 }
 
-impl Reading<'_> {
+impl DockerfileReader<'_> {
     fn refuse(&mut self, why: &str) {
         self.refusals.push(refusal(why));
     }
@@ -201,7 +206,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whoever builds would fetch it, from wherever the host can reach.
+    /// The builder would fetch it, from anywhere that the host can reach.
     fn add(&mut self, rest: &str) {
         self.no_heredoc(rest);
         let text = operands(rest);

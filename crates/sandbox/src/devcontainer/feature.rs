@@ -1,4 +1,4 @@
-//! Features: what is put on an image by a script, as root, while it is built.
+//! Features: scripts that run as root while an image is built.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use super::value::{line_of, variable};
 use super::{Variables, context, json};
 use crate::{Result, Warning};
 
-/// A feature that is asked for.
+/// A requested feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// As it is written: `./x`, or `registry/namespace/id:tag`.
     pub name: String,
-    /// What it is told.
+    /// Its options.
     pub options: BTreeMap<String, String>,
 }
 
 /// Where a feature lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FeatureLocation {
     /// In that directory of the repository.
     Repository(String),
     /// In a registry.
@@ -48,21 +48,21 @@ impl Feature {
     ///
     /// # Errors
     /// One that lies outside, or comes from elsewhere and is not on the person's list.
-    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<Place, Refusal> {
+    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<FeatureLocation, Refusal> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
             Err(Refusal::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
         };
         if self.name.starts_with("./") || self.name.starts_with("../") {
             return match context::relative(dir, &self.name) {
-                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(Place::Repository(path)),
+                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(FeatureLocation::Repository(path)),
                 _ => refuse("it lies outside the repository"),
             };
         }
         if !allowed.matches(&self.name) {
             return refuse("it is not on the list");
         }
-        Artifact::parse(&self.name).map(Place::Registry).or_else(refuse)
+        Artifact::parse(&self.name).map(FeatureLocation::Registry).or_else(refuse)
     }
 
     /// It in whatever version.
@@ -106,7 +106,7 @@ pub fn in_order(all: &[(&Feature, &FeatureFile)]) -> Result<Vec<usize>> {
 /// `devcontainer-feature.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeatureFile {
-    /// Values of the options that nobody gave.
+    /// Default values of options.
     pub defaults: BTreeMap<String, String>,
     /// What the image has in its environment from then on.
     pub env: BTreeMap<String, String>,
@@ -189,7 +189,7 @@ pub fn variable_of(option: &str) -> String {
     if rest.len() == word.len() { word } else { format!("_{rest}") }
 }
 
-/// The script is told of it by a variable, so it has to have one.
+/// The script gets it as a variable, so its name has to give one.
 fn option_name(option: &str) -> Result<String, String> {
     if option.contains(char::is_control) || variable(&variable_of(option)).is_err() {
         return Err(format!("has `{}`, which is no name of an option", option.escape_debug()));
@@ -230,11 +230,11 @@ mod tests {
     fn features_lie_in_the_repository_or_are_on_the_list() {
         let allowed = PatternSet::new(&["ghcr.io/devcontainers/features/go*".to_owned(), "go*".into()]).unwrap();
         let told = |name: &str| named(name).place(".devcontainer", &allowed).map_err(|it| it.message);
-        assert_eq!(told("./tool"), Ok(Place::Repository(".devcontainer/tool".into())));
-        assert_eq!(told("../shared/tool"), Ok(Place::Repository("shared/tool".into())));
+        assert_eq!(told("./tool"), Ok(FeatureLocation::Repository(".devcontainer/tool".into())));
+        assert_eq!(told("../shared/tool"), Ok(FeatureLocation::Repository("shared/tool".into())));
         for version in ["", ":1", &format!("@sha256:{}", "a".repeat(64))] {
             let name = format!("ghcr.io/devcontainers/features/go{version}");
-            assert_eq!(told(&name), Ok(Place::Registry(Artifact::parse(&name).unwrap())), "{name}");
+            assert_eq!(told(&name), Ok(FeatureLocation::Registry(Artifact::parse(&name).unwrap())), "{name}");
         }
         assert!(told("ghcr.io/devcontainers/features/node:1").unwrap_err().contains("list"));
         assert!(told("../../outside").unwrap_err().contains("outside"));

@@ -13,7 +13,7 @@ use super::definition::{Hook, Stage};
 /// None may take longer.
 const WITHIN: Duration = Duration::from_secs(15 * 60);
 
-/// Bytes that are told of what one printed.
+/// Bytes of a command's output in a report.
 const TOLD: usize = 4096;
 
 /// Who runs commands, and where.
@@ -46,7 +46,7 @@ pub struct CommandRan {
     pub duration_ms: u64,
 }
 
-/// Runs the commands of a stage, to their end. One that fails is told in the answer.
+/// Runs the commands of a stage, to their end. The result names one that fails.
 pub async fn run(stage: Stage, hook: &Hook, who: &RunAs<'_>) -> Vec<CommandRan> {
     match hook {
         Hook::One(command) => vec![one(stage, None, command, who).await],

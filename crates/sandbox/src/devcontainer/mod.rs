@@ -1,7 +1,7 @@
 //! A repository's `devcontainer.json`: the request of a stranger, read whole before anything is done (sandbox.md 6.2).
 //!
-//! [`read`] makes a [`Devcontainer`] of a file, or says what cannot be granted. What it asks for is carried out by whoever
-//! makes images and containers; its commands run by [`run`], as the agent, inside.
+//! [`read`] makes a [`Devcontainer`] of a file, or says what cannot be granted. The caller that makes images
+//! and containers carries it out; its commands run by [`run`], as the agent, inside.
 //!
 //! **Invariant:** nothing of a file that is refused is done: every refusal is known before the first act.
 //! **Invariant:** no command of a file runs on the host, and none runs as root but while an image is built.
@@ -25,9 +25,9 @@ pub use self::artifact::Artifact;
 pub use self::context::{is_kept_out, relative};
 pub use self::definition::{Build, Devcontainer, Hook, MAX_BYTES, Needs, Stage};
 pub use self::dockerfile::{Dockerfile, dockerfile};
-pub use self::feature::{Feature, FeatureFile, Place, feature_file, in_order, variable_of};
+pub use self::feature::{Feature, FeatureFile, FeatureLocation, feature_file, in_order, variable_of};
 pub use self::hooks::{CommandRan, RunAs, run};
-pub use self::mounts::{Kind as MountKind, MountAsk};
+pub use self::mounts::{Kind as MountKind, MountRequest};
 pub use self::properties::read;
 pub use self::refusal::{Refusal, refused};
 pub use self::registry::{Manifest, Registries};
@@ -38,11 +38,11 @@ pub use self::variables::Variables;
 /// Where a file was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nowhere.
+    /// There is none.
     Nothing,
     /// At that path.
     One(String),
-    /// At several, of which nobody said which one is meant.
+    /// At several, none of which is the usual path.
     Several(Vec<String>),
 }
 

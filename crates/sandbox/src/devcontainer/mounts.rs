@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// What a file wants to see inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountAsk {
+pub struct MountRequest {
     /// Of what kind.
     pub kind: Kind,
     /// Where it appears.
@@ -39,11 +39,13 @@ pub(super) fn may_be_put_at(at: &ContainerPath) -> bool {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn read(value: &Value) -> Result<MountAsk, String> {
+pub(super) fn read(value: &Value) -> Result<MountRequest, String> {
     let pairs: Vec<(String, String)> = match value {
-        Value::String(text) => {
-            text.split(',').map(|it| it.split_once('=').unwrap_or((it, "true"))).map(owned).collect()
-        }
+        Value::String(text) => text
+            .split(',')
+            .map(|it| it.split_once('=').unwrap_or((it, "true")))
+            .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+            .collect(),
         Value::Object(all) => {
             all.iter().map(|(key, value)| Ok((key.clone(), word(value)?))).collect::<Result<_, String>>()?
         }
@@ -70,11 +72,7 @@ pub(super) fn read(value: &Value) -> Result<MountAsk, String> {
         "tmpfs" => Kind::Tmpfs,
         other => return Err(format!("has the type `{other}`, which is not known")),
     };
-    Ok(MountAsk { kind, at, read_only })
-}
-
-fn owned((key, value): (&str, &str)) -> (String, String) {
-    (key.trim().to_owned(), value.trim().to_owned())
+    Ok(MountRequest { kind, at, read_only })
 }
 
 fn word(value: &Value) -> Result<String, String> {
@@ -101,7 +99,7 @@ mod tests {
 
     #[test]
     fn mounts_are_read_as_text_and_as_objects() {
-        let ask = |kind, at: &str, read_only| MountAsk { kind, at: ContainerPath::parse(at).unwrap(), read_only };
+        let ask = |kind, at: &str, read_only| MountRequest { kind, at: ContainerPath::parse(at).unwrap(), read_only };
         let cases = [
             (json!("source=/a,target=/b,type=bind,readonly"), ask(Kind::Bind("/a".into()), "/b", true)),
             (json!("src=cache,dst=/home/x/.cache"), ask(Kind::Volume("cache".into()), "/home/x/.cache", false)),

@@ -38,11 +38,11 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
         return Err(invalid(None, &format!("it has {} bytes; at most {MAX_BYTES} are read", bytes.len())));
     }
     let (places, mut all) = json::object(bytes)?;
-    let mut reading = Reading { it: Devcontainer::default(), refusals: Vec::new() };
+    let mut reader = PropertyReader { it: Devcontainer::default(), refusals: Vec::new() };
     // Other values may say where the worktree is to be found, and so may this one itself say what it is called.
     let mut variables = variables.clone();
     if let Some(folder) = all.get_mut("workspaceFolder") {
-        variables.fill(folder, &mut reading.it.warnings);
+        variables.fill(folder, &mut reader.it.warnings);
         if let Some(folder) = folder.as_str() {
             folder.clone_into(&mut variables.container_folder);
         }
@@ -50,35 +50,35 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
     let (mut container, mut remote) = (None, None);
     for (property, value) in &mut all {
         if REFUSED.iter().any(|it| it.0 == property) {
-            reading.refuse_unless_empty(property, value);
+            reader.refuse_unless_empty(property, value);
             continue;
         }
-        variables.fill(value, &mut reading.it.warnings);
+        variables.fill(value, &mut reader.it.warnings);
         let taken = match property.as_str() {
             "containerUser" => text_of(value).map(|it| container = Some(it)),
             "remoteUser" => text_of(value).map(|it| remote = Some(it)),
-            property => reading.take(property, value),
+            property => reader.take(property, value),
         };
         taken.map_err(|why| invalid(places.get(property).copied(), &format!("`{}` {why}", property.escape_debug())))?;
     }
     for property in ["containerEnv", "remoteEnv"] {
         let env = all.get(property).map_or_else(|| Ok(BTreeMap::new()), env_of);
         let env = env.map_err(|why| invalid(places.get(property).copied(), &format!("`{property}` {why}")))?;
-        reading.env(property, env);
+        reader.env(property, env);
     }
-    if reading.it.image.is_some() && reading.it.build.is_some() {
+    if reader.it.image.is_some() && reader.it.build.is_some() {
         return Err(invalid(places.get("image").copied(), "it has both `image` and `build`"));
     }
-    reading.it.user = remote.or(container);
-    if reading.refusals.is_empty() { Ok(reading.it) } else { Err(refused(&reading.refusals)) }
+    reader.it.user = remote.or(container);
+    if reader.refusals.is_empty() { Ok(reader.it) } else { Err(refused(&reader.refusals)) }
 }
 
-struct Reading {
+struct PropertyReader {
     it: Devcontainer,
     refusals: Vec<Refusal>,
 }
 
-impl Reading {
+impl PropertyReader {
     fn refuse_unless_empty(&mut self, property: &str, value: &Value) {
         let asks_for_nothing = match value {
             Value::Null | Value::Bool(false) => true,

@@ -1,8 +1,12 @@
-//! Features that lie in a registry: an OCI artifact with one layer, fetched by the host.
+//! Features in a registry: an OCI artifact with one layer, fetched by the host.
 //!
-//! **Invariant:** nothing that a registry sends counts before its SHA-256 is the one that was asked for, or that the
-//! manifest names; and no more of it is taken than was said.
-//! **Invariant:** nothing of the person's is sent: a registry is asked as anybody would ask it.
+//! `oci-client` 0.18 is not used for this: with `rustls` and `ring` it adds 31 crates to the program, `reqwest` and a second
+//! HTTP stack among them (33 with its default provider, `aws-lc-rs`), and it has no limit on the bytes of a manifest or a
+//! layer and follows redirects without TLS.
+//!
+//! **Invariant:** nothing that a registry sends is used before its SHA-256 is the requested one, or the one that the
+//! manifest names; and no more bytes are read than the manifest announces.
+//! **Invariant:** no credential of the person is sent: requests are anonymous.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +24,22 @@ use super::artifact::{Artifact, is_digest};
 use crate::http::{self, Body, HttpClient};
 use crate::{Code, Failure, Result};
 
-/// Bytes of a manifest, and of what hands out tokens.
+/// Bytes of a manifest, and of a token response.
 const MAX_TEXT: usize = 1 << 20;
 
 /// Bytes of a layer.
 const MAX_LAYER: usize = 64 << 20;
 
-/// One answer takes no longer, with all of its bytes.
+/// Time for one whole response.
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// A registry that is not there is told soon.
+/// Time to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Registries keep layers elsewhere.
+/// Registries redirect to where layers are stored.
 const REDIRECTS: usize = 5;
 
-/// What a manifest of one artifact is called.
+/// The media type of a manifest.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// An artifact as its registry has it now.
@@ -52,19 +56,19 @@ fn digest_of(bytes: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
-/// Speaks to registries.
+/// A client of registries.
 #[derive(Clone, Debug)]
 pub struct Registries(HttpClient);
 
-/// What a registry answers in the end, with all of its bytes if it is a good answer.
-struct Answer {
+/// The last response of a redirect chain, with its body if it succeeded.
+struct RegistryResponse {
     status: StatusCode,
     headers: HeaderMap,
     bytes: Vec<u8>,
 }
 
 impl Registries {
-    /// Nothing is asked yet.
+    /// A client that has not connected yet.
     ///
     /// # Errors
     /// When this machine has no certificates to know others by.
@@ -88,8 +92,8 @@ impl Registries {
             let message = format!("`{}/{}` is no feature: {why}.", of.registry, of.repository);
             Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest.clone())
         };
-        let told: Told = serde_json::from_slice(&bytes).map_err(|_| odd("its manifest cannot be read"))?;
-        let [layer] = told.layers.as_slice() else { return Err(odd("it has not exactly one layer")) };
+        let manifest: ManifestBody = serde_json::from_slice(&bytes).map_err(|_| odd("its manifest cannot be read"))?;
+        let [layer] = manifest.layers.as_slice() else { return Err(odd("it has not exactly one layer")) };
         if !is_digest(&layer.digest) {
             return Err(odd("its layer is named by another digest than SHA-256"));
         }
@@ -113,11 +117,11 @@ impl Registries {
 
     async fn get(&self, of: &Artifact, rest: &str, most: usize) -> Result<Vec<u8>> {
         let url = Url::parse(&of.url(rest)).map_err(|err| of.failed(err))?;
-        let mut answer = self.ask(of, url.clone(), None, most).await?;
+        let mut answer = self.request(of, url.clone(), None, most).await?;
         if answer.status == StatusCode::UNAUTHORIZED
             && let Some(token) = self.token(of, &answer.headers).await?
         {
-            answer = self.ask(of, url, Some(&token), most).await?;
+            answer = self.request(of, url, Some(&token), most).await?;
         }
         match answer.status {
             StatusCode::OK => Ok(answer.bytes),
@@ -129,17 +133,23 @@ impl Registries {
         }
     }
 
-    async fn ask(&self, of: &Artifact, url: Url, token: Option<&str>, most: usize) -> Result<Answer> {
+    async fn request(&self, of: &Artifact, url: Url, token: Option<&str>, most: usize) -> Result<RegistryResponse> {
         let late = |_| of.failed(format!("no whole answer came within {} s", WITHIN.as_secs()));
         timeout(WITHIN, self.follow(of, url, token, most)).await.map_err(late)?
     }
 
-    /// Goes where the registry sends us; the token stays with whoever asked for it.
-    async fn follow(&self, of: &Artifact, mut url: Url, mut token: Option<&str>, most: usize) -> Result<Answer> {
+    /// Follows redirects; the token is sent to the first origin only.
+    async fn follow(
+        &self,
+        of: &Artifact,
+        mut url: Url,
+        mut token: Option<&str>,
+        most: usize,
+    ) -> Result<RegistryResponse> {
         for _ in 0..=REDIRECTS {
             let request = http::request(Method::GET, &url, headers(of, token)?, Body::default());
             let response = self.0.send(request.map_err(|err| of.failed(err))?).await.map_err(|err| of.failed(err))?;
-            let Some(next) = redirect(&response, &url) else { return taken(of, response, most).await };
+            let Some(next) = redirect(&response, &url) else { return read_body(of, response, most).await };
             if !of.is_local() && next.scheme() != "https" {
                 return Err(of.failed("a redirect to a place without TLS"));
             }
@@ -149,7 +159,7 @@ impl Registries {
         Err(of.failed("too many redirects"))
     }
 
-    /// What anybody is given who asks where the registry says.
+    /// The anonymous token of the registry's token service.
     async fn token(&self, of: &Artifact, refused: &HeaderMap) -> Result<Option<String>> {
         let asked = refused.get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
         let Some((realm, service)) = asked else { return Ok(None) };
@@ -158,11 +168,11 @@ impl Registries {
         let url = Url::parse_with_params(&realm, service.chain([("scope", scope.as_str())]));
         let url = url.ok().filter(|it| of.is_local() || it.scheme() == "https");
         let url = url.ok_or_else(|| of.failed("its registry names no place for tokens that has TLS"))?;
-        let answer = self.ask(of, url, None, MAX_TEXT).await?;
+        let answer = self.request(of, url, None, MAX_TEXT).await?;
         if answer.status != StatusCode::OK {
             return Ok(None);
         }
-        let given: Given = serde_json::from_slice(&answer.bytes).unwrap_or_default();
+        let given: TokenResponse = serde_json::from_slice(&answer.bytes).unwrap_or_default();
         Ok(given.token.or(given.access_token))
     }
 }
@@ -178,15 +188,15 @@ fn headers(of: &Artifact, token: Option<&str>) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-/// Where an answer sends us.
+/// The target of a redirect.
 fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
     let location =
         response.headers().get(LOCATION).filter(|_| matches!(response.status().as_u16(), 301..=303 | 307 | 308));
     from.join(location?.to_str().ok()?).ok().filter(|it| matches!(it.scheme(), "https" | "http"))
 }
 
-/// An answer with all of its bytes, if they are not too many.
-async fn taken(of: &Artifact, response: Response<Incoming>, most: usize) -> Result<Answer> {
+/// A response with its body, within the limit.
+async fn read_body(of: &Artifact, response: Response<Incoming>, most: usize) -> Result<RegistryResponse> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     while parts.status == StatusCode::OK
@@ -199,7 +209,7 @@ async fn taken(of: &Artifact, response: Response<Incoming>, most: usize) -> Resu
         }
         bytes.extend_from_slice(more);
     }
-    Ok(Answer { status: parts.status, headers: parts.headers, bytes })
+    Ok(RegistryResponse { status: parts.status, headers: parts.headers, bytes })
 }
 
 /// `Bearer realm="…",service="…",scope="…"`: where, and for what.
@@ -213,7 +223,7 @@ fn bearer(header: &str) -> Option<(String, Option<String>)> {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct ManifestBody {
     #[serde(default)]
     layers: Vec<Layer>,
 }
@@ -225,7 +235,7 @@ struct Layer {
 }
 
 #[derive(Default, Deserialize)]
-struct Given {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
 }

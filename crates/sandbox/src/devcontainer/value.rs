@@ -21,7 +21,7 @@ pub(super) fn list_of(value: &Value) -> Result<&Vec<Value>, String> {
     value.as_array().filter(|it| it.len() <= MOST).ok_or_else(|| "is no list, or too long".into())
 }
 
-/// A text that stays in its line, whoever reads it.
+/// A text of one line.
 pub(super) fn line_of(value: &Value) -> Result<String, String> {
     let text = text_of(value)?;
     if text.contains(char::is_control) { Err("has a control character".into()) } else { Ok(text) }

@@ -23,7 +23,7 @@ pub struct Variables {
 }
 
 /// What one variable becomes.
-enum Told {
+enum Expansion {
     Text(String),
     /// It is known later, or never: it stays as it is written.
     Stays,
@@ -51,10 +51,10 @@ impl Variables {
     }
 
     pub(super) fn filled(&self, text: &str, warnings: &mut Vec<Warning>) -> String {
-        replace(text, |word| match self.told(word) {
-            Told::Text(text) => Some(text),
-            Told::Stays => None,
-            Told::Withheld(name) => {
+        replace(text, |word| match self.expand(word) {
+            Expansion::Text(text) => Some(text),
+            Expansion::Stays => None,
+            Expansion::Withheld(name) => {
                 let message =
                     format!("the host's variable `{name}` is not granted (`sandbox.local_env`), and is empty");
                 let warning = ignored(message);
@@ -66,24 +66,24 @@ impl Variables {
         })
     }
 
-    fn told(&self, word: &str) -> Told {
+    fn expand(&self, word: &str) -> Expansion {
         let base = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-        let text = |it: &str| Told::Text(it.to_owned());
+        let text = |it: &str| Expansion::Text(it.to_owned());
         match word {
             "localWorkspaceFolder" => text(&self.local_folder),
             "localWorkspaceFolderBasename" => text(&self.local_name),
             "containerWorkspaceFolder" => text(&self.container_folder),
-            "containerWorkspaceFolderBasename" => Told::Text(base(&self.container_folder)),
+            "containerWorkspaceFolderBasename" => Expansion::Text(base(&self.container_folder)),
             "devcontainerId" => text(&self.id),
             word => {
                 let Some(name) = word.strip_prefix("localEnv:").or_else(|| word.strip_prefix("env:")) else {
-                    return Told::Stays;
+                    return Expansion::Stays;
                 };
                 let (name, default) = name.split_once(':').map_or((name, None), |(name, it)| (name, Some(it)));
                 match (self.local_env.get(name), default) {
                     (Some(value), _) => text(value),
                     (None, Some(default)) => text(default),
-                    (None, None) => Told::Withheld(name.to_owned()),
+                    (None, None) => Expansion::Withheld(name.to_owned()),
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
-use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, accounts, prepare};
+use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, prepare};
 use coracle_runtime::link::Link;
-use coracle_runtime::{Access, Container, ContainerName, CreateSpec, ExecTarget, Ids, admit, random_hex};
+use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
 use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
@@ -229,19 +229,13 @@ async fn exec_user(
     if let UserAsk::Ids(ids) = request.user {
         return Ok(ids);
     }
-    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
-    let name = ContainerName::parse(name).map_err(Failure::internal)?;
-    let bare = admit(resolve::bare(name, request.spec.image.clone()), &cx.policy()?)?;
-    let peek = making.peek(bare, &image.image).await?;
-    let known = accounts(&*ready.runtime, &peek).await;
-    ready.runtime.remove(&peek).await?;
-    Ok(known?.resolve(&request.user)?)
+    Ok(image_build::accounts(cx, ready, making, &image.image).await?.resolve(&request.user)?)
 }
 
 #[cfg(test)]
 mod tests {
     use coracle_runtime::host::fs::HostPath;
-    use coracle_runtime::{ContainerPath, ImageRef, Mount};
+    use coracle_runtime::{ContainerName, ContainerPath, ImageRef, Mount};
 
     use super::*;
 

@@ -3,19 +3,15 @@
 
 use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
-use coracle_provision::accounts;
 use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Link, Tmpfs, admit, random_hex,
-};
+use coracle_runtime::{ByteSize, ContainerPath, CreateSpec, Link, Tmpfs};
 
 use super::steps::StartSpec;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::{NamedImage, Packages, ResolvedImage, owned};
+use crate::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
 use crate::requested::Requested;
-use crate::resolve;
 use crate::strict::{self, TMP, USER, WORKSPACE};
 use crate::warning::Warning;
 
@@ -72,16 +68,9 @@ pub(super) async fn settle(link: &Link, home: &ContainerPath) -> Result<(), Fail
 async fn home(
     cx: &Context,
     making: &mut Creation<'_>,
-    StartSpec { ready, request, image, .. }: StartSpec<'_>,
+    StartSpec { ready, image, .. }: StartSpec<'_>,
 ) -> Result<ContainerPath, Failure> {
-    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
-    let name = ContainerName::parse(name).map_err(Failure::internal)?;
-    let bare = resolve::bare(name, request.spec.image.clone());
-    let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
-    let peek = making.peek(admit(bare, &cx.policy()?)?, &image.image).await?;
-    let known = accounts(&*ready.runtime, &peek).await;
-    ready.runtime.remove(&peek).await?;
-    let known = known?;
+    let known = accounts(cx, ready, making, &image.image).await?;
     let home = known.home(USER.uid).unwrap_or("/");
     fit(home).ok_or_else(|| {
         let what =

@@ -1,11 +1,13 @@
 //! Images of containers: `images` finds or builds them; here it gets the configuration and build containers.
 
+mod accounts;
 mod build_containers;
 mod builder;
 mod owned_image;
 mod resolved_image;
 mod session_image;
 
+pub(crate) use self::accounts::accounts;
 pub(crate) use self::build_containers::{BuildInPlace, build_into_volumes, draft};
 pub(crate) use self::builder::{cache, fetch_settings};
 pub(crate) use self::owned_image::owned;

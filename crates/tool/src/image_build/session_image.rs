@@ -51,7 +51,7 @@ pub(crate) async fn resolve_image(
     Ok(named)
 }
 
-/// The image of snippets is the one that it was at first: whoever can name images could else choose what all sessions
+/// The image of snippets stays the one that was first used: a caller who can tag images could else choose what all sessions
 /// run their snippets in.
 fn pins(cx: &Context, ready: &Ready) -> Result<Pins, Failure> {
     let (engine, endpoint) = (ready.runtime.kind(), ready.runtime.endpoint().address);
@@ -136,7 +136,7 @@ async fn workspace(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Resu
     build(cx, backend, &request, &certs).await
 }
 
-/// The image that somebody named: the local one, or the registry's.
+/// The image that the caller or the person named: the local one, or the registry's.
 async fn fetched(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
     let certs = Requested::No("nothing is installed".into());
     let request = builder::explicit(builder::request(cx, &profile::bare(image.clone()), &certs));

@@ -12,7 +12,7 @@ use coracle_runtime::{
     NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
-use coracle_sandbox::devcontainer::{DevcontainerState, MountAsk, MountKind};
+use coracle_sandbox::devcontainer::{DevcontainerState, MountKind, MountRequest};
 use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
 
 use super::devcontainer;
@@ -224,7 +224,7 @@ impl Plan {
 }
 
 /// What a mount of a repository's file shows of the host: read-only, unless the person grants more.
-pub(super) fn bind(config: &Config, mount: &MountAsk) -> Option<Bind> {
+pub(super) fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
     let MountKind::Bind(source) = &mount.kind else { return None };
     let source = PathBuf::from(source);
     let real = source.canonicalize().unwrap_or(source);

@@ -1,4 +1,4 @@
-//! Packages that the snippets of all sessions share (workspace.md 6.4): a person's to add, and nobody's to change.
+//! Packages that the snippets of all sessions share (workspace.md 6.4): only a person adds or removes them.
 
 use coracle_images::profile::session_images::{Manager, shared_packages};
 use coracle_images::{Base, BuildReport, Source};
@@ -57,7 +57,7 @@ pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Resul
     }
     let recipe = shared_packages(manager, names, AT, before.as_ref().map(|_| BEFORE));
     let backend = Backend { ready: &ready, store: &store };
-    let filled = build_into_volumes(cx, backend, &base, volumes, &recipe).await.and_then(complete);
+    let filled = build_into_volumes(cx, backend, &base, volumes, &recipe).await.and_then(|it| complete(&it));
     let packages = joined(before.map(|it| it.packages).unwrap_or_default(), &asked);
     let kept = SharedPackages {
         engine: ready.runtime.kind(),
@@ -80,7 +80,7 @@ pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Resul
     Ok(response)
 }
 
-fn complete(report: BuildReport) -> Result<(), Failure> {
+fn complete(report: &BuildReport) -> Result<(), Failure> {
     let Some(why) = report.failure() else { return Ok(()) };
     Err(Failure::new(Code::PackagesFailed, format!("the packages could not be fetched: {why}"))
         .detail("log", report.log())

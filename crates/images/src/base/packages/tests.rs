@@ -6,13 +6,13 @@ use std::os::unix::fs::symlink;
 use insta::assert_snapshot;
 use tempfile::TempDir;
 
-use super::look;
+use super::inspect;
 use crate::base::fixture::{self, write};
 
 /// What is packed: paths with the target of a link or the text of a file of ours, and the note.
 fn packed(root: &TempDir) -> (BTreeMap<String, String>, String) {
     let mut tar = tempfile::tempfile().unwrap();
-    let note = look(root.path(), "amd64").unwrap().pack(&tar).unwrap();
+    let note = inspect(root.path(), "amd64").unwrap().pack(&tar).unwrap();
     tar.rewind().unwrap();
     let mut all = BTreeMap::new();
     for entry in tar::Archive::new(tar).entries().unwrap() {
@@ -133,7 +133,7 @@ fn no_secret_of_the_host_is_in_the_tar() {
         assert!(fs::read_to_string(root.path().join(path)).unwrap().contains("s3cret"), "{path}");
     }
     let tar = tempfile::NamedTempFile::new().unwrap();
-    look(root.path(), "amd64").unwrap().pack(tar.as_file()).unwrap();
+    inspect(root.path(), "amd64").unwrap().pack(tar.as_file()).unwrap();
     let bytes = fs::read(tar.path()).unwrap();
     let has = |text: &[u8]| bytes.windows(text.len()).any(|it| it == text);
     assert!(has(b"the git program"), "the search finds what is there");
@@ -165,9 +165,9 @@ fn a_host_whose_packages_will_not_do_says_why() {
         let text = fs::read_to_string(&status).unwrap();
         let left = text.split("\n\n").filter(|it| !it.starts_with(&format!("Package: {gone}\n")));
         fs::write(&status, left.collect::<Vec<_>>().join("\n\n")).unwrap();
-        assert_eq!(look(root.path(), arch).unwrap_err(), expected);
+        assert_eq!(inspect(root.path(), arch).unwrap_err(), expected);
     }
     let root = fixture::host();
     write(&root, "usr/lib/os-release", "ID=fedora\n");
-    assert!(look(root.path(), "amd64").is_err());
+    assert!(inspect(root.path(), "amd64").is_err());
 }

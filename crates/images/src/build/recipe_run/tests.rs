@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use coracle_runtime::{ContainerId, FakeRuntime};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::packages::PackageName;

@@ -5,11 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coracle_lifecycle::Creation;
-use coracle_provision::{UserAsk, accounts};
+use coracle_provision::UserAsk;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{
-    ContainerName, Ids, Image, ImageRef, Limits, Mount, PatternSet, Policy, Problem, admit, random_hex,
-};
+use coracle_runtime::{Ids, Limits, Mount, Policy, Problem};
 use coracle_sandbox::devcontainer::{
     Devcontainer, DevcontainerRecord, DevcontainerUser, Found, MAX_BYTES, MountKind, Refusal, Variables, find, forget,
     lock_file, read, refused,
@@ -17,15 +15,15 @@ use coracle_sandbox::devcontainer::{
 use coracle_sandbox::worktree::{Seen, SeenKind};
 use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, WORKER, Warning, WorkflowId};
 
-use super::image::{Looking, Made, make, missing, recipe};
+use super::image::{DevcontainerImage, ImageContext, build, missing, recipe};
 use super::{local_env, setting};
-use crate::config::{Config, DevcontainerFile, SandboxProfile};
+use crate::config::{Config, DevcontainerFile};
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
-use crate::image_build::draft;
+use crate::image_build::{accounts, draft};
 use crate::preflight::ensure_ready;
-use crate::resolve::{self, protected};
+use crate::resolve::protected;
 use crate::sandbox::Sandboxes;
 use crate::sandbox::plan::{Bind, bind};
 
@@ -38,8 +36,8 @@ pub(crate) struct Beginning<'a> {
     pub(crate) base: Option<&'a str>,
 }
 
-/// Where there is neither a container nor a workflow, nothing counts that was decided before: whoever decided it failed.
-/// Said before a workflow begins, since it lets nobody begin meanwhile.
+/// Forgets a decision without a container and without a workflow: the call that made it failed. Called before a workflow
+/// begins, since no other may begin meanwhile.
 pub(crate) async fn afresh(
     sandboxes: Sandboxes<'_>,
     sandbox: Arc<SandboxHandle>,
@@ -49,7 +47,7 @@ pub(crate) async fn afresh(
     let stale = sandbox.has_stale_repository().await?;
     let alone = match DevcontainerRecord::exists(dir) {
         true => dir.end().await?,
-        // Where somebody begins just now, the repository is theirs.
+        // A workflow that begins just now owns the repository.
         false if stale => dir.end_at_once().await?,
         false => return Ok(sandbox),
     };
@@ -91,7 +89,7 @@ pub(crate) async fn chosen(
             return Ok(sandbox);
         };
         let Some(path) = path_of(&sandbox, &seen, which).await? else { return Ok(sandbox) };
-        let record = Box::pin(decided(cx, &sandbox, (it, &profile), (&seen, path))).await?;
+        let record = Box::pin(decided(cx, &sandbox, it, ChosenFile { seen: &seen, path })).await?;
         record.save(dir)?;
     }
     sandboxes.registry.forget(&sandbox.key).await;
@@ -116,13 +114,20 @@ async fn path_of(sandbox: &SandboxHandle, seen: &Seen, which: &DevcontainerFile)
     }
 }
 
-/// Reads the file, refuses what is not granted, and only then makes what it needs.
+/// The file that counts, in the commit that was fetched.
+struct ChosenFile<'a> {
+    seen: &'a Seen,
+    path: String,
+}
+
+/// Reads the file, refuses what is not granted, and only then builds its image.
 async fn decided(
     cx: &Context,
     sandbox: &SandboxHandle,
-    (it, profile): (Beginning<'_>, &SandboxProfile),
-    (seen, path): (&Seen, String),
+    it: Beginning<'_>,
+    ChosenFile { seen, path }: ChosenFile<'_>,
 ) -> Result<DevcontainerRecord, Failure> {
+    let profile = cx.config.sandbox.profile(it.profile);
     let files = sandbox.worktrees.seen_files(seen, &path).await?;
     let found = files.iter().find(|it| it.path == path && it.kind != SeenKind::Link);
     let found = found.ok_or_else(|| missing(&path, "is no file of the repository"))?;
@@ -137,7 +142,7 @@ async fn decided(
     };
     let file = read(&bytes, &variables).map_err(|err| err.detail("file", path.clone()))?;
     let (none, remote_user) = (BTreeMap::new(), file.user.as_deref());
-    let looking = Looking {
+    let context = ImageContext {
         cx,
         worktrees: &sandbox.worktrees,
         seen,
@@ -148,16 +153,16 @@ async fn decided(
     };
     let mut refusals = mount_problems(&file, &cx.policy()?);
     refusals.extend(protected_problems(&file, &cx.config));
-    let recipe = recipe(looking, &file, profile.image.as_ref(), &mut refusals).await?;
+    let recipe = recipe(context, &file, profile.image.as_ref(), &mut refusals).await?;
     if !refusals.is_empty() {
         return Err(refused(&refusals).detail("file", path).into());
     }
     let mut warnings = [file.warnings.clone(), recipe.warnings.clone(), needs(&file, cx)].concat();
     let ready = ensure_ready(cx).await?;
-    let Made { image, reference, built } = make(looking, &ready, &recipe).await?;
-    let agent = agent(cx, &ready, (&image, &reference), file.user.as_deref(), &mut warnings).await?;
+    let made = build(context, &ready, &recipe).await?;
+    let agent = agent(cx, &ready, &made, file.user.as_deref(), &mut warnings).await?;
     let text = String::from_utf8(bytes).map_err(Failure::internal)?;
-    let env = image.env.iter().filter_map(|it| it.split_once('='));
+    let env = made.image.env.iter().filter_map(|it| it.split_once('='));
     Ok(DevcontainerRecord {
         source: it.source.to_owned(),
         local: seen.local,
@@ -166,8 +171,8 @@ async fn decided(
         path,
         text,
         workflow: it.workflow.clone(),
-        image: reference,
-        built,
+        image: made.reference,
+        built: made.built,
         features: recipe.digests(),
         image_env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>(),
         agent,
@@ -233,7 +238,7 @@ fn needs(file: &Devcontainer, cx: &Context) -> Vec<Warning> {
 async fn agent(
     cx: &Context,
     ready: &Ready,
-    (image, reference): (&Image, &ImageRef),
+    made: &DevcontainerImage,
     asked: Option<&str>,
     warnings: &mut Vec<Warning>,
 ) -> Result<DevcontainerUser, Failure> {
@@ -248,25 +253,16 @@ async fn agent(
     if ask == UserAsk::Ids(Ids::ROOT) {
         return not_root(warnings);
     }
-    let name = format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>());
-    let bare = resolve::bare(ContainerName::parse(name)?, reference.clone());
-    // What it was made of was on the list.
-    let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
     let (runtime, store) = (&*ready.runtime, cx.store()?);
     let mut making = Creation::begin(runtime, &store, draft(cx)?).await?;
-    let known = async {
-        let peek = making.peek(admit(bare, &policy)?, image).await?;
-        let known = accounts(runtime, &peek).await;
-        runtime.remove(&peek).await?;
-        Ok::<_, Failure>(known?)
-    };
-    let known = known.await;
+    let known = accounts(cx, ready, &mut making, &made.image).await;
     for err in making.undo().await {
         tracing::warn!(%err, "a container that was looked into stays");
     }
     let known = known?;
-    let ids =
-        known.resolve(&ask).map_err(|_| invalid(format!("there is no user `{asked}` in the image {reference}")))?;
+    let ids = known
+        .resolve(&ask)
+        .map_err(|_| invalid(format!("there is no user `{asked}` in the image {}", made.reference)))?;
     if ids.is_root() {
         return not_root(warnings);
     }

@@ -1,4 +1,4 @@
-//! Features on an image: their files, what their scripts are told, and the build that runs them.
+//! Features on an image: their files, their scripts' options, and the build that runs them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use coracle_sandbox::worktree::SeenFile;
 use serde_json::json;
 
 use super::fetch::{Fetched, fetch};
-use super::image::{Asked, Looking, Made, by_key, content, files_of, missing};
+use super::image::{DevcontainerImage, DockerfileRequest, ImageContext, by_key, content, files_of, missing};
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 
@@ -22,16 +22,16 @@ const INSTALL: &str = "set -a && . \"$PWD.env\" && home() { awk -F: -v who=\"${1
 
 /// A feature, with what is needed to put it on an image.
 #[derive(Debug)]
-pub(super) struct Tool {
+pub(super) struct FeatureInstall {
     pub(super) feature: Feature,
-    pub(super) files: Files,
+    pub(super) files: FeatureSource,
     pub(super) file: FeatureFile,
     told: BTreeMap<String, String>,
 }
 
 /// The files of a feature.
 #[derive(Debug)]
-pub(super) enum Files {
+pub(super) enum FeatureSource {
     /// Below a directory of the repository.
     Repository(String, Vec<SeenFile>),
     /// In a directory of ours, as a registry gave them.
@@ -39,11 +39,11 @@ pub(super) enum Files {
 }
 
 pub(super) async fn tool(
-    it: Looking<'_>,
+    it: ImageContext<'_>,
     feature: &Feature,
     below: String,
     warnings: &mut Vec<Warning>,
-) -> Result<Tool, Failure> {
+) -> Result<FeatureInstall, Failure> {
     let mut files = it.worktrees.seen_files(it.seen, &below).await?;
     files.retain(|it| !is_kept_out(&it.path));
     content(it, &format!("{below}/install.sh")).await?;
@@ -51,24 +51,29 @@ pub(super) async fn tool(
     let mut file = feature_file(&feature.name, &content(it, &about).await?)?;
     warnings.append(&mut file.warnings);
     let told = file.told(feature, it.variables);
-    Ok(Tool { feature: feature.clone(), files: Files::Repository(below, files), file, told })
+    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Repository(below, files), file, told })
 }
 
 pub(super) async fn of_registry(
-    it: Looking<'_>,
+    it: ImageContext<'_>,
     feature: &Feature,
     artifact: &Artifact,
     warnings: &mut Vec<Warning>,
-) -> Result<Tool, Failure> {
+) -> Result<FeatureInstall, Failure> {
     let fetched = fetch(it.cx, artifact, it.digests.get(&feature.name)).await?;
     let mut file = feature_file(&feature.name, &fetched.about()?)?;
     warnings.append(&mut file.warnings);
     let told = file.told(feature, it.variables);
-    Ok(Tool { feature: feature.clone(), files: Files::Registry(fetched), file, told })
+    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Registry(fetched), file, told })
 }
 
-/// Each on top of the one before, as root; then whoever the image is for.
-pub(super) async fn with_features(it: Looking<'_>, ready: &Ready, base: Made, tools: &[Tool]) -> Result<Made, Failure> {
+/// Each on top of the one before, as root; then the image's own user again.
+pub(super) async fn with_features(
+    it: ImageContext<'_>,
+    ready: &Ready,
+    base: DevcontainerImage,
+    tools: &[FeatureInstall],
+) -> Result<DevcontainerImage, Failure> {
     let mut text = format!("FROM {}\nUSER 0:0\n", base.reference);
     let mut parts = Vec::new();
     let (mut trees, mut dirs, mut more) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,11 +102,11 @@ pub(super) async fn with_features(it: Looking<'_>, ready: &Ready, base: Made, to
             env += &format!("{name}={user}\n");
         }
         let sums = match &tool.files {
-            Files::Repository(below, files) => {
+            FeatureSource::Repository(below, files) => {
                 trees.push((format!("context/{number}"), below.as_str(), files.as_slice()));
                 files_of(files, below)
             }
-            Files::Registry(fetched) => {
+            FeatureSource::Registry(fetched) => {
                 dirs.push((format!("context/{number}"), fetched.dir.as_path()));
                 json!(fetched.digest)
             }
@@ -111,7 +116,7 @@ pub(super) async fn with_features(it: Looking<'_>, ready: &Ready, base: Made, to
     }
     text += &format!("USER {container}\n");
     let parts = json!({ "base": base.image.id, "features": parts, "dockerfile": text });
-    by_key(it, ready, Asked { parts, text, args: Vec::new(), target: None, trees, dirs, more }).await
+    by_key(it, ready, DockerfileRequest { parts, text, args: Vec::new(), target: None, trees, dirs, more }).await
 }
 
 /// Whom an image is for, if the name is one word that a Dockerfile takes as it is.

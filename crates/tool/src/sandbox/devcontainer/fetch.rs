@@ -11,10 +11,10 @@ use flate2::read::GzDecoder;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 
-/// Of what a feature says of itself.
+/// Bytes of a feature's description.
 const MAX_TEXT: u64 = 1 << 20;
 
-/// Of its files.
+/// Size and number of its files.
 const MAX_FILES: Limits = Limits { max_bytes: 256 << 20, max_entries: 5000 };
 
 /// The files of a feature, in a directory of ours.
@@ -39,31 +39,30 @@ impl Fetched {
 pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&String>) -> Result<Fetched, Failure> {
     let all = cx.state()?.root().join("features");
     std::fs::create_dir_all(&all).map_err(Failure::internal)?;
-    let place = |digest: &str| all.join(digest.trim_start_matches("sha256:"));
-    if let Some(digest) = digest.filter(|it| place(it).is_dir()) {
-        return Ok(Fetched { dir: place(digest), digest: digest.clone() });
+    if let Some(digest) = digest.filter(|it| dir_of(&all, it).is_dir()) {
+        return Ok(Fetched { dir: dir_of(&all, digest), digest: digest.clone() });
     }
     let registries = Registries::new()?;
     let artifact = digest.map_or_else(|| artifact.clone(), |it| artifact.at(it));
     let manifest = cx.unless_cancelled(async { Ok(registries.manifest(&artifact).await?) }).await?;
-    let (dir, digest) = (place(&manifest.digest), manifest.digest.clone());
+    let (dir, digest) = (dir_of(&all, &manifest.digest), manifest.digest.clone());
     let _alone = lock_file(all.join(format!("{}.lock", digest.trim_start_matches("sha256:")))).await?;
     if !dir.is_dir() {
         cx.call.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
         let layer = cx.unless_cancelled(async { Ok(registries.layer(&artifact, &manifest).await?) }).await?;
-        let kept = (all.clone(), dir.clone(), digest.clone());
-        tokio::task::spawn_blocking(move || keep(&layer, kept)).await.map_err(Failure::internal)??;
+        let digest = digest.clone();
+        tokio::task::spawn_blocking(move || keep(&layer, &all, &digest)).await.map_err(Failure::internal)??;
     }
     Ok(Fetched { dir, digest })
 }
 
 /// Unpacks it beside, and renames it when all of it is there and nothing of it leads elsewhere.
-fn keep(layer: &[u8], (all, dir, digest): (PathBuf, PathBuf, String)) -> Result<(), Failure> {
+fn keep(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
     let odd = |why: String| {
         let message = format!("what the registry has is no feature: {why}");
-        Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest.clone())
+        Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest)
     };
-    let mut tar = tempfile::tempfile_in(&all).map_err(Failure::internal)?;
+    let mut tar = tempfile::tempfile_in(all).map_err(Failure::internal)?;
     if layer.starts_with(&[0x1f, 0x8b]) {
         let most = MAX_FILES.max_bytes + (16 << 20);
         let written = std::io::copy(&mut GzDecoder::new(layer).take(most + 1), &mut tar);
@@ -74,7 +73,7 @@ fn keep(layer: &[u8], (all, dir, digest): (PathBuf, PathBuf, String)) -> Result<
         tar.write_all(layer).map_err(Failure::internal)?;
     }
     tar.rewind().map_err(Failure::internal)?;
-    let beside = tempfile::Builder::new().prefix(".feature-").tempdir_in(&all).map_err(Failure::internal)?;
+    let beside = tempfile::Builder::new().prefix(".feature-").tempdir_in(all).map_err(Failure::internal)?;
     let place = HostPath::open(beside.path()).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
     place.create_dir("it").map_err(Failure::internal)?;
     let moved = unpack_beneath(tar, &place, "it", MAX_FILES).map_err(|err| odd(err.to_string()))?;
@@ -87,7 +86,12 @@ fn keep(layer: &[u8], (all, dir, digest): (PathBuf, PathBuf, String)) -> Result<
             return Err(odd(format!("it has no `{name}`")));
         }
     }
-    std::fs::rename(it, dir).map_err(Failure::internal)
+    std::fs::rename(it, dir_of(all, digest)).map_err(Failure::internal)
+}
+
+/// Where the feature of that digest is kept.
+fn dir_of(all: &Path, digest: &str) -> PathBuf {
+    all.join(digest.trim_start_matches("sha256:"))
 }
 
 /// Not what a link leads to.
@@ -124,8 +128,8 @@ mod tests {
     #[test]
     fn a_feature_is_kept_whole_and_nothing_that_leads_out_of_it_is() {
         let all = tempfile::tempdir().unwrap();
-        let dir = all.path().join("kept");
-        let kept = |layer: &[u8]| keep(layer, (all.path().to_owned(), dir.clone(), "sha256:x".into()));
+        let dir = all.path().join("x");
+        let kept = |layer: &[u8]| keep(layer, all.path(), "sha256:x");
         let two = [("./devcontainer-feature.json", FILE, "{}"), ("./install.sh", FILE, "echo")];
         let with = |more: (&'static str, tar::EntryType, &'static str)| tar(&[&two[..], &[more]].concat());
         for (layer, told) in [

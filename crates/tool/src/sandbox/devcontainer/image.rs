@@ -6,19 +6,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_images::{DockerfileImage, DockerfileImages, digest_of};
+use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
-    Build, Devcontainer, DevcontainerState, Dockerfile, Place, Refusal, Variables, dockerfile, in_order, is_kept_out,
-    relative,
+    Build, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Refusal, Variables, dockerfile, in_order,
+    is_kept_out, relative,
 };
 use coracle_sandbox::worktree::{PackPaths, Seen, SeenFile, SeenKind};
 use coracle_sandbox::{Warning, WorktreeManager};
 use serde_json::{Value, json};
 
-use super::features::{Files, Tool, of_registry, tool, with_features};
+use super::features::{FeatureInstall, FeatureSource, of_registry, tool, with_features};
 use super::local_env;
 use crate::config::BuildNetwork;
 use crate::context::Context;
@@ -35,22 +35,22 @@ const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
 /// How an image comes to be, with all that can be refused behind it.
 #[derive(Debug)]
 pub(super) struct Recipe {
-    base: Basis,
-    features: Vec<Tool>,
-    /// Files that the build does not get to see.
+    base: BaseSource,
+    features: Vec<FeatureInstall>,
+    /// FeatureSource that the build does not get to see.
     pub(super) kept_out: Vec<String>,
     pub(super) warnings: Vec<Warning>,
 }
 
 #[derive(Debug)]
-enum Basis {
+enum BaseSource {
     /// As it is: the file's, or that of the profile.
     Image(Option<ImageRef>),
-    Built(Box<Plan>),
+    Built(Box<DockerfilePlan>),
 }
 
 #[derive(Debug)]
-struct Plan {
+struct DockerfilePlan {
     text: String,
     needs: Dockerfile,
     build: Build,
@@ -63,8 +63,8 @@ impl Recipe {
     /// Features of registries, and which they are.
     pub(super) fn digests(&self) -> BTreeMap<String, String> {
         let all = self.features.iter().filter_map(|it| match &it.files {
-            Files::Registry(fetched) => Some((it.feature.name.clone(), fetched.digest.clone())),
-            Files::Repository(..) => None,
+            FeatureSource::Registry(fetched) => Some((it.feature.name.clone(), fetched.digest.clone())),
+            FeatureSource::Repository(..) => None,
         });
         all.collect()
     }
@@ -72,7 +72,7 @@ impl Recipe {
 
 /// Who looks at what.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Looking<'a> {
+pub(super) struct ImageContext<'a> {
     pub(super) cx: &'a Context,
     pub(super) worktrees: &'a WorktreeManager,
     pub(super) seen: &'a Seen,
@@ -85,9 +85,16 @@ pub(super) struct Looking<'a> {
     pub(super) digests: &'a BTreeMap<String, String>,
 }
 
+impl ImageContext<'_> {
+    /// The directory of the file.
+    fn dir(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |it| it.0)
+    }
+}
+
 /// An image that is there.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct DevcontainerImage {
     pub(super) image: Image,
     pub(super) reference: ImageRef,
     pub(super) built: bool,
@@ -107,7 +114,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
     let seen = worktrees.see_again(&record.source, &record.commit).await?;
     let variables = record.variables(&state.key, local_env(cx));
     let (digests, remote_user) = (&record.features, state.file.user.as_deref());
-    let looking = Looking {
+    let context = ImageContext {
         cx,
         worktrees: &worktrees,
         seen: &seen,
@@ -118,33 +125,33 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
     };
     // It was granted before; a list that has become shorter counts all the same.
     let mut refusals = Vec::new();
-    let recipe = recipe(looking, &state.file, state.default_image.as_ref(), &mut refusals).await?;
+    let recipe = recipe(context, &state.file, state.default_image.as_ref(), &mut refusals).await?;
     if !refusals.is_empty() {
         return Err(coracle_sandbox::devcontainer::refused(&refusals).into());
     }
-    let made = make(looking, ready, &recipe).await?;
+    let made = build(context, ready, &recipe).await?;
     Ok(NamedImage { reference: made.reference.to_string(), image: made.image })
 }
 
 /// Reads all that an image is made of. What is not granted is added to `refusals`.
 pub(super) async fn recipe(
-    it: Looking<'_>,
+    it: ImageContext<'_>,
     file: &Devcontainer,
     usual: Option<&ImageRef>,
     refusals: &mut Vec<Refusal>,
 ) -> Result<Recipe, Failure> {
     let policy = it.cx.policy()?;
-    let dir = it.path.rsplit_once('/').map_or("", |it| it.0);
+    let dir = it.dir();
     let (mut kept_out, mut warnings) = (Vec::new(), Vec::new());
     let base = match &file.build {
-        Some(build) => plan(it, (dir, build), (refusals, &mut kept_out)).await?,
-        None => Some(Basis::Image(file.image.as_ref().or(usual).cloned())),
+        Some(build) => plan(it, build, refusals, &mut kept_out).await?,
+        None => Some(BaseSource::Image(file.image.as_ref().or(usual).cloned())),
     };
     let named: Vec<(&str, &ImageRef)> = match &base {
-        Some(Basis::Built(plan)) => plan.needs.bases.iter().map(|it| ("build.dockerfile", it)).collect(),
+        Some(BaseSource::Built(plan)) => plan.needs.bases.iter().map(|it| ("build.dockerfile", it)).collect(),
         _ => file.image.iter().map(|it| ("image", it)).collect(),
     };
-    refusals.extend(named.into_iter().filter_map(|it| image_problem(it, &policy)));
+    refusals.extend(named.into_iter().filter_map(|(property, image)| image_problem(property, image, &policy)));
     let allowed = PatternSet::new(&it.cx.config.sandbox.features_allow).unwrap_or_default();
     let mut features = Vec::new();
     let mut places = Vec::new();
@@ -156,10 +163,12 @@ pub(super) async fn recipe(
     }
     for (feature, place) in places {
         match place {
-            Place::Repository(below) => features.push(tool(it, feature, below, &mut warnings).await?),
-            // Nobody is asked for what is not made.
-            Place::Registry(_) if !refusals.is_empty() => {}
-            Place::Registry(artifact) => features.push(of_registry(it, feature, &artifact, &mut warnings).await?),
+            FeatureLocation::Repository(below) => features.push(tool(it, feature, below, &mut warnings).await?),
+            // A refused image is not built, so its features are not fetched.
+            FeatureLocation::Registry(_) if !refusals.is_empty() => {}
+            FeatureLocation::Registry(artifact) => {
+                features.push(of_registry(it, feature, &artifact, &mut warnings).await?);
+            }
         }
     }
     let files: Vec<_> = features.iter().map(|it| (&it.feature, &it.file)).collect();
@@ -167,11 +176,11 @@ pub(super) async fn recipe(
     let mut unordered: Vec<_> = features.into_iter().map(Some).collect();
     let features = order.into_iter().filter_map(|it| unordered[it].take()).collect();
     // With refusals nothing is made, so it does not matter of what.
-    let base = base.unwrap_or(Basis::Image(None));
+    let base = base.unwrap_or(BaseSource::Image(None));
     Ok(Recipe { base, features, kept_out, warnings })
 }
 
-fn image_problem((property, image): (&str, &ImageRef), policy: &Policy) -> Option<Refusal> {
+fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<Refusal> {
     let allowed = policy.images.matches(image.as_str()) || policy.images.matches(image.completed().as_str());
     let refusal =
         || Refusal::new(property, "image", format!("image `{image}` is not on the list")).unless("security.images");
@@ -180,10 +189,12 @@ fn image_problem((property, image): (&str, &ImageRef), policy: &Policy) -> Optio
 
 /// What a Dockerfile sees and needs; nothing when it is refused.
 async fn plan(
-    it: Looking<'_>,
-    (dir, build): (&str, &Build),
-    (refusals, kept_out): (&mut Vec<Refusal>, &mut Vec<String>),
-) -> Result<Option<Basis>, Failure> {
+    it: ImageContext<'_>,
+    build: &Build,
+    refusals: &mut Vec<Refusal>,
+    kept_out: &mut Vec<String>,
+) -> Result<Option<BaseSource>, Failure> {
+    let dir = it.dir();
     let mut outside = |property: &str| {
         let message = "it lies outside the repository, or is named like a key";
         refusals.push(Refusal::new(property, "devcontainer.context", message));
@@ -208,15 +219,15 @@ async fn plan(
         it.worktrees.seen_files(it.seen, &below).await?.into_iter().partition(|it| is_kept_out(&it.path));
     let out: Vec<SeenFile> = out;
     kept_out.extend(out.into_iter().map(|it| it.path).take(100));
-    Ok(Some(Basis::Built(Box::new(Plan { text, needs, build: build.clone(), below, files }))))
+    Ok(Some(BaseSource::Built(Box::new(DockerfilePlan { text, needs, build: build.clone(), below, files }))))
 }
 
-async fn text(it: Looking<'_>, path: &str) -> Result<String, Failure> {
+async fn text(it: ImageContext<'_>, path: &str) -> Result<String, Failure> {
     let bytes = content(it, path).await?;
     String::from_utf8(bytes).map_err(|_| missing(path, "is no text"))
 }
 
-pub(super) async fn content(it: Looking<'_>, path: &str) -> Result<Vec<u8>, Failure> {
+pub(super) async fn content(it: ImageContext<'_>, path: &str) -> Result<Vec<u8>, Failure> {
     let files = it.worktrees.seen_files(it.seen, path).await?;
     let file = files.into_iter().find(|it| it.path == path && it.kind != SeenKind::Link);
     let file = file.ok_or_else(|| missing(path, "is no file of the repository"))?;
@@ -228,18 +239,18 @@ pub(super) fn missing(path: &str, why: &str) -> Failure {
 }
 
 /// Makes it, or finds it made before.
-pub(super) async fn make(it: Looking<'_>, ready: &Ready, recipe: &Recipe) -> Result<Made, Failure> {
+pub(super) async fn build(it: ImageContext<'_>, ready: &Ready, recipe: &Recipe) -> Result<DevcontainerImage, Failure> {
     let base = match &recipe.base {
-        Basis::Image(named) => {
+        BaseSource::Image(named) => {
             let NamedImage { image, reference } = sandbox_image(it.cx, ready, named.as_ref()).await?;
-            Made { image, reference: ImageRef::parse(&reference)?, built: false }
+            DevcontainerImage { image, reference: ImageRef::parse(&reference)?, built: false }
         }
-        Basis::Built(plan) => built(it, ready, plan).await?,
+        BaseSource::Built(plan) => built(it, ready, plan).await?,
     };
     if recipe.features.is_empty() { Ok(base) } else { with_features(it, ready, base, &recipe.features).await }
 }
 
-async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Failure> {
+async fn built(it: ImageContext<'_>, ready: &Ready, plan: &DockerfilePlan) -> Result<DevcontainerImage, Failure> {
     let mut bases = Vec::new();
     let mut arch = String::new();
     for base in &plan.needs.bases {
@@ -253,8 +264,12 @@ async fn built(it: Looking<'_>, ready: &Ready, plan: &Plan) -> Result<Made, Fail
     let trees = vec![("context".to_owned(), plan.below.as_str(), plan.files.as_slice())];
     let args = args.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let target = target.clone();
-    by_key(it, ready, Asked { parts, text: plan.text.clone(), args, target, trees, dirs: Vec::new(), more: Vec::new() })
-        .await
+    by_key(
+        it,
+        ready,
+        DockerfileRequest { parts, text: plan.text.clone(), args, target, trees, dirs: Vec::new(), more: Vec::new() },
+    )
+    .await
 }
 
 /// Path below the directory, what it is, and the sum over its content.
@@ -263,7 +278,7 @@ pub(super) fn files_of(files: &[SeenFile], below: &str) -> Value {
 }
 
 /// Writes what a build sees into a directory of ours.
-async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), Failure> {
+async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>) -> Result<(), Failure> {
     std::fs::write(dir.join("Dockerfile"), &asked.text).map_err(Failure::internal)?;
     let spool = tempfile::tempfile_in(dir).map_err(Failure::internal)?;
     let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
@@ -284,31 +299,35 @@ async fn lay_out(it: Looking<'_>, dir: &Path, asked: &Asked<'_>) -> Result<(), F
 }
 
 /// A build.
-pub(super) struct Asked<'a> {
+pub(super) struct DockerfileRequest<'a> {
     /// All that decides what comes of it.
     pub(super) parts: Value,
     /// The Dockerfile.
     pub(super) text: String,
     pub(super) args: Vec<(String, String)>,
     pub(super) target: Option<String>,
-    /// Files of the repository: where they go, and what of their paths is left out.
+    /// FeatureSource of the repository: where they go, and what of their paths is left out.
     pub(super) trees: Vec<(String, &'a str, &'a [SeenFile])>,
     /// Directories of this host: where they go.
     pub(super) dirs: Vec<(String, &'a Path)>,
-    /// Files of ours.
+    /// FeatureSource of ours.
     pub(super) more: Vec<(String, String)>,
 }
 
 /// The image of that content, built once.
-pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> Result<Made, Failure> {
+pub(super) async fn by_key(
+    it: ImageContext<'_>,
+    ready: &Ready,
+    asked: DockerfileRequest<'_>,
+) -> Result<DevcontainerImage, Failure> {
     let (cx, runtime) = (it.cx, &*ready.runtime);
     let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
     let content = json!({ "parts": asked.parts, "offline": offline });
     let progress = cx.call.progress.clone();
-    let found = images(cx)?.find_or_lock(runtime, &content, &move |text: &str| progress.note(text)).await?;
-    let missing = match found {
-        DockerfileImage::Found(image, reference) => return Ok(Made { image, reference, built: true }),
-        DockerfileImage::Missing(build) => build,
+    let progress = |text: &str| progress.note(text);
+    let missing = match images(cx)?.find_or_lock(runtime, &content, &progress).await? {
+        Ok((image, reference)) => return Ok(DevcontainerImage { image, reference, built: true }),
+        Err(missing) => missing,
     };
     cx.call.progress.message("building the image of devcontainer.json".to_owned()).await;
     let dir = tempfile::Builder::new()
@@ -329,7 +348,7 @@ pub(super) async fn by_key(it: Looking<'_>, ready: &Ready, asked: Asked<'_>) -> 
     };
     let built = cx.unless_cancelled(async { missing.run(runtime, &build).await.map_err(failed) });
     let (image, reference) = built.await?;
-    Ok(Made { image, reference, built: true })
+    Ok(DevcontainerImage { image, reference, built: true })
 }
 
 fn failed(err: coracle_images::Error) -> Failure {

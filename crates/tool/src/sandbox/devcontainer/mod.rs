@@ -1,7 +1,7 @@
 //! Sandboxes that are made as their repository's `devcontainer.json` says (sandbox.md 6.2).
 //!
 //! The file is read from the mirror before there is a container, and judged whole; then its image is made, and what was
-//! decided is written down beside the sandbox's record. Whoever opens the sandbox later finds it there: a sandbox keeps the
+//! decided is written down beside the sandbox's record. A later `open` finds it there: a sandbox keeps the
 //! file that it was made with.
 
 mod choose;

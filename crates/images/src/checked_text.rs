@@ -1,0 +1,33 @@
+//! Texts with a grammar.
+
+/// What all of them have in common: they are read by `parse`, also from configuration, and written as they are.
+macro_rules! checked_text {
+    ($name:ident) => {
+        impl $name {
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = coracle_runtime::InvalidName;
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                Self::parse(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(it: $name) -> Self {
+                it.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}

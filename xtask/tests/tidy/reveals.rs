@@ -32,7 +32,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/provision/src/ssh.rs", 1),
     // The search path, and the address of a proxy.
     ("crates/tool/src/host_identity.rs", 1),
-    ("crates/tool/src/image_build/build_container.rs", 1),
+    ("crates/tool/src/image_build/build_containers.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),

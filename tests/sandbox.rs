@@ -34,7 +34,7 @@ struct One {
     link: Link,
     id: String,
     discarded: AtomicU32,
-    /// So many removals fail.
+    /// Number of removals that fail.
     stays: AtomicU32,
 }
 
@@ -65,7 +65,7 @@ struct Bench<'a> {
     containers: Arc<One>,
     running: Running<'a>,
     model: ModelServer,
-    /// Of which other providers can be made.
+    /// Parts for further providers.
     parts: (Sandbox, Arc<SandboxProxy>),
     _state: TempDir,
 }

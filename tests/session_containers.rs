@@ -65,7 +65,7 @@ struct Process {
     owner: Option<ProcessId>,
 }
 
-/// What a template is made of.
+/// The parts of a template.
 #[derive(Clone)]
 struct Plan {
     labels: BTreeMap<String, String>,
@@ -238,7 +238,7 @@ impl Process {
         self.sweep_by(after.try_into().unwrap(), after).await;
     }
 
-    /// As if the wall clock went on by so many seconds, and the machine by others.
+    /// Sweeps as if the wall clock advanced by so many seconds, and the machine's uptime by others.
     async fn sweep_by(&self, wall: i64, up: u64) {
         let (tell, now) = (self.tell(), ClockReading::now());
         let now = ClockReading { wall: now.wall + SignedDuration::from_secs(wall), up_s: now.up_s + up, ..now };
@@ -266,7 +266,7 @@ fn sh(script: &str) -> Exec {
     Exec::new(Command::Shell(script.into()), USER, at("/workspace"))
 }
 
-/// What a script of the user printed.
+/// The output of the user's script.
 async fn printed(ready: &Ready, script: &str) -> String {
     let it = ready.link.exec(sh(script)).await.unwrap();
     assert_eq!((it.exit, it.stderr.text().as_str()), (Exit::Code(0), ""), "{script}");

@@ -13,7 +13,7 @@ use coracle_runtime::{Command, Exit, Input};
 use super::{items, path, place, root};
 use crate::engines::{Running, with_a_guest, with_a_real_guest};
 
-/// What is a certificate to those who only carry it.
+/// Looks like a certificate to code that only copies it.
 fn pem(seed: u8) -> String {
     let der: Vec<u8> = [0x30, seed].into_iter().chain((0..100).map(|it: u8| it.wrapping_mul(seed))).collect();
     let text = BASE64_STANDARD.encode(der);

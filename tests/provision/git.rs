@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::{content, items, path, place, put, root, sh};
 use crate::engines::{Case, Running, Way, tar_of, with_a_guest, with_real_engines};
 
-/// What git prints that sees nothing but this home.
+/// The output of a git whose only configuration is this home.
 #[expect(clippy::disallowed_methods, reason = "git is the judge")]
 fn git(home: &Path, words: &[&str]) -> Vec<u8> {
     let path = "/usr/local/bin:/usr/bin:/bin";

@@ -1,4 +1,4 @@
-//! What of the person goes into a container, and how it gets there (containers.md 5 and 6, security.md 4).
+//! The person's identity in a container: which parts are copied, and how (containers.md 5 and 6, security.md 4).
 
 mod certs;
 mod git;
@@ -45,12 +45,12 @@ async fn place(running: &Running<'_>) -> StepContext {
     }
 }
 
-/// What a script of root's prints.
+/// The output of root's script.
 async fn root(running: &Running<'_>, script: &str) -> String {
     running.printed(Exec::new(Command::Shell(script.into()), Ids::ROOT, ContainerPath::root())).await
 }
 
-/// What a script of the exec user's prints; it has to end well.
+/// The output of the exec user's script, which must succeed.
 async fn sh(place: &StepContext, script: &str) -> String {
     let exec = place.exec(Command::Shell(script.into()), &place.home, Duration::from_secs(30));
     let it = place.link.exec(exec).await.unwrap();

@@ -83,7 +83,7 @@ async fn settings_are_links_to_the_tmpfs() {
     .await;
 }
 
-/// What cannot be read is no success, whatever was written.
+/// An unreadable file is no success, whatever was written.
 #[tokio::test]
 async fn a_key_that_the_exec_user_cannot_reach_is_told() {
     with_a_real_guest(async |running| {

@@ -14,7 +14,7 @@ pub(crate) struct At {
     pub(crate) pid: u32,
 }
 
-/// What the server's process has, in KiB.
+/// Memory of the server's process, in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     /// While all sessions are still there.
@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     pub(crate) most: u64,
 }
 
-/// So many sessions at once, each of which makes so many calls one after the other.
+/// Runs so many sessions at once, each of which makes so many calls one after the other.
 pub(crate) fn work(at: &At, sessions: usize, calls: usize) -> Memory {
     let clients: Vec<Client<'_>> = (0..sessions).map(|_| Client::new(at)).collect();
     thread::scope(|scope| {

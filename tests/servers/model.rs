@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// What the model does when it is asked.
+/// The model's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Turn {
     /// Answers.
@@ -27,11 +27,11 @@ pub(crate) enum Turn {
     Held(Arc<Notify>, Box<Turn>),
 }
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) path: String,
-    /// By lower-case name.
+    /// Headers, by lower-case name.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
@@ -56,7 +56,7 @@ pub(crate) struct ModelServer {
 #[derive(Debug, Default)]
 struct Script {
     turns: VecDeque<Turn>,
-    /// When there are no more turns.
+    /// The turn after the last one.
     otherwise: Option<Turn>,
     asked: Vec<Asked>,
     calls: u64,
@@ -100,7 +100,7 @@ impl ModelServer {
         self.script.lock().unwrap().otherwise = Some(turn);
     }
 
-    /// All that was asked so far.
+    /// All requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.script.lock().unwrap().asked.clone()
     }

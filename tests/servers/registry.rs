@@ -27,7 +27,7 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
 }
 
 impl Registry {
-    /// One that listens. Where its program is not installed, the test is skipped.
+    /// Starts a registry. Without its program, the test is skipped.
     pub(crate) async fn start() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -56,7 +56,7 @@ impl Registry {
         Some(own)
     }
 
-    /// Where an artifact lies in it.
+    /// The name of an artifact in it.
     pub(crate) fn name(&self, artifact: &str) -> String {
         format!("127.0.0.1:{}/{artifact}", self.port)
     }

@@ -29,7 +29,7 @@ impl Tiny {
         format!("[profiles.tiny]\nimage = \"{IMAGE}\"\npackages = []\nsetup = {}\n{more}\n", json!(setup))
     }
 
-    /// Which build a container comes from.
+    /// The build that a container comes from.
     async fn build(&self, tool: &Tool<'_>, answer: &Value) -> Option<String> {
         found(tool, answer, &format!("built-{}", self.mark)).await
     }

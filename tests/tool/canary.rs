@@ -57,7 +57,7 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
     shown
 }
 
-/// What the engine keeps on disk of a container, by its id.
+/// The engine's files of a container on disk, by its id.
 pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     if tool.case.engine().as_str() == "docker" {
         return files_below(&Path::new("/var/lib/docker/containers").join(id));
@@ -67,7 +67,7 @@ pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     [database, files_below(&storage.join("overlay-containers").join(id))].concat()
 }
 
-/// What a person has, nine times secret.
+/// A person's nine secrets.
 struct Planted {
     canaries: Canaries,
     passed: String,

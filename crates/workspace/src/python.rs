@@ -31,6 +31,7 @@ pub struct EvaluatePython {
 
 /// What came of a script.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Evaluated")]
 pub struct EvaluationResult {
     /// Always null.
     pub value_repr: Option<String>,

@@ -83,7 +83,7 @@ impl Words {
         Ok(self.read(&[], &[], usize::MAX)?.names)
     }
 
-    /// For a listing.
+    /// Parses the options of a listing.
     pub(crate) fn listing(self, flags: &[&str]) -> Result<()> {
         let said = self.read(&["--format"], flags, usize::MAX)?;
         match said.one("--format") {

@@ -17,7 +17,7 @@ use memchr::memmem;
 pub(crate) struct Canaries(Vec<(String, Vec<u8>)>);
 
 impl Canaries {
-    /// One more. Letters and digits alone, so that it fits everywhere.
+    /// Adds a canary. Letters and digits alone, so that it fits everywhere.
     pub(crate) fn hatch(&mut self, name: &str) -> String {
         let value = format!("Kanari{}", random_hex::<16>());
         let forms = forms(&value);
@@ -25,7 +25,7 @@ impl Canaries {
         value
     }
 
-    /// Which are in these bytes, and in what form; compressed layers of an archive are looked into.
+    /// Canaries in these bytes, and their encodings; compressed layers of an archive are searched, too.
     pub(crate) fn hits(&self, bytes: &[u8]) -> BTreeSet<String> {
         let unpacked = unpacked(bytes);
         let within = |form: &[u8]| {
@@ -75,7 +75,7 @@ fn forms(value: &str) -> Vec<(String, Vec<u8>)> {
     forms
 }
 
-/// What is compressed in an archive.
+/// The uncompressed parts of an archive.
 fn unpacked(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![];
     for entry in tar::Archive::new(bytes).entries().into_iter().flatten() {
@@ -133,7 +133,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// All that was seen.
+    /// All output.
     pub(crate) fn end(self) -> Vec<u8> {
         drop(self.stop);
         self.thread.join().unwrap().into_iter().collect::<Vec<_>>().concat()

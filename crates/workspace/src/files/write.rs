@@ -38,6 +38,7 @@ pub struct WriteFile {
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Written")]
 pub struct WrittenFile {
     /// The file.
     pub path: String,

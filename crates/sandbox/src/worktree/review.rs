@@ -147,6 +147,6 @@ mod tests {
         let warnings = warnings(&found, true);
         assert_eq!((warnings.len(), &*warnings[0].message), (22, "`a\\n0` was not there"));
         assert_eq!(warnings[20].message, "10 places more are not as they were written");
-        assert!(warnings(&[], false).is_empty());
+        assert!(super::warnings(&[], false).is_empty());
     }
 }

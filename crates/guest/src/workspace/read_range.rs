@@ -2,9 +2,6 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::Work;
 use super::fingerprint::Print;
 use super::tracker::By;
@@ -14,7 +11,7 @@ use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 /// Who reads has no name in an act; this is the tool that does.
 pub(super) const READER: &str = "read_file";
 
-/// Bytes that are told at most, in Base64.
+/// Bytes that are told at most.
 const MOST: usize = MAX_TOLD / 2;
 
 impl Work<'_> {
@@ -33,6 +30,6 @@ impl Work<'_> {
         }
         piece.truncate(got);
         self.memory.touch(&real, &print, READER, By::Tool);
-        Ok(WorkspaceReply::Bytes { content: STANDARD.encode(&piece), offset, size: print.size })
+        Ok(WorkspaceReply::Bytes { content: piece.into(), offset, size: print.size })
     }
 }

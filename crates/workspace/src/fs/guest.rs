@@ -1,7 +1,5 @@
 //! The files of a workspace by its guest.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::ContainerPath;
 use coracle_runtime::link::protocol::workspace::{
     SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
@@ -43,8 +41,8 @@ impl GuestFs {
     }
 
     /// What came of an act on what was named `text`.
-    async fn act(&self, text: &str, act: WorkspaceOp, content: &[u8]) -> Result<WorkspaceReply> {
-        match self.request(act, content).await? {
+    async fn act(&self, text: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
+        match self.request(act).await? {
             WorkspaceReply::Not(trouble) => Err(FsError::of(trouble, text)),
             done => Ok(done),
         }
@@ -52,7 +50,7 @@ impl GuestFs {
 
     /// The same for a search: what is wrong with a pattern is told of the pattern.
     async fn search(&self, text: &str, pattern: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
-        match self.request(act, &[]).await? {
+        match self.request(act).await? {
             WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern => {
                 Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
             }
@@ -79,14 +77,13 @@ impl GuestFs {
 
     async fn piece(&self, text: &str, path: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
         let act = WorkspaceOp::Bytes { path: path.to_owned(), offset, limit: PIECE };
-        let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act, &[]).await? else {
+        let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act).await? else {
             return Err(unexpected(text));
         };
         if size > MAX_CONTENT {
             return Err(FsError::TooLarge(text.to_owned()));
         }
-        let bytes = STANDARD.decode(content).map_err(|_| unexpected(text))?;
-        Ok((bytes, size))
+        Ok((content.0, size))
     }
 
     /// All of a file, unless it was replaced between two pieces.
@@ -164,7 +161,7 @@ impl GuestFs {
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::Escape`].
     pub async fn stat(&self, path: &str) -> Result<FsEntry> {
         let act = WorkspaceOp::Stat { path: self.path(path)? };
-        match self.act(path, act, &[]).await? {
+        match self.act(path, act).await? {
             WorkspaceReply::Found(item) => Ok(self.entry(item)),
             _ => Err(unexpected(path)),
         }
@@ -176,7 +173,7 @@ impl GuestFs {
     /// As [`stat`](Self::stat); [`FsError::NotDirectory`] for a file.
     pub async fn list(&self, path: &str) -> Result<Found<FsEntry>> {
         let act = WorkspaceOp::List { path: self.path(path)?, most: MOST };
-        match self.act(path, act, &[]).await? {
+        match self.act(path, act).await? {
             WorkspaceReply::Listed { entries, omitted, .. } => {
                 Ok(Found { items: self.entries(entries), omitted, complete: true })
             }
@@ -249,8 +246,8 @@ impl GuestFs {
             return Err(FsError::NotDirectory(path.to_owned()));
         }
         let (executable, seen, tool) = (None, false, TOOL.to_owned());
-        let act = WorkspaceOp::Write { path: place, how: how.mode, executable, seen, tool };
-        match self.act(path, act, bytes).await? {
+        let act = WorkspaceOp::Write { path: place, content: bytes.into(), how: how.mode, executable, seen, tool };
+        match self.act(path, act).await? {
             WorkspaceReply::Written(written) => Ok(self.entry(written.file)),
             _ => Err(unexpected(path)),
         }
@@ -273,7 +270,7 @@ impl GuestFs {
                 true => WorkspaceOp::Remove { path: path_inside, within_ms: REMOVE_WITHIN_MS, tool },
                 false => WorkspaceOp::RemoveOne { path: path_inside, tool },
             };
-            match self.act(path, act, &[]).await? {
+            match self.act(path, act).await? {
                 WorkspaceReply::Removed { complete: true, .. } => return Ok(()),
                 WorkspaceReply::Removed { .. } => {}
                 _ => return Err(unexpected(path)),
@@ -289,7 +286,7 @@ impl GuestFs {
     /// [`FsError::NotDirectory`], [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`].
     pub async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
         let act = WorkspaceOp::MakeDir { path: self.changeable(path)?, parents, exist_ok };
-        self.act(path, act, &[]).await.map(drop)
+        self.act(path, act).await.map(drop)
     }
 
     /// Keeps all files and links as they are now under a tag, and tells the id of what is kept, until [`forget`](Self::forget).

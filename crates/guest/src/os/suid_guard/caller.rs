@@ -13,7 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::REFUSED;
-use super::listener::{Call, is_valid};
+use super::listener::{RawCall, is_valid};
 use crate::os::as_user::as_user;
 use crate::os::machine::Ids;
 use crate::os::start::may_share;
@@ -73,7 +73,7 @@ pub(super) struct Path {
 ///
 /// # Errors
 /// Those of `act`; else why the call cannot be made for that caller.
-pub(super) fn with<T>(call: &Call, listener: &OwnedFd, act: impl FnOnce(Wanted) -> Result<T>) -> Result<T> {
+pub(super) fn with<T>(call: &RawCall, listener: &OwnedFd, act: impl FnOnce(Wanted) -> Result<T>) -> Result<T> {
     let asked = Asked::of(call).ok_or(REFUSED)?;
     let caller = Caller::of(call.thread)?;
     // Root is what this thread is. For anybody else it changes, and the kernel decides anew who may read its memory.
@@ -93,7 +93,7 @@ pub(super) fn with<T>(call: &Call, listener: &OwnedFd, act: impl FnOnce(Wanted) 
 
 impl Asked {
     /// The filter asks about these calls only.
-    fn of(call: &Call) -> Option<Self> {
+    fn of(call: &RawCall) -> Option<Self> {
         let [one, two, three, four, ..] = call.arguments;
         let mode = |it: u64| it as u32 & 0o7777;
         let here = |address| At { from: libc::AT_FDCWD, address };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn asked(number: i64, arguments: [u64; 6]) -> Option<Asked> {
-        Asked::of(&Call { id: 1, thread: 1, number: number as i32, arguments })
+        Asked::of(&RawCall { id: 1, thread: 1, number: number as i32, arguments })
     }
 
     #[test]

@@ -24,7 +24,7 @@ const IS_VALID: Opcode = libc::SECCOMP_IOCTL_NOTIF_ID_VALID as Opcode;
 
 /// A call that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct RawCall {
     /// Of the notification.
     pub(super) id: u64,
     /// The thread that made it, by its number here. 0: it is in another namespace.
@@ -90,12 +90,12 @@ pub(super) fn pending(listener: impl AsFd) -> Pending {
 ///
 /// # Errors
 /// Its caller was killed meanwhile.
-pub(super) fn receive(listener: &OwnedFd) -> Result<Call> {
+pub(super) fn receive(listener: &OwnedFd) -> Result<RawCall> {
     let data = seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] };
     let mut said = seccomp_notif { id: 0, pid: 0, flags: 0, data };
     // SAFETY: the type is that of the call, of the size that the kernel said.
     unsafe { ioctl(listener, Updater::<RECEIVE, seccomp_notif>::new(&mut said)) }?;
-    Ok(Call { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
+    Ok(RawCall { id: said.id, thread: said.pid, number: said.data.nr, arguments: said.data.args })
 }
 
 /// Whether the thread of a call still waits for its answer, so that its number meant no other one until now.

@@ -18,15 +18,15 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    async fn act(&self, act: WorkspaceOp, content: &[u8]) -> WorkspaceReply {
+    async fn act(&self, act: WorkspaceOp) -> WorkspaceReply {
         let root = ContainerPath::parse("/workspace").unwrap();
-        self.running.link().space(self.user, &root, act, content).await.unwrap()
+        self.running.link().space(self.user, &root, act).await.unwrap()
     }
 
     async fn write(&self, path: &str, how: OpenMode, content: &[u8]) -> Result<WriteReport, WorkspaceErrorCode> {
-        let act =
-            WorkspaceOp::Write { path: path.into(), how, executable: None, seen: true, tool: "write_file".into() };
-        match self.act(act, content).await {
+        let (path, content, tool) = (path.into(), content.into(), "write_file".into());
+        let act = WorkspaceOp::Write { path, content, how, executable: None, seen: true, tool };
+        match self.act(act).await {
             WorkspaceReply::Written(it) => Ok(it),
             WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
@@ -34,10 +34,9 @@ impl Space<'_> {
     }
 
     async fn edit(&self, path: &str, old: &str, new: &str) -> Result<WriteReport, WorkspaceErrorCode> {
-        let length = u32::try_from(old.len()).unwrap();
-        let act =
-            WorkspaceOp::Edit { path: path.into(), old: length, all: false, seen: true, tool: "edit_file".into() };
-        match self.act(act, format!("{old}{new}").as_bytes()).await {
+        let (path, old, new, tool) = (path.into(), old.into(), new.into(), "edit_file".into());
+        let act = WorkspaceOp::Edit { path, old, new, all: false, seen: true, tool };
+        match self.act(act).await {
             WorkspaceReply::Written(it) => Ok(it),
             WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
@@ -45,7 +44,7 @@ impl Space<'_> {
     }
 
     async fn read(&self, path: &str) -> Result<TextRange, WorkspaceErrorCode> {
-        match self.act(WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 2000, most: 256 << 10 }, b"").await {
+        match self.act(WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 2000, most: 256 << 10 }).await {
             WorkspaceReply::Text(it) => Ok(it),
             WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
@@ -53,7 +52,7 @@ impl Space<'_> {
     }
 
     async fn remove(&self, path: &str) -> Result<u64, WorkspaceErrorCode> {
-        match self.act(WorkspaceOp::Remove { path: path.into(), within_ms: 10_000, tool: "rm".into() }, b"").await {
+        match self.act(WorkspaceOp::Remove { path: path.into(), within_ms: 10_000, tool: "rm".into() }).await {
             WorkspaceReply::Removed { files, complete: true, .. } => Ok(files),
             WorkspaceReply::Not(it) => Err(it.code),
             other => panic!("{other:?}"),
@@ -62,7 +61,7 @@ impl Space<'_> {
 
     async fn glob(&self, pattern: &str) -> Vec<String> {
         let act = WorkspaceOp::Glob { path: String::new(), pattern: pattern.into(), gitignore: false, bounds: ALL };
-        match self.act(act, b"").await {
+        match self.act(act).await {
             WorkspaceReply::Globbed { entries, complete: true, .. } => entries.into_iter().map(|it| it.path).collect(),
             other => panic!("{other:?}"),
         }
@@ -78,7 +77,7 @@ impl Space<'_> {
             gitignore: false,
             bounds: ALL,
         };
-        match self.act(act, b"").await {
+        match self.act(act).await {
             WorkspaceReply::Grepped { matches, complete: true, .. } => {
                 matches.into_iter().map(|it| format!("{}:{}:{}", it.path, it.line, it.text)).collect()
             }
@@ -186,7 +185,7 @@ async fn w18_links_lead_nowhere_outside() {
             }
             assert_eq!(space.remove(&format!("{at}/secret")).await, Err(WorkspaceErrorCode::Escape));
         }
-        match space.act(WorkspaceOp::List { path: String::new(), most: 2000 }, b"").await {
+        match space.act(WorkspaceOp::List { path: String::new(), most: 2000 }).await {
             WorkspaceReply::Listed { entries, .. } => {
                 assert_eq!(entries.len(), outside.len() + 1);
                 assert!(entries.iter().all(|it| it.kind == EntryKind::Symlink && it.target.is_some()));
@@ -267,10 +266,14 @@ async fn look_while_swapped(space: &Space<'_>, reads: &mut usize) {
     for path in ["d/f", "d/new"] {
         let (path, tool) = (path.to_owned(), "write_file".to_owned());
         space
-            .act(
-                WorkspaceOp::Write { path, how: OpenMode::Overwrite, executable: None, seen: false, tool },
-                b"inside\n",
-            )
+            .act(WorkspaceOp::Write {
+                path,
+                content: (*b"inside\n").into(),
+                how: OpenMode::Overwrite,
+                executable: None,
+                seen: false,
+                tool,
+            })
             .await;
     }
     assert_eq!(space.grep("secret").await, Vec::<String>::new());
@@ -319,7 +322,7 @@ async fn w39_many_files_cost_less_than_a_second() {
         for _ in 0..2 {
             let begun = Instant::now();
             let act = WorkspaceOp::Changed { hints: Vec::new(), exclude: Vec::new(), bounds, tool: "shell".into() };
-            match space.act(act, b"").await {
+            match space.act(act).await {
                 WorkspaceReply::Changed(it) => assert_eq!((it.total, it.complete), (0, false)),
                 other => panic!("{other:?}"),
             }

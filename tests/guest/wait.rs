@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_guest::codec::{Frame, read};
+use coracle_guest::protocol::body::{Bytes, decode, encode};
 use coracle_guest::protocol::{
-    CallReply, ExecState, ExecStatus, GuestMessage, Hello, JobInfo, OutputPage, Request, VERSION, WaitOutcome,
+    ExecState, ExecStatus, Greeting, GuestMessage, Hello, HostMessage, JobInfo, OutputPage, WaitOutcome, WaitRequest,
     WaitResult,
 };
 use coracle_jobs::{Wait, wait};
@@ -19,15 +20,13 @@ use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 #[derive(Debug, Default)]
 struct Counting {
     asked: Arc<AtomicUsize>,
-    /// It is too old to add lines to its answer.
-    is_old: bool,
 }
 
 #[async_trait]
 impl Dial for Counting {
     async fn dial(&self) -> Result<GuestStream> {
         let (ours, theirs) = duplex(64 << 10);
-        tokio::spawn(answer(theirs, Arc::clone(&self.asked), self.is_old));
+        tokio::spawn(answer(theirs, Arc::clone(&self.asked)));
         let (reader, writer) = split(ours);
         Ok(GuestStream::plain(reader, writer, Transport::InProcess))
     }
@@ -35,35 +34,25 @@ impl Dial for Counting {
 
 const PRINTED: &[u8] = b"one\ntwo\n";
 
-async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>, is_old: bool) {
+async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>) {
     let (mut from, mut to) = split(stream);
-    while let Ok(Some(Frame { channel, head, .. })) = read::<Request>(&mut from).await {
-        let bytes = PRINTED.len() as u64;
-        let page = OutputPage { offset: 0, next: bytes, first: 0, total: bytes, running: true };
-        let (head, payload) = match head {
-            Request::Hello(it) => (
-                GuestMessage::Hello(Hello { version: VERSION, nonce: it.nonce, run: "a run".into(), keep: None }),
-                vec![],
-            ),
-            Request::Wait(it) => {
-                asked.fetch_add(1, Ordering::Relaxed);
-                let wanted = it.tail.filter(|_| !is_old);
-                assert!(is_old || wanted.is_some_and(|it| it.lines == 2), "{wanted:?}");
-                let waited = WaitResult {
-                    reason: WaitOutcome::Limit,
-                    found: None,
-                    job: job(it.job),
-                    ms: 1,
-                    tail: wanted.map(|_| page),
-                };
-                (GuestMessage::Answer(CallReply::Waited(waited)), wanted.map(|_| PRINTED.to_vec()).unwrap_or_default())
-            }
-            Request::Tail { .. } => {
-                asked.fetch_add(1, Ordering::Relaxed);
-                (GuestMessage::Answer(CallReply::Page(page)), PRINTED.to_vec())
-            }
-            _ => continue,
-        };
+    let Ok(Some(Frame { head: Greeting::Hello(it), .. })) = read::<Greeting>(&mut from).await else { return };
+    let mut bytes = Vec::new();
+    Frame::new(0, Greeting::Hello(Hello::of_guest(it.nonce, "a run".into()))).write_to(&mut bytes);
+    to.write_all(&bytes).await.unwrap();
+    while let Ok(Some(Frame { channel, head, payload })) = read::<HostMessage>(&mut from).await {
+        if !matches!(head, HostMessage::Open { .. }) {
+            continue;
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        let request: WaitRequest = decode(&payload).unwrap();
+        assert!(request.tail.is_some_and(|it| it.lines == 2), "{request:?}");
+        let length = PRINTED.len() as u64;
+        let page = OutputPage { offset: 0, next: length, first: 0, total: length, running: true };
+        let reason = WaitOutcome::Limit;
+        let waited = WaitResult { reason, found: None, job: job(request.job), ms: 1, tail: Some(page) };
+        let payload = encode(&(waited, Bytes::from(PRINTED)));
+        let head = GuestMessage::Reply { bytes: u32::try_from(payload.len()).unwrap() };
         let mut bytes = Vec::new();
         Frame { channel, head, payload }.write_to(&mut bytes);
         to.write_all(&bytes).await.unwrap();
@@ -89,14 +78,11 @@ fn job(id: String) -> JobInfo {
 }
 
 #[tokio::test]
-async fn a_wait_is_one_question_and_an_older_guest_is_asked_for_the_lines_alone() {
-    for (is_old, questions) in [(false, 1), (true, 2)] {
-        let asked = Arc::<AtomicUsize>::default();
-        let dial = Counting { asked: Arc::clone(&asked), is_old };
-        let link = Link::new(Arc::new(dial), LinkSettings::default());
-        let ask = Wait { job: JobId::random(), events: Vec::new(), limit: Duration::from_secs(1), lines: 2 };
-        let waited = wait(&link, ask).await.unwrap();
-        assert_eq!((waited.tail.bytes.as_slice(), waited.tail.total), (PRINTED, PRINTED.len() as u64));
-        assert_eq!(asked.load(Ordering::Relaxed), questions);
-    }
+async fn a_wait_is_one_question() {
+    let asked = Arc::<AtomicUsize>::default();
+    let link = Link::new(Arc::new(Counting { asked: Arc::clone(&asked) }), LinkSettings::default());
+    let ask = Wait { job: JobId::random(), events: Vec::new(), limit: Duration::from_secs(1), lines: 2 };
+    let waited = wait(&link, ask).await.unwrap();
+    assert_eq!((waited.tail.bytes.as_slice(), waited.tail.total), (PRINTED, PRINTED.len() as u64));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }

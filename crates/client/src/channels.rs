@@ -4,13 +4,13 @@
 //! is a [`ProtocolViolation`] and ends the connection, so memory is bounded by our own numbers.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use coracle_protocol::call::{Call, Streams};
 use coracle_protocol::codec::Frame;
 use coracle_protocol::mux::{Backlog, BacklogSender, Mux, Part, Pushed, Received, Violation, backlog};
-use coracle_protocol::{CallReply, GuestMessage, MAX_UNKNOWN, Request, Stream};
+use coracle_protocol::{CHUNK, GuestMessage, HostMessage, MAX_HEADER, Stream};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// Bytes that are written at once.
@@ -29,29 +29,74 @@ pub(crate) enum ProtocolViolation {
     Mux(#[from] Violation),
     #[error("the guest said something on channel {0} that nobody asked for")]
     Unasked(u32),
-    #[error("the guest sent a part of an output on channel {0} twice")]
-    Offset(u32),
-    #[error("the guest sent {} frames of unknown types", MAX_UNKNOWN)]
-    Unknown,
     #[error("the guest ended the connection: {0}")]
     Ended(String),
 }
 
-/// What the guest may say on a channel.
+/// What the guest may still send on a channel, by its call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ReplyShape {
-    /// [`GuestMessage::Begun`] and output, from these offsets on, then [`GuestMessage::End`].
-    Command([u64; 2]),
-    /// One answer of a kind.
-    Answer {
-        fits: fn(&CallReply) -> bool,
-        /// Bytes that may come with it.
-        payload: u64,
-    },
-    /// One answer of a kind, then so many bytes at most.
-    Content { fits: fn(&CallReply) -> bool, most: u64 },
-    /// [`CallReply::Done`] when there is a connection, then its bytes to their end, then [`CallReply::Done`] again.
-    Outlet,
+pub(crate) struct ReplyShape {
+    streams: Streams,
+    /// Bytes that the reply may have.
+    reply_limit: u64,
+    /// Bytes of data that may come.
+    data_limit: u64,
+    /// Where each output goes on, at least.
+    offsets: [u64; 2],
+    /// The event came.
+    started: bool,
+    /// Bytes of the reply that are still to come, once it began.
+    reply_left: Option<u64>,
+}
+
+impl ReplyShape {
+    /// What a call gets.
+    pub(crate) fn new<C: Call>(call: &C) -> Self {
+        let (reply_limit, data_limit) = (C::REPLY_LIMIT as u64, call.data_limit());
+        Self { streams: C::STREAMS, reply_limit, data_limit, offsets: [0; 2], started: false, reply_left: None }
+    }
+
+    /// The same for a command whose output was received so far.
+    pub(crate) fn from(self, offsets: [u64; 2]) -> Self {
+        Self { offsets, ..self }
+    }
+
+    /// What a message is to its channel and how many of its bytes use the window. `None` when it does not fit.
+    fn admit(&mut self, message: &GuestMessage, bytes: u64) -> Option<(Part, u64)> {
+        match message {
+            GuestMessage::WindowUpdate(credit) => Some((Part::WindowUpdate(*credit), bytes)),
+            GuestMessage::Failed(_) => Some((Part::Message, bytes)),
+            GuestMessage::PayloadChunk => {
+                self.reply_left = Some(self.reply_left?.checked_sub(bytes)?);
+                Some((Part::Data { last: false }, bytes))
+            }
+            _ if self.reply_left.is_some() => None,
+            GuestMessage::Event if self.streams.has_event() && !self.started && bytes <= MAX_HEADER as u64 => {
+                self.started = true;
+                Some((Part::Message, 0))
+            }
+            GuestMessage::Output { stream, offset } if self.streams.has_output() => {
+                let next = &mut self.offsets[usize::from(*stream == Stream::Stderr)];
+                *next = offset.checked_add(bytes).filter(|_| offset >= next)?;
+                Some((Part::Data { last: false }, bytes))
+            }
+            GuestMessage::Data { last } if self.streams.has_data() && self.started => {
+                self.data_limit = self.data_limit.checked_sub(bytes)?;
+                Some((Part::Data { last: *last }, bytes))
+            }
+            // All of a short reply comes at once.
+            GuestMessage::Reply { bytes: all } if bytes == u64::from(*all).min(CHUNK as u64) => {
+                let all = u64::from(*all);
+                self.reply_left = (all <= self.reply_limit).then_some(all - bytes);
+                self.reply_left.map(|_| (Part::Message, 0))
+            }
+            _ => None,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.reply_left == Some(0)
+    }
 }
 
 /// One channel, as its caller sees it.
@@ -69,9 +114,7 @@ pub(crate) struct Opened {
 
 #[derive(Debug)]
 struct ChannelState {
-    talk: ReplyShape,
-    /// [`GuestMessage::Begun`] came, or the answer that data follows.
-    begun: bool,
+    shape: ReplyShape,
     /// None when the connection is over.
     heard: Option<BacklogSender<GuestMessage>>,
     writable: Arc<Notify>,
@@ -81,7 +124,7 @@ struct ChannelState {
 
 #[derive(Debug)]
 struct Waiting {
-    frame: Frame<Request>,
+    frame: Frame<HostMessage>,
     /// It holds one of the places of the queue.
     counted: bool,
     opens: Option<Arc<AtomicBool>>,
@@ -107,14 +150,13 @@ impl WriteBatch {
 pub(crate) struct Channels {
     mux: Mux<ChannelState>,
     queue: VecDeque<Waiting>,
-    unknown: usize,
     /// Why the connection is over.
     pub(crate) over: Option<String>,
 }
 
 impl Default for Channels {
     fn default() -> Self {
-        Self { mux: Mux::host(), queue: VecDeque::new(), unknown: 0, over: None }
+        Self { mux: Mux::host(), queue: VecDeque::new(), over: None }
     }
 }
 
@@ -123,30 +165,29 @@ impl Channels {
     /// are no more than channels may be open.
     pub(crate) fn open(
         &mut self,
-        ask: Request,
+        opening: HostMessage,
         payload: Vec<u8>,
-        talk: ReplyShape,
+        shape: ReplyShape,
         permit: OwnedSemaphorePermit,
     ) -> Opened {
         let (tell, heard) = backlog(MAX_WAITING);
         let writable = Arc::<Notify>::default();
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let state = ChannelState {
-            talk,
-            begun: false,
+            shape,
             heard: Some(tell),
             writable: Arc::clone(&writable),
             ended: Arc::clone(&ended),
             _permit: permit,
         };
         let number = self.mux.open(state).expect("each channel holds a permit");
-        let frame = Frame { channel: number, head: ask, payload };
+        let frame = Frame { channel: number, head: opening, payload };
         self.queue.push_back(Waiting { frame, counted: true, opens: Some(Arc::clone(&sent)) });
         Opened { number, heard, writable, sent, ended }
     }
 
     /// Queues a frame; `false` when the guest has said the channel's last word.
-    pub(crate) fn push(&mut self, channel: u32, head: Request, payload: Vec<u8>, counted: bool) -> bool {
+    pub(crate) fn push(&mut self, channel: u32, head: HostMessage, payload: Vec<u8>, counted: bool) -> bool {
         let open = self.over.is_none() && self.mux.is_open(channel);
         if open {
             self.queue.push_back(Waiting { frame: Frame { channel, head, payload }, counted, opens: None });
@@ -176,30 +217,24 @@ impl Channels {
     /// Nobody waits for a channel any more. Whether there is something to write.
     pub(crate) fn leave(&mut self, channel: u32) -> bool {
         self.mux.close(channel);
-        self.push(channel, Request::Leave, Vec::new(), false)
+        self.push(channel, HostMessage::CloseChannel, Vec::new(), false)
     }
 
     /// Takes what the guest said. Whether there is something to write.
     pub(crate) fn hear(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
         let Frame { channel, head, payload } = frame;
-        if head == GuestMessage::Unknown {
-            return self.hear_unknown(channel);
-        }
         if let (0, GuestMessage::Failed(fault)) = (channel, &head) {
             return Err(ProtocolViolation::Ended(fault.message.clone()));
         }
         let bytes = payload.len() as u64;
         let state = self.mux.get_mut(channel).ok_or(Violation::NotOpen(channel))?;
-        let last = state.admit(channel, &head, bytes)?;
-        let (part, counted) = match &head {
-            GuestMessage::Credit(credit) => (Part::WindowUpdate(*credit), bytes),
-            GuestMessage::Out { .. } => (Part::Data { last: false }, bytes),
-            GuestMessage::Data { last } => (Part::Data { last: *last }, bytes),
-            // Bytes of an answer are held to its own limit.
-            _ => (Part::Message, 0),
-        };
+        let (part, counted) = state.shape.admit(&head, bytes).ok_or(ProtocolViolation::Unasked(channel))?;
+        let last = state.shape.has_ended() || matches!(head, GuestMessage::Failed(_));
         match self.mux.receive(channel, part, counted)? {
-            Received::Deliver(state) => state.deliver(channel, head, payload)?,
+            Received::Deliver(state) => match state.heard.as_ref().map(|it| it.push(head, payload)) {
+                Some(Pushed::Full) => return Err(Violation::Backlog(channel).into()),
+                _ => {}
+            },
             Received::Credit(state) => state.writable.notify_one(),
             Received::Discard => {}
         }
@@ -210,23 +245,11 @@ impl Channels {
         Ok(self.mux.has_due_credit())
     }
 
-    /// It may have been the last word of a later version, so its call is not left waiting for another.
-    fn hear_unknown(&mut self, channel: u32) -> Result<bool, ProtocolViolation> {
-        self.unknown += 1;
-        if self.unknown >= MAX_UNKNOWN {
-            return Err(ProtocolViolation::Unknown);
-        }
-        if let Some(state) = self.mux.get_mut(channel) {
-            state.deliver(channel, GuestMessage::Unknown, Vec::new())?;
-        }
-        Ok(false)
-    }
-
     /// Appends what waits to the bytes to write, as far as one write takes it.
     pub(crate) fn batch(&mut self, bytes: &mut Vec<u8>) -> WriteBatch {
         // The guest has the credit from now on and not before: one that does not read gets none.
         for (channel, credit) in self.mux.take_due_credit() {
-            Frame::new(channel, Request::Credit(credit)).write_to(bytes);
+            Frame::new(channel, HostMessage::WindowUpdate(credit)).write_to(bytes);
         }
         let mut batch = WriteBatch::default();
         while bytes.len() < BATCH
@@ -246,58 +269,6 @@ impl Channels {
         for state in self.mux.owners_mut() {
             state.heard = None;
             state.writable.notify_one();
-        }
-    }
-}
-
-impl ChannelState {
-    fn deliver(&self, channel: u32, head: GuestMessage, payload: Vec<u8>) -> Result<(), ProtocolViolation> {
-        match self.heard.as_ref().map(|it| it.push(head, payload)) {
-            Some(Pushed::Full) => Err(Violation::Backlog(channel).into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether it is the channel's last word.
-    fn admit(&mut self, channel: u32, say: &GuestMessage, bytes: u64) -> Result<bool, ProtocolViolation> {
-        match (self.talk, say) {
-            (_, GuestMessage::Failed(_)) if bytes == 0 => Ok(true),
-            (_, GuestMessage::Credit(_)) => Ok(false),
-            (ReplyShape::Command(_), GuestMessage::Begun(_)) if !self.begun && bytes == 0 => {
-                self.begun = true;
-                Ok(false)
-            }
-            (ReplyShape::Command(mut next), GuestMessage::Out { stream, offset }) => {
-                let at = &mut next[usize::from(*stream == Stream::Stderr)];
-                if offset < at {
-                    return Err(ProtocolViolation::Offset(channel));
-                }
-                *at = offset.checked_add(bytes).ok_or(ProtocolViolation::Offset(channel))?;
-                self.talk = ReplyShape::Command(next);
-                Ok(false)
-            }
-            (ReplyShape::Command(_), GuestMessage::End(_)) if bytes == 0 => Ok(true),
-            (ReplyShape::Answer { fits, payload }, GuestMessage::Answer(answer))
-                if fits(answer) && bytes <= payload =>
-            {
-                Ok(true)
-            }
-            (ReplyShape::Content { fits, .. }, GuestMessage::Answer(answer))
-                if fits(answer) && !self.begun && bytes == 0 =>
-            {
-                self.begun = true;
-                Ok(false)
-            }
-            (ReplyShape::Content { fits, most }, GuestMessage::Data { last }) if self.begun => {
-                let most = most.checked_sub(bytes).ok_or(ProtocolViolation::Unasked(channel))?;
-                self.talk = ReplyShape::Content { fits, most };
-                Ok(*last)
-            }
-            (ReplyShape::Outlet, GuestMessage::Answer(CallReply::Done)) if bytes == 0 => {
-                Ok(mem::replace(&mut self.begun, true))
-            }
-            (ReplyShape::Outlet, GuestMessage::Data { .. }) if self.begun => Ok(false),
-            _ => Err(ProtocolViolation::Unasked(channel)),
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Frames from a byte stream.
 
 pub(crate) use coracle_protocol::codec::{Error, Frame};
-use coracle_protocol::codec::{PRELUDE, Prelude};
-use serde::de::DeserializeOwned;
+use coracle_protocol::codec::{Head, PRELUDE, Prelude};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Reads the next frame; `None` when the other side ended between two.
@@ -11,9 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 ///
 /// # Errors
 /// [`Error`]; nothing that comes after it can be read.
-pub(crate) async fn read<T: DeserializeOwned + Default>(
-    from: &mut (impl AsyncRead + Unpin),
-) -> Result<Option<Frame<T>>, Error> {
+pub(crate) async fn read<T: Head>(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Frame<T>>, Error> {
     let mut prelude = [0; PRELUDE];
     if from.read(&mut prelude[..1]).await? == 0 {
         return Ok(None);
@@ -37,19 +34,19 @@ pub(crate) fn told(err: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coracle_protocol::Request;
+    use coracle_protocol::HostMessage;
 
     use super::*;
 
     #[tokio::test]
     async fn a_frame_cut_anywhere_is_none() {
         let mut bytes = Vec::new();
-        Frame { channel: 1, head: Request::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
+        Frame { channel: 1, head: HostMessage::Data { last: true }, payload: b"input".to_vec() }.write_to(&mut bytes);
         for cut in 1..bytes.len() {
-            assert!(matches!(read::<Request>(&mut &bytes[..cut]).await, Err(Error::Io(_))), "{cut}");
+            assert!(matches!(read::<HostMessage>(&mut &bytes[..cut]).await, Err(Error::Io(_))), "{cut}");
         }
         let mut rest = bytes.as_slice();
-        assert_eq!(read::<Request>(&mut rest).await.unwrap().unwrap().payload, b"input");
-        assert!(read::<Request>(&mut rest).await.unwrap().is_none());
+        assert_eq!(read::<HostMessage>(&mut rest).await.unwrap().unwrap().payload, b"input");
+        assert!(read::<HostMessage>(&mut rest).await.unwrap().is_none());
     }
 }

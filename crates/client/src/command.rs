@@ -3,24 +3,32 @@
 use std::fmt;
 use std::time::Duration;
 
+use coracle_protocol::body::Bytes;
 use coracle_protocol::{
-    self as protocol, CHUNK, ErrorCode, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, UserSpec,
+    self as protocol, ErrorCode, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, UserSpec,
 };
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use coracle_types::{AtLimit, Command, Error, Exec, Ids, JobId, Result};
+
+use crate::call::{encoded, too_long};
+use crate::channels::ReplyShape;
 
 /// A command, ready to be sent.
 pub(crate) struct EncodedExec {
     pub(crate) job: JobId,
-    pub(crate) head: protocol::ExecRequest,
-    /// Words, then environment, each ended by a NUL, then the secret.
-    bytes: Zeroizing<Vec<u8>>,
+    pub(crate) life: Lifetime,
+    pub(crate) show: OutputMode,
+    pub(crate) stdin: bool,
+    pub(crate) inline_limit: u64,
+    /// The request.
+    pub(crate) body: Zeroizing<Vec<u8>>,
+    pub(crate) shape: ReplyShape,
 }
 
 impl fmt::Debug for EncodedExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order").field("job", &self.job).field("head", &self.head).finish_non_exhaustive()
+        f.debug_struct("EncodedExec").field("job", &self.job).field("life", &self.life).finish_non_exhaustive()
     }
 }
 
@@ -32,55 +40,54 @@ impl EncodedExec {
     pub(crate) fn foreground(exec: &Exec, stdin: bool) -> Result<Self> {
         let life = if exec.at_limit == AtLimit::Keep { Lifetime::Keep } else { Lifetime::Foreground };
         let ends = OutputMode::Ends { bytes: end_bytes(exec.keep_bytes) as u64 };
-        Self::new(exec, stdin, life, if exec.live.is_some() { OutputMode::All } else { ends })
+        let show = if exec.live.is_some() { OutputMode::All } else { ends };
+        Self::new(protocol::ExecRequest { life, show, stdin, ..request(exec)? })
     }
 
     /// A command that outlives the call; refused when so many run.
     ///
     /// # Errors
     /// [`Error::Refused`] for what no kernel takes.
-    pub(crate) fn job(exec: &Exec, stdin: bool, most: Option<u32>) -> Result<Self> {
-        let mut order = Self::new(exec, stdin, Lifetime::Job, OutputMode::Nothing)?;
-        order.head.most = most;
-        Ok(order)
+    pub(crate) fn job(exec: &Exec, stdin: bool, max_running: Option<u32>) -> Result<Self> {
+        Self::new(protocol::ExecRequest { stdin, max_running, ..request(exec)? })
     }
 
-    fn new(exec: &Exec, stdin: bool, life: Lifetime, show: OutputMode) -> Result<Self> {
-        let (mut bytes, words, shell) = payload(exec)?;
-        let before = bytes.len();
-        bytes.extend_from_slice(secret(exec, shell)?);
-        let length = |bytes: usize| u32::try_from(bytes).expect("a command is at most 8 MiB");
-        let job = exec.job.clone().unwrap_or_else(JobId::random);
-        let head = protocol::ExecRequest {
-            job: job.to_string(),
-            shell,
-            words: length(words),
-            env: length(before - words),
-            secret: length(bytes.len() - before),
-            bare: exec.bare,
-            files: exec.files.clone(),
-            inside: false,
-            user: who(exec.user),
-            cwd: exec.workdir.to_string(),
-            stdin,
-            terminal: None,
-            limits: protocol::ExecTimeouts {
-                total_ms: exec.limits.total.map(at_least_one_ms),
-                silence_ms: exec.limits.silence.map(at_least_one_ms),
-                grace_ms: ms(exec.limits.grace),
-            },
-            life,
-            show,
-            cut: exec.passes_on.unwrap_or(exec.keep_bytes) as u64,
-            most: None,
-        };
-        Ok(Self { job, head, bytes })
+    fn new(mut request: protocol::ExecRequest) -> Result<Self> {
+        let protocol::ExecRequest { life, show, stdin, inline_limit, .. } = request;
+        let (job, body, shape) = (JobId::parse(&request.job), encoded(&request), ReplyShape::new(&request));
+        request.argv.iter_mut().chain(&mut request.env).chain(&mut request.secret).for_each(|it| it.0.zeroize());
+        let job = job.map_err(|_| invalid("the id of a job has 8 hex digits"))?;
+        Ok(Self { job, life, show, stdin, inline_limit, body: body?, shape })
     }
+}
 
-    /// What goes with the first frame, and what with each that follows.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks(CHUNK)
-    }
+/// A job without input, of which nothing is sent.
+fn request(exec: &Exec) -> Result<protocol::ExecRequest> {
+    let (argv, shell) = arguments(exec)?;
+    let job = exec.job.clone().unwrap_or_else(JobId::random);
+    Ok(protocol::ExecRequest {
+        job: job.to_string(),
+        shell,
+        argv,
+        env: exec.env.iter().map(|(name, value)| format!("{name}={value}").into()).collect(),
+        secret: secret(exec, shell)?,
+        clear_env: exec.bare,
+        files: exec.files.clone(),
+        from_container: false,
+        user: who(exec.user),
+        cwd: exec.workdir.to_string(),
+        stdin: false,
+        terminal: None,
+        limits: protocol::ExecTimeouts {
+            total_ms: exec.limits.total.map(at_least_one_ms),
+            silence_ms: exec.limits.silence.map(at_least_one_ms),
+            grace_ms: ms(exec.limits.grace),
+        },
+        life: Lifetime::Job,
+        show: OutputMode::Nothing,
+        inline_limit: exec.passes_on.unwrap_or(exec.keep_bytes) as u64,
+        max_running: None,
+    })
 }
 
 /// Bytes kept of each end of a stream. The guest knows one number for both ends, so an odd limit is rounded up.
@@ -88,8 +95,8 @@ pub(crate) fn end_bytes(keep_bytes: usize) -> usize {
     keep_bytes.div_ceil(2).min(usize::MAX / 2)
 }
 
-/// The payload, how much of it is words, and whether they are a script.
-fn payload(exec: &Exec) -> Result<(Zeroizing<Vec<u8>>, usize, bool)> {
+/// The arguments, and whether they are a script. Arguments and environment have to fit a kernel.
+fn arguments(exec: &Exec) -> Result<(Vec<Bytes>, bool)> {
     let (words, shell) = match &exec.command {
         Command::Argv(words) => (words.as_slice(), false),
         Command::Shell(script) => (std::slice::from_ref(script), true),
@@ -100,39 +107,27 @@ fn payload(exec: &Exec) -> Result<(Zeroizing<Vec<u8>>, usize, bool)> {
     if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
         return Err(invalid("a variable without a name, or with `=` in its name"));
     }
-    let variables = exec.env.iter().map(|(name, value)| format!("{name}={value}"));
-    let total = words.iter().map(|it| it.len() + 1).chain(variables.clone().map(|it| it.len() + 1)).sum::<usize>();
-    if total > MAX_COMMAND {
-        let message = format!("words and environment are longer than {} MiB", MAX_COMMAND >> 20);
-        return Err(Error::Refused(RpcError::new(ErrorCode::TooLong, message)));
+    let variables = exec.env.iter().map(|(name, value)| name.len() + value.len() + 2);
+    if words.iter().map(|it| it.len() + 1).chain(variables).sum::<usize>() > MAX_COMMAND {
+        return Err(too_long(format!("words and environment are longer than {} MiB", MAX_COMMAND >> 20)));
     }
-    let room = total + exec.secret.as_ref().map_or(0, |it| it.reveal().len());
-    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
-    words.iter().for_each(|it| end_with_nul(&mut bytes, it));
-    let length = bytes.len();
-    variables.for_each(|it| end_with_nul(&mut bytes, &it));
-    if bytes.iter().filter(|it| **it == 0).count() != words.len() + exec.env.len() {
+    let texts = words.iter().chain(exec.env.keys()).chain(exec.env.values());
+    if texts.into_iter().any(|it| it.contains('\0')) {
         return Err(invalid("a NUL in a word or in the environment"));
     }
-    Ok((bytes, length, shell))
+    Ok((words.iter().map(|it| Bytes::from(it.as_bytes())).collect(), shell))
 }
 
 /// What only the program is to read.
-fn secret(exec: &Exec, shell: bool) -> Result<&[u8]> {
-    let secret = exec.secret.as_ref().map_or(&[][..], |it| it.reveal());
-    if shell && exec.secret.is_some() {
+fn secret(exec: &Exec, shell: bool) -> Result<Option<Bytes>> {
+    let secret = exec.secret.as_ref().map(|it| it.reveal());
+    if shell && secret.is_some() {
         return Err(invalid("a script is given no secret"));
     }
-    if secret.len() > MAX_SECRET {
-        let message = format!("a secret is longer than {} KiB", MAX_SECRET >> 10);
-        return Err(Error::Refused(RpcError::new(ErrorCode::TooLong, message)));
+    if secret.is_some_and(|it| it.len() > MAX_SECRET) {
+        return Err(too_long(format!("a secret is longer than {} KiB", MAX_SECRET >> 10)));
     }
-    Ok(secret)
-}
-
-fn end_with_nul(bytes: &mut Vec<u8>, word: &str) {
-    bytes.extend_from_slice(word.as_bytes());
-    bytes.push(0);
+    Ok(secret.filter(|it| !it.is_empty()).map(Bytes::from))
 }
 
 fn invalid(message: &str) -> Error {
@@ -193,20 +188,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_and_variables_come_apart_as_they_were_put_together(
+        fn words_and_variables_arrive_as_they_are(
             words in proptest::collection::vec("[^\0]{0,9}", 1..5),
             env in proptest::collection::btree_map("[A-Z]{1,3}", "[^\0]{0,9}", 0..4),
         ) {
             let env: Vec<_> = env.into_iter().collect();
             let order = EncodedExec::foreground(&exec(Command::Argv(words.clone()), &env), false).unwrap();
-            let bytes = order.pieces().collect::<Vec<_>>().concat();
-            let (ours, theirs) = bytes.split_at(order.head.words as usize);
-            prop_assert_eq!(theirs.len(), order.head.env as usize);
-            let parts = |bytes: &[u8]| -> Vec<String> {
-                bytes.split_inclusive(|it| *it == 0).map(|it| String::from_utf8(it[..it.len() - 1].to_vec()).unwrap()).collect()
-            };
-            prop_assert_eq!(parts(ours), words);
-            prop_assert_eq!(parts(theirs), env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>());
+            let request: protocol::ExecRequest = coracle_protocol::body::decode(&order.body).unwrap();
+            let texts = |all: Vec<Bytes>| all.into_iter().map(|it| String::from_utf8(it.0).unwrap()).collect::<Vec<_>>();
+            prop_assert_eq!(texts(request.argv), words);
+            prop_assert_eq!(texts(request.env), env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>());
         }
     }
 }

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coracle_protocol::mux::Backlog;
-use coracle_protocol::{CHUNK, GuestMessage, Hello, MAX_CHANNELS, Request, Retention, VERSION};
+use coracle_protocol::{
+    CHUNK, ErrorCode, Greeting, GuestMessage, Hello, HostMessage, MAX_CHANNELS, Retention, RpcError, VERSION,
+};
 use coracle_types::{Error, ProcessId, Result, random_hex};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -32,14 +34,16 @@ const HELLO: Duration = Duration::from_secs(5);
 /// Frames with words or data that wait to be written. None is longer than [`CHUNK`], so the queue is bounded.
 const QUEUE: usize = 32;
 
-/// Lists are read whole, a mebibyte each, and these many at once.
-const LISTS: usize = 8;
+/// Replies of more than a frame are read whole, and these many at once.
+const LONG_REPLIES: usize = 8;
 
 /// A connection whose guest said hello.
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     reader: AbortHandle,
     pub(crate) run: String,
+    /// Names of the calls that the guest knows.
+    capabilities: Vec<String>,
     pub(crate) transport: Transport,
     pub(crate) peer: Option<ProcessId>,
     there: Option<Liveness>,
@@ -60,8 +64,8 @@ impl Connection {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
         let too_late = |_| Err(HandshakeError::Reason(format!("no hello within {} s", HELLO.as_secs())));
-        let run = match greeted.unwrap_or_else(too_late) {
-            Ok(run) => run,
+        let Hello { run, capabilities, .. } = match greeted.unwrap_or_else(too_late) {
+            Ok(hello) => hello,
             Err(HandshakeError::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
             Err(HandshakeError::Reason(mut reason)) => {
                 if let Some(words) = dialled.last_words
@@ -79,13 +83,14 @@ impl Connection {
             wake: Notify::new(),
             places: Semaphore::new(QUEUE),
             numbers: Arc::new(Semaphore::new(MAX_CHANNELS)),
-            lists: Semaphore::new(LISTS),
+            long_replies: Arc::new(Semaphore::new(LONG_REPLIES)),
             over: CancellationToken::new(),
             parting: CancellationToken::new(),
         });
         let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
         tokio::spawn(write(Arc::clone(&shared), dialled.hold));
-        Ok(Self { shared, reader, run, transport: dialled.transport, peer: dialled.peer, there: dialled.there })
+        let (transport, peer, there) = (dialled.transport, dialled.peer, dialled.there);
+        Ok(Self { shared, reader, run: run.chars().take(64).collect(), capabilities, transport, peer, there })
     }
 
     /// Whether it still stands, as far as is known.
@@ -99,12 +104,24 @@ impl Connection {
         heard.elapsed() < within && self.there.as_ref().is_some_and(|there| there())
     }
 
-    /// Opens a channel; waits a while when as many are open as may.
+    /// Checks that the guest knows a call, which costs it nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`ErrorCode::Unsupported`].
+    pub(crate) fn check_knows(&self, call: &'static str) -> coracle_types::Result<()> {
+        if self.capabilities.iter().any(|it| it == call) {
+            return Ok(());
+        }
+        let message = format!("the guest in the container does not know the request `{call}`");
+        Err(Error::Refused(RpcError::new(ErrorCode::Unsupported, message)))
+    }
+
+    /// Opens a channel with the first bytes of a request; waits a while when as many are open as may.
     pub(crate) async fn open(
         self: &Arc<Self>,
-        ask: Request,
-        payload: Vec<u8>,
-        talk: ReplyShape,
+        call: &'static str,
+        body: &[u8],
+        shape: ReplyShape,
     ) -> Result<Channel, ConnectionLost> {
         let unsent = |_| self.shared.broken(false);
         let turn = async {
@@ -118,17 +135,14 @@ impl Connection {
                 drop(channels);
                 return Err(self.shared.broken(false));
             }
-            channels.open(ask, payload, talk, permit)
+            let bytes = u32::try_from(body.len()).expect("a request is within its limit");
+            let first = body[..body.len().min(CHUNK)].to_vec();
+            channels.open(HostMessage::Open { call: call.to_owned(), bytes }, first, shape, permit)
         };
         place.forget();
         self.shared.write_now();
         let Opened { number, heard, writable, sent, ended } = opened;
         Ok(Channel { to: Sender { connection: Arc::clone(self), number, writable }, heard, sent, ended })
-    }
-
-    /// One of the lists that may be read at once.
-    pub(crate) async fn list_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ConnectionLost> {
-        self.shared.lists.acquire().await.map_err(|_| self.shared.broken(false))
     }
 }
 
@@ -179,10 +193,16 @@ impl Channel {
         }
     }
 
+    /// One of the long replies that may be read at once.
+    pub(crate) async fn reply_place(&self) -> Result<OwnedSemaphorePermit, ConnectionLost> {
+        let shared = &self.to.connection.shared;
+        Arc::clone(&shared.long_replies).acquire_owned().await.map_err(|_| shared.broken(true))
+    }
+
     /// Asks for the end of the command.
     pub(crate) fn cancel(&self) {
         let shared = &self.to.connection.shared;
-        shared.lock().push(self.to.number, Request::Cancel, Vec::new(), false);
+        shared.lock().push(self.to.number, HostMessage::Cancel, Vec::new(), false);
         shared.wake.notify_one();
     }
 
@@ -211,10 +231,10 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// Sends a frame that opens no channel; `false` when nobody listens any more.
-    pub(crate) async fn send(&self, ask: Request, payload: Vec<u8>) -> bool {
+    pub(crate) async fn send(&self, message: HostMessage, payload: Vec<u8>) -> bool {
         let shared = &self.connection.shared;
         let Ok(place) = shared.places.acquire().await else { return false };
-        let open = shared.lock().push(self.number, ask, payload, true);
+        let open = shared.lock().push(self.number, message, payload, true);
         if open {
             place.forget();
             shared.wake.notify_one();
@@ -258,12 +278,11 @@ async fn hello(
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
     keep: Retention,
-) -> Result<String, HandshakeError> {
+) -> Result<Hello, HandshakeError> {
     let none = |reason: &str| Err(HandshakeError::Reason(reason.to_owned()));
     let nonce = random_hex::<16>();
     let mut bytes = Vec::new();
-    let ours = Hello { version: VERSION, nonce: nonce.clone(), run: String::new(), keep: Some(keep) };
-    Frame::new(0, Request::Hello(ours)).write_to(&mut bytes);
+    Frame::new(0, Greeting::Hello(Hello::of_host(nonce.clone(), keep))).write_to(&mut bytes);
     let write = async {
         writer.write_all(&bytes).await?;
         writer.flush().await
@@ -272,17 +291,18 @@ async fn hello(
     if let Err(err) = write.await {
         tracing::debug!(%err, "nobody reads the hello");
     }
-    match codec::read::<GuestMessage>(reader).await {
+    match codec::read::<Greeting>(reader).await {
         // A program in between says something else than a guest does.
-        Err(codec::Error::Length { .. } | codec::Error::Header(_)) => none("what answered is no guest"),
+        Err(codec::Error::Length { .. } | codec::Error::Greeting(_)) => none("what answered is no guest"),
         Err(err) => none(&told(&err)),
         Ok(None) => none("it ended without a hello"),
-        Ok(Some(Frame { channel: 0, head: GuestMessage::Hello(theirs), .. })) if theirs.nonce == nonce => {
+        Ok(Some(Frame { channel: 0, head: Greeting::Hello(theirs), .. })) if theirs.nonce == nonce => {
             match theirs.version {
-                VERSION => Ok(theirs.run.chars().take(64).collect()),
+                VERSION => Ok(theirs),
                 other => Err(HandshakeError::Version(other)),
             }
         }
+        Ok(Some(Frame { head: Greeting::Failed(fault), .. })) => none(&fault.message),
         Ok(Some(_)) => none("it did not say hello"),
     }
 }

@@ -187,7 +187,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    use coracle_protocol::{GuestMessage, Hello, Request, VERSION};
+    use coracle_protocol::{Greeting, Hello};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -214,10 +214,9 @@ mod tests {
         let listener = listen(&dir);
         let answers = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let Some(Frame { head: Request::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
+            let Some(Frame { head: Greeting::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
             let mut bytes = Vec::new();
-            let (nonce, run) = (hello.nonce, "a run".to_owned());
-            Frame::new(0, GuestMessage::Hello(Hello { version: VERSION, nonce, run, keep: None })).write_to(&mut bytes);
+            Frame::new(0, Greeting::Hello(Hello::of_guest(hello.nonce, "a run".into()))).write_to(&mut bytes);
             stream.write_all(&bytes).await.unwrap();
             stream.read_to_end(&mut bytes).await.unwrap();
         });

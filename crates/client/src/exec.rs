@@ -4,12 +4,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_protocol::{self as protocol, ErrorCode, ExecState, ExecStatus, GuestMessage, Lifetime, Request};
+use coracle_protocol::body::decode;
+use coracle_protocol::call::Call as _;
+use coracle_protocol::{
+    self as protocol, AttachRequest, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime,
+};
 use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{DEFAULT_TIMEOUT, refused};
+use crate::call::{DEFAULT_TIMEOUT, encoded, refused};
 use crate::channels::ReplyShape;
 use crate::command::{EncodedExec, end_bytes};
 use crate::connection::{Channel, ConnectionLost, Sender};
@@ -29,6 +33,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Connections that may break within a minute.
 const BREAKS: usize = 5;
+
+const NOT_UNDERSTOOD: &str = "the guest said something that this version does not know";
 
 impl Link {
     /// Runs a command and waits for it (containers.md 9).
@@ -180,15 +186,16 @@ impl ExecSession {
             return Err(self.lost("the container was started anew"));
         }
         let at = self.outputs.at();
-        let (ask, payload) = if self.attach {
-            let (job, show) = (self.order.job.to_string(), self.order.head.show);
-            (Request::Attach { job, stdout: at[0], stderr: at[1], show }, Vec::new())
-        } else {
-            let first = self.order.pieces().next().unwrap_or_default().to_vec();
-            (Request::Exec(self.order.head.clone()), first)
-        };
         let run = connection.run.clone();
-        let opened = connection.open(ask, payload, ReplyShape::Command(at)).await;
+        let opened = if self.attach {
+            connection.check_knows(AttachRequest::NAME)?;
+            let (job, show) = (self.order.job.to_string(), self.order.show);
+            let call = AttachRequest { job, stdout: at[0], stderr: at[1], show };
+            connection.open(AttachRequest::NAME, &encoded(&call)?, ReplyShape::new(&call).from(at)).await
+        } else {
+            connection.check_knows(ExecRequest::NAME)?;
+            connection.open(ExecRequest::NAME, &self.order.body, self.order.shape.from(at)).await
+        };
         if opened.is_ok() {
             self.sent_to = Some(run);
             self.sent_at.get_or_insert_with(Instant::now);
@@ -244,21 +251,27 @@ impl ExecSession {
             return Err(FollowEnd::Lost("its input was under way"));
         }
         match say {
-            GuestMessage::Begun(begun) if begun.job == self.order.job.as_str() => {
-                self.begun.get_or_insert(begun);
+            GuestMessage::Event => {
+                let started: protocol::ExecStarted = decode(&payload).map_err(|_| FollowEnd::Lost(NOT_UNDERSTOOD))?;
+                if started.job != self.order.job.as_str() {
+                    return Err(FollowEnd::Lost("the guest tells of another command"));
+                }
+                self.begun.get_or_insert(started);
                 Ok(0)
             }
-            GuestMessage::Begun(_) => Err(FollowEnd::Lost("the guest tells of another command")),
-            GuestMessage::Out { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
-            GuestMessage::End(end) => Err(FollowEnd::Done(ExecOutcome::End(end))),
+            GuestMessage::Output { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
+            GuestMessage::Reply { .. } => Err(match decode(&payload) {
+                Ok(status) => FollowEnd::Done(ExecOutcome::End(status)),
+                Err(_) => FollowEnd::Lost(NOT_UNDERSTOOD),
+            }),
             GuestMessage::Failed(fault) => Err(FollowEnd::Failed(fault)),
-            _ => Err(FollowEnd::Lost("the guest said something that this version does not know")),
+            _ => Err(FollowEnd::Lost(NOT_UNDERSTOOD)),
         }
     }
 
     /// A job is not waited for. On its first connection the guest says so itself, when it has all of the input.
     fn job_begun(&self) -> Option<ExecOutcome> {
-        let begun = self.begun.as_ref().filter(|_| self.order.head.life == Lifetime::Job)?;
+        let begun = self.begun.as_ref().filter(|_| self.order.life == Lifetime::Job)?;
         Some(ExecOutcome::Begun(begun.clone()))
     }
 
@@ -282,7 +295,7 @@ impl ExecSession {
         match (self.cancelled, &self.begun, self.limits.total) {
             (Some(cancelled), ..) => cancelled.max(opened) + ending,
             // A job that does not take its input keeps nobody waiting for ever.
-            _ if self.order.head.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
+            _ if self.order.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
             (None, None, _) => opened + DEFAULT_TIMEOUT,
             (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
             (None, Some(_), None) => never(),
@@ -299,7 +312,7 @@ impl ExecSession {
             }
             // What was sent first has arrived after all, behind the question for it.
             ErrorCode::JobTaken if !attached && self.resent => {
-                self.settled &= !self.order.head.stdin;
+                self.settled &= !self.order.stdin;
                 self.looks = LOOKS;
                 Ok(())
             }
@@ -366,11 +379,12 @@ impl ExecSession {
     }
 
     fn output(&mut self, end: &ExecStatus) -> Result<ExecOutput> {
-        let Some(exit) = exit(end, self.order.head.life) else {
+        let Some(exit) = exit(end, self.order.life) else {
             return Err(self.lost("the guest does not tell how the command ended"));
         };
         let (stdout, stderr) = self.outputs.finish([end.stdout, end.stderr]);
-        let cut = stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.order.head.cut;
+        let cut =
+            stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.order.inline_limit;
         let asked_for = cut || end.left > 0 || matches!(exit, Exit::Running(_));
         Ok(ExecOutput {
             exit,
@@ -388,12 +402,7 @@ impl ExecSession {
 }
 
 async fn send(order: &EncodedExec, feed: &mut InputSource, to: &Sender) -> io::Result<()> {
-    for piece in order.pieces().skip(1) {
-        if !to.send(Request::More, piece.to_vec()).await {
-            return Ok(());
-        }
-    }
-    feed.run(to).await
+    if to.send_rest(&order.body).await { feed.run(to).await } else { Ok(()) }
 }
 
 /// `None` for what is no end.

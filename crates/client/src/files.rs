@@ -3,19 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
-use coracle_protocol::{CallReply, FileEntry, FileRef, GuestMessage, MAX_PAYLOAD, Request};
+use coracle_protocol::body::decode;
+use coracle_protocol::call::Call;
+use coracle_protocol::{
+    FileEntry, FileRef, GetFile, GuestMessage, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile, RenameFile, StatFile,
+};
 use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
 
-use crate::call::{CallOptions, ReplyKind, Retry, attempt, not_understood, refused, sendable};
+use crate::call::{attempt, encoded, not_understood, refused};
 use crate::channels::ReplyShape;
 use crate::connection::{Channel, ConnectionLost};
 use crate::input::InputSource;
-use crate::jobs::holding;
 use crate::link::Link;
-
-/// A large tree, or a slow disk.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Link {
     /// What is at a path.
@@ -23,7 +23,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`].
     pub async fn stat(&self, at: FileRef) -> Result<FileEntry> {
-        Ok(self.ask(CallOptions::new("stat", holding!(File)), || Request::Stat(at.clone())).await?.0)
+        self.call(&StatFile { at }).await
     }
 
     /// A file and its content from `offset` on, at most `limit` bytes.
@@ -44,24 +44,26 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`].
     pub async fn open_file(&self, at: FileRef, offset: u64, limit: u64) -> Result<(FileEntry, FileContent)> {
-        let ask = sendable(Request::Get { at, offset, limit })?;
-        attempt("get", TRANSFER_TIMEOUT, Retry::Once, || self.first_of_content(ask.clone(), limit)).await
+        let call = GetFile { at, offset, limit };
+        let (body, shape) = (encoded(&call)?, ReplyShape::new(&call));
+        attempt(&call, || self.first_of_content(&body, shape, call.timeout())).await
     }
 
     async fn first_of_content(
         &self,
-        ask: Request,
-        limit: u64,
+        body: &[u8],
+        shape: ReplyShape,
+        patience: Duration,
     ) -> Result<Result<(FileEntry, FileContent), ConnectionLost>> {
-        let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::File(_)), most: limit };
-        let opened = self.connection().await?.open(ask, Vec::new(), talk).await;
+        let opened = self.connection_for::<GetFile>().await?.open_whole(GetFile::NAME, body, shape).await;
         let mut channel = match opened {
             Ok(channel) => channel,
             Err(broken) => return Ok(Err(broken)),
         };
         match channel.next().await {
-            Ok((GuestMessage::Answer(CallReply::File(entry)), _)) => {
-                Ok(Ok((entry, FileContent { channel: Some(channel) })))
+            Ok((GuestMessage::Event, entry)) => {
+                let entry = decode(&entry).map_err(|_| not_understood())?;
+                Ok(Ok((entry, FileContent { channel: Some(channel), patience })))
             }
             Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
             Ok(_) => Err(not_understood()),
@@ -76,18 +78,19 @@ impl Link {
     pub async fn put(&self, put: WriteFile) -> Result<FileEntry> {
         let WriteFile { at, mode, exact, parents, replace, content } = put;
         let mut feed = InputSource::content(content);
+        let call = PutFile { at, mode, exact, parents, replace };
+        let (body, shape) = (encoded(&call)?, ReplyShape::new(&call));
         loop {
-            let ask = sendable(Request::Put { at: at.clone(), mode, exact, parents, replace })?;
-            let talk = ReplyShape::Answer { fits: |it| matches!(it, CallReply::File(_)), payload: 0 };
-            let broken = match self.connection().await?.open(ask, Vec::new(), talk).await {
-                Ok(channel) => match write(channel, &mut feed).await? {
+            let connection = self.connection_for::<PutFile>().await?;
+            let broken = match connection.open_whole(PutFile::NAME, &body, shape).await {
+                Ok(channel) => match write(channel, &mut feed, call.timeout()).await? {
                     Ok(entry) => return Ok(entry),
                     Err(broken) => broken,
                 },
                 Err(broken) => broken,
             };
             if broken.sent || broken.full || !feed.rewind() {
-                return Err(broken.of("put"));
+                return Err(broken.of(PutFile::NAME));
             }
         }
     }
@@ -97,18 +100,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`].
     pub async fn list(&self, at: FileRef, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
-        let kind = ReplyKind {
-            fits: |it| matches!(it, CallReply::Entries { .. }),
-            take: |it| match it {
-                CallReply::Entries { more } => Some(more),
-                _ => None,
-            },
-        };
-        let request = CallOptions { payload: MAX_PAYLOAD as u64, again: Retry::List, ..CallOptions::new("list", kind) };
-        let (more, payload) = self.ask(request, || Request::List { at: at.clone(), limit }).await?;
-        let entries = serde_json::from_slice(&payload)
-            .map_err(|err| Error::Unreadable { verb: "list", detail: format!("line {}", err.line()) })?;
-        Ok((entries, more))
+        self.call(&ListFiles { at, limit }).await
     }
 
     /// Makes a directory. With `parents` one that is there is no error.
@@ -116,9 +108,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known whether it was made.
     pub async fn make_dir(&self, at: FileRef, mode: u32, parents: bool) -> Result<FileEntry> {
-        let again = if parents { Retry::Once } else { Retry::Never };
-        let request = CallOptions { again, ..CallOptions::new("make_dir", holding!(File)) };
-        Ok(self.ask(request, || Request::MakeDir { at: at.clone(), mode, parents }).await?.0)
+        self.call(&MakeDir { at, mode, parents }).await
     }
 
     /// Makes a symbolic link. With `replace` one that is there, or a file, gives way; a directory never does. `target` is
@@ -127,10 +117,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; without `replace` [`Error::GuestLost`] when it is not known whether it was made.
     pub async fn make_link(&self, at: FileRef, target: &str, replace: bool) -> Result<FileEntry> {
-        let again = if replace { Retry::Once } else { Retry::Never };
-        let request = CallOptions { again, ..CallOptions::new("make_link", holding!(File)) };
-        let ask = || Request::Link { at: at.clone(), target: target.to_owned(), replace };
-        Ok(self.ask(request, ask).await?.0)
+        self.call(&MakeLink { at, target: target.to_owned(), replace }).await
     }
 
     /// Gives what is at a path another name in the same directory, which must be free. A link is renamed itself.
@@ -138,8 +125,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the names it has.
     pub async fn rename(&self, at: FileRef, name: &str) -> Result<FileEntry> {
-        let request = CallOptions { again: Retry::Never, ..CallOptions::new("rename", holding!(File)) };
-        Ok(self.ask(request, || Request::Rename { at: at.clone(), name: name.to_owned() }).await?.0)
+        self.call(&RenameFile { at, name: name.to_owned() }).await
     }
 
     /// Removes a file or an empty directory, or with `recursive` all that is in it.
@@ -147,10 +133,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how much is gone.
     pub async fn remove(&self, at: FileRef, recursive: bool) -> Result<()> {
-        let kind = ReplyKind { fits: |it| *it == CallReply::Done, take: |it| (it == CallReply::Done).then_some(()) };
-        let request =
-            CallOptions { again: Retry::Never, patience: TRANSFER_TIMEOUT, ..CallOptions::new("remove", kind) };
-        self.ask(request, || Request::Remove { at: at.clone(), recursive }).await.map(drop)
+        self.call(&RemoveFile { at, recursive }).await
     }
 }
 
@@ -175,6 +158,8 @@ pub struct WriteFile {
 pub struct FileContent {
     /// None at its end.
     channel: Option<Channel>,
+    /// Between two pieces.
+    patience: Duration,
 }
 
 impl fmt::Debug for FileContent {
@@ -189,47 +174,46 @@ impl FileContent {
     /// # Errors
     /// [`Error::Refused`] when reading failed; [`Error::GuestLost`]: what is missing has to be asked for again.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        let Some(channel) = &mut self.channel else { return Ok(None) };
-        let heard = timeout(TRANSFER_TIMEOUT, channel.next())
-            .await
-            .map_err(|_| Error::TimedOut { verb: "get", after: TRANSFER_TIMEOUT })?;
-        match heard? {
-            (GuestMessage::Data { last }, piece) => {
-                channel.release(piece.len());
-                if last {
-                    self.channel = None;
+        let after = self.patience;
+        while let Some(channel) = &mut self.channel {
+            let heard = timeout(after, channel.next()).await;
+            match heard.map_err(|_| Error::TimedOut { verb: GetFile::NAME, after })?? {
+                (GuestMessage::Data { .. }, piece) if piece.is_empty() => {}
+                (GuestMessage::Data { .. }, piece) => {
+                    channel.release(piece.len());
+                    return Ok(Some(piece));
                 }
-                Ok((!piece.is_empty()).then_some(piece))
+                (GuestMessage::Reply { .. }, _) => self.channel = None,
+                (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
+                _ => return Err(not_understood()),
             }
-            (GuestMessage::Failed(fault), _) => Err(refused(fault)),
-            _ => Err(not_understood()),
         }
+        Ok(None)
     }
 }
 
 /// Sends the content and waits until it is in place, for as long as something goes on.
-async fn write(mut channel: Channel, feed: &mut InputSource) -> Result<Result<FileEntry, ConnectionLost>> {
+async fn write(
+    mut channel: Channel,
+    feed: &mut InputSource,
+    after: Duration,
+) -> Result<Result<FileEntry, ConnectionLost>> {
     let to = channel.sender();
     let feeding = feed.run(&to);
     tokio::pin!(feeding);
     let mut fed = false;
-    let heard = loop {
+    loop {
         tokio::select! {
             biased;
-            heard = channel.next() => break heard,
+            reply = channel.reply::<PutFile>() => {
+                // A reply before all was sent is none.
+                return if matches!(&reply, Ok(Ok(_))) && !fed { Err(not_understood()) } else { reply };
+            }
             all = &mut feeding, if !fed => match all {
                 Ok(()) => fed = true,
                 Err(source) => return Err(Error::Host { what: "what is to be written cannot be read".into(), source }),
             },
-            () = tokio::time::sleep(TRANSFER_TIMEOUT), if fed => {
-                return Err(Error::TimedOut { verb: "put", after: TRANSFER_TIMEOUT });
-            }
+            () = tokio::time::sleep(after), if fed => return Err(Error::TimedOut { verb: PutFile::NAME, after }),
         }
-    };
-    match heard {
-        Ok((GuestMessage::Answer(CallReply::File(entry)), _)) if fed => Ok(Ok(entry)),
-        Ok((GuestMessage::Failed(fault), _)) => Err(refused(fault)),
-        Ok(_) => Err(not_understood()),
-        Err(broken) => Ok(Err(broken)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use coracle_protocol::{CHUNK, Request};
+use coracle_protocol::{CHUNK, HostMessage};
 use coracle_types::Input;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -65,7 +65,7 @@ impl InputSource {
             };
             to.unreserve(room - piece.len());
             self.begun = true;
-            if !to.send(Request::Data { last }, piece).await {
+            if !to.send(HostMessage::Data { last }, piece).await {
                 return Ok(());
             }
             self.done = last;

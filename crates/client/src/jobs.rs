@@ -2,27 +2,14 @@
 
 use std::time::Duration;
 
-use coracle_protocol::{self as protocol, CallReply, ErrorCode, MAX_PAYLOAD, Request};
+use coracle_protocol::{self as protocol, ErrorCode, MAX_PAYLOAD};
 use coracle_types::{Error, JobId, Result};
 use tokio::time::Instant;
 
-use crate::call::{CallOptions, DEFAULT_TIMEOUT, ReplyKind, Retry};
+use crate::call::{attempt, encoded};
+use crate::channels::ReplyShape;
 use crate::command::ms;
 use crate::link::Link;
-
-/// The kind of answer that holds one thing.
-macro_rules! holding {
-    ($kind:ident) => {
-        ReplyKind {
-            fits: |it| matches!(it, CallReply::$kind(_)),
-            take: |it| match it {
-                CallReply::$kind(it) => Some(it),
-                _ => None,
-            },
-        }
-    };
-}
-pub(crate) use holding;
 
 impl Link {
     /// Whether the guest answers. It does without its files, so acts on them that hang do not hold it up.
@@ -30,11 +17,7 @@ impl Link {
     /// # Errors
     /// As [`open`](Self::open), and [`Error::GuestLost`].
     pub async fn ping(&self) -> Result<()> {
-        let none = || Request::Job { job: String::new() };
-        match self.ask(CallOptions::new("ping", holding!(Job)), none).await {
-            Ok(_) | Err(Error::Refused(_)) => Ok(()),
-            Err(err) => Err(err),
-        }
+        self.call(&protocol::Ping).await
     }
 
     /// All jobs, oldest first.
@@ -42,7 +25,7 @@ impl Link {
     /// # Errors
     /// As [`open`](Self::open), and [`Error::GuestLost`].
     pub async fn jobs(&self) -> Result<Vec<protocol::JobInfo>> {
-        Ok(self.ask(CallOptions::new("jobs", holding!(Jobs)), || Request::Jobs).await?.0)
+        self.call(&protocol::ListJobs).await
     }
 
     /// One job.
@@ -50,8 +33,7 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`].
     pub async fn job(&self, job: &JobId) -> Result<protocol::JobInfo> {
-        let asked = self.ask(CallOptions::new("job", holding!(Job)), || Request::Job { job: job.to_string() }).await;
-        Ok(map_missing_job(job, asked)?.0)
+        map_missing_job(job, self.call(&protocol::GetJob { job: job.to_string() }).await)
     }
 
     /// Ends a job with its tree. Whether it still ran, and how it stands.
@@ -59,16 +41,9 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`].
     pub async fn cancel(&self, job: &JobId, grace: Duration) -> Result<(bool, protocol::JobInfo)> {
-        let kind = ReplyKind {
-            fits: |it| matches!(it, CallReply::Cancelled { .. }),
-            take: |it| match it {
-                CallReply::Cancelled { now, job } => Some((now, job)),
-                _ => None,
-            },
-        };
-        let request = CallOptions { patience: grace + DEFAULT_TIMEOUT, ..CallOptions::new("cancel", kind) };
-        let ask = || Request::CancelJob { job: job.to_string(), grace_ms: ms(grace) };
-        Ok(map_missing_job(job, self.ask(request, ask).await)?.0)
+        let call = protocol::CancelJob { job: job.to_string(), grace_ms: ms(grace) };
+        let report = map_missing_job(job, self.call(&call).await)?;
+        Ok((report.now, report.job))
     }
 
     /// A piece of kept output. `read.limit` is at most 1 MiB.
@@ -77,8 +52,8 @@ impl Link {
     /// [`Error::NoSuchJob`].
     pub async fn read(&self, mut read: protocol::ReadRequest) -> Result<(protocol::OutputPage, Vec<u8>)> {
         read.limit = read.limit.min(MAX_PAYLOAD as u64);
-        let request = CallOptions { payload: read.limit, ..CallOptions::new("read", holding!(Page)) };
-        map_missing_job_text(&read.job, self.ask(request, || Request::Read(read.clone())).await)
+        let (page, bytes) = map_missing_job_text(&read.job, self.call(&read).await)?;
+        Ok((page, bytes.0))
     }
 
     /// The last lines of both streams in order of arrival. `limit` is in bytes, at most 1 MiB.
@@ -86,9 +61,10 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`].
     pub async fn tail(&self, job: &JobId, lines: u64, limit: u64) -> Result<(protocol::OutputPage, Vec<u8>)> {
-        let limit = limit.min(MAX_PAYLOAD as u64);
-        let request = CallOptions { payload: limit, ..CallOptions::new("tail", holding!(Page)) };
-        map_missing_job(job, self.ask(request, || Request::Tail { job: job.to_string(), lines, limit }).await)
+        let last = protocol::LastLines { lines, limit: limit.min(MAX_PAYLOAD as u64) };
+        let call = protocol::TailRequest { job: job.to_string(), last };
+        let (page, bytes) = map_missing_job(job, self.call(&call).await)?;
+        Ok((page, bytes.0))
     }
 
     /// Lines of kept output that match.
@@ -96,16 +72,7 @@ impl Link {
     /// # Errors
     /// [`Error::NoSuchJob`]; [`Error::Refused`] with [`ErrorCode::Invalid`] for a pattern that cannot be read.
     pub async fn search(&self, search: protocol::SearchRequest) -> Result<protocol::SearchResult> {
-        let request = CallOptions {
-            payload: MAX_PAYLOAD as u64,
-            again: Retry::List,
-            ..CallOptions::new("search", holding!(Found))
-        };
-        let (found, payload) =
-            map_missing_job_text(&search.job, self.ask(request, || Request::Search(search.clone())).await)?;
-        let matches = serde_json::from_slice(&payload)
-            .map_err(|err| Error::Unreadable { verb: "search", detail: format!("line {}", err.line()) })?;
-        Ok(protocol::SearchResult { matches, ..found })
+        map_missing_job_text(&search.job, self.call(&search).await)
     }
 
     /// Waits for an event of a job: the guest waits, and one answer comes back, with the last lines if they are asked for.
@@ -114,15 +81,15 @@ impl Link {
     /// [`Error::NoSuchJob`].
     pub async fn wait(&self, mut wait: protocol::WaitRequest) -> Result<(protocol::WaitResult, Vec<u8>)> {
         wait.tail = wait.tail.map(|it| protocol::LastLines { limit: it.limit.min(MAX_PAYLOAD as u64), ..it });
-        let payload = wait.tail.map_or(0, |it| it.limit);
         let begun = Instant::now();
-        let patience = Duration::from_millis(wait.limit_ms).saturating_add(DEFAULT_TIMEOUT);
-        let request = CallOptions { patience, payload, ..CallOptions::new("wait", holding!(Waited)) };
-        let left = || {
+        // What is asked again waits for the rest of the time only.
+        let once = || async {
             let limit_ms = wait.limit_ms.saturating_sub(ms(begun.elapsed()));
-            Request::Wait(protocol::WaitRequest { limit_ms, ..wait.clone() })
+            let call = protocol::WaitRequest { limit_ms, ..wait.clone() };
+            self.call_once::<protocol::WaitRequest>(&encoded(&call)?, ReplyShape::new(&call)).await
         };
-        map_missing_job_text(&wait.job, self.ask(request, left).await)
+        let (result, bytes) = map_missing_job_text(&wait.job, attempt(&wait, once).await)?;
+        Ok((result, bytes.0))
     }
 
     /// Makes sure of a user and a directory.
@@ -130,8 +97,7 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`].
     pub async fn settle(&self, settle: protocol::EnsureUser) -> Result<protocol::UserInfo> {
-        let request = CallOptions { again: Retry::Once, ..CallOptions::new("settle", holding!(Settled)) };
-        Ok(self.ask(request, || Request::Settle(settle.clone())).await?.0)
+        self.call(&settle).await
     }
 }
 

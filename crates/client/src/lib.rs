@@ -26,12 +26,12 @@ mod payload;
 mod relay;
 mod scan;
 mod session;
-mod space;
 #[cfg(test)]
 mod test_support;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod workspace;
 
 pub use coracle_protocol as protocol;
 #[cfg(doc)]

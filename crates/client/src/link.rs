@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use coracle_protocol::Retention;
+use coracle_protocol::call::Call;
 #[cfg(doc)]
 use coracle_types::Error;
 use coracle_types::{ProcessId, Result};
@@ -117,6 +118,13 @@ impl Link {
     pub(crate) fn current(&self) -> Option<Arc<Connection>> {
         let current = self.0.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone().filter(|it| it.alive())
+    }
+
+    /// A connection to a guest that knows the call.
+    pub(crate) async fn connection_for<C: Call>(&self) -> Result<Arc<Connection>> {
+        let connection = self.connection().await?;
+        connection.check_knows(C::NAME)?;
+        Ok(connection)
     }
 
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {

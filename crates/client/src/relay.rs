@@ -1,15 +1,13 @@
 //! The ways out of a container: its relays to the proxy, and whether there is any other.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use coracle_protocol::relay::{EgressReport, MAX_TOKEN, OpenProxyPorts, ProbeEgress};
-use coracle_protocol::{CallReply, ErrorCode, Request, RpcError};
+use coracle_protocol::{ErrorCode, MAX_SESSION, RpcError};
 use coracle_types::{Result, Secret};
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
-use crate::call::{CallOptions, DEFAULT_TIMEOUT, ReplyKind, refused};
-use crate::jobs::holding;
+use crate::call::{refused, too_long};
 use crate::link::Link;
 
 /// How a connection gets from a relay to the host's proxy.
@@ -43,18 +41,18 @@ impl Link {
         if token.is_empty() || token.len() > MAX_TOKEN {
             return Err(refused(RpcError::new(ErrorCode::Invalid, "that is no token of a relay")));
         }
-        let mut payload = Zeroizing::new(Vec::with_capacity(token.len() + git_config.len()));
-        payload.extend_from_slice(token);
-        payload.extend_from_slice(git_config.as_bytes());
-        let token = u32::try_from(token.len()).unwrap_or_default();
+        if token.len() + git_config.len() > MAX_SESSION {
+            return Err(too_long(format!("more than {} MiB", MAX_SESSION >> 20)));
+        }
         let at = match way {
             Upstream::Tcp { api, egress } => Some([api, egress]),
             Upstream::Sockets | Upstream::Link => None,
         };
-        self.tell("relay", &payload, |bytes| {
-            Request::Relay(OpenProxyPorts { token, bytes, by_link: way == Upstream::Link, at })
-        })
-        .await
+        let by_link = way == Upstream::Link;
+        let mut call = OpenProxyPorts { token: token.into(), git_config: git_config.into(), by_link, at };
+        let opened = self.call(&call).await;
+        call.token.0.zeroize();
+        opened
     }
 
     /// What can be reached from inside, directly and by the relays.
@@ -62,8 +60,6 @@ impl Link {
     /// # Errors
     /// As [`open`](Self::open).
     pub async fn probe(&self, probe: ProbeEgress) -> Result<EgressReport> {
-        let patience = DEFAULT_TIMEOUT + Duration::from_millis(probe.within_ms);
-        let request = CallOptions { patience, ..CallOptions::new("probe", holding!(Probed)) };
-        Ok(self.ask(request, || Request::Probe(probe.clone())).await?.0)
+        self.call(&probe).await
     }
 }

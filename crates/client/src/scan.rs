@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use coracle_protocol::{self as protocol, CallReply, MAX_SESSION, MAX_WALKED, Request, SecretQuery};
-use coracle_types::{ContainerPath, Error, Result, Secret};
+use coracle_protocol::body::Bytes;
+use coracle_protocol::{self as protocol, MAX_SESSION, SecretQuery};
+#[cfg(doc)]
+use coracle_types::Error;
+use coracle_types::{ContainerPath, Result, Secret};
 use jiff::Timestamp;
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
-use crate::call::{Retry, attempt, refused, sendable};
-use crate::channels::ReplyShape;
+use crate::call::too_long;
 use crate::command::ms;
-use crate::connection::ConnectionLost;
 use crate::link::Link;
-
-/// What a guest may take beyond the time that it was given: it is to tell what it met.
-const GRACE: Duration = Duration::from_secs(15);
 
 /// What is walked, as root: files and links below a directory, never through a link, and never into what is mounted
 /// there, so that no bind, tmpfs or volume is met. `/proc`, `/sys` and `/.coracle` are not entered.
@@ -66,51 +64,21 @@ impl Link {
     /// # Errors
     /// [`Error::Refused`]: the directory is missing or none, or the needles have more than 1 MiB.
     pub async fn walk(&self, walk: ScanOptions, needles: &[Secret]) -> Result<ScanReport> {
-        let payload = payload(needles);
-        let patience = walk.within + GRACE;
-        let ask = sendable(Request::Walk(asked(walk, &payload)?))?;
-        attempt("walk", patience, Retry::Once, || self.walk_once(ask.clone(), &payload)).await
-    }
-
-    async fn walk_once(&self, ask: Request, payload: &[u8]) -> Result<Result<ScanReport, ConnectionLost>> {
-        let connection = self.connection().await?;
-        // What was met is parsed whole, so only some may come at once.
-        let _place = connection.list_place().await?;
-        let talk = ReplyShape::Content { fits: |it| matches!(it, CallReply::Walked { .. }), most: MAX_WALKED as u64 };
-        let mut channel = match connection.open_with_payload(ask, payload, talk).await {
-            Ok(channel) => channel,
-            Err(broken) => return Ok(Err(broken)),
-        };
-        let (answer, json) = match channel.content().await? {
-            Ok(told) => told,
-            Err(broken) => return Ok(Err(broken)),
-        };
-        let more = if let Some(CallReply::Walked { more }) = answer { more } else { true };
-        let entries = serde_json::from_slice(&json)
-            .map_err(|err| Error::Unreadable { verb: "walk", detail: format!("line {}", err.line()) })?;
-        Ok(Ok(ScanReport { entries, more }))
+        let mut call = request(walk, needles)?;
+        let scanned = self.call(&call).await;
+        call.holding.iter_mut().flat_map(|it| &mut it.values).for_each(|it| it.0.zeroize());
+        scanned.map(|(entries, more)| ScanReport { entries, more })
     }
 }
 
-fn asked(walk: ScanOptions, payload: &[u8]) -> Result<protocol::ScanRequest> {
-    let too_long = || {
-        let message = format!("values of more than {} MiB cannot be searched for", MAX_SESSION >> 20);
-        refused(protocol::RpcError::new(protocol::ErrorCode::TooLong, message))
-    };
-    let bytes = u32::try_from(payload.len()).ok().filter(|it| *it as usize <= MAX_SESSION).ok_or_else(too_long)?;
+fn request(walk: ScanOptions, needles: &[Secret]) -> Result<protocol::ScanRequest> {
+    if needles.iter().map(|it| it.len() + 4).sum::<usize>() > MAX_SESSION {
+        return Err(too_long(format!("values of more than {} MiB cannot be searched for", MAX_SESSION >> 20)));
+    }
     let ScanOptions { root, since, prune, depth, names, max_file, session, max_entries, within } = walk;
-    let searches = bytes > 0 || !session.is_empty();
-    let holding = searches.then_some(SecretQuery { bytes, session, max_file });
+    let searches = !needles.is_empty() || !session.is_empty();
+    let values = needles.iter().map(|it| Bytes::from(it.reveal())).collect();
+    let holding = searches.then_some(SecretQuery { values, session, max_file });
     let (root, since_ms, within_ms) = (root.to_string(), since.map(Timestamp::as_millisecond), ms(within));
     Ok(protocol::ScanRequest { root, since_ms, prune, depth, names, holding, max_entries, within_ms })
-}
-
-/// Each with its length before it.
-fn payload(needles: &[Secret]) -> Zeroizing<Vec<u8>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(needles.iter().map(|it| it.len() + 4).sum()));
-    for needle in needles {
-        bytes.extend_from_slice(&u32::try_from(needle.len()).unwrap_or(u32::MAX).to_be_bytes());
-        bytes.extend_from_slice(needle.reveal());
-    }
-    bytes
 }

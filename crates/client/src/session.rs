@@ -1,14 +1,13 @@
 //! What all commands of a container share: variables, and files that are kept nowhere.
 
-use coracle_protocol::{self as protocol, CallReply, ErrorCode, GuestMessage, MAX_SESSION, Request, RpcError};
+use coracle_protocol::body::Bytes;
+use coracle_protocol::{self as protocol, ErrorCode, MAX_SESSION, RpcError};
 #[cfg(doc)]
 use coracle_types::Error;
 use coracle_types::{ContainerPath, Ids, Result, Secret};
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
-use crate::call::{DEFAULT_TIMEOUT, Retry, answer, attempt, not_understood, refused, sendable};
-use crate::channels::{Incoming, ReplyShape};
-use crate::connection::ConnectionLost;
+use crate::call::{refused, too_long};
 use crate::link::Link;
 
 /// A file on the container's own tmpfs, out of reach of file calls and gone with the guest.
@@ -36,8 +35,10 @@ impl Link {
     /// [`Error::Refused`] for what no environment can hold; what was set before stays. [`Error::GuestLost`] when it is
     /// not known which of the two is.
     pub async fn set_session(&self, env: &[(String, Secret)]) -> Result<()> {
-        let payload = payload(env)?;
-        self.tell("set_session", &payload, |bytes| Request::Session { bytes }).await
+        let mut call = protocol::SetSession { variables: variables(env)? };
+        let set = self.call(&call).await;
+        call.variables.iter_mut().for_each(|it| it.0.zeroize());
+        set
     }
 
     /// Writes a file that must not be on a disk, in place of one that is there, and gives its path inside.
@@ -62,9 +63,13 @@ impl Link {
         let SecretFile { name, user: Ids { uid, gid }, mode, content } = file;
         let invalid = |_| refused(RpcError::new(ErrorCode::Invalid, "that is no name for a secret file"));
         let path = ContainerPath::parse(format!("/.coracle/run/{name}")).map_err(invalid)?;
-        let ask = |bytes| Request::Secret(protocol::PutSecret { name: name.clone(), uid, gid, mode, bytes, lent });
-        self.tell("put_secret", content.reveal(), ask).await?;
-        Ok(path)
+        if content.len() > MAX_SESSION {
+            return Err(too_long(format!("more than {} MiB", MAX_SESSION >> 20)));
+        }
+        let mut call = protocol::PutSecret { name, uid, gid, mode, content: Bytes::from(content.reveal()), lent };
+        let put = self.call(&call).await;
+        call.content.0.zeroize();
+        put.map(|()| path)
     }
 
     /// Lets a worker in: from then on `/.coracle/run/worker.sock` takes the calls of a program of that user, which act as
@@ -75,92 +80,58 @@ impl Link {
     /// [`Error::Refused`]: another worker was let in before, a user is root, or the root is no directory's path.
     pub async fn let_worker_in(&self, worker: Ids, agent: Ids, root: &ContainerPath) -> Result<()> {
         let numbers = |it: Ids| (it.uid, it.gid);
-        let ask = protocol::OpenWorkerSocket { worker: numbers(worker), agent: numbers(agent), root: root.to_string() };
-        self.tell("let_worker_in", &[], |_| Request::Worker(ask.clone())).await
-    }
-
-    /// Says something with bytes that may be more than a frame. It may be said again: it means the same then.
-    pub(crate) async fn tell(&self, verb: &'static str, bytes: &[u8], ask: impl Fn(u32) -> Request) -> Result<()> {
-        let count = u32::try_from(bytes.len()).ok().filter(|it| *it as usize <= MAX_SESSION);
-        let too_long = || refused(RpcError::new(ErrorCode::TooLong, format!("more than {} MiB", MAX_SESSION >> 20)));
-        let ask = sendable(ask(count.ok_or_else(too_long)?))?;
-        let once = || self.tell_once(ask.clone(), bytes);
-        match attempt(verb, DEFAULT_TIMEOUT, Retry::Once, once).await? {
-            (GuestMessage::Answer(CallReply::Done), _) => Ok(()),
-            (GuestMessage::Failed(fault), _) => Err(refused(fault)),
-            _ => Err(not_understood()),
-        }
-    }
-
-    async fn tell_once(&self, ask: Request, bytes: &[u8]) -> Result<Result<Incoming, ConnectionLost>> {
-        let talk = ReplyShape::Answer { fits: |it| *it == CallReply::Done, payload: 0 };
-        let mut channel = match self.connection().await?.open_with_payload(ask, bytes, talk).await {
-            Ok(channel) => channel,
-            Err(broken) => return Ok(Err(broken)),
-        };
-        Ok(answer(&mut channel).await)
+        let (worker, agent) = (numbers(worker), numbers(agent));
+        self.call(&protocol::OpenWorkerSocket { worker, agent, root: root.to_string() }).await
     }
 }
 
-/// `NAME=value`, each ended by a NUL.
-fn payload(env: &[(String, Secret)]) -> Result<Zeroizing<Vec<u8>>> {
-    let room = env.iter().map(|(name, value)| name.len() + value.reveal().len() + 2).sum();
-    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
-    for (name, value) in env {
-        let value = value.reveal();
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains(&0) {
-            let message = "a variable without a name, with `=` in its name, or with a NUL";
-            return Err(refused(RpcError::new(ErrorCode::Invalid, message)));
-        }
-        bytes.extend_from_slice(name.as_bytes());
-        bytes.push(b'=');
-        bytes.extend_from_slice(value);
-        bytes.push(0);
+/// `NAME=value` each.
+fn variables(env: &[(String, Secret)]) -> Result<Vec<Bytes>> {
+    let bytes = env.iter().map(|(name, value)| name.len() + value.reveal().len() + 2).sum::<usize>();
+    if bytes > MAX_SESSION {
+        return Err(too_long(format!("more than {} MiB", MAX_SESSION >> 20)));
     }
-    Ok(bytes)
+    let is_invalid =
+        |(name, value): &(String, Secret)| name.is_empty() || name.contains(['=', '\0']) || value.reveal().contains(&0);
+    if env.iter().any(is_invalid) {
+        let message = "a variable without a name, with `=` in its name, or with a NUL";
+        return Err(refused(RpcError::new(ErrorCode::Invalid, message)));
+    }
+    Ok(env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.reveal()].concat().into()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use coracle_protocol::codec::Frame;
-
+    use coracle_protocol::call::Call as _;
     use coracle_types::Error;
 
     use super::*;
-    use crate::test_support::link;
+    use crate::test_support::{Asked, link};
 
     fn variable(name: &str, value: &[u8]) -> (String, Secret) {
         (name.into(), Secret::new(value.to_vec()))
     }
 
     /// A guest that says yes when it has all.
-    fn listening(heard: &Arc<Mutex<Vec<Frame<Request>>>>) -> Link {
+    fn listening(heard: &Arc<Mutex<Vec<Asked>>>) -> Link {
         let heard = heard.clone();
         link(move |_, mut guest| {
             let heard = heard.clone();
             async move {
                 guest.greet("a run").await;
-                let mut left = 0;
-                while let Some(frame) = guest.asked().await {
-                    if let Request::Session { bytes } | Request::Secret(protocol::PutSecret { bytes, .. }) = frame.head
-                    {
-                        left = bytes as usize;
-                    }
-                    left -= frame.payload.len();
-                    let channel = frame.channel;
-                    heard.lock().unwrap().push(frame);
-                    if left == 0 {
-                        guest.say(channel, GuestMessage::Answer(CallReply::Done), b"").await;
-                    }
+                while let Some(asked) = guest.request().await {
+                    let channel = asked.channel;
+                    heard.lock().unwrap().push(asked);
+                    guest.reply(channel, &()).await;
                 }
             }
         })
     }
 
     #[tokio::test]
-    async fn values_travel_in_payloads_and_never_in_a_header() {
+    async fn variables_and_files_of_any_bytes_and_length_travel_whole() {
         let heard = Arc::default();
         let link = listening(&heard);
         let value = vec![b'x'; 100_000];
@@ -169,15 +140,24 @@ mod tests {
         let content = Secret::new(value.clone());
         let file = SecretFile { name: "ssh/id".into(), user: Ids { uid: 7, gid: 8 }, mode: 0o400, content };
         assert_eq!(link.put_secret(file).await.unwrap().as_str(), "/.coracle/run/ssh/id");
-        let frames = std::mem::take(&mut *heard.lock().unwrap());
-        let session = [&b"A=one\n\xff\0LONG="[..], &value, b"\0EMPTY=\0"].concat();
-        let bytes = u32::try_from(session.len()).unwrap();
-        let secret =
-            protocol::PutSecret { name: "ssh/id".into(), uid: 7, gid: 8, mode: 0o400, bytes: 100_000, lent: false };
-        let heads: Vec<_> = frames.iter().map(|it| it.head.clone()).collect();
-        assert_eq!(heads, [Request::Session { bytes }, Request::More, Request::Secret(secret), Request::More]);
-        let payloads: Vec<_> = frames.chunks(2).map(|it| [&*it[0].payload, &it[1].payload].concat()).collect();
-        assert!(payloads == [session, value], "payloads differ");
+        let heard = std::mem::take(&mut *heard.lock().unwrap());
+        assert_eq!(
+            heard.iter().map(|it| it.call.as_str()).collect::<Vec<_>>(),
+            [protocol::SetSession::NAME, protocol::PutSecret::NAME]
+        );
+        let session: protocol::SetSession = heard[0].decode();
+        let long = [b"LONG=", &value[..]].concat();
+        assert_eq!(session.variables, [Bytes::from(*b"A=one\n\xff"), long.into(), Bytes::from(*b"EMPTY=")]);
+        let secret: protocol::PutSecret = heard[1].decode();
+        let expected = protocol::PutSecret {
+            name: "ssh/id".into(),
+            uid: 7,
+            gid: 8,
+            mode: 0o400,
+            content: value.into(),
+            lent: false,
+        };
+        assert_eq!(secret, expected);
     }
 
     #[tokio::test]

@@ -9,8 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
+use coracle_protocol::body::{decode, encode};
+use coracle_protocol::call::Call;
+use coracle_protocol::relay::AcceptTunnel;
 use coracle_protocol::{
-    ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, GuestMessage, Hello, Request, RpcError, Stream, VERSION,
+    AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, FileRef, GetFile, Greeting,
+    GuestMessage, Hello, HostMessage, RpcError, StatFile, Stream, WaitRequest,
 };
 use coracle_types::Result;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
@@ -25,19 +29,95 @@ pub(crate) struct Guest {
     pub(crate) writer: WriteHalf<DuplexStream>,
 }
 
+/// What the host sends, with the requests that scripts look at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Request {
+    Exec(ExecRequest),
+    Attach(AttachRequest),
+    Stat(FileRef),
+    Get,
+    Wait(WaitRequest),
+    Outlet(u16),
+    Other,
+    Data { last: bool },
+    WindowUpdate(u64),
+    Cancel,
+    CloseChannel,
+}
+
+impl Request {
+    fn of(message: &HostMessage, payload: &[u8]) -> Self {
+        let call = match message {
+            HostMessage::Open { call, .. } => call.as_str(),
+            HostMessage::Data { last } => return Self::Data { last: *last },
+            HostMessage::WindowUpdate(credit) => return Self::WindowUpdate(*credit),
+            HostMessage::Cancel => return Self::Cancel,
+            HostMessage::CloseChannel => return Self::CloseChannel,
+            HostMessage::PayloadChunk | HostMessage::Resize(_) => return Self::Other,
+        };
+        match call {
+            ExecRequest::NAME => Self::Exec(decode(payload).unwrap()),
+            AttachRequest::NAME => Self::Attach(decode(payload).unwrap()),
+            StatFile::NAME => Self::Stat(decode::<StatFile>(payload).unwrap().at),
+            GetFile::NAME => Self::Get,
+            WaitRequest::NAME => Self::Wait(decode(payload).unwrap()),
+            AcceptTunnel::NAME => Self::Outlet(decode::<AcceptTunnel>(payload).unwrap().port),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A call with all of its request.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) channel: u32,
+    pub(crate) call: String,
+    body: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn decode<C: Call>(&self) -> C {
+        decode(&self.body).unwrap()
+    }
+}
+
 impl Guest {
     /// What the host says next; `None` when it is gone.
     pub(crate) async fn hear(&mut self) -> Option<Frame<Request>> {
-        codec::read(&mut self.reader).await.ok().flatten()
+        let Frame { channel, head, payload } = codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?;
+        Some(Frame { channel, head: Request::of(&head, &payload), payload })
     }
 
     /// As [`hear`](Self::hear), without credit.
     pub(crate) async fn asked(&mut self) -> Option<Frame<Request>> {
         loop {
             let frame = self.hear().await?;
-            if !matches!(frame.head, Request::Credit(_)) {
+            if !matches!(frame.head, Request::WindowUpdate(_)) {
                 return Some(frame);
             }
+        }
+    }
+
+    /// The next call, when all of its request came.
+    pub(crate) async fn request(&mut self) -> Option<Asked> {
+        loop {
+            let frame = codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?;
+            let (HostMessage::Open { call, bytes }, channel, mut body) = (frame.head, frame.channel, frame.payload)
+            else {
+                continue;
+            };
+            while body.len() < bytes as usize {
+                body.extend(codec::read::<HostMessage>(&mut self.reader).await.ok().flatten()?.payload);
+            }
+            return Some(Asked { channel, call, body });
+        }
+    }
+
+    /// What the host says first.
+    pub(crate) async fn hello(&mut self) -> Option<Hello> {
+        match codec::read::<Greeting>(&mut self.reader).await.ok().flatten()?.head {
+            Greeting::Hello(hello) => Some(hello),
+            Greeting::Failed(_) => None,
         }
     }
 
@@ -47,11 +127,27 @@ impl Guest {
         let _ = self.writer.write_all(&bytes).await;
     }
 
+    pub(crate) async fn event(&mut self, channel: u32, event: &impl serde::Serialize) {
+        self.say(channel, GuestMessage::Event, &encode(event)).await;
+    }
+
+    /// A reply of one frame.
+    pub(crate) async fn reply(&mut self, channel: u32, reply: &impl serde::Serialize) {
+        let (head, body) = whole(reply);
+        assert!(body.len() <= CHUNK);
+        self.say(channel, head, &body).await;
+    }
+
+    pub(crate) async fn greet_with(&mut self, greeting: Greeting) {
+        let mut bytes = Vec::new();
+        Frame::new(0, greeting).write_to(&mut bytes);
+        let _ = self.writer.write_all(&bytes).await;
+    }
+
     /// Says a proper hello.
     pub(crate) async fn greet(&mut self, run: &str) {
-        let Some(Frame { head: Request::Hello(hello), .. }) = self.hear().await else { return };
-        let ours = Hello { version: VERSION, nonce: hello.nonce, run: run.into(), keep: None };
-        self.say(0, GuestMessage::Hello(ours), b"").await;
+        let Some(hello) = self.hello().await else { return };
+        self.greet_with(Greeting::Hello(Hello::of_guest(hello.nonce, run.into()))).await;
     }
 
     /// Reads until the host is gone.
@@ -60,12 +156,18 @@ impl Guest {
     }
 }
 
-pub(crate) fn begun(job: &str) -> GuestMessage {
-    GuestMessage::Begun(ExecStarted { job: job.into(), pid: 7, at_ms: 0 })
+/// A reply of one frame.
+pub(crate) fn whole(reply: &impl serde::Serialize) -> (GuestMessage, Vec<u8>) {
+    let body = encode(reply);
+    (GuestMessage::Reply { bytes: u32::try_from(body.len()).unwrap() }, body)
+}
+
+pub(crate) fn begun(job: &str) -> ExecStarted {
+    ExecStarted { job: job.into(), pid: 7, at_ms: 0 }
 }
 
 pub(crate) fn out(stream: Stream, offset: u64) -> GuestMessage {
-    GuestMessage::Out { stream, offset }
+    GuestMessage::Output { stream, offset }
 }
 
 pub(crate) fn ended(code: u8, stdout: u64, stderr: u64) -> ExecStatus {
@@ -228,7 +330,7 @@ pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
                     guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
                     continue;
                 }
-                guest.say(channel, begun(&job), b"").await;
+                guest.event(channel, &begun(&job)).await;
                 channels.insert(channel, job.clone());
                 if !stdin {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
@@ -243,14 +345,14 @@ pub(crate) async fn play(world: Arc<Mutex<Fixture>>, mut guest: Guest) {
                     played.input.extend(payload);
                     played.whole = last;
                 }
-                guest.say(channel, GuestMessage::Credit(size), b"").await;
+                guest.say(channel, GuestMessage::WindowUpdate(size), b"").await;
                 if last {
                     print(&world, &job, channel, [0; 2], &mut guest).await;
                 }
             }
-            Request::Attach { job, stdout, stderr, .. } => {
+            Request::Attach(AttachRequest { job, stdout, stderr, .. }) => {
                 if world.lock().unwrap().jobs.contains_key(&job) {
-                    guest.say(channel, begun(&job), b"").await;
+                    guest.event(channel, &begun(&job)).await;
                     print(&world, &job, channel, [stdout, stderr], &mut guest).await;
                 } else {
                     guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;
@@ -273,5 +375,5 @@ async fn print(world: &Mutex<Fixture>, job: &str, channel: u32, from: [u64; 2], 
             offset += piece.len();
         }
     }
-    guest.say(channel, GuestMessage::End(ended(3, printed.len() as u64, COMPLAINED.len() as u64)), b"").await;
+    guest.reply(channel, &ended(3, printed.len() as u64, COMPLAINED.len() as u64)).await;
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use coracle_protocol::codec::Frame;
 use coracle_protocol::{
-    CallReply, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, GuestMessage, Hello, MAX_CHANNELS,
-    Request, RpcError, Stream, UserSpec, WINDOW, WaitRequest, WaitResult,
+    AttachRequest, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, Greeting, GuestMessage, Hello,
+    MAX_CHANNELS, RpcError, Stream, UserSpec, WINDOW, WaitRequest, WaitResult,
 };
 use coracle_types::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,7 +23,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::files::WriteFile;
 use crate::link::Link;
-use crate::test_support::{COMPLAINED, Cut, Fixture, Guest, PRINTED, begun, cut_link, ended, link, out, play};
+use crate::test_support::{
+    COMPLAINED, Cut, Fixture, Guest, PRINTED, Request, begun, cut_link, ended, link, out, play, whole,
+};
 
 fn command() -> Exec {
     Exec::new(Command::Argv(vec!["say".into(), "it".into()]), Ids::ROOT, ContainerPath::root())
@@ -33,19 +35,10 @@ fn at(path: &str) -> FileRef {
     FileRef { user: UserSpec::Name("root".into()), path: path.into(), follow: true }
 }
 
-fn file(name: &str) -> GuestMessage {
+fn file(name: &str) -> FileEntry {
     let (kind, link) = (FileKind::File, None);
     let name = name.to_owned();
-    GuestMessage::Answer(CallReply::File(FileEntry {
-        name,
-        kind,
-        size: 0,
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-        changed_ns: 0,
-        link,
-    }))
+    FileEntry { name, kind, size: 0, mode: 0o644, uid: 0, gid: 0, changed_ns: 0, link }
 }
 
 fn lost<T>(outcome: Result<T, Error>) -> String {
@@ -67,7 +60,7 @@ where
             guest.greet("a run").await;
             let job = match guest.asked().await {
                 Some(Frame { channel, head: Request::Exec(exec), .. }) => (channel, exec.job),
-                Some(Frame { channel, head: Request::Attach { job, .. }, .. }) => (channel, job),
+                Some(Frame { channel, head: Request::Attach(AttachRequest { job, .. }), .. }) => (channel, job),
                 _ => return,
             };
             act(guest, job.0, job.1).await;
@@ -90,7 +83,7 @@ async fn many_calls_at_once_get_each_its_own_answer_and_only_so_many_are_open() 
             assert!(timeout(Duration::from_secs(1), guest.hear()).await.is_err(), "one more than may be open");
             left -= asked.len();
             for (channel, path) in asked.into_iter().rev() {
-                guest.say(channel, file(&path), b"").await;
+                guest.reply(channel, &file(&path)).await;
             }
         }
         guest.idle().await;
@@ -115,10 +108,10 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
             match head {
                 Request::Exec(exec) => {
                     flooded = channel;
-                    guest.say(channel, begun(&exec.job), b"").await;
+                    guest.event(channel, &begun(&exec.job)).await;
                 }
-                Request::Credit(more) => room += more,
-                Request::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                Request::WindowUpdate(more) => room += more,
+                Request::Stat(at) => guest.reply(channel, &file(&at.path)).await,
                 _ => {}
             }
             while room > 0 && sent < 4 * WINDOW {
@@ -128,7 +121,7 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
             }
             assert!(room <= WINDOW);
             if sent == 4 * WINDOW && flooded != 0 {
-                guest.say(flooded, GuestMessage::End(ended(0, sent, 0)), b"").await;
+                guest.reply(flooded, &ended(0, sent, 0)).await;
                 flooded = 0;
             }
         }
@@ -157,19 +150,19 @@ async fn a_flood_waits_for_who_watches_it_and_holds_up_nobody_else() {
 async fn a_long_input_goes_as_fast_as_it_is_taken() {
     const LENGTH: u64 = 64 << 20;
     let link = against(|mut guest, channel, job| async move {
-        guest.say(channel, begun(&job), b"").await;
+        guest.event(channel, &begun(&job)).await;
         let (mut taken, mut held) = (0, 0);
         while let Some(Frame { head: Request::Data { last }, payload, .. }) = guest.hear().await {
             held += payload.len() as u64;
             assert!(held <= WINDOW, "more than there was room for");
             if held > WINDOW / 2 || last {
-                guest.say(channel, GuestMessage::Credit(held), b"").await;
+                guest.say(channel, GuestMessage::WindowUpdate(held), b"").await;
                 (taken, held) = (taken + held, 0);
             }
             if last {
                 let count = taken.to_string();
                 guest.say(channel, out(Stream::Stdout, 0), count.as_bytes()).await;
-                guest.say(channel, GuestMessage::End(ended(0, count.len() as u64, 0)), b"").await;
+                guest.reply(channel, &ended(0, count.len() as u64, 0)).await;
             }
         }
     });
@@ -181,10 +174,10 @@ async fn a_long_input_goes_as_fast_as_it_is_taken() {
 #[tokio::test]
 async fn what_is_sent_of_both_ends_is_what_is_kept() {
     let link = against(|mut guest, channel, job| async move {
-        guest.say(channel, begun(&job), b"").await;
+        guest.event(channel, &begun(&job)).await;
         guest.say(channel, out(Stream::Stdout, 0), b"0123").await;
         guest.say(channel, out(Stream::Stdout, 96), b"wxyz").await;
-        guest.say(channel, GuestMessage::End(ExecStatus { left: 2, ..ended(1, 100, 50) }), b"").await;
+        guest.reply(channel, &ExecStatus { left: 2, ..ended(1, 100, 50) }).await;
         guest.idle().await;
     });
     let output = link.exec(Exec { keep_bytes: 7, ..command() }).await.unwrap();
@@ -207,7 +200,7 @@ async fn states_of_an_end_are_exits() {
         let link = against(move |mut guest, channel, _| {
             let end = end.clone();
             async move {
-                guest.say(channel, GuestMessage::End(end), b"").await;
+                guest.reply(channel, &end).await;
                 guest.idle().await;
             }
         });
@@ -222,16 +215,10 @@ async fn a_job_is_begun_when_the_guest_has_its_input() {
     let link = against(move |mut guest, channel, job| {
         let told = told.clone();
         async move {
-            guest.say(channel, begun(&job), b"").await;
+            guest.event(channel, &begun(&job)).await;
             while let Some(frame) = guest.hear().await {
                 if matches!(frame.head, Request::Data { last: true }) {
-                    guest
-                        .say(
-                            channel,
-                            GuestMessage::End(ExecStatus { state: ExecState::Running, ..ended(0, 0, 0) }),
-                            b"",
-                        )
-                        .await;
+                    guest.reply(channel, &ExecStatus { state: ExecState::Running, ..ended(0, 0, 0) }).await;
                 }
                 told.send(frame).unwrap();
             }

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use coracle_protocol::{CallReply, GuestMessage, Request};
+use coracle_protocol::GuestMessage;
+use coracle_protocol::call::Call as _;
+use coracle_protocol::relay::AcceptTunnel;
 use coracle_types::{Input, Result};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex, split};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::call::{not_understood, refused};
+use crate::call::{encoded, not_understood, refused};
 use crate::channels::ReplyShape;
 use crate::connection::Channel;
 use crate::input::InputSource;
@@ -69,10 +71,12 @@ impl Link {
     /// [`Error::Refused`](coracle_types::Error::Refused); the link broke.
     pub async fn outlet(&self, port: u16) -> Result<Option<Tunnel>> {
         let Some(connection) = self.current() else { return Ok(None) };
-        let opened = connection.open(Request::Outlet(port), Vec::new(), ReplyShape::Outlet).await;
-        let mut channel = opened.map_err(|it| it.of("outlet"))?;
-        match channel.next().await.map_err(|it| it.of("outlet"))? {
-            (GuestMessage::Answer(CallReply::Done), _) => {}
+        connection.check_knows(AcceptTunnel::NAME)?;
+        let call = AcceptTunnel { port };
+        let opened = connection.open(AcceptTunnel::NAME, &encoded(&call)?, ReplyShape::new(&call)).await;
+        let mut channel = opened.map_err(|it| it.of(AcceptTunnel::NAME))?;
+        match channel.next().await.map_err(|it| it.of(AcceptTunnel::NAME))? {
+            (GuestMessage::Event, _) => {}
             (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
             _ => return Err(not_understood()),
         }

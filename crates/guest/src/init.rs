@@ -18,7 +18,8 @@ use tokio::sync::Semaphore;
 use self::idle_timeout::{Present, left_alone};
 use crate::os::container::Container;
 use crate::protocol::paths::{DIR, LINK, RUN, SHELL_SOCKET, SOCKET};
-use crate::server::connection::{Caller, serve_socket};
+use crate::server::connection::serve_socket;
+use crate::server::dispatch::Caller;
 use crate::server::services::Supervisor;
 
 /// Connections from inside at once.

@@ -17,6 +17,7 @@ use rustix::io::{Errno, Result as Done};
 use rustix::process::{getegid, geteuid};
 
 use crate::os::atomic::{AtomicFile, Durability};
+use crate::protocol::body::Bytes;
 use crate::protocol::{ErrorCode, PutSecret, RpcError};
 
 /// Magic number of a tmpfs.
@@ -58,9 +59,9 @@ impl Secrets {
     /// # Errors
     /// [`ErrorCode::Invalid`] for a name or a mode that no such file has; [`ErrorCode::Denied`] where the directory for
     /// such files is missing, or one on the way is another user's; [`ErrorCode::WrongKind`] where one is none.
-    pub(crate) fn put(&self, ask: &PutSecret, content: &[u8]) -> Result<(), RpcError> {
+    pub(crate) fn put(&self, ask: &PutSecret) -> Result<(), RpcError> {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        put(&self.root, ask, content)
+        put(&self.root, ask, &ask.content)
     }
 
     /// Writes git's configuration, readable by all users and writable by none. Blocks.
@@ -71,7 +72,7 @@ impl Secrets {
         let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = base(&self.root)?;
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-        let ask = PutSecret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, bytes: 0, lent: false };
+        let ask = PutSecret { name: GIT_CONFIG.into(), uid, gid, mode: 0o444, content: Bytes::default(), lent: false };
         write(dir.as_fd(), GIT_CONFIG, &ask, content).map_err(|errno| explained(GIT_CONFIG, errno))
     }
 }
@@ -239,7 +240,14 @@ mod tests {
     use super::*;
 
     fn ask(name: &str, mode: u32) -> PutSecret {
-        PutSecret { name: name.into(), uid: geteuid().as_raw(), gid: getegid().as_raw(), mode, bytes: 0, lent: false }
+        PutSecret {
+            name: name.into(),
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+            mode,
+            content: Bytes::default(),
+            lent: false,
+        }
     }
 
     fn refusal(root: &Path, ask: &PutSecret) -> ErrorCode {
@@ -304,7 +312,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let secrets = Arc::new(Secrets::new(root.path()));
         for name in ["prompt-1", "prompt-2", "ssh/id"] {
-            secrets.put(&ask(name, 0o400), b"secret").unwrap();
+            secrets.put(&ask(name, 0o400)).unwrap();
         }
         secrets.put_git_config(b"kept").unwrap();
         let names = ["prompt-1", "gitconfig", "../run/prompt-2", "none"].map(str::to_owned);
@@ -319,7 +327,7 @@ mod tests {
         let secrets = Arc::new(Secrets::new(root.path()));
         let place = |name: &str| {
             let waiting = Waiting::new(&secrets, name);
-            secrets.put(&ask(name, 0o400), b"secret").unwrap();
+            secrets.put(&ask(name, 0o400)).unwrap();
             waiting
         };
         let there = |name: &str| root.path().join(".coracle/run").join(name).exists();

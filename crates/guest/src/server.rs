@@ -3,9 +3,9 @@
 pub(crate) mod channel;
 pub mod codec;
 pub(crate) mod connection;
+pub(crate) mod dispatch;
 pub(crate) mod egress;
 pub(crate) mod exec;
-pub(crate) mod payload;
 pub(crate) mod quota;
 pub(crate) mod requests;
 pub(crate) mod scan;

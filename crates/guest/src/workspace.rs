@@ -42,14 +42,11 @@ use crate::files::resolve::Root;
 use crate::os::as_user::as_user;
 use crate::os::blocking::Stop;
 use crate::os::machine::ProcessBackend;
-use crate::protocol::workspace::{MAX_CONTENT, WorkspaceOp, WorkspaceReply, WorkspaceRequest};
+use crate::protocol::workspace::{WorkspaceOp, WorkspaceReply, WorkspaceRequest};
 use crate::protocol::{ErrorCode, RpcError};
 
 /// Workspaces that are remembered, at most. A container has one.
 const MAX_ROOTS: usize = 64;
-
-/// Bytes that an act may bring.
-pub(crate) const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
 
 /// The guest's state of its workspaces.
 #[derive(Debug)]
@@ -99,28 +96,26 @@ struct WorkspaceOperation<'a> {
 }
 
 impl Workspaces {
-    /// Runs the request, and returns the reply as JSON. Blocks.
-    pub(crate) fn act_as_json(
+    /// Runs the request, and returns the encoded reply. Blocks.
+    pub(crate) fn act_encoded(
         &self,
         machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
-        content: &[u8],
         stop: &Stop,
     ) -> Result<Vec<u8>, RpcError> {
-        self.act(machine, ask, content, stop).map(reply_limit::json)
+        self.act(machine, ask, stop).map(reply_limit::encoded)
     }
 
     fn act(
         &self,
         machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
-        content: &[u8],
         stop: &Stop,
     ) -> Result<WorkspaceReply, RpcError> {
         let ids = machine.ids(&ask.user)?;
         let memory = self.memory(&ask.root)?;
-        if let WorkspaceOp::Recall = ask.act {
-            return memory.recall(content).map(|()| WorkspaceReply::Recalled);
+        if let WorkspaceOp::Recall { files } = ask.act {
+            return memory.recall(files).map(|()| WorkspaceReply::Recalled);
         }
         as_user(&ids, || {
             let root = match Root::open(machine.root(), &ask.root)? {
@@ -130,7 +125,7 @@ impl Workspaces {
             let Workspaces { locks, afterwards, since, .. } = self;
             let work = WorkspaceOperation { root, memory: &memory, locks, stop, afterwards };
             work.sweep(*since);
-            Ok(work.act(ask.act, content).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
+            Ok(work.act(ask.act).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble)))
         })
         .unwrap_or_else(|errno| {
             Err(RpcError::new(ErrorCode::Denied, format!("cannot act as user {}: {}", ids.uid, words(errno))))
@@ -139,7 +134,7 @@ impl Workspaces {
 }
 
 impl WorkspaceOperation<'_> {
-    fn act(&self, act: WorkspaceOp, content: &[u8]) -> OperationResult<WorkspaceReply> {
+    fn act(&self, act: WorkspaceOp) -> OperationResult<WorkspaceReply> {
         match act {
             WorkspaceOp::List { path, most } => self.list(&path, most as usize),
             WorkspaceOp::Stat { path } => self.stat(&path).map(WorkspaceReply::Found),
@@ -147,13 +142,13 @@ impl WorkspaceOperation<'_> {
                 self.lines(&path, (offset, limit, most)).map(WorkspaceReply::Text)
             }
             WorkspaceOp::Bytes { path, offset, limit } => self.bytes(&path, offset, limit),
-            WorkspaceOp::Write { path, how, executable, seen, tool } => {
+            WorkspaceOp::Write { path, content, how, executable, seen, tool } => {
                 let write = write::Write { path: &path, how, executable, seen, tool: &tool };
-                self.write(&write, content).map(WorkspaceReply::Written)
+                self.write(&write, &content).map(WorkspaceReply::Written)
             }
-            WorkspaceOp::Edit { path, old, all, seen, tool } => {
-                let edit = edit::Edit { path: &path, old: old as usize, all, seen, tool: &tool };
-                self.edit(&edit, content).map(WorkspaceReply::Written)
+            WorkspaceOp::Edit { path, old, new, all, seen, tool } => {
+                let edit = edit::Edit { path: &path, old: &old, new: &new, all, seen, tool: &tool };
+                self.edit(&edit).map(WorkspaceReply::Written)
             }
             WorkspaceOp::Remove { path, within_ms, tool } => self.remove(&path, within_ms, &tool),
             WorkspaceOp::RemoveOne { path, tool } => self.remove_one(&path, &tool),
@@ -171,12 +166,12 @@ impl WorkspaceOperation<'_> {
             }
             WorkspaceOp::Sums { after, bounds } => self.sums(after.as_deref(), bounds),
             WorkspaceOp::Measure { bounds } => self.measure(bounds),
-            WorkspaceOp::Stage { stage, begins } => {
-                self.stage(&stage, begins, content).map(|()| WorkspaceReply::Staged)
+            WorkspaceOp::Stage { stage, begins, files } => {
+                self.stage(&stage, begins, &files).map(|()| WorkspaceReply::Staged)
             }
             WorkspaceOp::Unstage { stage } => self.unstage(&stage).map(|()| WorkspaceReply::Staged),
             WorkspaceOp::Touched => Ok(WorkspaceReply::Touched(self.memory.touched())),
-            WorkspaceOp::Recall => Ok(WorkspaceReply::Recalled),
+            WorkspaceOp::Recall { .. } => Ok(WorkspaceReply::Recalled),
         }
     }
 }

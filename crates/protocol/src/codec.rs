@@ -1,14 +1,13 @@
 //! Frames on a byte stream: lengths first, checked before anything is allocated. Pure: each end reads and writes by itself.
 //!
-//! `u32` bytes that follow the first twelve · `u32` bytes of header · `u32` channel · header (JSON) · payload. All
-//! numbers are big-endian.
+//! `u32` bytes that follow the first twelve · `u32` bytes of header · `u32` channel · header · payload. All numbers are
+//! big-endian. The header of a [greeting](Greeting) is JSON, those of what follows are [binary](crate::body).
 
 use std::io;
 
-use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-
-use crate::{ErrorCode, GuestMessage, MAX_HEADER, MAX_PAYLOAD, RpcError};
+use crate::body::{self, DecodeError};
+use crate::hello::Greeting;
+use crate::{ErrorCode, GuestMessage, HostMessage, MAX_HEADER, MAX_PAYLOAD, RpcError};
 
 /// Bytes that a frame begins with: its lengths and its channel.
 pub const PRELUDE: usize = 12;
@@ -39,8 +38,11 @@ pub enum Error {
         header: usize,
     },
     /// The header is not what it should be.
-    #[error("a header that is not JSON")]
-    Header(#[source] serde_json::Error),
+    #[error("a header that is none")]
+    Header(#[source] DecodeError),
+    /// The greeting is not what it should be.
+    #[error("a greeting that is none")]
+    Greeting(#[source] serde_json::Error),
     /// The other side does what the protocol does not allow.
     #[error("{0}")]
     Protocol(String),
@@ -53,7 +55,50 @@ impl<T> Frame<T> {
     }
 }
 
-impl<T: Serialize> Frame<T> {
+/// The header of a frame.
+pub trait Head: Sized {
+    /// Appends its bytes.
+    fn append_to(&self, bytes: Vec<u8>) -> Vec<u8>;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::Header`], [`Error::Greeting`]
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Error>;
+}
+
+impl Head for Greeting {
+    fn append_to(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        serde_json::to_writer(&mut bytes, self).expect("a greeting has string keys only");
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(bytes).map_err(Error::Greeting)
+    }
+}
+
+impl Head for HostMessage {
+    fn append_to(&self, bytes: Vec<u8>) -> Vec<u8> {
+        body::encode_to(self, bytes)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        body::decode(bytes).map_err(Error::Header)
+    }
+}
+
+impl Head for GuestMessage {
+    fn append_to(&self, bytes: Vec<u8>) -> Vec<u8> {
+        body::encode_to(self, bytes)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        body::decode(bytes).map_err(Error::Header)
+    }
+}
+
+impl<T: Head> Frame<T> {
     /// Appends the frame's bytes.
     ///
     /// # Panics
@@ -69,7 +114,7 @@ impl<T: Serialize> Frame<T> {
     pub fn try_write_to(&self, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let begin = bytes.len();
         bytes.extend_from_slice(&[0; PRELUDE]);
-        serde_json::to_writer(&mut *bytes, &self.head).expect("a header has string keys only");
+        *bytes = self.head.append_to(std::mem::take(bytes));
         let header = bytes.len() - begin - PRELUDE;
         let frame = header + self.payload.len();
         if header > MAX_HEADER || self.payload.len() > MAX_PAYLOAD {
@@ -124,16 +169,10 @@ impl Prelude {
 
     /// The frame that has these lengths.
     ///
-    /// A header that is JSON and no `T` gives the default of `T`: a later version may say more than this one knows.
-    ///
     /// # Errors
-    /// [`Error::Header`]
-    pub fn frame<T: DeserializeOwned + Default>(self, head: &[u8], payload: Vec<u8>) -> Result<Frame<T>, Error> {
-        let head = match serde_json::from_slice(head) {
-            Ok(head) => head,
-            Err(_) => serde_json::from_slice::<IgnoredAny>(head).map(|_| T::default()).map_err(Error::Header)?,
-        };
-        Ok(Frame { channel: self.channel, head, payload })
+    /// [`Error::Header`], [`Error::Greeting`]
+    pub fn frame<T: Head>(self, head: &[u8], payload: Vec<u8>) -> Result<Frame<T>, Error> {
+        Ok(Frame { channel: self.channel, head: T::from_bytes(head)?, payload })
     }
 }
 
@@ -141,7 +180,7 @@ impl Prelude {
 ///
 /// # Errors
 /// [`Error`]; nothing that comes after it can be read.
-pub fn take<T: DeserializeOwned + Default>(bytes: &mut &[u8]) -> Result<Option<Frame<T>>, Error> {
+pub fn take<T: Head>(bytes: &mut &[u8]) -> Result<Option<Frame<T>>, Error> {
     let Some((prelude, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let prelude = Prelude::parse(*prelude)?;
     let Some((head, rest)) = rest.split_at_checked(prelude.header) else { return Ok(None) };
@@ -168,16 +207,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Request, Stream};
+    use crate::Stream;
 
-    fn all<T: DeserializeOwned + Default>(mut bytes: &[u8]) -> Result<Vec<Frame<T>>, Error> {
+    fn all<T: Head>(mut bytes: &[u8]) -> Result<Vec<Frame<T>>, Error> {
         std::iter::from_fn(|| take(&mut bytes).transpose()).collect()
     }
 
     #[test]
     fn frames_follow_each_other() {
         let frames = [
-            Frame { channel: 7, head: GuestMessage::Out { stream: Stream::Stderr, offset: 3 }, payload: vec![0, 255] },
+            Frame {
+                channel: 7,
+                head: GuestMessage::Output { stream: Stream::Stderr, offset: 3 },
+                payload: vec![0, 255],
+            },
             Frame::new(8, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none"))),
         ];
         let mut bytes = Vec::new();
@@ -192,7 +235,7 @@ mod tests {
         fault.about.insert("path".into(), "x".repeat(MAX_HEADER));
         let long = Frame { channel: 4, head: GuestMessage::Data { last: true }, payload: vec![0; MAX_PAYLOAD + 1] };
         let mut bytes = Vec::new();
-        for frame in [Frame::new(3, GuestMessage::Failed(fault)), long, Frame::new(5, GuestMessage::Credit(1))] {
+        for frame in [Frame::new(3, GuestMessage::Failed(fault)), long, Frame::new(5, GuestMessage::WindowUpdate(1))] {
             frame.say_to(&mut bytes);
         }
         let frames = all::<GuestMessage>(&bytes).unwrap();
@@ -203,12 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_a_later_version_is_unknown_and_no_error() {
-        for header in [r#""hum""#, r#"{"hum":{"x":1}}"#] {
+    fn a_header_that_is_no_message_is_an_error() {
+        for header in [&b"\xff"[..], b"", br#"{"jobs":null}"#, b"\x01\x00"] {
             let mut bytes = (header.len() as u32).to_be_bytes().repeat(2);
             bytes.extend(1u32.to_be_bytes());
-            bytes.extend(header.as_bytes());
-            assert_eq!(all::<Request>(&bytes).unwrap()[0].head, Request::Unknown, "{header}");
+            bytes.extend(header);
+            assert!(matches!(all::<HostMessage>(&bytes), Err(Error::Header(_))), "{header:?}");
+            assert!(matches!(all::<Greeting>(&bytes), Err(Error::Greeting(_))), "{header:?}");
         }
     }
 
@@ -217,7 +261,7 @@ mod tests {
         let max = (MAX_HEADER + MAX_PAYLOAD) as u32;
         for (frame, header) in [(u32::MAX, 2), (max + 1, MAX_HEADER as u32), (1, 2), (max, MAX_HEADER as u32 + 1)] {
             let bytes = [frame.to_be_bytes(), header.to_be_bytes(), [0; 4]].concat();
-            assert!(matches!(all::<Request>(&bytes), Err(Error::Length { .. })), "{frame} {header}");
+            assert!(matches!(all::<HostMessage>(&bytes), Err(Error::Length { .. })), "{frame} {header}");
         }
     }
 
@@ -225,10 +269,10 @@ mod tests {
         #[test]
         fn a_frame_cut_anywhere_is_none(payload in proptest::collection::vec(any::<u8>(), 0..50), cut in 1usize..60) {
             let mut bytes = Vec::new();
-            Frame { channel: 1, head: Request::Data { last: true }, payload }.write_to(&mut bytes);
+            Frame { channel: 1, head: HostMessage::Data { last: true }, payload }.write_to(&mut bytes);
             let cut = cut.min(bytes.len() - 1);
             let mut rest = &bytes[..cut];
-            prop_assert!(matches!(take::<Request>(&mut rest), Ok(None)));
+            prop_assert!(matches!(take::<HostMessage>(&mut rest), Ok(None)));
             prop_assert_eq!(rest.len(), cut);
         }
     }

@@ -3,37 +3,35 @@
 use serde::{Deserialize, Serialize};
 
 use super::UserSpec;
+use super::body::Bytes;
 #[cfg(doc)]
-use super::{ErrorCode, MAX_SECRET, PutSecret};
+use super::{ErrorCode, GuestMessage, HostMessage, MAX_COMMAND, MAX_SECRET, PutSecret};
 
-/// A command to run.
+/// Runs a command and follows it: [`ExecStarted`], its output, then [`ExecStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// Its id: 8 hex digits that the host chose. One that is in use is [`ErrorCode::JobTaken`], so nothing runs twice.
     pub job: String,
-    /// The only word is a script for `/bin/sh`.
+    /// The only argument is a script for `/bin/sh`.
     pub shell: bool,
-    /// Bytes of words in the payload and what follows by [`Request::More`](crate::Request::More).
-    pub words: u32,
-    /// Bytes of environment behind them. It is added to the environment of the guest itself, unless `bare`.
-    pub env: u32,
-    /// Bytes behind these that the program reads from its descriptor 3, at most [`MAX_SECRET`]. Not with `shell`.
-    #[serde(default)]
-    pub secret: u32,
+    /// Its arguments, the program first. With the environment at most [`MAX_COMMAND`] bytes, each counted with a NUL.
+    pub argv: Vec<Bytes>,
+    /// `NAME=value` each. It is added to the environment of the guest itself, unless `clear_env`.
+    pub env: Vec<Bytes>,
+    /// What the program reads from its descriptor 3, at most [`MAX_SECRET`] bytes. Not with `shell`.
+    pub secret: Option<Bytes>,
     /// Its environment is what was sent, and nothing else.
-    #[serde(default)]
-    pub bare: bool,
+    pub clear_env: bool,
     /// Names of [`PutSecret`] files that are there for it alone: gone when it has ended, or does not begin.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// A caller inside asked for it. Set where it is heard, and never sent.
+    /// A caller inside asked for it. Set where it is received, and never sent.
     #[serde(skip)]
-    pub inside: bool,
+    pub from_container: bool,
     /// As whom.
     pub user: UserSpec,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`Request::Data`](crate::Request::Data); without it there is an end of file at once.
+    /// Input follows by [`HostMessage::Data`]; without it there is an end of file at once.
     pub stdin: bool,
     /// On a terminal of that size; both outputs are one then.
     pub terminal: Option<TerminalSize>,
@@ -44,10 +42,22 @@ pub struct ExecRequest {
     /// What of its output is sent.
     pub show: OutputMode,
     /// Bytes of each stream that the caller passes on: a command that printed more is kept, so that the rest can be had.
-    #[serde(default)]
-    pub cut: u64,
+    pub inline_limit: u64,
     /// Refused when so many jobs run that were begun as [`Lifetime::Job`].
-    pub most: Option<u32>,
+    pub max_running: Option<u32>,
+}
+
+/// Follows a command that was started on an earlier connection, as [`ExecRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachRequest {
+    /// Which.
+    pub job: String,
+    /// Bytes of its standard output that were received.
+    pub stdout: u64,
+    /// Bytes of its standard error that were received.
+    pub stderr: u64,
+    /// As in [`ExecRequest::show`].
+    pub show: OutputMode,
 }
 
 /// What becomes of a command when nobody waits for it.
@@ -62,7 +72,7 @@ pub enum Lifetime {
     Job,
 }
 
-/// What of a command's output is sent by [`GuestMessage::Out`](crate::GuestMessage::Out).
+/// What of a command's output is sent by [`GuestMessage::Output`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {
@@ -138,7 +148,6 @@ pub struct ExecStatus {
     /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
     pub tree_ended: Option<bool>,
     /// It did not end well, and meanwhile the kernel ended a process of the container for memory.
-    #[serde(default)]
     pub oom: bool,
     /// From start to end.
     pub ms: u64,

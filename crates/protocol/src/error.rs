@@ -13,7 +13,7 @@ pub struct RpcError {
     /// A sentence without a final period.
     pub message: String,
     /// What the sentence is about.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub about: BTreeMap<String, String>,
 }
 

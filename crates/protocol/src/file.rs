@@ -36,6 +36,88 @@ pub struct FileEntry {
     pub link: Option<String>,
 }
 
+/// What is at a path: [`FileEntry`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatFile {
+    /// Which.
+    pub at: FileRef,
+}
+
+/// [`FileEntry`], then the content as data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetFile {
+    /// Of what.
+    pub at: FileRef,
+    /// From this byte on.
+    pub offset: u64,
+    /// At most so many bytes.
+    pub limit: u64,
+}
+
+/// Writes a file whole, from data: [`FileEntry`] when it is in place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutFile {
+    /// Where.
+    pub at: FileRef,
+    /// Permission bits of a new file; an existing one keeps its own, unless `exact`. `None` is 0666 without the umask.
+    pub mode: Option<u32>,
+    /// A file that is there gets `mode`, too.
+    pub exact: bool,
+    /// Make missing parents.
+    pub parents: bool,
+    /// Replace a file that is there.
+    pub replace: bool,
+}
+
+/// The entries of a directory, and whether there are more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListFiles {
+    /// Which directory.
+    pub at: FileRef,
+    /// At most so many entries.
+    pub limit: u64,
+}
+
+/// Makes a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeDir {
+    /// Where.
+    pub at: FileRef,
+    /// Permission bits.
+    pub mode: u32,
+    /// Make missing parents; one that is there already is no error.
+    pub parents: bool,
+}
+
+/// Makes a symbolic link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeLink {
+    /// Where.
+    pub at: FileRef,
+    /// What it says, which need not be there: 1 to 4095 bytes without a NUL.
+    pub target: String,
+    /// Replace a file or a link that is there.
+    pub replace: bool,
+}
+
+/// Gives what is there another name in the same directory, which has to be free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameFile {
+    /// What. A link is renamed itself.
+    pub at: FileRef,
+    /// One part of a path.
+    pub name: String,
+}
+
+/// Removes a file or an empty directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveFile {
+    /// What.
+    pub at: FileRef,
+    /// With all that is in it.
+    pub recursive: bool,
+}
+
 /// What is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,11 +1,23 @@
-//! The first words of a connection.
+//! The greeting: the first message of both sides, in JSON, which every version can read.
 
 use serde::{Deserialize, Serialize};
 
+use crate::RpcError;
 #[cfg(doc)]
-use super::VERSION;
+use crate::VERSION;
+use crate::call::CALLS;
 
-/// The first words of both sides.
+/// The first message of a connection, on channel 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Greeting {
+    /// Who each side is.
+    Hello(Hello),
+    /// Why the guest ends the connection, behind its hello or in place of it.
+    Failed(RpcError),
+}
+
+/// What each side is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`VERSION`]
@@ -15,9 +27,28 @@ pub struct Hello {
     /// Random, of this run of the guest: a container that was started anew has another one. Empty from the host.
     #[serde(default)]
     pub run: String,
-    /// How output is kept. Only the host says it.
+    /// How output is kept. Only the host sends it.
     #[serde(default)]
     pub keep: Option<Retention>,
+    /// Names of the calls that the guest knows. Empty from the host, and from a guest of version 1.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+}
+
+impl Hello {
+    /// The greeting of a guest of this version.
+    #[must_use]
+    pub fn of_guest(nonce: String, run: String) -> Self {
+        let capabilities = CALLS.iter().map(|it| it.name.to_owned()).collect();
+        Self { version: crate::VERSION, nonce, run, keep: None, capabilities }
+    }
+
+    /// The greeting of a host of this version.
+    #[must_use]
+    pub fn of_host(nonce: String, keep: Retention) -> Self {
+        let (run, capabilities) = (String::new(), Vec::new());
+        Self { version: crate::VERSION, nonce, run, keep: Some(keep), capabilities }
+    }
 }
 
 /// How much of what commands print is kept, and for how long.
@@ -34,5 +65,72 @@ pub struct Retention {
 impl Default for Retention {
     fn default() -> Self {
         Self { bytes: 64 << 20, total: 512 << 20, for_s: 3600 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Frame, Head as _, take};
+
+    /// Recorded from a host and a guest of version 1.
+    const HOST_1: &str = r#"{"hello":{"version":1,"nonce":"00112233445566778899aabbccddeeff","run":"","keep":{"bytes":67108864,"total":536870912,"for_s":3600}}}"#;
+    const GUEST_1: &str =
+        r#"{"hello":{"version":1,"nonce":"00112233445566778899aabbccddeeff","run":"8f14e45fceea167a","keep":null}}"#;
+    const FAILED_1: &str = r#"{"failed":{"code":"invalid","message":"the host speaks version 2 of the protocol, this guest 1: make the container anew, or use the program that made it"}}"#;
+
+    #[test]
+    fn what_version_1_sends_is_read() {
+        for (recorded, run) in [(HOST_1, ""), (GUEST_1, "8f14e45fceea167a")] {
+            let Ok(Greeting::Hello(hello)) = Greeting::from_bytes(recorded.as_bytes()) else { panic!("{recorded}") };
+            assert_eq!((hello.version, hello.run.as_str(), hello.capabilities.len()), (1, run, 0));
+        }
+        assert!(matches!(Greeting::from_bytes(FAILED_1.as_bytes()), Ok(Greeting::Failed(_))));
+    }
+
+    /// The types of version 1, as far as they are read from a greeting.
+    mod version_1 {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub(super) enum Greeting {
+            Hello(Hello),
+            Failed(Failed),
+        }
+
+        #[derive(Debug, serde::Deserialize)]
+        pub(super) struct Hello {
+            pub(super) version: u32,
+            pub(super) nonce: String,
+            #[serde(default)]
+            pub(super) run: String,
+            #[serde(default)]
+            pub(super) keep: Option<crate::Retention>,
+        }
+
+        #[derive(Debug, serde::Deserialize)]
+        pub(super) struct Failed {
+            pub(super) code: crate::ErrorCode,
+            pub(super) message: String,
+        }
+    }
+
+    #[test]
+    fn version_1_reads_what_is_sent() {
+        let (nonce, run) = ("ab".repeat(16), "a run".to_owned());
+        for ours in [Hello::of_guest(nonce.clone(), run.clone()), Hello::of_host(nonce.clone(), Retention::default())] {
+            let mut bytes = Vec::new();
+            Frame::new(0, Greeting::Hello(ours.clone())).write_to(&mut bytes);
+            assert_eq!(take::<Greeting>(&mut &bytes[..]).unwrap().unwrap().head, Greeting::Hello(ours.clone()));
+            // The prelude is that of version 1.
+            let header = u32::from_be_bytes(bytes[4..8].try_into().unwrap()) as usize;
+            assert_eq!(bytes.len(), 12 + header);
+            let theirs = serde_json::from_slice(&bytes[12..]).unwrap();
+            let version_1::Greeting::Hello(theirs) = theirs else { panic!("{theirs:?}") };
+            assert_eq!((theirs.version, theirs.nonce, theirs.run), (crate::VERSION, nonce.clone(), ours.run));
+            assert_eq!(theirs.keep, ours.keep);
+        }
+        let failed = serde_json::to_vec(&Greeting::Failed(RpcError::new(crate::ErrorCode::Invalid, "why"))).unwrap();
+        let version_1::Greeting::Failed(theirs) = serde_json::from_slice(&failed).unwrap() else { panic!() };
+        assert_eq!((theirs.code, theirs.message.as_str()), (crate::ErrorCode::Invalid, "why"));
     }
 }

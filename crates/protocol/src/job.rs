@@ -25,6 +25,48 @@ pub struct JobInfo {
     pub end: ExecStatus,
 }
 
+/// Asks whether the guest answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ping;
+
+/// All jobs, oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListJobs;
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetJob {
+    /// Which.
+    pub job: String,
+}
+
+/// Ends a job with its tree: [`CancelReport`], when it is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelJob {
+    /// Which.
+    pub job: String,
+    /// Milliseconds between TERM and KILL.
+    pub grace_ms: u64,
+}
+
+/// A job that had to be ended, or had ended before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelReport {
+    /// It ran, and this call ended it.
+    pub now: bool,
+    /// As it is.
+    pub job: JobInfo,
+}
+
+/// The last lines of both streams in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TailRequest {
+    /// Of which job.
+    pub job: String,
+    /// How many, and how long.
+    pub last: LastLines,
+}
+
 /// Which kept output is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -63,7 +105,7 @@ pub enum Position {
 /// Where a piece of kept output lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPage {
-    /// Where the payload begins.
+    /// Where its bytes begin.
     pub offset: u64,
     /// Where it ends.
     pub next: u64,
@@ -97,8 +139,7 @@ pub struct SearchRequest {
 /// Lines that match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// In order. Not in the header: they are the payload.
-    #[serde(skip)]
+    /// In order.
     pub matches: Vec<LineMatch>,
     /// There are more.
     pub more: bool,
@@ -144,8 +185,7 @@ pub struct WaitRequest {
     pub idle_ms: Option<u64>,
     /// Milliseconds after which nobody waits any longer.
     pub limit_ms: u64,
-    /// What of the output is told with the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What of the output comes with the reply.
     pub tail: Option<LastLines>,
 }
 
@@ -169,9 +209,7 @@ pub struct WaitResult {
     pub job: JobInfo,
     /// Milliseconds waited.
     pub ms: u64,
-    /// Where the last lines lie, if they were asked for; they are the payload. They may be newer than `job`, never older. An
-    /// older guest does not tell them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Where the last lines lie, if they were asked for. They may be newer than `job`, never older.
     pub tail: Option<OutputPage>,
 }
 

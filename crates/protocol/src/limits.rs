@@ -15,7 +15,7 @@ pub const WINDOW: u64 = 256 << 10;
 /// Bytes of data in one frame, as both ends send them.
 pub const CHUNK: usize = 64 << 10;
 
-/// Words and environment of one command together, at most.
+/// Arguments and environment of one command together, at most, each with a NUL.
 pub const MAX_COMMAND: usize = 8 << 20;
 
 /// Bytes of a session's variables together, each with a NUL, and of a secret file, at most.
@@ -29,6 +29,3 @@ pub const MAX_WALKED: usize = 8 << 20;
 
 /// Bytes that a program is given on a descriptor, at most: they wait in a socket until they are read.
 pub const MAX_SECRET: usize = 16 << 10;
-
-/// Frames of an unknown type that open no channel and that a connection survives.
-pub const MAX_UNKNOWN: usize = 16;

@@ -37,8 +37,8 @@ pub enum Violation {
     /// More bytes than the opening announced.
     #[error("more bytes on channel {0} than were announced")]
     Announced(u32),
-    /// Data after its end.
-    #[error("data on channel {0} after its end")]
+    /// Data after its end, or where none is taken.
+    #[error("data on channel {0} after its end, or where none is taken")]
     DataEnded(u32),
     /// Bytes in a message that has none.
     #[error("bytes on channel {0} with a message that has none")]
@@ -82,10 +82,12 @@ pub struct Opening {
     pub announced: u64,
     /// Bytes of these in the opening frame.
     pub first: u64,
+    /// Data may follow.
+    pub takes_data: bool,
 }
 
 #[derive(Debug)]
-struct ChannelState<T> {
+struct ChannelWindows<T> {
     /// Bytes of data that the peer may send.
     receive_window: u64,
     /// Bytes of data that were taken and for which the peer has no credit yet.
@@ -101,12 +103,12 @@ struct ChannelState<T> {
     owner: T,
 }
 
-impl<T> ChannelState<T> {
-    fn new(announced: u64, owner: T) -> Self {
+impl<T> ChannelWindows<T> {
+    fn new(owner: T) -> Self {
         Self {
             receive_window: WINDOW,
             pending_credit: 0,
-            announced,
+            announced: 0,
             data_ended: false,
             closed: false,
             send_window: WINDOW,
@@ -146,7 +148,7 @@ enum Side {
 #[derive(Debug)]
 pub struct Mux<T> {
     side: Side,
-    channels: HashMap<u32, ChannelState<T>>,
+    channels: HashMap<u32, ChannelWindows<T>>,
     /// The number that was given last.
     last: u32,
     /// Channels with enough credit to be returned.
@@ -174,7 +176,7 @@ impl<T> Mux<T> {
         loop {
             self.last = self.last.checked_add(1).unwrap_or(1);
             if !self.channels.contains_key(&self.last) {
-                self.channels.insert(self.last, ChannelState::new(0, owner));
+                self.channels.insert(self.last, ChannelWindows::new(owner));
                 return Some(self.last);
             }
         }
@@ -192,8 +194,9 @@ impl<T> Mux<T> {
         if self.channels.len() >= 2 * MAX_CHANNELS {
             return Err(Violation::TooManyChannels);
         }
-        let left = opening.announced.checked_sub(opening.first).ok_or(Violation::Announced(number))?;
-        self.channels.insert(number, ChannelState::new(left, owner));
+        let announced = opening.announced.checked_sub(opening.first).ok_or(Violation::Announced(number))?;
+        let channel = ChannelWindows { announced, data_ended: !opening.takes_data, ..ChannelWindows::new(owner) };
+        self.channels.insert(number, channel);
         Ok(())
     }
 

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(doc)]
-use super::MAX_SESSION;
+use super::body::Bytes;
 
 /// The port of 127.0.0.1 that leads to names outside.
 pub const EGRESS_PORT: u16 = 3128;
@@ -24,21 +23,26 @@ pub const MAX_TOKEN: usize = 100;
 /// Addresses that a probe tries, at most.
 pub const MAX_PROBED: usize = 64;
 
-/// Relays connections to the host's proxy.
+/// Listens on two ports of the container's loopback and relays what comes there to the host's proxy, from now on with this
+/// token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenProxyPorts {
-    /// Bytes of the payload that are the token, at most [`MAX_TOKEN`].
-    pub token: u32,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`]. What is
-    /// behind the token is the text of `/.coracle/run/gitconfig`; without any the file is left as it is.
-    pub bytes: u32,
-    /// Connections get to the host by its channels, [`Request::Outlet`](crate::Request::Outlet), and else by [`API_SOCKET`] and
-    /// [`EGRESS_SOCKET`].
-    #[serde(default)]
+    /// Visible characters, at most [`MAX_TOKEN`].
+    pub token: Bytes,
+    /// The text of `/.coracle/run/gitconfig`; without any the file is left as it is.
+    pub git_config: Bytes,
+    /// Connections get to the host by its channels, [`AcceptTunnel`], and else by [`API_SOCKET`] and [`EGRESS_SOCKET`].
     pub by_link: bool,
     /// Where the host listens on a network that both are on: for [`API_PORT`], then for [`EGRESS_PORT`]. In the place of both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<[SocketAddr; 2]>,
+}
+
+/// Waits for the next connection to a port that is relayed by channels: an event when there is one, then its bytes as data,
+/// the token before them. Each side says when nothing more comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptTunnel {
+    /// [`API_PORT`] or [`EGRESS_PORT`].
+    pub port: u16,
 }
 
 /// Tries what can be reached.

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::FileKind;
 #[cfg(doc)]
 use super::MAX_SESSION;
+use super::body::Bytes;
 
 /// Goes through what is below a directory, as root: files and links, never through a link, and never into what is mounted
-/// there. `/proc`, `/sys` and `/.coracle` are not entered.
+/// there. `/proc`, `/sys` and `/.coracle` are not entered. The reply has what was met, and whether there may be more: a
+/// limit was reached, or something could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanRequest {
     /// The directory: an absolute path, with no link at its end.
@@ -31,9 +33,8 @@ pub struct ScanRequest {
 /// What is searched for in files: values of at least 8 bytes, in every form in which programs write them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretQuery {
-    /// Bytes of values in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`]: each
-    /// has its length before it, as four bytes, the greatest first.
-    pub bytes: u32,
+    /// At most [`MAX_SESSION`] bytes.
+    pub values: Vec<Bytes>,
     /// Names of the session's variables whose values are searched for, too.
     pub session: Vec<String>,
     /// Files of more bytes are not searched, and not told.
@@ -46,7 +47,6 @@ pub struct ScanEntry {
     /// Its path, as text.
     pub path: String,
     /// The path has bytes that no text can say: by this one it cannot be reached.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub odd: bool,
     /// What it is.
     pub kind: FileKind,
@@ -56,8 +56,4 @@ pub struct ScanEntry {
     pub mode: u32,
     /// When its content changed last, in nanoseconds since 1970.
     pub changed_ns: i64,
-}
-
-fn is_false(it: &bool) -> bool {
-    !it
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::MAX_SESSION;
+use super::body::Bytes;
 
 /// Who does something inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +31,6 @@ pub struct EnsureUser {
     /// A directory to be made for the user when it is missing.
     pub workdir: String,
     /// What is not the container's own: nothing at or below one of these gets another owner.
-    #[serde(default)]
     pub bound: Vec<String>,
 }
 
@@ -53,7 +53,8 @@ pub struct UserInfo {
     pub writable: bool,
 }
 
-/// A program inside that may use this guest, as far as another user's files and commands go.
+/// Opens a socket inside for a program that may use this guest, as far as another user's files and commands go: once in the
+/// life of a guest. The same again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWorkerSocket {
     /// Who connects: user and group.
@@ -76,10 +77,17 @@ pub struct PutSecret {
     pub gid: u32,
     /// 0400 or 0600.
     pub mode: u32,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most [`MAX_SESSION`].
-    pub bytes: u32,
+    /// At most [`MAX_SESSION`] bytes.
+    pub content: Bytes,
     /// It lies in no directory of its own, and is for a command to come that has it among its `files`: unless that begins
     /// first, it is gone with the connection.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lent: bool,
+}
+
+/// What all commands find in their environment from now on, above the guest's own and below theirs, in place of what was sent
+/// before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetSession {
+    /// `NAME=value` each, at most [`MAX_SESSION`] bytes with a NUL each.
+    pub variables: Vec<Bytes>,
 }

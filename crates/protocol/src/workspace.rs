@@ -13,18 +13,18 @@ pub use self::reply::{
     WorkspaceError, WorkspaceErrorCode, WorkspaceReply, WriteReport,
 };
 pub use self::request::{OpenMode, SearchLimits, WorkspaceOp};
-#[cfg(doc)]
-use super::CallReply;
 use super::UserSpec;
 
 /// Bytes of a file that is written whole, of one that an edit makes, and of each of an edit's strings, at most.
 pub const MAX_CONTENT: u64 = 32 << 20;
 
+/// Bytes that an act may bring.
+pub const MAX_BROUGHT: usize = 2 * MAX_CONTENT as usize;
+
 /// Bytes of what is told of a workspace, at most. A guest tells less rather than more.
 pub const MAX_TOLD: usize = 16 << 20;
 
-/// Does something with the files below a directory: [`CallReply::Space`], then [`WorkspaceReply`] as data (JSON). Payload: what the act
-/// takes.
+/// Does something with the files below a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkspaceRequest {
     /// Who does it.
@@ -33,6 +33,4 @@ pub struct WorkspaceRequest {
     pub root: String,
     /// What is done.
     pub act: WorkspaceOp,
-    /// Bytes in the payload and what follows by [`Request::More`](crate::Request::More), at most twice [`MAX_CONTENT`].
-    pub bytes: u32,
 }

@@ -58,7 +58,7 @@ impl Tool for Snapshot {
     type Value = Vec<TouchedFile>;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<TouchedFile>>> {
-        let outcome = workspace.space(WorkspaceOp::Touched, &[]).await?;
+        let outcome = workspace.space(WorkspaceOp::Touched).await?;
         Ok(outcome.respond(&Path::root(), NotFoundContext::Path, |reply| match reply {
             WorkspaceReply::Touched(all) => {
                 workspace.remember(&all);

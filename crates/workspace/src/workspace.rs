@@ -80,8 +80,8 @@ impl Outcome {
 
 impl Session {
     /// Sends one request to the guest's file service, as the session's user.
-    pub(crate) async fn request(&self, act: WorkspaceOp, content: &[u8]) -> coracle_runtime::Result<WorkspaceReply> {
-        self.link.space(self.user, &self.workdir, act, content).await
+    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+        self.link.space(self.user, &self.workdir, act).await
     }
 }
 
@@ -135,28 +135,25 @@ impl Workspace {
     }
 
     /// Sends a request for files to the container, and repeats a read-only one in a new container if the first is lost.
-    pub(crate) async fn space(&self, act: WorkspaceOp, content: &[u8]) -> Result<Outcome> {
+    pub(crate) async fn space(&self, act: WorkspaceOp) -> Result<Outcome> {
         let _permit = self.shared.calls.acquire().await?;
-        let looks = matches!(
-            act,
-            WorkspaceOp::List { .. } | WorkspaceOp::Lines { .. } | WorkspaceOp::Bytes { .. } | WorkspaceOp::Glob { .. }
-        ) || matches!(act, WorkspaceOp::Grep { .. } | WorkspaceOp::Touched);
+        // It has no effect, so it may be repeated in a new container.
+        let again = act.is_read_only().then(|| act.clone());
         let session = self.ensure_session(SlotRole::Workspace).await?;
-        let doing = self.in_space(&session, act.clone(), content);
+        let doing = self.in_space(&session, act);
         match self.unless_cancelled(doing).await? {
             Ok(reply) => {
-                if !looks {
+                if again.is_none() {
                     self.scan_disk_usage(&session);
                 }
                 Ok(Outcome { reply, session })
             }
-            // It had no effect, so it may be repeated in a new container.
-            Err(err) if looks && is_lost(&err) => {
+            Err(err) => {
+                let Some(act) = again.filter(|_| is_lost(&err)) else { return Err(failed(&err, true)) };
                 let session = self.ensure_session(SlotRole::Workspace).await?;
-                let reply = self.in_space(&session, act, content).await.map_err(|err| failed(&err, false))?;
+                let reply = self.in_space(&session, act).await.map_err(|err| failed(&err, false))?;
                 Ok(Outcome { reply, session })
             }
-            Err(err) => Err(failed(&err, true)),
         }
     }
 
@@ -206,7 +203,7 @@ impl Workspace {
             tokio::time::sleep(disk_quota::PAUSE).await;
             let begun = Instant::now();
             let act = WorkspaceOp::Measure { bounds: disk_quota::BOUNDS };
-            let done = session.request(act, &[]).await;
+            let done = session.request(act).await;
             let bytes = if let Ok(WorkspaceReply::Measured { bytes, .. }) = done { Some(bytes) } else { None };
             workspace.disk_quota().record_scan(bytes, begun.elapsed());
         });
@@ -223,9 +220,8 @@ impl Workspace {
             if is_new { known.all.clone() } else { Vec::new() }
         };
         if !known.is_empty() {
-            let bytes = serde_json::to_vec(&known).unwrap_or_default();
             // If it fails, files must be read once more before they are changed.
-            let _ = session.request(WorkspaceOp::Recall, &bytes).await;
+            let _ = session.request(WorkspaceOp::Recall { files: known }).await;
         }
     }
 
@@ -245,7 +241,7 @@ impl Workspace {
 
     /// Sends a request for files within a call that holds its permit.
     pub(crate) async fn act(&self, session: &Session, act: WorkspaceOp) -> Result<WorkspaceReply> {
-        session.request(act, &[]).await.map_err(|err| failed(&err, true))
+        session.request(act).await.map_err(|err| failed(&err, true))
     }
 
     /// Keeps the tracked files for the next container.
@@ -254,13 +250,8 @@ impl Workspace {
         known.all = all.to_vec();
     }
 
-    async fn in_space(
-        &self,
-        session: &Session,
-        act: WorkspaceOp,
-        content: &[u8],
-    ) -> coracle_runtime::Result<WorkspaceReply> {
-        let done = session.request(act, content).await;
+    async fn in_space(&self, session: &Session, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+        let done = session.request(act).await;
         self.sessions.touch(SlotRole::Workspace);
         done
     }

@@ -56,7 +56,7 @@ pub(super) struct Shared {
     pub(super) wake: Notify,
     pub(super) places: Semaphore,
     pub(super) numbers: Arc<Semaphore>,
-    pub(super) lists: Semaphore,
+    pub(super) long_replies: Arc<Semaphore>,
     pub(super) over: CancellationToken,
     /// Nobody will ask anything any more.
     pub(super) parting: CancellationToken,
@@ -77,7 +77,7 @@ impl Shared {
         self.lock().end(reason);
         self.places.close();
         self.numbers.close();
-        self.lists.close();
+        self.long_replies.close();
         self.over.cancel();
     }
 }

@@ -83,7 +83,7 @@ async fn in_a_container_that_was_started_anew_nothing_is_sent_again() {
                         Request::Exec(exec) => {
                             count.fetch_add(1, Ordering::Relaxed);
                             if begins {
-                                guest.say(channel, begun(&exec.job), b"").await;
+                                guest.event(channel, &begun(&exec.job)).await;
                                 guest.say(channel, out(Stream::Stdout, 0), b"so far").await;
                             }
                             return;

@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
     let link = against(|mut guest, channel, job| async move {
-        guest.say(channel, begun(&job), b"").await;
+        guest.event(channel, &begun(&job)).await;
         guest.say(channel, out(Stream::Stdout, 0), b"before").await;
         while let Some(Frame { head, .. }) = guest.asked().await {
             if head == Request::Cancel {
@@ -15,7 +15,7 @@ async fn a_cancel_waits_for_the_end_of_the_tree_and_takes_the_output_along() {
                     signal: Some(15),
                     ..ended(143, 6, 0)
                 };
-                guest.say(channel, GuestMessage::End(end), b"").await;
+                guest.reply(channel, &end).await;
             }
         }
     });
@@ -47,10 +47,10 @@ async fn a_dropped_call_is_left_and_what_was_still_to_come_of_it_is_let_go() {
             let (mut room, mut sent, mut left) = (WINDOW, 0, 0);
             while let Some(Frame { channel, head, .. }) = guest.hear().await {
                 match head {
-                    Request::Exec(exec) => guest.say(channel, begun(&exec.job), b"").await,
-                    Request::Leave => left = channel,
-                    Request::Credit(more) => room += more,
-                    Request::Stat(at) => guest.say(channel, file(&at.path), b"").await,
+                    Request::Exec(exec) => guest.event(channel, &begun(&exec.job)).await,
+                    Request::CloseChannel => left = channel,
+                    Request::WindowUpdate(more) => room += more,
+                    Request::Stat(at) => guest.reply(channel, &file(&at.path)).await,
                     _ => {}
                 }
                 // The first window fills before anybody leaves, and nobody takes it.
@@ -63,7 +63,7 @@ async fn a_dropped_call_is_left_and_what_was_still_to_come_of_it_is_let_go() {
                     told.send("full").unwrap();
                 }
                 if sent == 3 * WINDOW && left != 0 {
-                    guest.say(left, GuestMessage::End(ended(0, sent, 0)), b"").await;
+                    guest.reply(left, &ended(0, sent, 0)).await;
                     told.send("ended").unwrap();
                     sent += 1;
                 }
@@ -88,9 +88,8 @@ async fn what_was_left_is_told_before_the_last_link_goes() {
     let link = against(move |mut guest, channel, job| {
         let told = told.clone();
         async move {
-            guest.say(channel, begun(&job), b"").await;
-            told.send(Request::Hello(Hello { version: 0, nonce: String::new(), run: String::new(), keep: None }))
-                .unwrap();
+            guest.event(channel, &begun(&job)).await;
+            told.send(Request::Other).unwrap();
             while let Some(frame) = guest.asked().await {
                 let _ = told.send(frame.head);
             }
@@ -99,6 +98,6 @@ async fn what_was_left_is_told_before_the_last_link_goes() {
     let running = tokio::spawn(async move { link.exec(command()).await });
     tells.recv().await.unwrap();
     running.abort();
-    assert_eq!(tells.recv().await, Some(Request::Leave));
+    assert_eq!(tells.recv().await, Some(Request::CloseChannel));
     assert_eq!(tells.recv().await, None);
 }

@@ -4,13 +4,11 @@ use coracle_protocol::relay::API_PORT;
 
 use super::*;
 
-const DONE: GuestMessage = GuestMessage::Answer(CallReply::Done);
-
 /// The channel of the first connection that a program inside makes.
 async fn connected(guest: &mut Guest) -> Option<u32> {
     guest.greet("a run").await;
     let Some(Frame { channel, head: Request::Outlet(API_PORT), .. }) = guest.asked().await else { return None };
-    guest.say(channel, DONE, b"").await;
+    guest.event(channel, &()).await;
     Some(channel)
 }
 
@@ -31,7 +29,7 @@ async fn a_connection_inside_is_a_stream_here_and_each_side_ends_by_itself() {
                 }
             }
             tell.send(answer).unwrap();
-            guest.say(channel, DONE, b"").await;
+            guest.reply(channel, &()).await;
             guest.idle().await;
         }
     });
@@ -48,20 +46,21 @@ async fn a_connection_inside_is_a_stream_here_and_each_side_ends_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn what_follows_on_the_end_of_a_connection_ends_the_link() {
+    let started = (GuestMessage::Event, vec![]);
+    let data = |last| (GuestMessage::Data { last }, vec![]);
     for (before, then) in [
-        (vec![], GuestMessage::Data { last: false }),
-        (vec![DONE, GuestMessage::Data { last: true }], GuestMessage::Data { last: false }),
-        (vec![DONE], GuestMessage::Answer(CallReply::Jobs(vec![]))),
+        (vec![], data(false)),
+        (vec![started.clone(), data(true)], data(false)),
+        (vec![started.clone()], started.clone()),
     ] {
         let link = link(move |_, mut guest| {
             let (before, then) = (before.clone(), then.clone());
             async move {
                 guest.greet("a run").await;
                 let Some(Frame { channel, .. }) = guest.asked().await else { return };
-                for say in before {
-                    guest.say(channel, say, b"").await;
+                for (say, payload) in before.into_iter().chain([then]) {
+                    guest.say(channel, say, &payload).await;
                 }
-                guest.say(channel, then, b"").await;
                 guest.idle().await;
             }
         });
@@ -86,14 +85,14 @@ fn never_closed(taken: u64) -> (Link, mpsc::UnboundedReceiver<()>) {
                 let room = left.min(payload.len() as u64);
                 if room > 0 {
                     left -= room;
-                    guest.say(channel, GuestMessage::Credit(room), b"").await;
+                    guest.say(channel, GuestMessage::WindowUpdate(room), b"").await;
                 }
-                if head == Request::Leave {
+                if head == Request::CloseChannel {
                     break;
                 }
             }
             tell.send(()).unwrap();
-            guest.say(channel, DONE, b"").await;
+            guest.reply(channel, &()).await;
             guest.idle().await;
         }
     });

@@ -1,5 +1,7 @@
 //! Questions and files: what is asked again, and what is not.
 
+use coracle_protocol::body::Bytes;
+
 use super::*;
 
 #[tokio::test]
@@ -57,7 +59,7 @@ async fn a_question_is_asked_again_once_and_a_wait_for_what_is_left_of_it() {
                 };
                 let reason = coracle_protocol::WaitOutcome::Limit;
                 let waited = WaitResult { reason, found: None, job, ms: wait.limit_ms, tail: None };
-                guest.say(channel, GuestMessage::Answer(CallReply::Waited(waited)), b"").await;
+                guest.reply(channel, &(waited, Bytes::default())).await;
                 guest.asked().await;
             }
         }
@@ -97,18 +99,19 @@ async fn files_go_and_come_in_pieces() {
         while let Some(Frame { channel, head, payload }) = guest.asked().await {
             match head {
                 Request::Data { last } => {
-                    guest.say(channel, GuestMessage::Credit(payload.len() as u64), b"").await;
+                    guest.say(channel, GuestMessage::WindowUpdate(payload.len() as u64), b"").await;
                     content.extend(payload);
                     if last {
-                        guest.say(channel, file("f"), b"").await;
+                        guest.reply(channel, &file("f")).await;
                     }
                 }
-                Request::Get { .. } => {
-                    guest.say(channel, file("f"), b"").await;
+                Request::Get => {
+                    guest.event(channel, &file("f")).await;
                     for piece in content.chunks(20_000) {
                         guest.say(channel, GuestMessage::Data { last: false }, piece).await;
                     }
                     guest.say(channel, GuestMessage::Data { last: true }, b"").await;
+                    guest.reply(channel, &()).await;
                 }
                 _ => {}
             }

@@ -28,11 +28,11 @@ async fn a_command_whose_start_is_slow_is_found_and_not_started_again() {
                 Request::Exec(_) => {
                     guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::JobTaken, "taken")), b"").await;
                 }
-                Request::Attach { .. } if looks < 9 => {
+                Request::Attach(_) if looks < 9 => {
                     looks += 1;
                     guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "not yet")), b"").await;
                 }
-                _ => guest.say(channel, GuestMessage::End(ended(3, 0, 0)), b"").await,
+                _ => guest.reply(channel, &ended(3, 0, 0)).await,
             }
         }
     });
@@ -75,7 +75,7 @@ async fn what_does_not_begin_is_not_waited_for_beyond_its_limit() {
     let limits = ExecLimits { total: Some(total), grace, ..ExecLimits::default() };
     assert_eq!(lost(link.exec(Exec { limits, ..command() }).await), "it did not begin");
     assert_eq!(begun.elapsed().as_secs(), 17);
-    assert_eq!(tells.recv().await, Some(Request::Leave));
+    assert_eq!(tells.recv().await, Some(Request::CloseChannel));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +89,7 @@ async fn what_was_sent_long_ago_is_not_sent_again() {
                         tokio::time::sleep(Duration::from_secs(after)).await;
                         return;
                     }
-                    Request::Exec(_) => guest.say(channel, GuestMessage::End(ended(3, 0, 0)), b"").await,
+                    Request::Exec(_) => guest.reply(channel, &ended(3, 0, 0)).await,
                     _ => {
                         tokio::time::sleep(Duration::from_secs(5)).await;
                         guest.say(channel, GuestMessage::Failed(RpcError::new(ErrorCode::NoJob, "none")), b"").await;

@@ -13,6 +13,7 @@ use super::parent::{is_hidden, open_in, reopen};
 use super::secret_matcher::SecretMatcher;
 use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::Stop;
+use crate::protocol::body::encoded_len;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
 /// Limit of reported entries.
@@ -20,6 +21,9 @@ const MAX_ENTRIES: u64 = 100_000;
 
 /// Bytes that are read of a file in which values are searched for, at most.
 const MAX_FILE: u64 = 16 << 20;
+
+/// Bytes of a reply beside its entries, at most.
+const ENVELOPE: usize = 16;
 
 /// A scan takes no longer.
 const MAX_TIME: Duration = Duration::from_secs(600);
@@ -48,11 +52,12 @@ pub(crate) struct Scan {
     told: ScanOutput,
 }
 
-/// Collected entries, in the encoding of the reply.
-#[derive(Debug)]
+/// Collected entries.
+#[derive(Debug, Default)]
 struct ScanOutput {
-    json: Vec<u8>,
-    count: u64,
+    entries: Vec<ScanEntry>,
+    /// Encoded.
+    bytes: usize,
     more: bool,
 }
 
@@ -85,14 +90,14 @@ impl Scan {
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
         let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
-        let told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
+        let told = ScanOutput::default();
         Ok(Self { wanted, walk, path, inside, told })
     }
 
     /// Scans for a while; returns whether it is complete.
     pub(crate) fn go(&mut self, turn: Duration) -> bool {
         let turn = Instant::now() + turn;
-        while self.told.count < self.wanted.max_entries {
+        while (self.told.entries.len() as u64) < self.wanted.max_entries {
             if !self.walk.is_at_its_end() && Instant::now() >= turn {
                 return false;
             }
@@ -103,7 +108,7 @@ impl Scan {
                 return true;
             };
             match self.take(&met) {
-                Ok(walked) => walked.into_iter().for_each(|it| self.told.add(&it)),
+                Ok(walked) => walked.into_iter().for_each(|it| self.told.add(it)),
                 Err(errno) => self.told.more |= !is_gone(errno) && !is_foreign(errno),
             }
         }
@@ -111,11 +116,9 @@ impl Scan {
         true
     }
 
-    /// JSON, an array of [`ScanEntry`]; and whether there may be more.
-    pub(crate) fn end(self) -> (Vec<u8>, bool) {
-        let ScanOutput { mut json, more, .. } = self.told;
-        json.push(b']');
-        (json, more)
+    /// What was met, and whether there may be more.
+    pub(crate) fn end(self) -> (Vec<ScanEntry>, bool) {
+        (self.told.entries, self.told.more)
     }
 
     /// The entry if the filter selects it.
@@ -190,17 +193,13 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
 }
 
 impl ScanOutput {
-    fn add(&mut self, walked: &ScanEntry) {
-        let before = self.json.len();
-        if self.count > 0 {
-            self.json.push(b',');
-        }
-        serde_json::to_writer(&mut self.json, walked).expect("an entry has string keys only");
-        if self.json.len() >= MAX_WALKED {
-            self.json.truncate(before);
+    fn add(&mut self, entry: ScanEntry) {
+        let bytes = encoded_len(&entry);
+        if self.bytes + bytes > MAX_WALKED - ENVELOPE {
             self.more = true;
         } else {
-            self.count += 1;
+            self.bytes += bytes;
+            self.entries.push(entry);
         }
     }
 }

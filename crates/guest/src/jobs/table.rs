@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::jobs::job::Job;
 use crate::jobs::log::{Log, Spill};
 use crate::os::machine::{Process, ProcessBackend, SecretBytes, SpawnError, SpawnSpec, TreeId};
+use crate::protocol::body::Bytes;
 use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
 use crate::secrets::session_env::SessionEnv;
 use crate::secrets::{CommandSecrets, Secrets};
@@ -55,14 +56,6 @@ pub(crate) struct Started {
     pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
 }
 
-/// The payload of a command.
-#[derive(Debug)]
-pub(crate) struct Words {
-    pub(crate) words: Vec<Vec<u8>>,
-    pub(crate) env: Vec<Vec<u8>>,
-    pub(crate) secret: Option<SecretBytes>,
-}
-
 impl JobTable {
     /// A table of that backend. Output that exceeds memory goes to an unlinked file in `spill`.
     pub(crate) fn new(
@@ -89,13 +82,9 @@ impl JobTable {
     ///
     /// # Errors
     /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
-    pub(crate) async fn begin(
-        &self,
-        ask: &protocol::ExecRequest,
-        Words { words, env, secret }: Words,
-    ) -> Result<Result<Started, SpawnError>, RpcError> {
+    pub(crate) async fn begin(&self, mut ask: protocol::ExecRequest) -> Result<Result<Started, SpawnError>, RpcError> {
         let lent = CommandSecrets::new(&self.secrets, &ask.files);
-        let (mark, log) = match self.admit(ask) {
+        let (mark, log) = match self.admit(&ask) {
             Ok(admitted) => admitted,
             Err(fault) => {
                 if fault.code == ErrorCode::JobTaken {
@@ -105,6 +94,8 @@ impl JobTable {
                 return Err(fault);
             }
         };
+        let bytes = |all: &mut Vec<Bytes>| std::mem::take(all).into_iter().map(|it| it.0).collect::<Vec<_>>();
+        let (words, env) = (bytes(&mut ask.argv), bytes(&mut ask.env));
         let plan = SpawnSpec {
             words: words.clone(),
             shell: ask.shell,
@@ -115,8 +106,8 @@ impl JobTable {
             stdin: ask.stdin,
             terminal: ask.terminal,
             mark,
-            secret,
-            bare: ask.bare,
+            secret: ask.secret.take().map(|it| SecretBytes::new(it.0)),
+            bare: ask.clear_env,
         };
         let mut process: Process = match self.machine.start(plan).await {
             Ok(process) => process,
@@ -129,7 +120,7 @@ impl JobTable {
             }
         };
         let (stdin, resize) = (process.stdin.take(), process.resize.take());
-        let (job, attending) = Job::new(ask, &words, (process, mark, lent), log, self.machine.clone());
+        let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
         self.table().jobs.insert(mark.0, job.clone());
         tokio::spawn(attending);
         Ok(Ok(Started { job, stdin, resize }))
@@ -142,7 +133,7 @@ impl JobTable {
             return Err(RpcError::new(ErrorCode::JobTaken, format!("there is a job `{}` already", ask.job)));
         }
         let running = table.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
-        if ask.life == Lifetime::Job && ask.most.is_some_and(|most| running >= most as usize) {
+        if ask.life == Lifetime::Job && ask.max_running.is_some_and(|most| running >= most as usize) {
             let mut fault = RpcError::new(ErrorCode::TooMany, format!("{running} jobs run already"));
             fault.about.insert("current".into(), running.to_string());
             return Err(fault);

@@ -6,12 +6,14 @@ mod inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 
 pub(crate) use self::direct::Direct;
 pub(crate) use self::inbox::{Inbox, Sender, inbox};
+use crate::protocol::body::encode;
 use crate::protocol::mux::Mux;
-use crate::protocol::{CHUNK, CallReply, ErrorCode, GuestMessage, Request, RpcError};
+use crate::protocol::{CHUNK, ErrorCode, GuestMessage, HostMessage, RpcError};
 use crate::server::codec::Frame;
 use crate::server::quota::Quota;
 
@@ -42,56 +44,45 @@ impl Channels {
     }
 }
 
-/// The last word of a channel, which only one of two may say: the thread that does what was asked, and the task that the
-/// caller leaves meanwhile.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LastWord(Arc<AtomicBool>);
-
-impl LastWord {
-    /// Whether the caller is the one.
-    pub(crate) fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::Relaxed)
-    }
-}
-
-/// A channel's way out.
+/// Sends the messages of a channel.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplySender {
     pub(crate) channel: u32,
-    pub(crate) says: mpsc::Sender<Frame<GuestMessage>>,
-    /// The connection's socket, for a thread that answers by itself.
+    pub(crate) messages: mpsc::Sender<Frame<GuestMessage>>,
+    /// The connection's socket, for a thread that replies by itself.
     pub(crate) direct: Arc<Direct>,
     pub(crate) channels: Channels,
     pub(crate) writable: Arc<Notify>,
     /// What the connection may make this guest hold.
     pub(crate) quota: Quota,
+    /// The last message is sent, which only one of two may do: the thread that does what was asked, and the task that the
+    /// caller leaves meanwhile.
+    pub(crate) ended: Arc<AtomicBool>,
 }
 
 impl ReplySender {
-    /// Whether anybody is there to hear it.
-    pub(crate) async fn say(&self, head: GuestMessage) -> bool {
-        self.say_with(head, Vec::new()).await
+    /// Sends a message without bytes. Whether anybody receives it.
+    pub(crate) async fn send(&self, head: GuestMessage) -> bool {
+        self.send_with(head, Vec::new()).await
     }
 
-    /// The same with bytes that need no room: answers.
-    pub(crate) async fn say_with(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
-        self.says.send(Frame { channel: self.channel, head, payload }).await.is_ok()
+    async fn send_with(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
+        self.messages.send(Frame { channel: self.channel, head, payload }).await.is_ok()
     }
 
-    /// The same with data, when the host has room for it.
-    pub(crate) async fn say_data(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
+    /// Sends data, when the window has room for it.
+    pub(crate) async fn send_data(&self, head: GuestMessage, payload: Vec<u8>) -> bool {
         loop {
             match self.reserve(payload.len()) {
                 None => return false,
-                Some(true) => break,
+                Some(true) => return self.send_with(head, payload).await,
                 Some(false) => {}
             }
             tokio::select! {
                 () = self.writable.notified() => {}
-                () = self.says.closed() => return false,
+                () = self.messages.closed() => return false,
             }
         }
-        self.say_with(head, payload).await
     }
 
     /// Reserves window for data. `None` when the channel has ended.
@@ -101,47 +92,6 @@ impl ReplySender {
         reserved.map(|it| it == bytes)
     }
 
-    /// An answer with a content of any length, or what came in its way.
-    pub(crate) async fn say_whole(&self, told: Result<(CallReply, Vec<u8>), RpcError>) {
-        let (answer, content) = match told {
-            Ok(told) => told,
-            Err(fault) => return self.say_result(Err(fault)).await,
-        };
-        // A caller that gives no room for it makes it wait here.
-        // A short answer is within what the channel reserved already, so a caller that changed something gets its answer.
-        let held = (content.len() > CHUNK).then(|| self.quota.reserve(content.len()));
-        if matches!(held, Some(None)) {
-            return self.say_result(Err(busy())).await;
-        }
-        if self.say(GuestMessage::Answer(answer)).await {
-            let pieces = content.len().div_ceil(CHUNK);
-            for (index, piece) in content.chunks(CHUNK).enumerate() {
-                if !self.say_data(GuestMessage::Data { last: index + 1 == pieces }, piece.to_vec()).await {
-                    return;
-                }
-            }
-        }
-    }
-
-    /// The same without waiting, from any thread, where the answer is short and `claim` allows it. `false`: nothing was
-    /// said, and [`say_whole`](Self::say_whole) has to.
-    pub(crate) fn say_at_once(&self, answer: CallReply, content: &[u8], claim: impl FnOnce() -> bool) -> bool {
-        if content.is_empty() || content.len() > CHUNK {
-            return false;
-        }
-        if self.reserve(content.len()) != Some(true) {
-            return false;
-        }
-        let (channel, mut bytes) = (self.channel, Vec::with_capacity(content.len() + 128));
-        let data = Frame { channel, head: GuestMessage::Data { last: true }, payload: content.to_vec() };
-        let framed = Frame::new(channel, GuestMessage::Answer(answer)).try_write_to(&mut bytes);
-        let said = framed.and_then(|()| data.try_write_to(&mut bytes)).is_ok() && self.direct.write(&bytes, claim);
-        if !said {
-            self.channels.lock().unreserve(channel, content.len() as u64);
-        }
-        said
-    }
-
     /// Returns credit for data that was taken.
     pub(crate) async fn credit(&self, bytes: usize) -> bool {
         let credit = {
@@ -149,16 +99,57 @@ impl ReplySender {
             channels.release(self.channel, bytes as u64);
             channels.take_credit(self.channel)
         };
-        credit == 0 || self.say(GuestMessage::Credit(credit)).await
+        credit == 0 || self.send(GuestMessage::WindowUpdate(credit)).await
     }
 
-    /// Ends the channel with a fault or an answer.
-    pub(crate) async fn say_result(&self, result: Result<(GuestMessage, Vec<u8>), RpcError>) {
-        match result {
-            Ok((head, payload)) => self.say_with(head, payload).await,
-            Err(fault) => self.say(GuestMessage::Failed(fault)).await,
-        };
+    /// Sends what comes before output and data.
+    pub(crate) async fn send_event(&self, event: &impl Serialize) -> bool {
+        self.send_with(GuestMessage::Event, encode(event)).await
     }
+
+    /// Ends the channel with an encoded reply, unless it has ended.
+    pub(crate) async fn send_reply(&self, body: &[u8]) {
+        let first = body.len().min(CHUNK);
+        // A caller that gives no room for the rest makes it wait here. A short reply is within what the channel reserved
+        // already, so a caller that changed something gets its reply.
+        let held = (body.len() > first).then(|| self.quota.reserve(body.len()));
+        if matches!(held, Some(None)) {
+            return self.send_failure(busy()).await;
+        }
+        if !self.end() {
+            return;
+        }
+        let mut is_received = self.send_with(reply_head(body), body[..first].to_vec()).await;
+        for piece in body[first..].chunks(CHUNK) {
+            is_received = is_received && self.send_data(GuestMessage::PayloadChunk, piece.to_vec()).await;
+        }
+    }
+
+    /// The same without waiting, from any thread, for a short reply. `false`: nothing was sent.
+    pub(crate) fn send_reply_at_once(&self, body: &[u8]) -> bool {
+        if body.len() > CHUNK {
+            return false;
+        }
+        let mut bytes = Vec::with_capacity(body.len() + 32);
+        let frame = Frame { channel: self.channel, head: reply_head(body), payload: body.to_vec() };
+        frame.try_write_to(&mut bytes).is_ok() && self.direct.write(&bytes, || self.end())
+    }
+
+    /// Ends the channel with a failure, unless it has ended.
+    pub(crate) async fn send_failure(&self, failure: RpcError) {
+        if self.end() {
+            self.send(GuestMessage::Failed(failure)).await;
+        }
+    }
+
+    /// Whether the caller is the one that sends the last message.
+    fn end(&self) -> bool {
+        !self.ended.swap(true, Ordering::Relaxed)
+    }
+}
+
+fn reply_head(body: &[u8]) -> GuestMessage {
+    GuestMessage::Reply { bytes: u32::try_from(body.len()).expect("a reply is within its limit") }
 }
 
 /// The connection's quota is used up.
@@ -169,12 +160,17 @@ pub(crate) fn busy() -> RpcError {
     )
 }
 
-/// Waits until the caller leaves the channel.
-pub(crate) async fn left(inbox: &mut Inbox) -> RpcError {
-    while let Some((head, _)) = inbox.recv().await {
-        if head == Request::Leave {
+/// The caller closed the channel, or is gone.
+pub(crate) fn closed() -> RpcError {
+    RpcError::new(ErrorCode::Invalid, "the channel was left")
+}
+
+/// Waits until the caller closes the channel.
+pub(crate) async fn until_closed(inbox: &mut Inbox) -> RpcError {
+    while let Some((message, _)) = inbox.recv().await {
+        if message == HostMessage::CloseChannel {
             break;
         }
     }
-    RpcError::new(ErrorCode::Invalid, "the channel was left")
+    closed()
 }

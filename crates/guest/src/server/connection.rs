@@ -3,7 +3,6 @@
 //! **Invariant:** what is received is held within what was reserved for it: a caller that sends more is cut off, and one
 //! that asks for more than is left is refused.
 
-mod demand;
 #[cfg(test)]
 mod tests;
 
@@ -12,20 +11,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use self::demand::Demand;
-use crate::files::How;
-use crate::protocol;
+use crate::protocol::call::CallInfo;
 use crate::protocol::mux::{Opening, Part, Pushed, Received, Violation};
-use crate::protocol::{ErrorCode, GuestMessage, Hello, MAX_UNKNOWN, Request, RpcError, VERSION};
-use crate::secrets::Waiting;
-use crate::server::channel::{ChannelState, Channels, Direct, Inbox, ReplySender, busy, inbox};
+use crate::protocol::{ErrorCode, Greeting, GuestMessage, Hello, HostMessage, MAX_HEADER, RpcError, VERSION, WINDOW};
+use crate::server::channel::{ChannelState, Channels, Direct, ReplySender, busy, inbox};
 use crate::server::codec::{self, Frame};
+use crate::server::dispatch::{CallContext, Caller, Channel, OpenCall, check_scope, handle};
 use crate::server::quota::{Quota, Reservation};
 use crate::server::services::Supervisor;
-use crate::server::{egress, exec, requests, scan, session_env, transfer, worker_socket, workspace};
 
 /// Frames on their way out. Each holds at most [`CHUNK`](crate::protocol::CHUNK) bytes of data.
 const QUEUE: usize = 64;
@@ -48,17 +44,6 @@ pub async fn serve(
     serve_caller(supervisor, (from, to), Arc::default(), Caller::Host).await
 }
 
-/// Who speaks.
-#[derive(Clone, Debug)]
-pub(crate) enum Caller {
-    /// The host.
-    Host,
-    /// Root inside, which may be the host by a program inside or not, and then has no say in what is kept.
-    Root,
-    /// The worker inside, which gets what the host let it have.
-    Worker(Arc<protocol::OpenWorkerSocket>),
-}
-
 /// The same on a socket, for any caller. Short answers are written by the threads that make them.
 pub(crate) async fn serve_socket(
     supervisor: Arc<Supervisor>,
@@ -72,32 +57,34 @@ pub(crate) async fn serve_socket(
 
 async fn serve_caller(
     supervisor: Arc<Supervisor>,
-    (mut from, to): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static),
+    (mut from, mut to): (impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin + 'static),
     direct: Arc<Direct>,
     caller: Caller,
 ) -> Result<(), codec::Error> {
-    let (says, queue) = mpsc::channel(QUEUE);
+    if !greet(&supervisor, &mut from, &mut to, &caller).await? {
+        return Ok(());
+    }
+    let (messages, queue) = mpsc::channel(QUEUE);
     let mut writing = tokio::spawn(write_all(queue, to, direct.clone()));
     let quota = match caller {
         Caller::Host => supervisor.quotas.host(),
         Caller::Root => supervisor.quotas.root(),
         Caller::Worker(_) => supervisor.quotas.worker(),
     };
-    let (channels, waiting) = (Channels::new(), Vec::new());
-    let talk =
-        Connection { supervisor, caller, says: says.clone(), direct, quota, channels, waiting, unknown: 0, highest: 0 };
-    let heard = talk.listen(&mut from).await;
+    let cx = CallContext { supervisor, caller, pending_secrets: Arc::default() };
+    let connection = Connection { cx, messages: messages.clone(), direct, quota, channels: Channels::new() };
+    let heard = connection.listen(&mut from).await;
     match &heard {
         // Answers that wait are still written, unless the peer has gone.
         Ok(()) => {
-            drop(says);
+            drop(messages);
             let _ = writing.await;
         }
         Err(why) => {
             let last = Frame::new(0, GuestMessage::Failed(RpcError::new(ErrorCode::Invalid, why.to_string())));
             let parting = async {
-                let _ = says.send(last).await;
-                drop(says);
+                let _ = messages.send(last).await;
+                drop(messages);
                 (&mut writing).await
             };
             if timeout(PARTING, parting).await.is_err() {
@@ -106,6 +93,48 @@ async fn serve_caller(
         }
     }
     heard
+}
+
+/// Greets a caller. `false`: it went without a word.
+///
+/// # Errors
+/// When the caller speaks another version, or does not greet; it is told.
+async fn greet(
+    supervisor: &Supervisor,
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    caller: &Caller,
+) -> Result<bool, codec::Error> {
+    let mut bytes = Vec::new();
+    let greeted = match codec::read::<Greeting>(from).await {
+        Ok(None) => return Ok(false),
+        Ok(Some(Frame { head: Greeting::Hello(hello), .. })) => {
+            let ours = Hello::of_guest(hello.nonce, supervisor.run_id().to_owned());
+            Frame::new(0, Greeting::Hello(ours)).write_to(&mut bytes);
+            if hello.version == VERSION {
+                let keep = hello.keep.filter(|_| matches!(caller, Caller::Host));
+                keep.into_iter().for_each(|keep| supervisor.jobs.keep(keep));
+                Ok(true)
+            } else {
+                let (theirs, what) = (hello.version, "make the container anew, or use the program that made it");
+                Err(against(format!("the host speaks version {theirs} of the protocol, this guest {VERSION}: {what}")))
+            }
+        }
+        Ok(Some(_)) => Err(against("the first message is no hello")),
+        Err(err) => Err(err),
+    };
+    if let Err(why) = &greeted {
+        let why = RpcError::new(ErrorCode::Invalid, why.to_string());
+        Frame::new(0, Greeting::Failed(why)).write_to(&mut bytes);
+    }
+    let write = async {
+        to.write_all(&bytes).await?;
+        to.flush().await
+    };
+    match timeout(PARTING, write).await {
+        Ok(Ok(())) => greeted,
+        _ => greeted.and(Ok(false)),
+    }
 }
 
 async fn write_all(
@@ -135,122 +164,93 @@ async fn write_all(
     }
 }
 
-/// A request that may be attended to.
-struct Admitted {
-    frame: Frame<Request>,
-    demand: Demand,
-    channel: Reservation,
-    payload: Reservation,
-}
-
 struct Connection {
-    supervisor: Arc<Supervisor>,
-    caller: Caller,
-    says: mpsc::Sender<Frame<GuestMessage>>,
+    cx: CallContext,
+    messages: mpsc::Sender<Frame<GuestMessage>>,
     direct: Arc<Direct>,
     quota: Quota,
     channels: Channels,
-    /// Files that are for commands to come.
-    waiting: Vec<Arc<Waiting>>,
-    unknown: usize,
-    /// The highest channel that was opened: a host's numbers only rise.
-    highest: u32,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.channels.end_all();
+        self.cx.end();
     }
 }
 
+/// What a call may send, which is reserved before it comes.
+struct Admitted {
+    info: &'static CallInfo,
+    /// For as long as its channel is open: what its header says, and a window if it takes data.
+    channel: Reservation,
+    /// For its request.
+    request: Reservation,
+}
+
 impl Connection {
-    async fn listen(mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
-        let Some(first) = codec::read::<Request>(from).await? else { return Ok(()) };
-        let Request::Hello(hello) = first.head else { return Err(against("the first word is no hello")) };
-        let version = hello.version;
-        self.greet(hello).await;
-        if version != VERSION {
-            let what = "make the container anew, or use the program that made it";
-            return Err(against(format!(
-                "the host speaks version {version} of the protocol, this guest {VERSION}: {what}"
-            )));
-        }
-        while let Some(frame) = codec::read::<Request>(from).await? {
-            self.hear(frame).await?;
+    async fn listen(self, from: &mut (impl AsyncRead + Unpin)) -> Result<(), codec::Error> {
+        while let Some(Frame { channel, head, payload }) = codec::read::<HostMessage>(from).await? {
+            let part = match head {
+                HostMessage::Open { call, bytes } => {
+                    self.open(channel, &call, bytes as usize, payload)?;
+                    continue;
+                }
+                HostMessage::WindowUpdate(credit) => Part::WindowUpdate(credit),
+                HostMessage::PayloadChunk => Part::Chunk,
+                HostMessage::Data { last } => Part::Data { last },
+                HostMessage::Cancel | HostMessage::Resize(_) | HostMessage::CloseChannel => Part::Message,
+            };
+            self.receive(channel, part, (head, payload))?;
         }
         Ok(())
     }
 
-    async fn greet(&self, hello: Hello) {
-        if let Some(keep) = hello.keep.filter(|_| matches!(self.caller, Caller::Host) && hello.version == VERSION) {
-            self.supervisor.jobs.keep(keep);
+    /// Takes a message on a channel that is open.
+    fn receive(&self, channel: u32, part: Part, message: (HostMessage, Vec<u8>)) -> Result<(), codec::Error> {
+        let (head, payload) = message;
+        match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
+            Received::Deliver(state) if state.inbox.push(head, payload) == Pushed::Full => {
+                return Err(violation(Violation::Backlog(channel)));
+            }
+            Received::Credit(state) => state.writable.notify_one(),
+            Received::Deliver(_) | Received::Discard => {}
         }
-        let run = self.supervisor.run_id().to_owned();
-        let head = GuestMessage::Hello(Hello { version: VERSION, nonce: hello.nonce, run, keep: None });
-        let _ = self.says.send(Frame::new(0, head)).await;
+        Ok(())
     }
 
-    async fn hear(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
-        match frame.head {
-            // A request is refused; what a later version adds to one that was opened, and may just have ended, is let go.
-            Request::Unknown if frame.channel <= self.highest => {
-                self.unknown += 1;
-                if self.unknown > MAX_UNKNOWN {
-                    return Err(against("too many words that this version does not know"));
-                }
-                Ok(())
-            }
-            Request::Credit(credit) => self.pass_on(Part::WindowUpdate(credit), frame),
-            Request::More => self.pass_on(Part::Chunk, frame),
-            Request::Data { last } => self.pass_on(Part::Data { last }, frame),
-            Request::Cancel | Request::Resize(_) | Request::Leave => self.pass_on(Part::Message, frame),
-            _ => self.open(frame),
-        }
-    }
-
-    /// For a channel that is open.
-    fn pass_on(&mut self, part: Part, frame: Frame<Request>) -> Result<(), codec::Error> {
-        let Frame { channel, head, payload } = frame;
-        let pushed = match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
-            Received::Deliver(state) => state.inbox.push(head, payload),
-            Received::Credit(state) => {
-                state.writable.notify_one();
-                Pushed::Waits
-            }
-            Received::Discard => Pushed::Closed,
+    fn open(&self, number: u32, call: &str, bytes: usize, first: Vec<u8>) -> Result<(), codec::Error> {
+        let admitted = self.admit(call, bytes);
+        let (sender, mut inbox) = inbox();
+        let (writable, channels) = (Arc::default(), self.channels.clone());
+        let takes_data = admitted.as_ref().is_ok_and(|it| it.info.streams.has_input());
+        let opening = Opening { announced: bytes as u64, first: first.len() as u64, takes_data };
+        let state = ChannelState { inbox: sender, writable: Arc::clone(&writable) };
+        channels.lock().accept(number, opening, state).map_err(violation)?;
+        let out = ReplySender {
+            channel: number,
+            messages: self.messages.clone(),
+            direct: self.direct.clone(),
+            channels: channels.clone(),
+            writable,
+            quota: self.quota.clone(),
+            ended: Arc::default(),
         };
-        if pushed == Pushed::Full { Err(violation(Violation::Backlog(channel))) } else { Ok(()) }
-    }
-
-    fn open(&mut self, frame: Frame<Request>) -> Result<(), codec::Error> {
-        let (number, first) = (frame.channel, frame.payload.len());
-        self.highest = self.highest.max(number);
-        let admitted = self.admit(frame);
-        let announced = admitted.as_ref().map_or(first, |it| it.demand.payload);
-        let (sender, mut heard) = inbox();
-        let writable = Arc::<Notify>::default();
-        let opening = Opening { announced: announced as u64, first: first as u64 };
-        let state = ChannelState { inbox: sender, writable: writable.clone() };
-        self.channels.lock().accept(number, opening, state).map_err(violation)?;
-        let channels = self.channels.clone();
-        let (says, direct, quota) = (self.says.clone(), self.direct.clone(), self.quota.clone());
-        let out = ReplySender { channel: number, says, direct, channels: channels.clone(), writable, quota };
         match admitted {
-            Ok(Admitted { frame, channel, payload, .. }) => {
-                heard.hold_payload(payload);
-                let waiting = self.wait_with(&frame.head);
-                let attending = attend(self.supervisor.clone(), frame, heard, out);
+            Ok(Admitted { info, channel, request }) => {
+                inbox.hold_payload(request);
+                let call = OpenCall { cx: self.cx.clone(), first, bytes, channel: Channel { inbox, out } };
+                let handling = handle(info.name, call);
                 tokio::spawn(async move {
-                    attending.await;
+                    handling.await;
                     channels.lock().end(number);
-                    // One that is still being written when the connection is gone goes afterwards.
-                    drop((waiting, channel));
+                    drop(channel);
                 });
             }
-            Err(fault) => {
+            Err(failure) => {
                 channels.lock().close(number);
                 tokio::spawn(async move {
-                    out.say_result(Err(fault)).await;
+                    out.send_failure(failure).await;
                     channels.lock().end(number);
                 });
             }
@@ -258,60 +258,17 @@ impl Connection {
         Ok(())
     }
 
-    /// A request that this guest knows, from a caller that may ask it, with room for what it sends.
-    fn admit(&self, frame: Frame<Request>) -> Result<Admitted, RpcError> {
-        if frame.head == Request::Unknown {
-            let what = format!("this guest, of version {}, does not know that request", env!("CARGO_PKG_VERSION"));
-            return Err(RpcError::new(ErrorCode::Unsupported, what));
+    /// A call that this guest knows, from a caller that may make it, with room for what it sends.
+    fn admit(&self, call: &str, bytes: usize) -> Result<Admitted, RpcError> {
+        let info = CallInfo::find(call)?;
+        check_scope(&self.cx.caller, info)?;
+        if bytes > info.request_limit {
+            let message = format!("{bytes} bytes are announced, above {}", info.request_limit);
+            return Err(RpcError::new(ErrorCode::TooLong, message));
         }
-        let frame = self.allowed(frame)?;
-        let demand = Demand::of(&frame)?;
+        let window = if info.streams.has_input() { WINDOW as usize } else { 0 };
         let reserve = |bytes| self.quota.reserve(bytes).ok_or_else(busy);
-        let (channel, payload) = (reserve(demand.channel)?, reserve(demand.payload)?);
-        Ok(Admitted { frame, demand, channel, payload })
-    }
-}
-
-impl Connection {
-    /// The file that it places for a command to come.
-    fn wait_with(&mut self, head: &Request) -> Option<Arc<Waiting>> {
-        let Request::Secret(ask) = head else { return None };
-        let waiting = ask.lent.then(|| Arc::new(Waiting::new(&self.supervisor.secrets, &ask.name)))?;
-        self.waiting.retain(|it| it.is_waiting());
-        self.waiting.push(waiting.clone());
-        Some(waiting)
-    }
-
-    /// What this caller may ask, in the form in which it may.
-    fn allowed(&self, frame: Frame<Request>) -> Result<Frame<Request>, RpcError> {
-        match &self.caller {
-            Caller::Host | Caller::Root => Ok(frame),
-            Caller::Worker(given) => {
-                Ok(Frame { head: worker_socket::narrowed(&self.supervisor, frame.head, given)?, ..frame })
-            }
-        }
-    }
-}
-
-async fn attend(supervisor: Arc<Supervisor>, frame: Frame<Request>, inbox: Inbox, out: ReplySender) {
-    match frame.head {
-        Request::Exec(ask) => exec::exec(&supervisor, ask, frame.payload, inbox, &out).await,
-        Request::Attach { job, stdout, stderr, show } => {
-            exec::attach(&supervisor, &job, (stdout, stderr), show, (inbox, &out)).await;
-        }
-        Request::Get { at, offset, limit } => transfer::get(&supervisor, at, (offset, limit), &out).await,
-        Request::Put { at, mode, exact, parents, replace } => {
-            transfer::put(&supervisor, at, How { mode, exact, parents, replace }, inbox, &out).await;
-        }
-        Request::Session { bytes } => session_env::set(&supervisor, bytes, (frame.payload, inbox), &out).await,
-        Request::Secret(ask) => session_env::put_secret(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Request::Worker(ask) => out.say_result(worker_socket::open(&supervisor, ask)).await,
-        Request::Space(ask) => workspace::space(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Request::Relay(ask) => egress::relay(&supervisor, &ask, (frame.payload, inbox), &out).await,
-        Request::Outlet(port) => egress::outlet(&supervisor, port, inbox, &out).await,
-        Request::Walk(ask) => scan::walk(&supervisor, ask, (frame.payload, inbox), &out).await,
-        Request::Hello(_) => out.say_result(Err(RpcError::new(ErrorCode::Invalid, "hello was said already"))).await,
-        ask => requests::answer(&supervisor, ask, inbox, &out).await,
+        Ok(Admitted { info, channel: reserve(MAX_HEADER + window)?, request: reserve(bytes)? })
     }
 }
 

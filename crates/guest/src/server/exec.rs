@@ -2,100 +2,95 @@
 
 use std::sync::Arc;
 
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::jobs::job::{Job, Order};
 use crate::jobs::log::Log;
-use crate::jobs::table::{Started, Words};
-use crate::os::machine::{SecretBytes, SpawnError};
-use crate::protocol::codec::split_nul;
+use crate::jobs::table::Started;
+use crate::os::machine::SpawnError;
+use crate::protocol::body::encode;
 use crate::protocol::{
-    CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime, MAX_COMMAND, MAX_SECRET, OutputMode,
-    Request, RpcError, Stream, StreamSelector, TerminalSize,
+    AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, HostMessage, Lifetime,
+    MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, Stream, StreamSelector, TerminalSize,
 };
-use crate::server::channel::{Inbox, ReplySender, Sender, inbox as queue};
-use crate::server::payload::{pump, whole};
+use crate::server::channel::{Inbox, ReplySender, Sender, closed, inbox as queue};
+use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::services::Supervisor;
 
-/// Runs a command and follows it.
-pub(crate) async fn exec(
-    supervisor: &Arc<Supervisor>,
-    ask: ExecRequest,
-    payload: Vec<u8>,
-    mut inbox: Inbox,
-    out: &ReplySender,
-) {
-    let begun = match read_words(&ask, payload, &mut inbox).await {
-        Ok(words) => supervisor.jobs.begin(&ask, words).await,
-        Err(fault) => Err(fault),
-    };
-    inbox.payload_is_taken();
-    match begun {
-        Err(fault) => out.say_result(Err(fault)).await,
-        Ok(Err(why)) => say_not_started(&ask, why, out).await,
-        Ok(Ok(Started { job, stdin, resize })) => {
-            out.say(GuestMessage::Begun(job.begun())).await;
-            if ask.life == Lifetime::Job {
-                feed_job(&job, (stdin, resize), inbox, out).await;
-                out.say(GuestMessage::End(job.seen().end)).await;
-                return;
+impl StreamHandler for ExecRequest {
+    /// Runs a command and follows it.
+    async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
+        let (supervisor, life, show) = (&cx.supervisor, self.life, self.show);
+        let begun = match check(&self) {
+            Ok(()) => supervisor.jobs.begin(self).await,
+            Err(failure) => Err(failure),
+        };
+        inbox.payload_is_taken();
+        match begun {
+            Err(failure) => out.send_failure(failure).await,
+            Ok(Err(why)) => say_not_started(life, why, &out).await,
+            Ok(Ok(Started { job, stdin, resize })) => {
+                out.send_event(&job.begun()).await;
+                if life == Lifetime::Job {
+                    feed_job(&job, (stdin, resize), inbox, &out).await;
+                    return out.send_reply(&encode(&job.seen().end)).await;
+                }
+                let follower = OutputSubscriber::new(supervisor, job, show, [0, 0]);
+                follower.follow((stdin, resize), inbox, &out).await;
             }
-            let follower = OutputSubscriber::new(supervisor, job, ask.show, [0, 0]);
-            follower.follow((stdin, resize), inbox, out).await;
         }
     }
 }
 
-/// Follows a command again, after its connection was lost.
-pub(crate) async fn attach(
-    supervisor: &Arc<Supervisor>,
-    job: &str,
-    (stdout, stderr): (u64, u64),
-    show: OutputMode,
-    (inbox, out): (Inbox, &ReplySender),
-) {
-    match supervisor.jobs.find(job) {
-        Err(fault) => out.say_result(Err(fault)).await,
-        Ok(job) => {
-            out.say(GuestMessage::Begun(job.begun())).await;
-            OutputSubscriber::new(supervisor, job, show, [stdout, stderr]).follow((None, None), inbox, out).await;
+impl StreamHandler for AttachRequest {
+    /// Follows a command again, after its connection was lost.
+    async fn serve(self, cx: &CallContext, Channel { inbox, out }: Channel) {
+        match cx.supervisor.jobs.find(&self.job) {
+            Err(failure) => out.send_failure(failure).await,
+            Ok(job) => {
+                out.send_event(&job.begun()).await;
+                let follower = OutputSubscriber::new(&cx.supervisor, job, self.show, [self.stdout, self.stderr]);
+                follower.follow((None, None), inbox, &out).await;
+            }
         }
     }
 }
 
-async fn read_words(ask: &ExecRequest, first: Vec<u8>, inbox: &mut Inbox) -> Result<Words, RpcError> {
-    let (words, all, secret) = (ask.words as usize, ask.words as usize + ask.env as usize, ask.secret as usize);
-    if all > MAX_COMMAND || secret > MAX_SECRET {
-        let message = format!("words and environment have {all} bytes, above {MAX_COMMAND}, or a secret {secret}");
+fn check(request: &ExecRequest) -> Result<(), RpcError> {
+    let invalid = |what: &str| Err(RpcError::new(ErrorCode::Invalid, what));
+    let bytes: usize = request.argv.iter().chain(&request.env).map(|it| it.len() + 1).sum();
+    let secret = request.secret.as_ref().map_or(0, |it| it.len());
+    if bytes > MAX_COMMAND || secret > MAX_SECRET {
+        let message = format!("words and environment have {bytes} bytes, above {MAX_COMMAND}, or a secret {secret}");
         return Err(RpcError::new(ErrorCode::TooLong, message));
     }
-    if ask.shell && secret > 0 {
-        return Err(RpcError::new(ErrorCode::Invalid, "a script is given no secret"));
+    if request.argv.iter().chain(&request.env).any(|it| it.contains(&0)) {
+        return invalid("a NUL in a word or in the environment");
     }
-    let mut bytes = whole(first, all + secret, inbox).await?;
-    let secret = (secret > 0).then(|| SecretBytes::new(bytes.split_off(all)));
-    let (words, env) = (split_nul(&bytes[..words])?, split_nul(&bytes[words..])?);
-    if words.first().is_none_or(Vec::is_empty) || ask.shell && words.len() != 1 {
-        return Err(RpcError::new(ErrorCode::Invalid, "a command has at least one word, and a script is one"));
+    if request.shell && request.secret.is_some() {
+        return invalid("a script is given no secret");
     }
-    Ok(Words { words, env, secret })
+    if request.argv.first().is_none_or(|it| it.is_empty()) || request.shell && request.argv.len() != 1 {
+        return invalid("a command has at least one word, and a script is one");
+    }
+    Ok(())
 }
 
 /// A program that is missing is a result of the command, in the words and codes that a shell has for it.
-async fn say_not_started(ask: &ExecRequest, why: SpawnError, out: &ReplySender) {
+async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
     let (code, reason) = match why {
         SpawnError::NoProgram => (127, "not found in the container".to_owned()),
         SpawnError::NoPermission(reason) => (126, reason),
-        SpawnError::Fault(fault) => return out.say_result(Err(fault)).await,
+        SpawnError::Fault(fault) => return out.send_failure(fault).await,
     };
-    if ask.life == Lifetime::Job {
+    if life == Lifetime::Job {
         let fault = RpcError::new(ErrorCode::NoProgram, format!("cannot run the command: {reason}"));
-        return out.say_result(Err(fault)).await;
+        return out.send_failure(fault).await;
     }
     let sentence = format!("cannot run the command: {reason}\n").into_bytes();
     let stderr = sentence.len() as u64;
-    out.say_data(GuestMessage::Out { stream: Stream::Stderr, offset: 0 }, sentence).await;
-    out.say(GuestMessage::End(ExecStatus {
+    out.send_data(GuestMessage::Output { stream: Stream::Stderr, offset: 0 }, sentence).await;
+    let status = ExecStatus {
         state: ExecState::Exited,
         code: Some(code),
         signal: None,
@@ -107,8 +102,8 @@ async fn say_not_started(ask: &ExecRequest, why: SpawnError, out: &ReplySender) 
         oom: false,
         ms: 0,
         kept: false,
-    }))
-    .await;
+    };
+    out.send_reply(&encode(&status)).await;
 }
 
 type Resize = Box<dyn Fn(TerminalSize) + Send + Sync>;
@@ -146,7 +141,7 @@ impl OutputSubscriber {
             // Its container ends, which is no end of its own: the connection breaks, and the engine says why.
             Ok(_) if self.supervisor.jobs.leaving() => std::future::pending().await,
             Ok(end) => {
-                out.say(GuestMessage::End(end)).await;
+                out.send_reply(&encode(&end)).await;
                 job.is_told();
             }
             Err(Disconnect::Gone) => job.order(Order::Orphan(number)),
@@ -154,7 +149,7 @@ impl OutputSubscriber {
                 if !job.is_to_be_kept() {
                     job.order(Order::Cancel(job.grace));
                 }
-                out.say_result(Err(RpcError::new(ErrorCode::Invalid, "the channel was left"))).await;
+                out.send_failure(closed()).await;
             }
         }
     }
@@ -182,7 +177,7 @@ impl OutputSubscriber {
         for (index, (stream, part)) in STREAMS.into_iter().enumerate() {
             while let Some((offset, piece)) = self.piece(part, self.sent[index], end) {
                 self.sent[index] = offset + piece.len() as u64;
-                if !out.say_data(GuestMessage::Out { stream, offset }, piece).await {
+                if !out.send_data(GuestMessage::Output { stream, offset }, piece).await {
                     return None;
                 }
                 self.follow_all();
@@ -264,12 +259,30 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplyS
 async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Disconnect {
     while let Some((head, piece)) = inbox.recv().await {
         match head {
-            Request::Data { .. } => drop(data.push(head, piece)),
-            Request::Cancel => job.order(Order::Cancel(job.grace)),
-            Request::Resize(size) => resize.iter().for_each(|resize| resize(size)),
-            Request::Leave => return Disconnect::Left,
+            HostMessage::Data { .. } => drop(data.push(head, piece)),
+            HostMessage::Cancel => job.order(Order::Cancel(job.grace)),
+            HostMessage::Resize(size) => resize.iter().for_each(|resize| resize(size)),
+            HostMessage::CloseChannel => return Disconnect::Left,
             _ => {}
         }
     }
     Disconnect::Gone
+}
+
+/// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
+pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &ReplySender) {
+    let mut stdin = Some(stdin);
+    while let Some((HostMessage::Data { last }, bytes)) = pieces.recv().await {
+        if let Some(pipe) = &mut stdin {
+            let written = pipe.write_all(&bytes).await;
+            let closed = if last { pipe.shutdown().await } else { Ok(()) };
+            if last || written.is_err() || closed.is_err() {
+                stdin = None;
+            }
+        }
+        out.credit(bytes.len()).await;
+        if last {
+            return;
+        }
+    }
 }

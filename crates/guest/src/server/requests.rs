@@ -1,4 +1,4 @@
-//! Questions that have one answer.
+//! Calls about jobs, users and files that are answered from their request alone.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,122 +11,108 @@ use crate::jobs::wait::wait;
 use crate::net::probe::probe;
 use crate::os::blocking::{TURN, apart};
 use crate::os::machine::Ids;
+use crate::protocol::body::{Bytes, encoded_len};
 use crate::protocol::patterns::line_pattern;
+use crate::protocol::relay::ProbeEgress;
 use crate::protocol::{
-    CallReply, ErrorCode, FileRef, GuestMessage, LastLines, LineMatch, MAX_HEADER, MAX_PAYLOAD, OutputPage,
-    ReadRequest, Request, RpcError, SearchRequest, SearchResult, StreamSelector, WaitRequest,
+    CancelJob, CancelReport, EnsureUser, ErrorCode, FileRef, GetJob, LastLines, ListFiles, ListJobs, MAX_PAYLOAD,
+    MakeDir, MakeLink, OutputPage, Ping, ReadRequest, RemoveFile, RenameFile, RpcError, SearchRequest, SearchResult,
+    StatFile, StreamSelector, TailRequest, WaitRequest,
 };
-use crate::server::channel::{Inbox, ReplySender};
+use crate::server::channel::ReplySender;
+use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 use crate::server::services::Supervisor;
 
 /// A search that takes longer answers what it found until then.
 const SEARCH: Duration = Duration::from_secs(10);
 
-type Answered = Result<(GuestMessage, Vec<u8>), RpcError>;
-
-/// Answers, unless the caller leaves before.
-pub(crate) async fn answer(supervisor: &Arc<Supervisor>, ask: Request, mut inbox: Inbox, out: &ReplySender) {
-    let left = async {
-        loop {
-            match inbox.recv().await {
-                None | Some((Request::Leave, _)) => return,
-                Some(_) => {}
+/// Answers calls with what an expression gives.
+macro_rules! answer {
+    ($($call:ident($request:ident, $supervisor:ident) $answer:expr;)*) => {
+        $(impl UnaryHandler for $call {
+            async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<Self::Reply>, RpcError> {
+                let ($request, $supervisor) = (self, &cx.supervisor);
+                Ok(UnaryReply::Reply($answer))
             }
-        }
+        })*
     };
-    let result = tokio::select! {
-        result = find(supervisor, ask) => result,
-        () = left => Err(RpcError::new(ErrorCode::Invalid, "the channel was left")),
+}
+
+answer! {
+    Ping(_request, _supervisor) ();
+    ListJobs(_request, supervisor) {
+        // The newest, if they are too many.
+        let mut jobs: Vec<_> = supervisor.jobs.all().iter().rev().map(|it| it.seen()).collect();
+        jobs.truncate(fitting(&jobs));
+        jobs.reverse();
+        jobs
     };
-    out.say_result(result).await;
+    GetJob(request, supervisor) supervisor.jobs.find(&request.job)?.seen();
+    CancelJob(request, supervisor) cancel(supervisor, &request).await?;
+    ReadRequest(request, supervisor) page(&supervisor.jobs.find(&request.job)?, &request);
+    TailRequest(request, supervisor) tail(&supervisor.jobs.find(&request.job)?, request.last);
+    SearchRequest(request, supervisor) found(&supervisor.jobs.find(&request.job)?, &request).await?;
+    WaitRequest(request, supervisor) {
+        let (job, last) = (supervisor.jobs.find(&request.job)?, request.tail);
+        let mut waited = wait(job.clone(), request).await?;
+        let (page, bytes) = last.map(|last| tail(&job, last)).unzip();
+        waited.tail = page;
+        (waited, bytes.unwrap_or_default())
+    };
+    ProbeEgress(request, supervisor) probe(supervisor.relays.has_token(), request).await?;
+    EnsureUser(request, supervisor) supervisor.ensure_user(request).await?;
+    StatFile(request, supervisor) on_files(supervisor, request.at, Files::stat).await?;
+    ListFiles(request, supervisor) list(supervisor, request).await?;
+    MakeDir(request, supervisor) {
+        let MakeDir { at, mode, parents } = request;
+        on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?
+    };
+    MakeLink(request, supervisor) {
+        let MakeLink { at, target, replace } = request;
+        on_files(supervisor, at, move |files, ids, at| files.make_link(ids, at, &target, replace)).await?
+    };
+    RenameFile(request, supervisor) {
+        let RenameFile { at, name } = request;
+        on_files(supervisor, at, move |files, ids, at| files.rename(ids, at, &name)).await?
+    };
+    RemoveFile(request, supervisor) {
+        let RemoveFile { at, recursive } = request;
+        on_files(supervisor, at, move |files, ids, at| files.remove(ids, at, recursive)).await?;
+    };
 }
 
-async fn find(supervisor: &Arc<Supervisor>, ask: Request) -> Answered {
-    match ask {
-        Request::Jobs => jobs(supervisor),
-        Request::Job { job } => plain(CallReply::Job(supervisor.jobs.find(&job)?.seen())),
-        Request::CancelJob { job, grace_ms } => cancel(supervisor, &job, grace_ms).await,
-        Request::Read(read) => page(&supervisor.jobs.find(&read.job)?, &read),
-        Request::Tail { job, lines, limit } => {
-            let (page, bytes) = tail(&supervisor.jobs.find(&job)?, LastLines { lines, limit });
-            Ok((GuestMessage::Answer(CallReply::Page(page)), bytes))
-        }
-        Request::Search(search) => found(&supervisor.jobs.find(&search.job)?, &search).await,
-        Request::Wait(ask) => waited(supervisor.jobs.find(&ask.job)?, ask).await,
-        Request::Probe(ask) => plain(CallReply::Probed(probe(supervisor.relays.has_token(), ask).await?)),
-        Request::Settle(ask) => plain(CallReply::Settled(supervisor.ensure_user(ask).await?)),
-        Request::Stat(at) => plain(CallReply::File(on_files(supervisor, at, Files::stat).await?)),
-        Request::List { at, limit } => list(supervisor, at, limit).await,
-        Request::MakeDir { at, mode, parents } => {
-            let made = on_files(supervisor, at, move |files, ids, at| files.make_dir(ids, at, mode, parents)).await?;
-            plain(CallReply::File(made))
-        }
-        Request::Link { at, target, replace } => {
-            let link = move |files: &Files, ids: &Ids, at: &FileRef| files.make_link(ids, at, &target, replace);
-            plain(CallReply::File(on_files(supervisor, at, link).await?))
-        }
-        Request::Rename { at, name } => {
-            let rename = move |files: &Files, ids: &Ids, at: &FileRef| files.rename(ids, at, &name);
-            plain(CallReply::File(on_files(supervisor, at, rename).await?))
-        }
-        Request::Remove { at, recursive } => {
-            on_files(supervisor, at, move |files, ids, at| files.remove(ids, at, recursive)).await?;
-            plain(CallReply::Done)
-        }
-        _ => Err(RpcError::new(ErrorCode::Invalid, "that opens no channel")),
-    }
-}
-
-fn plain(answer: CallReply) -> Answered {
-    Ok((GuestMessage::Answer(answer), Vec::new()))
-}
-
-/// As many as a header holds, the newest.
-fn jobs(supervisor: &Supervisor) -> Answered {
-    let (mut jobs, mut room) = (Vec::new(), MAX_HEADER - 1024);
-    for job in supervisor.jobs.all().iter().rev() {
-        let job = job.seen();
-        let Some(left) = serde_json::to_vec(&job).ok().and_then(|it| room.checked_sub(it.len() + 1)) else { break };
-        room = left;
-        jobs.push(job);
-    }
-    jobs.reverse();
-    plain(CallReply::Jobs(jobs))
-}
-
-async fn cancel(supervisor: &Supervisor, id: &str, grace_ms: u64) -> Answered {
-    let job = supervisor.jobs.find(id)?;
-    let grace = Duration::from_millis(grace_ms);
+async fn cancel(supervisor: &Supervisor, request: &CancelJob) -> Result<CancelReport, RpcError> {
+    let job = supervisor.jobs.find(&request.job)?;
+    let grace = Duration::from_millis(request.grace_ms);
     if job.ended() {
         // Its own process ended; what it left behind is ended all the same.
         let left = supervisor.machine.count(job.mark).await > 0;
         if left {
             supervisor.machine.end(job.mark, grace).await;
         }
-        return plain(CallReply::Cancelled { now: left, job: job.seen() });
+        return Ok(CancelReport { now: left, job: job.seen() });
     }
     let mut changes = job.changes();
     job.order(Order::Cancel(grace));
     while !job.ended() && changes.changed().await.is_ok() {}
-    plain(CallReply::Cancelled { now: true, job: job.seen() })
+    Ok(CancelReport { now: true, job: job.seen() })
 }
 
-fn page(job: &Arc<Job>, read: &ReadRequest) -> Answered {
+fn page(job: &Arc<Job>, read: &ReadRequest) -> (OutputPage, Bytes) {
     let limit = usize::try_from(read.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
     let running = !job.ended();
-    Ok(job.log(|log| {
+    job.log(|log| {
         let (offset, bytes) = log.read(read.part, log.resolve(read.part, read.from), limit);
-        let page = page_of(log, read.part, offset..offset + bytes.len() as u64, running);
-        (GuestMessage::Answer(CallReply::Page(page)), bytes)
-    }))
+        (page_of(log, read.part, offset..offset + bytes.len() as u64, running), bytes.into())
+    })
 }
 
-fn tail(job: &Arc<Job>, last: LastLines) -> (OutputPage, Vec<u8>) {
+fn tail(job: &Arc<Job>, last: LastLines) -> (OutputPage, Bytes) {
     let limit = usize::try_from(last.limit).unwrap_or(MAX_PAYLOAD).min(MAX_PAYLOAD);
     let running = !job.ended();
     job.log(|log| {
         let (offset, bytes) = log.tail(last.lines, limit);
-        (page_of(log, StreamSelector::All, offset..offset + bytes.len() as u64, running), bytes)
+        (page_of(log, StreamSelector::All, offset..offset + bytes.len() as u64, running), bytes.into())
     })
 }
 
@@ -134,16 +120,8 @@ fn page_of(log: &Log, part: StreamSelector, range: Range<u64>, running: bool) ->
     OutputPage { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
 }
 
-async fn waited(job: Arc<Job>, ask: WaitRequest) -> Answered {
-    let last = ask.tail;
-    let mut waited = wait(job.clone(), ask).await?;
-    let (page, bytes) = last.map(|last| tail(&job, last)).unzip();
-    waited.tail = page;
-    Ok((GuestMessage::Answer(CallReply::Waited(waited)), bytes.unwrap_or_default()))
-}
-
 /// Only copying holds the job up; lines are matched where it may take long, in turn with what others want there.
-async fn found(job: &Arc<Job>, search: &SearchRequest) -> Answered {
+async fn found(job: &Arc<Job>, search: &SearchRequest) -> Result<SearchResult, RpcError> {
     let pattern = line_pattern(&search.pattern, search.ignore_case)?;
     let (part, deadline) = (search.part, Instant::now() + SEARCH);
     let running = !job.ended();
@@ -160,35 +138,32 @@ async fn found(job: &Arc<Job>, search: &SearchRequest) -> Answered {
     let (matches, more, next) = hunt.answer();
     let (first, total) = job.log(|log| (log.first(part), log.total(part)));
     let mut found = SearchResult { matches, more, next, first, total, running };
-    fit(&mut found);
-    let payload = serde_json::to_vec(&found.matches).expect("matches have string keys only");
-    Ok((GuestMessage::Answer(CallReply::Found(found)), payload))
-}
-
-/// Fewer matches, if they are more than a payload holds.
-fn fit(found: &mut SearchResult) {
-    let mut room = MAX_PAYLOAD - 2;
-    let fits = |it: &&LineMatch| {
-        let bytes = serde_json::to_vec(it).map_or(usize::MAX, |it| it.len() + 1);
-        room.checked_sub(bytes).map(|left| room = left).is_some()
-    };
-    let count = found.matches.iter().take_while(fits).count();
+    let count = fitting(&found.matches);
     if count < found.matches.len() {
         found.next = found.matches[count].offset;
         found.more = true;
         found.matches.truncate(count);
     }
+    Ok(found)
 }
 
-async fn list(supervisor: &Arc<Supervisor>, at: FileRef, limit: u64) -> Answered {
-    let (mut entries, mut more) = on_files(supervisor, at, move |files, ids, at| files.list(ids, at, limit)).await?;
-    let mut payload = serde_json::to_vec(&entries).expect("entries have string keys only");
-    while payload.len() > MAX_PAYLOAD {
-        more = true;
-        entries.truncate(entries.len() * MAX_PAYLOAD / payload.len() - 1);
-        payload = serde_json::to_vec(&entries).expect("entries have string keys only");
-    }
-    Ok((GuestMessage::Answer(CallReply::Entries { more }), payload))
+/// How many of a list fit into a reply.
+fn fitting<T: serde::Serialize>(list: &[T]) -> usize {
+    let mut room = MAX_PAYLOAD - 16;
+    let fits = |it: &&T| room.checked_sub(encoded_len(it)).map(|left| room = left).is_some();
+    list.iter().take_while(fits).count()
+}
+
+async fn list(
+    supervisor: &Arc<Supervisor>,
+    request: ListFiles,
+) -> Result<(Vec<crate::protocol::FileEntry>, bool), RpcError> {
+    let ListFiles { at, limit } = request;
+    let (mut entries, more) = on_files(supervisor, at, move |files, ids, at| files.list(ids, at, limit)).await?;
+    let count = fitting(&entries);
+    let more = more || count < entries.len();
+    entries.truncate(count);
+    Ok((entries, more))
 }
 
 /// Does something to files as a user, where it may block.

@@ -81,7 +81,6 @@ mod tests {
 
     use super::*;
     use crate::Container;
-    use crate::jobs::table::Words;
     use crate::protocol::{ErrorCode, ExecRequest, ExecTimeouts, Lifetime, OutputMode, PutSecret, UserSpec};
 
     fn supervisor() -> (Arc<Supervisor>, TempDir) {
@@ -95,12 +94,12 @@ mod tests {
         ExecRequest {
             job: id.into(),
             shell: false,
-            words: 0,
-            env: 0,
-            secret: 0,
-            bare: false,
+            argv: vec![(*b"x").into()],
+            env: vec![],
+            secret: None,
+            clear_env: false,
             files: vec![file.into()],
-            inside: false,
+            from_container: false,
             user: UserSpec::Name("nobody".into()),
             cwd: "/".into(),
             stdin: false,
@@ -108,8 +107,8 @@ mod tests {
             limits: ExecTimeouts { total_ms: None, silence_ms: None, grace_ms: 0 },
             life: Lifetime::Job,
             show: OutputMode::Nothing,
-            cut: 0,
-            most,
+            inline_limit: 0,
+            max_running: most,
         }
     }
 
@@ -118,16 +117,15 @@ mod tests {
         let (supervisor, dir) = supervisor();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         for name in ["mine", "prompt"] {
-            let ask = PutSecret { name: name.into(), uid, gid, mode: 0o400, bytes: 0, lent: false };
-            supervisor.secrets.put(&ask, b"canary").unwrap();
+            let ask = PutSecret { name: name.into(), uid, gid, mode: 0o400, content: (*b"canary").into(), lent: false };
+            supervisor.secrets.put(&ask).unwrap();
         }
-        let words = || Words { words: vec![b"x".to_vec()], env: vec![], secret: None };
         let there = |name: &str| dir.path().join(".coracle/run").join(name).exists();
         // One that is just being begun has its id already.
         supervisor.jobs.admit(&job("0badcafe", "mine", None)).unwrap();
-        let taken = supervisor.jobs.begin(&job("0badcafe", "mine", None), words()).await.err().unwrap();
+        let taken = supervisor.jobs.begin(job("0badcafe", "mine", None)).await.err().unwrap();
         assert_eq!((taken.code, there("mine")), (ErrorCode::JobTaken, true));
-        let refused = supervisor.jobs.begin(&job("12345678", "prompt", Some(0)), words()).await.err().unwrap();
+        let refused = supervisor.jobs.begin(job("12345678", "prompt", Some(0))).await.err().unwrap();
         assert_eq!((refused.code, there("prompt"), there("mine")), (ErrorCode::TooMany, false, true));
     }
 }

@@ -1,47 +1,45 @@
 //! What all commands share: variables in this memory, and files on the container's tmpfs.
 //!
-//! **Invariant:** what is not whole, or nothing that a command can have, changes nothing.
-
-use std::sync::Arc;
+//! **Invariant:** what is nothing that a command can have changes nothing.
 
 use crate::os::blocking::apart;
 use crate::os::machine::Session;
-use crate::protocol::codec::split_nul;
-use crate::protocol::{CallReply, ErrorCode, GuestMessage, MAX_VARIABLE, PutSecret, RpcError};
-use crate::server::channel::{Inbox, ReplySender};
-use crate::server::payload::within;
-use crate::server::services::Supervisor;
+use crate::protocol::{ErrorCode, MAX_SESSION, MAX_VARIABLE, PutSecret, RpcError, SetSession};
+use crate::server::channel::ReplySender;
+use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 
-/// Takes the variables of all commands that begin from now on.
-pub(crate) async fn set(
-    supervisor: &Arc<Supervisor>,
-    bytes: u32,
-    (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &ReplySender,
-) {
-    let set = async {
-        let variables = split_nul(&within(payload, bytes, &mut inbox).await?)?;
+impl UnaryHandler for SetSession {
+    const IS_FINISHED: bool = true;
+
+    /// Takes the variables of all commands that begin from now on.
+    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+        let variables: Vec<Vec<u8>> = self.variables.into_iter().map(|it| it.0).collect();
+        check_size(variables.iter().map(|it| it.len() + 1).sum())?;
         variables.iter().try_for_each(|it| check(it))?;
-        supervisor.session.set(Session::new(variables));
-        Ok((GuestMessage::Answer(CallReply::Done), Vec::new()))
-    };
-    out.say_result(set.await).await;
+        cx.supervisor.session.set(Session::new(variables));
+        Ok(UnaryReply::Reply(()))
+    }
 }
 
-/// Takes a file that belongs on no disk.
-pub(crate) async fn put_secret(
-    supervisor: &Arc<Supervisor>,
-    ask: PutSecret,
-    (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &ReplySender,
-) {
-    let put = async {
-        let content = within(payload, ask.bytes, &mut inbox).await?;
-        let supervisor = supervisor.clone();
-        apart(move || supervisor.secrets.put(&ask, &content)).await??;
-        Ok((GuestMessage::Answer(CallReply::Done), Vec::new()))
-    };
-    out.say_result(put.await).await;
+impl UnaryHandler for PutSecret {
+    const IS_FINISHED: bool = true;
+
+    /// Takes a file that belongs on no disk.
+    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+        check_size(self.content.len())?;
+        // One that is still being written when the connection is gone goes afterwards.
+        let _waiting = self.lent.then(|| cx.keep_secret(&self.name));
+        let supervisor = cx.supervisor.clone();
+        apart(move || supervisor.secrets.put(&self)).await??;
+        Ok(UnaryReply::Reply(()))
+    }
+}
+
+pub(super) fn check_size(bytes: usize) -> Result<(), RpcError> {
+    if bytes > MAX_SESSION {
+        return Err(RpcError::new(ErrorCode::TooLong, format!("{bytes} bytes, above {MAX_SESSION}")));
+    }
+    Ok(())
 }
 
 /// Whether a command can have it. Says nothing of its value.
@@ -49,6 +47,9 @@ fn check(variable: &[u8]) -> Result<(), RpcError> {
     let Some(name) = variable.iter().position(|it| *it == b'=').filter(|it| *it > 0) else {
         return Err(RpcError::new(ErrorCode::Invalid, "a variable without a name"));
     };
+    if variable.contains(&0) {
+        return Err(RpcError::new(ErrorCode::Invalid, "a variable with a NUL"));
+    }
     if variable.len() >= MAX_VARIABLE {
         let name = String::from_utf8_lossy(&variable[..name.min(100)]);
         let message = format!("the variable `{name}` has more than {} KiB", MAX_VARIABLE >> 10);

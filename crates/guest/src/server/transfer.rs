@@ -1,52 +1,52 @@
 //! Content of files on its way in and out.
 
 use std::io::Read;
-use std::sync::Arc;
 
 use crate::files::{How, Writing};
 use crate::os::blocking::apart;
-use crate::protocol::{CHUNK, CallReply, ErrorCode, FileEntry, FileRef, GuestMessage, Request, RpcError};
+use crate::protocol::body::encode;
+use crate::protocol::{CHUNK, ErrorCode, FileEntry, GetFile, GuestMessage, HostMessage, PutFile, RpcError};
 use crate::server::channel::{Inbox, ReplySender};
+use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::requests::on_files;
-use crate::server::services::Supervisor;
 
 /// What is read at once.
 const BLOCK: usize = 4 * CHUNK;
 
-/// Sends a file, as the host has room for it.
-pub(crate) async fn get(supervisor: &Arc<Supervisor>, at: FileRef, (offset, limit): (u64, u64), out: &ReplySender) {
-    let opened = on_files(supervisor, at, move |files, ids, at| {
-        let (entry, file) = files.get(ids, at, offset)?;
-        let mut source = Source { file, left: limit };
-        let block = source.next()?;
-        Ok((entry, source, block))
-    });
-    let (entry, mut source, mut block) = match opened.await {
-        Ok(opened) => opened,
-        Err(fault) => return out.say_result(Err(fault)).await,
-    };
-    if !out.say(GuestMessage::Answer(CallReply::File(entry))).await {
-        return;
-    }
-    loop {
-        let last = block.len() < BLOCK;
-        for (index, piece) in block.chunks(CHUNK).enumerate() {
-            let last = last && (index + 1) * CHUNK >= block.len();
-            if !out.say_data(GuestMessage::Data { last }, piece.to_vec()).await {
-                return;
-            }
-        }
-        if last {
-            if block.is_empty() {
-                out.say(GuestMessage::Data { last: true }).await;
-            }
-            return;
-        }
-        let read = tokio::task::spawn_blocking(move || source.next().map(|block| (source, block))).await;
-        (source, block) = match read.unwrap_or_else(|_| Err(RpcError::new(ErrorCode::Io, "reading broke off"))) {
-            Ok(read) => read,
-            Err(fault) => return out.say_result(Err(fault)).await,
+impl StreamHandler for GetFile {
+    /// Sends a file, as the host has room for it.
+    async fn serve(self, cx: &CallContext, channel: Channel) {
+        let Self { at, offset, limit } = self;
+        let out = &channel.out;
+        let opened = on_files(&cx.supervisor, at, move |files, ids, at| {
+            let (entry, file) = files.get(ids, at, offset)?;
+            let mut source = Source { file, left: limit };
+            let block = source.next()?;
+            Ok((entry, source, block))
+        });
+        let sent = match opened.await {
+            Ok((entry, source, block)) if out.send_event(&entry).await => send(source, block, out).await,
+            Ok(_) => return,
+            Err(failure) => Err(failure),
         };
+        match sent {
+            Ok(()) => out.send_reply(&encode(&())).await,
+            Err(failure) => out.send_failure(failure).await,
+        }
+    }
+}
+
+async fn send(mut source: Source, mut block: Vec<u8>, out: &ReplySender) -> Result<(), RpcError> {
+    loop {
+        for piece in block.chunks(CHUNK) {
+            if !out.send_data(GuestMessage::Data { last: false }, piece.to_vec()).await {
+                return Ok(());
+            }
+        }
+        if block.len() < BLOCK {
+            return Ok(());
+        }
+        (source, block) = apart(move || source.next().map(|block| (source, block))).await??;
     }
 }
 
@@ -67,19 +67,26 @@ impl Source {
     }
 }
 
-/// Takes a file; it is in place when all of it is there.
-pub(crate) async fn put(supervisor: &Arc<Supervisor>, at: FileRef, how: How, mut inbox: Inbox, out: &ReplySender) {
-    let begun = on_files(supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
-    let placed = match begun {
-        Ok(writing) => fill(writing, &mut inbox, out).await,
-        Err(fault) => Err(fault),
-    };
-    out.say_result(placed.map(|entry| (GuestMessage::Answer(CallReply::File(entry)), Vec::new()))).await;
+impl StreamHandler for PutFile {
+    /// Takes a file; it is in place when all of it is there.
+    async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
+        let Self { at, mode, exact, parents, replace } = self;
+        let how = How { mode, exact, parents, replace };
+        let begun = on_files(&cx.supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
+        let placed = match begun {
+            Ok(writing) => fill(writing, &mut inbox, &out).await,
+            Err(failure) => Err(failure),
+        };
+        match placed {
+            Ok(entry) => out.send_reply(&encode(&entry)).await,
+            Err(failure) => out.send_failure(failure).await,
+        }
+    }
 }
 
 /// Who waits for content holds no thread: there are few.
 async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
-    while let Some((Request::Data { last }, payload)) = inbox.recv().await {
+    while let Some((HostMessage::Data { last }, payload)) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;

@@ -14,11 +14,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::os::machine::NewUser;
-use crate::protocol::{
-    CallReply, ErrorCode, ExecRequest, GuestMessage, OpenWorkerSocket, Request, RpcError, UserSpec,
-    workspace::WorkspaceRequest,
-};
-use crate::server::connection::{Caller, serve_socket};
+use crate::protocol::{ErrorCode, OpenWorkerSocket, RpcError};
+use crate::server::channel::ReplySender;
+use crate::server::connection::serve_socket;
+use crate::server::dispatch::{CallContext, Caller, UnaryHandler, UnaryReply};
 use crate::server::services::Supervisor;
 
 /// Where it is, below the root of the machine.
@@ -27,13 +26,20 @@ const SOCKET: &str = ".coracle/run/worker.sock";
 /// Connections at once: a worker needs one, and another while it makes that anew.
 const MOST: usize = 8;
 
+impl UnaryHandler for OpenWorkerSocket {
+    const IS_FINISHED: bool = true;
+
+    async fn answer(self, cx: &CallContext, _: &ReplySender) -> Result<UnaryReply<()>, RpcError> {
+        open(&cx.supervisor, self).map(UnaryReply::Reply)
+    }
+}
+
 /// Lets a worker in. The same again changes nothing; another one is refused.
-pub(crate) fn open(supervisor: &Arc<Supervisor>, ask: OpenWorkerSocket) -> Result<(GuestMessage, Vec<u8>), RpcError> {
-    let done = Ok((GuestMessage::Answer(CallReply::Done), Vec::new()));
+fn open(supervisor: &Arc<Supervisor>, ask: OpenWorkerSocket) -> Result<(), RpcError> {
     check(&ask)?;
     let mut door = supervisor.door.lock().unwrap_or_else(PoisonError::into_inner);
     match &*door {
-        Some(there) if *there == ask => return done,
+        Some(there) if *there == ask => return Ok(()),
         Some(_) => return Err(RpcError::new(ErrorCode::Exists, "another worker was let in already")),
         None => {}
     }
@@ -45,7 +51,7 @@ pub(crate) fn open(supervisor: &Arc<Supervisor>, ask: OpenWorkerSocket) -> Resul
         .map_err(|err| RpcError::new(ErrorCode::Io, format!("the worker's socket cannot be made: {err}")))?;
     tokio::spawn(accept(listener, Arc::new(ask.clone()), supervisor.clone()));
     *door = Some(ask);
-    done
+    Ok(())
 }
 
 fn check(ask: &OpenWorkerSocket) -> Result<(), RpcError> {
@@ -53,7 +59,7 @@ fn check(ask: &OpenWorkerSocket) -> Result<(), RpcError> {
     if numbers.contains(&u32::MAX) || numbers.contains(&0) {
         return Err(RpcError::new(ErrorCode::Invalid, "neither a worker nor an agent is root or nobody"));
     }
-    if !is_beneath(&ask.root, "/") || ask.root == "/" {
+    if !ask.has_valid_root() {
         return Err(RpcError::new(ErrorCode::Invalid, "the root is an absolute path without `..`"));
     }
     Ok(())
@@ -102,49 +108,6 @@ fn is_worker(stream: &UnixStream, given: &OpenWorkerSocket) -> bool {
     let own = rustix::process::geteuid();
     // A guest that is not root has one user for all, and so has one that is played.
     stream.peer_cred().is_ok_and(|it| it.uid() == given.worker.0 || !own.is_root() && it.uid() == own.as_raw())
-}
-
-/// What a worker asks, as what it may: its own jobs, and the agent's files and commands.
-pub(crate) fn narrowed(supervisor: &Supervisor, ask: Request, given: &OpenWorkerSocket) -> Result<Request, RpcError> {
-    let (uid, gid) = given.agent;
-    let user = UserSpec::Ids { uid, gid: Some(gid) };
-    let beneath = |path: &str| match is_beneath(path, &given.root) {
-        true => Ok(()),
-        false => Err(RpcError::new(ErrorCode::Denied, format!("only what lies beneath `{}` is reached", given.root))),
-    };
-    let own = |job: &str| match supervisor.jobs.find(job)?.inside {
-        true => Ok(()),
-        false => Err(RpcError::new(ErrorCode::NoJob, format!("no job `{job}`"))),
-    };
-    match ask {
-        Request::Exec(ask) if ask.secret == 0 && ask.files.is_empty() => {
-            beneath(&ask.cwd)?;
-            Ok(Request::Exec(ExecRequest { user, inside: true, ..ask }))
-        }
-        Request::Space(ask) => {
-            beneath(&ask.root)?;
-            Ok(Request::Space(WorkspaceRequest { user, ..ask }))
-        }
-        Request::Attach { ref job, .. }
-        | Request::Job { ref job }
-        | Request::CancelJob { ref job, .. }
-        | Request::Tail { ref job, .. } => {
-            own(job)?;
-            Ok(ask)
-        }
-        Request::Read(ref read) => own(&read.job).map(|()| ask),
-        Request::Search(ref search) => own(&search.job).map(|()| ask),
-        Request::Wait(ref wait) => own(&wait.job).map(|()| ask),
-        _ => Err(RpcError::new(ErrorCode::Denied, "a worker may not ask that")),
-    }
-}
-
-/// Whether an absolute path lies at or below another by its words. Links are resolved where it is used, as the agent.
-fn is_beneath(path: &str, root: &str) -> bool {
-    let parts = |it: &str| it.split('/').filter(|it| !it.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-    path.starts_with('/')
-        && !path.split('/').any(|it| matches!(it, "." | ".."))
-        && parts(path).starts_with(&parts(root))
 }
 
 #[cfg(test)]

@@ -1,46 +1,23 @@
-//! The channel of an act in a workspace. The thread that does it also writes a short answer, so that only one change of
-//! threads is in its way.
+//! Acts in a workspace. The thread that does one also writes a short reply, so that only one change of threads is in its way.
 
-use std::sync::Arc;
+use tokio::runtime::Handle;
 
 use crate::os::blocking::{Stop, StopOnDrop, apart};
-use crate::protocol::workspace::WorkspaceRequest;
-use crate::protocol::{CallReply, ErrorCode, RpcError};
-use crate::server::channel::{Inbox, LastWord, ReplySender, left};
-use crate::server::payload::whole;
-use crate::server::services::Supervisor;
-use crate::workspace::MAX_BROUGHT;
+use crate::protocol::RpcError;
+use crate::protocol::workspace::{WorkspaceReply, WorkspaceRequest};
+use crate::server::channel::ReplySender;
+use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 
-/// Does something in a workspace and tells what came of it, unless the caller leaves before.
-pub(crate) async fn space(
-    supervisor: &Arc<Supervisor>,
-    ask: WorkspaceRequest,
-    (payload, mut inbox): (Vec<u8>, Inbox),
-    out: &ReplySender,
-) {
-    let told = async {
-        let bytes = ask.bytes as usize;
-        if bytes > MAX_BROUGHT {
-            return Err(RpcError::new(ErrorCode::TooLong, format!("{bytes} bytes, above {MAX_BROUGHT}")));
-        }
-        let content = whole(payload, bytes, &mut inbox).await?;
-        let (supervisor, stop) = (supervisor.clone(), Stop::default());
+impl UnaryHandler for WorkspaceRequest {
+    async fn answer(self, cx: &CallContext, out: &ReplySender) -> Result<UnaryReply<WorkspaceReply>, RpcError> {
+        let (supervisor, stop, own) = (cx.supervisor.clone(), Stop::default(), out.clone());
         let _stop = StopOnDrop(stop.clone());
-        let (last_word, own) = (LastWord::default(), out.clone());
-        let its = last_word.clone();
         let work = move || {
-            let json = supervisor.spaces.act_as_json(&*supervisor.machine, ask, &content, &stop)?;
-            Ok((!own.say_at_once(CallReply::Space, &json, || its.take())).then_some(json))
+            let body = supervisor.spaces.act_encoded(&*supervisor.machine, self, &stop)?;
+            let is_sent = own.send_reply_at_once(&body);
+            Handle::current().spawn(async move { supervisor.spaces.settle().await });
+            Ok(if is_sent { UnaryReply::Sent } else { UnaryReply::Encoded(body) })
         };
-        tokio::select! {
-            unsaid = apart(work) => unsaid?,
-            fault = left(&mut inbox) => if last_word.take() { Err(fault) } else { Ok(None) },
-        }
-    };
-    match told.await {
-        Ok(None) => {}
-        Ok(Some(json)) => out.say_whole(Ok((CallReply::Space, json))).await,
-        Err(fault) => out.say_result(Err(fault)).await,
+        apart(work).await?
     }
-    supervisor.spaces.settle().await;
 }

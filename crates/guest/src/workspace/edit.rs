@@ -7,8 +7,6 @@ use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
 use super::WorkspaceOperation;
-use super::write::WrittenContent;
-use crate::files::error::FsError;
 use crate::files::error::OperationResult;
 use crate::files::resolve::ResolvedPath;
 use crate::files::resolve::content;
@@ -21,33 +19,25 @@ const LINES: usize = 5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Edit<'a> {
     pub(super) path: &'a str,
-    pub(super) old: usize,
+    pub(super) old: &'a [u8],
+    pub(super) new: &'a [u8],
     pub(super) all: bool,
     pub(super) seen: bool,
     pub(super) tool: &'a str,
 }
 
 impl WorkspaceOperation<'_> {
-    /// `texts`: the old one, then the new one.
-    pub(super) fn edit(&self, edit: &Edit<'_>, texts: &[u8]) -> OperationResult<WriteReport> {
-        let Some((old, new)) = texts.split_at_checked(edit.old) else {
-            return Err(FsError::saying(WorkspaceErrorCode::Io, "the texts break off"));
-        };
-        if old.len() as u64 > MAX_CONTENT || new.len() as u64 > MAX_CONTENT {
+    pub(super) fn edit(&self, edit: &Edit<'_>) -> OperationResult<WriteReport> {
+        if edit.old.len() as u64 > MAX_CONTENT || edit.new.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        self.change(edit.path, false, |place| self.edit_at(edit, place, EditTexts { old, new }))
+        self.change(edit.path, false, |place| self.edit_at(edit, place))
     }
 
-    fn edit_at(
-        &self,
-        edit: &Edit<'_>,
-        place: &ResolvedPath,
-        EditTexts { old, new }: EditTexts<'_>,
-    ) -> OperationResult<WriteReport> {
+    fn edit_at(&self, edit: &Edit<'_>, place: &ResolvedPath) -> OperationResult<WriteReport> {
         let (file, stat) = self.old(place, edit.seen)?;
         let before = content(&file, MAX_CONTENT)?.ok_or(WorkspaceErrorCode::TooLarge)?;
-        let made = replaced(&before, old, new, edit.all)?;
+        let made = replaced(&before, edit.old, edit.new, edit.all)?;
         let done = if made.content == before {
             self.report_file(edit.path, place, (file, stat), edit.tool).map(|it| WriteReport { changed: false, ..it })
         } else {

@@ -2,9 +2,6 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::tracker::ContentSource;
@@ -14,7 +11,7 @@ use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
 /// A read request has no tool name; this is the tool that sends it.
 pub(super) const READER: &str = "read_file";
 
-/// Limit of a range in a reply, in bytes before Base64.
+/// Limit of a range in a reply, in bytes.
 const MAX_REPLY: usize = MAX_TOLD / 2;
 
 impl WorkspaceOperation<'_> {
@@ -33,6 +30,6 @@ impl WorkspaceOperation<'_> {
         }
         piece.truncate(got);
         self.memory.touch(&real, &print, READER, ContentSource::Tool);
-        Ok(WorkspaceReply::Bytes { content: STANDARD.encode(&piece), offset, size: print.size })
+        Ok(WorkspaceReply::Bytes { content: piece.into(), offset, size: print.size })
     }
 }

@@ -1,13 +1,14 @@
 //! Serialises a reply within its size limit.
 
+use crate::protocol::body::encode;
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, WorkspaceReply};
 
-/// JSON of at most [`MAX_TOLD`] bytes: fewer entries, if need be.
-pub(super) fn json(mut done: WorkspaceReply) -> Vec<u8> {
+/// A reply of at most [`MAX_TOLD`] bytes: fewer entries, if need be.
+pub(super) fn encoded(mut done: WorkspaceReply) -> Vec<u8> {
     loop {
-        let json = serde_json::to_vec(&done).expect("what is told has string keys only");
-        if json.len() <= MAX_TOLD || !halve(&mut done) {
-            return json;
+        let body = encode(&done);
+        if body.len() <= MAX_TOLD || !halve(&mut done) {
+            return body;
         }
     }
 }
@@ -35,9 +36,8 @@ fn cut<T>(list: &mut Vec<T>) -> usize {
     before - list.len()
 }
 
-/// Bytes of a match in JSON, about: control characters are six.
+/// Bytes of a match in a reply, about.
 pub(super) fn weight(hit: &GrepMatch) -> usize {
-    let of = |it: &String| 4 + it.bytes().map(|it| if it < b' ' { 6 } else { 1 }).sum::<usize>();
-    let context: usize = hit.before.iter().chain(&hit.after).map(of).sum();
-    64 + of(&hit.path) + of(&hit.text) + context
+    let of = |it: &String| 4 + it.len();
+    64 + of(&hit.path) + of(&hit.text) + hit.before.iter().chain(&hit.after).map(of).sum::<usize>()
 }

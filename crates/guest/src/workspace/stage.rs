@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 128;
 const MODE: u32 = 0o755;
 
 impl WorkspaceOperation<'_> {
-    pub(super) fn stage(&self, stage: &str, begins: bool, content: &[u8]) -> OperationResult<()> {
+    pub(super) fn stage(&self, stage: &str, begins: bool, files: &[StagedFile]) -> OperationResult<()> {
         if !is_temporary(stage.as_bytes()) {
             return Err(bad("this is no name of a stage"));
         }
@@ -34,12 +34,9 @@ impl WorkspaceOperation<'_> {
             mkdirat(self.root.dir(), stage, Mode::from_raw_mode(0o700))?;
         }
         let dir = enter(self.root.dir().as_fd(), stage.as_bytes())?;
-        let (files, mut rest) = read(content)?;
         // Files come directory by directory, so the last one is mostly the next one.
         let mut here: (Vec<&str>, OwnedFd) = (Vec::new(), reopened(dir.as_fd())?);
-        for file in &files {
-            let (bytes, after) = rest.split_at_checked(file.bytes as usize).ok_or_else(|| bad("content is missing"))?;
-            rest = after;
+        for file in files {
             let mut parts: Vec<&str> = file.path.split('/').collect();
             let odd = |it: &&str| it.is_empty() || *it == "." || *it == ".." || it.contains('\0');
             if parts.len() > MAX_DEPTH || parts.iter().any(odd) {
@@ -50,9 +47,9 @@ impl WorkspaceOperation<'_> {
                 let below = made(dir.as_fd(), &parts)?;
                 here = (parts, below);
             }
-            write(here.1.as_fd(), name, file, bytes)?;
+            write(here.1.as_fd(), name, file)?;
         }
-        if rest.is_empty() { Ok(()) } else { Err(bad("there is more content than files")) }
+        Ok(())
     }
 
     pub(super) fn unstage(&self, stage: &str) -> OperationResult<()> {
@@ -83,15 +80,6 @@ fn bad(why: &str) -> FsError {
     FsError::saying(WorkspaceErrorCode::Escape, why)
 }
 
-/// The list of files, and their contents.
-fn read(payload: &[u8]) -> OperationResult<(Vec<StagedFile>, &[u8])> {
-    let (len, rest) = payload.split_first_chunk::<4>().ok_or_else(|| bad("there is no list of files"))?;
-    let len = u32::from_be_bytes(*len) as usize;
-    let (list, contents) = rest.split_at_checked(len).ok_or_else(|| bad("the list of files is cut"))?;
-    let files = serde_json::from_slice(list).map_err(|err| bad(&format!("the list of files: {err}")))?;
-    Ok((files, contents))
-}
-
 fn reopened(dir: BorrowedFd<'_>) -> OperationResult<OwnedFd> {
     Ok(openat(dir, ".", READ, Mode::empty())?)
 }
@@ -109,11 +97,11 @@ fn made(dir: BorrowedFd<'_>, parts: &[&str]) -> OperationResult<OwnedFd> {
     Ok(here)
 }
 
-fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile, bytes: &[u8]) -> OperationResult<()> {
+fn write(dir: BorrowedFd<'_>, name: &str, staged: &StagedFile) -> OperationResult<()> {
     let how = if staged.more { OFlags::APPEND } else { OFlags::CREATE | OFlags::EXCL };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
     let mut file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
-    file.write_all(bytes)?;
+    file.write_all(&staged.content)?;
     Ok(fchmod(&file, Mode::from_raw_mode(staged.mode & MODE))?)
 }
 

@@ -71,7 +71,7 @@ impl World {
     }
 
     fn act(&self, act: WorkspaceOp) -> WorkspaceReply {
-        self.work().act(act, b"").unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble))
+        self.work().act(act).unwrap_or_else(|FsError(trouble)| WorkspaceReply::Not(trouble))
     }
 
     fn write(&self, path: &str, how: OpenMode, content: &str) -> OperationResult<WriteReport> {
@@ -80,8 +80,8 @@ impl World {
     }
 
     fn edit(&self, path: &str, old: &str, new: &str) -> OperationResult<WriteReport> {
-        let edit = edit::Edit { path, old: old.len(), all: false, seen: true, tool: "edit_file" };
-        self.work().edit(&edit, format!("{old}{new}").as_bytes())
+        let (old, new) = (old.as_bytes(), new.as_bytes());
+        self.work().edit(&edit::Edit { path, old, new, all: false, seen: true, tool: "edit_file" })
     }
 
     fn read(&self, path: &str) -> OperationResult<TextRange> {
@@ -181,8 +181,8 @@ fn w25_what_is_too_large_is_not_written() {
     assert_eq!(code(world.work().write(&write, &large)), WorkspaceErrorCode::TooLarge);
     assert!(!world.path("new").exists());
     assert_eq!(world.work().write(&write, &large[1..]).unwrap().file.size, 33_554_432);
-    let edit = edit::Edit { path: "new", old: 1, all: true, seen: false, tool: "t" };
-    assert_eq!(code(world.work().edit(&edit, b"abb")), WorkspaceErrorCode::TooLarge);
+    let edit = edit::Edit { path: "new", old: b"a", new: b"bb", all: true, seen: false, tool: "t" };
+    assert_eq!(code(world.work().edit(&edit)), WorkspaceErrorCode::TooLarge);
 }
 
 #[test]
@@ -205,8 +205,6 @@ fn w22_long_lines_many_lines_and_bytes() {
         assert_eq!(code(world.read("binary")), WorkspaceErrorCode::Binary, "{size}");
         match world.act(WorkspaceOp::Bytes { path: "binary".into(), offset: 7, limit: 50 }) {
             WorkspaceReply::Bytes { content, offset: 7, size: all } => {
-                use base64::Engine as _;
-                let content = base64::engine::general_purpose::STANDARD.decode(content).unwrap();
                 assert_eq!((&content[..], all), (&binary[7..57], size as u64));
             }
             other => panic!("{other:?}"),

@@ -132,9 +132,8 @@ impl FileTracker {
     }
 
     /// Takes what an earlier guest remembered, where this one knows nothing yet.
-    pub(super) fn recall(&self, json: &[u8]) -> Result<(), RpcError> {
+    pub(super) fn recall(&self, all: Vec<TrackedFile>) -> Result<(), RpcError> {
         let invalid = |what: String| RpcError::new(ErrorCode::Invalid, what);
-        let all: Vec<TrackedFile> = serde_json::from_slice(json).map_err(|err| invalid(err.to_string()))?;
         if all.len() > MAX_TOUCHED {
             return Err(invalid(format!("{} files, above {MAX_TOUCHED}", all.len())));
         }

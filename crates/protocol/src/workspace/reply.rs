@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::body::Bytes;
+
 /// What came of an act.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,8 +25,8 @@ pub enum WorkspaceReply {
     Text(TextRange),
     /// A piece of a file.
     Bytes {
-        /// Base64.
-        content: String,
+        /// Its bytes.
+        content: Bytes,
         /// Where it begins.
         offset: u64,
         /// Bytes of the file.
@@ -101,10 +103,8 @@ pub struct WorkspaceEntry {
     /// When its content changed last, in milliseconds since 1970.
     pub changed_ms: i64,
     /// What a link says that leads nowhere or outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Its path has bytes that no text can say.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub odd: bool,
 }
 
@@ -184,13 +184,10 @@ pub struct GrepMatch {
     /// Without its end; what is no UTF-8 is U+FFFD.
     pub text: String,
     /// It was longer.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub cut: bool,
     /// Lines before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
     /// Lines after.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
 }
 
@@ -229,7 +226,6 @@ pub struct TrackedFile {
     /// It is gone.
     pub deleted: bool,
     /// The content that a tool of this session read or wrote last, as hex: what may be written over unread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
 
@@ -245,13 +241,10 @@ pub struct FileDigest {
     /// Permission bits.
     pub mode: u32,
     /// Hex; none for what is no file or cannot be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// What a link says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Its path has bytes that no text can say.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub odd: bool,
 }
 
@@ -262,10 +255,9 @@ pub struct StagedFile {
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// Bytes of it in this payload.
-    pub bytes: u32,
+    /// Its bytes, or some of them.
+    pub content: Bytes,
     /// They come after what is there already.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
 }
 
@@ -275,13 +267,10 @@ pub struct WorkspaceError {
     /// What a caller can tell apart.
     pub code: WorkspaceErrorCode,
     /// What the kernel or a parser said, if that tells more.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// How often the old text of an edit is there.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub occurrences: u64,
     /// The first lines where it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<u64>,
 }
 
@@ -342,13 +331,4 @@ pub enum WorkspaceErrorCode {
     /// A trouble that this version does not know.
     #[serde(other)]
     Unknown,
-}
-
-fn is_false(it: &bool) -> bool {
-    !it
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(it: &u64) -> bool {
-    *it == 0
 }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{StagedFile, TrackedFile, WorkspaceReply};
+use super::WorkspaceReply;
+use super::{StagedFile, TrackedFile};
+use crate::body::Bytes;
 
 /// What is done with the files of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +43,12 @@ pub enum WorkspaceOp {
         /// At most so many bytes.
         limit: u32,
     },
-    /// Writes a file whole, or adds to it: [`WorkspaceReply::Written`]. Payload: the content.
+    /// Writes a file whole, or adds to it: [`WorkspaceReply::Written`].
     Write {
         /// Where.
         path: String,
+        /// What is written.
+        content: Bytes,
         /// What may be there.
         how: OpenMode,
         /// A new file can be executed. One that is there keeps its permissions, unless this is said.
@@ -54,12 +58,14 @@ pub enum WorkspaceOp {
         /// Who touched it.
         tool: String,
     },
-    /// Replaces a text in a file: [`WorkspaceReply::Written`]. Payload: the old text, then the new one.
+    /// Replaces a text in a file: [`WorkspaceReply::Written`].
     Edit {
         /// Of which file.
         path: String,
-        /// Bytes of the old text.
-        old: u32,
+        /// The old text.
+        old: Bytes,
+        /// The new text.
+        new: Bytes,
         /// All that match, not the only one.
         all: bool,
         /// The file must have been seen as it is.
@@ -145,22 +151,25 @@ pub enum WorkspaceOp {
         /// Where it ends.
         bounds: SearchLimits,
     },
-    /// Writes files into a directory that nobody sees, to be moved into place together: [`WorkspaceReply::Staged`]. Payload: the
-    /// bytes of a JSON array of [`StagedFile`] as four bytes, the greatest first, the array, then the contents one after the
-    /// other.
+    /// Writes files into a directory that nobody sees, to be moved into place together: [`WorkspaceReply::Staged`].
     Stage {
         /// The directory: `.coracle-`, 16 hex digits, `.tmp`.
         stage: String,
         /// It is made, and any other of its kind goes.
         begins: bool,
+        /// The files, or further pieces of them.
+        files: Vec<StagedFile>,
     },
     /// Moves all that was staged into place, over what is there: [`WorkspaceReply::Staged`].
     Unstage {
         /// The directory.
         stage: String,
     },
-    /// What an earlier guest of this workspace remembered. Payload: JSON, an array of [`TrackedFile`]: [`WorkspaceReply::Recalled`].
-    Recall,
+    /// What an earlier guest of this workspace remembered: [`WorkspaceReply::Recalled`].
+    Recall {
+        /// All of it.
+        files: Vec<TrackedFile>,
+    },
 }
 
 impl WorkspaceOp {

@@ -99,7 +99,7 @@ fn pick(end: &mut End, choice: u8) -> u32 {
 ///
 /// # Panics
 /// When one reports the other, holds more than a window, or is left without its windows in the end.
-pub fn play(bytes: &[u8]) {
+pub(crate) fn play(bytes: &[u8]) {
     let (mut host, mut guest) = (End::new(Mux::host()), End::new(Mux::guest()));
     for step in bytes.chunks_exact(3) {
         let &[act, choice, amount] = step else { continue };
@@ -108,7 +108,10 @@ pub fn play(bytes: &[u8]) {
             0 => {
                 if let Some(number) = host.mux.open(0) {
                     host.announced.insert(number, most / 2);
-                    host.send(number, Sent::Open(Opening { announced: most, first: most - most / 2 }));
+                    host.send(
+                        number,
+                        Sent::Open(Opening { announced: most, first: most - most / 2, takes_data: true }),
+                    );
                 }
             }
             1 => {
@@ -179,7 +182,7 @@ fn settle(host: &mut End, guest: &mut End) {
 ///
 /// # Panics
 /// When an end holds more than was announced and a window on a channel, or more channels than it may.
-pub fn attack(bytes: &[u8]) {
+pub(crate) fn attack(bytes: &[u8]) {
     for mut mux in [Mux::host(), Mux::guest()] {
         let (mut held, mut open) = (BTreeMap::<u32, u64>::new(), 0);
         for step in bytes.chunks_exact(4) {
@@ -187,7 +190,7 @@ pub fn attack(bytes: &[u8]) {
             let (number, amount) = (u32::from(choice), u64::from(high) << 12 | u64::from(low));
             let part = match act % 8 {
                 0 => {
-                    let opening = Opening { announced: amount, first: u64::from(low) };
+                    let opening = Opening { announced: amount, first: u64::from(low), takes_data: act > 99 };
                     open += usize::from(mux.accept(number, opening, amount).is_ok());
                     continue;
                 }

@@ -71,8 +71,7 @@ async fn directory(worker: &Worker, cwd: &str) -> Result<ContainerPath> {
     if rest.is_none() {
         return Err(invalid(&format!("is not beneath {root}")));
     }
-    match worker.link.space(worker.settings.agent, &path, WorkspaceOp::List { path: String::new(), most: 1 }, &[]).await
-    {
+    match worker.link.space(worker.settings.agent, &path, WorkspaceOp::List { path: String::new(), most: 1 }).await {
         Ok(WorkspaceReply::Not(_)) => Err(invalid("is no directory that is there")),
         Ok(_) => Ok(path),
         Err(err) => Err(Failure::new(Code::SandboxLost, format!("The guest does not answer: {err}."))),

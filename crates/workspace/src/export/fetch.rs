@@ -15,7 +15,7 @@ const ALL: SearchLimits = SearchLimits { most: 20_000, entries: 1_000_000, withi
 pub async fn digests(files: &GuestFs) -> Result<Vec<FileDigest>> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {
-        match files.request(WorkspaceOp::Sums { after: from, bounds: ALL }, &[]).await? {
+        match files.request(WorkspaceOp::Sums { after: from, bounds: ALL }).await? {
             WorkspaceReply::Summed { entries, after, complete: true }
                 if all.len() + entries.len() <= ALL.entries as usize =>
             {

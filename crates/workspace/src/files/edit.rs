@@ -46,13 +46,13 @@ impl Tool for EditFile {
         }
         let act = WorkspaceOp::Edit {
             path: path.as_str().to_owned(),
-            old: u32::try_from(self.old_string.len()).unwrap_or(u32::MAX),
+            old: self.old_string.into(),
+            new: self.new_string.into(),
             all: self.replace_all.unwrap_or(false),
             seen: workspace.settings.read_before_write,
             tool: Self::NAME.to_owned(),
         };
-        let texts = [self.old_string, self.new_string].concat();
-        let outcome = workspace.space(act, texts.as_bytes()).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::File, |reply| match &reply {
             WorkspaceReply::Written(written) => {
                 let message = format!("Replaced {} in {path}.", plural(written.replaced, "occurrence"));

@@ -30,8 +30,7 @@ impl Tool for Ls {
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
         let charset = workspace.settings.path_charset;
         let path = Path::directory(self.path.as_deref(), charset)?;
-        let outcome =
-            workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MAX_ENTRIES }, &[]).await?;
+        let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MAX_ENTRIES }).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Listed { entries, omitted, directories, files } => {
                 let value = entries.iter().map(|it| FileInfo::from_entry(it, charset)).collect();

@@ -110,10 +110,10 @@ impl Tool for ReadFile {
                 WorkspaceOp::Bytes { path: place, offset, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
             }
         };
-        let outcome = workspace.space(act, &[]).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::File, |reply| match reply {
             WorkspaceReply::Text(text) => lines(&path, &text),
-            WorkspaceReply::Bytes { content, offset, size } => bytes(&path, content, offset, size),
+            WorkspaceReply::Bytes { content, offset, size } => bytes(&path, &content, offset, size),
             other => Response::failed(unexpected(&other)),
         }))
     }
@@ -173,13 +173,12 @@ fn lines(path: &Path, text: &TextRange) -> Response<ReadFileResult> {
     Response::done(message, value)
 }
 
-fn bytes(path: &Path, content: String, offset: u64, size: u64) -> Response<ReadFileResult> {
-    // What decodes to nothing was no base64, and then it is nothing.
-    let length = STANDARD.decode(&content).map_or(0, |it| it.len() as u64);
+fn bytes(path: &Path, content: &[u8], offset: u64, size: u64) -> Response<ReadFileResult> {
+    let length = content.len() as u64;
     let next = offset + length;
     let value = ReadFileResult {
         path: shown(path.as_str()),
-        content,
+        content: STANDARD.encode(content),
         offset,
         limit: length,
         total_lines: None,

@@ -48,7 +48,7 @@ impl Tool for Rm {
         }
         let act =
             WorkspaceOp::Remove { path: path.as_str().to_owned(), within_ms: WITHIN_MS, tool: Self::NAME.to_owned() };
-        let outcome = workspace.space(act, &[]).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::Removed, |reply| match reply {
             WorkspaceReply::Removed { files, directories, complete } => {
                 let value =

@@ -73,17 +73,18 @@ impl Tool for WriteFile {
         let path = Path::file("path", &self.path, workspace.settings.path_charset)?;
         let (mode, encoding) = (self.mode.unwrap_or(OpenMode::Create), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
+        let length = content.len();
         let act = WorkspaceOp::Write {
             path: path.as_str().to_owned(),
+            content: content.into(),
             how: mode,
             executable: self.executable,
             seen: workspace.settings.read_before_write,
             tool: Self::NAME.to_owned(),
         };
-        let outcome = workspace.space(act, &content).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::File, |reply| match &reply {
             WorkspaceReply::Written(written) => {
-                let length = content.len();
                 let message = match (mode, written.created) {
                     (OpenMode::Append, _) => format!("Appended to {path} ({length} bytes)."),
                     (_, true) => format!("Created {path} ({length} bytes)."),

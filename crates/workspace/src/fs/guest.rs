@@ -1,7 +1,5 @@
 //! The files of a workspace by its guest.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::ContainerPath;
 use coracle_runtime::link::protocol::workspace::{
     SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
@@ -45,8 +43,8 @@ impl GuestFs {
     }
 
     /// Runs a request on the path `text`.
-    async fn act(&self, text: &str, act: WorkspaceOp, content: &[u8]) -> Result<WorkspaceReply> {
-        match self.request(act, content).await? {
+    async fn act(&self, text: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
+        match self.request(act).await? {
             WorkspaceReply::Not(trouble) => Err(FsError::from_workspace_error(trouble, text)),
             done => Ok(done),
         }
@@ -54,7 +52,7 @@ impl GuestFs {
 
     /// The same for a search: an invalid pattern is reported with the pattern instead of the path.
     async fn search(&self, text: &str, pattern: &str, act: WorkspaceOp) -> Result<WorkspaceReply> {
-        match self.request(act, &[]).await? {
+        match self.request(act).await? {
             WorkspaceReply::Not(it) if it.code == WorkspaceErrorCode::BadPattern => {
                 Err(FsError::invalid(pattern, format!("is no pattern: {}", it.detail)))
             }
@@ -81,14 +79,13 @@ impl GuestFs {
 
     async fn piece(&self, text: &str, path: &str, offset: u64) -> Result<(Vec<u8>, u64)> {
         let act = WorkspaceOp::Bytes { path: path.to_owned(), offset, limit: CHUNK };
-        let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act, &[]).await? else {
+        let WorkspaceReply::Bytes { content, size, .. } = self.act(text, act).await? else {
             return Err(unexpected(text));
         };
         if size > MAX_CONTENT {
             return Err(FsError::TooLarge(text.to_owned()));
         }
-        let bytes = STANDARD.decode(content).map_err(|_| unexpected(text))?;
-        Ok((bytes, size))
+        Ok((content.0, size))
     }
 
     /// All of a file, unless it was replaced between two pieces.
@@ -166,7 +163,7 @@ impl GuestFs {
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::Escape`].
     pub async fn stat(&self, path: &str) -> Result<FsEntry> {
         let act = WorkspaceOp::Stat { path: self.path(path)? };
-        match self.act(path, act, &[]).await? {
+        match self.act(path, act).await? {
             WorkspaceReply::Found(item) => Ok(self.entry(item)),
             _ => Err(unexpected(path)),
         }
@@ -178,7 +175,7 @@ impl GuestFs {
     /// As [`stat`](Self::stat); [`FsError::NotDirectory`] for a file.
     pub async fn list(&self, path: &str) -> Result<SearchResults<FsEntry>> {
         let act = WorkspaceOp::List { path: self.path(path)?, most: MAX_RESULTS };
-        match self.act(path, act, &[]).await? {
+        match self.act(path, act).await? {
             WorkspaceReply::Listed { entries, omitted, .. } => {
                 Ok(SearchResults { items: self.entries(entries), omitted, complete: true })
             }
@@ -253,8 +250,8 @@ impl GuestFs {
             return Err(FsError::NotDirectory(path.to_owned()));
         }
         let (executable, seen, tool) = (None, false, TOOL.to_owned());
-        let act = WorkspaceOp::Write { path: place, how: how.mode, executable, seen, tool };
-        match self.act(path, act, bytes).await? {
+        let act = WorkspaceOp::Write { path: place, content: bytes.into(), how: how.mode, executable, seen, tool };
+        match self.act(path, act).await? {
             WorkspaceReply::Written(written) => Ok(self.entry(written.file)),
             _ => Err(unexpected(path)),
         }
@@ -277,7 +274,7 @@ impl GuestFs {
                 true => WorkspaceOp::Remove { path: path_inside, within_ms: REMOVE_WITHIN_MS, tool },
                 false => WorkspaceOp::RemoveOne { path: path_inside, tool },
             };
-            match self.act(path, act, &[]).await? {
+            match self.act(path, act).await? {
                 WorkspaceReply::Removed { complete: true, .. } => return Ok(()),
                 WorkspaceReply::Removed { .. } => {}
                 _ => return Err(unexpected(path)),
@@ -293,7 +290,7 @@ impl GuestFs {
     /// [`FsError::NotDirectory`], [`FsError::Escape`], [`FsError::ReadOnly`], [`FsError::Denied`].
     pub async fn mkdir(&self, path: &str, parents: bool, exist_ok: bool) -> Result<()> {
         let act = WorkspaceOp::MakeDir { path: self.changeable(path)?, parents, exist_ok };
-        self.act(path, act, &[]).await.map(drop)
+        self.act(path, act).await.map(drop)
     }
 
     /// Saves all files and links under a tag, and returns the id of the snapshot, until [`forget`](Self::forget).

@@ -38,8 +38,8 @@ impl GuestFs {
     }
 
     /// Sends one request to the guest.
-    pub(crate) async fn request(&self, act: WorkspaceOp, content: &[u8]) -> coracle_runtime::Result<WorkspaceReply> {
-        self.link.space(self.user, &self.root, act, content).await
+    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+        self.link.space(self.user, &self.root, act).await
     }
 
     /// Opens a file to stream its content.

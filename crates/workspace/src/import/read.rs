@@ -22,24 +22,17 @@ const BATCH_FILES: usize = 4000;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     files: Vec<StagedFile>,
-    content: Vec<u8>,
+    bytes: usize,
 }
 
 impl Batch {
     fn is_full(&self) -> bool {
-        self.content.len() >= BATCH_BYTES || self.files.len() >= BATCH_FILES
-    }
-
-    /// The format of the guest.
-    pub(super) fn payload(&self) -> Vec<u8> {
-        let list = serde_json::to_vec(&self.files).expect("a list of files is JSON");
-        let len = u32::try_from(list.len()).expect("a batch is small");
-        [&len.to_be_bytes()[..], &list, &self.content].concat()
+        self.bytes >= BATCH_BYTES || self.files.len() >= BATCH_FILES
     }
 }
 
 /// Sends a batch; false if the receiver is closed.
-pub(super) type Upload<'a> = dyn FnMut(Batch) -> bool + 'a;
+pub(super) type Upload<'a> = dyn FnMut(Vec<StagedFile>) -> bool + 'a;
 
 /// Plans all directories, then reads them. Nothing is sent before all are planned.
 pub(super) fn read_all(mounts: &[HostMount], send: &mut Upload<'_>) -> Result<Baseline, ImportError> {
@@ -115,11 +108,10 @@ impl ImportReader<'_> {
         let mode = opened.mode & MODE;
         let (mut hash, mut size, mut more) = (Sha256::new(), 0_u64, false);
         loop {
-            let begun = self.batch.content.len();
-            let room = BATCH_BYTES.saturating_sub(begun).max(1) as u64;
-            let read = (&opened.file).take(room).read_to_end(&mut self.batch.content).map_err(failed)?;
-            let piece = &self.batch.content[begun..];
-            hash.update(piece);
+            let room = BATCH_BYTES.saturating_sub(self.batch.bytes).max(1) as u64;
+            let mut content = Vec::new();
+            let read = (&opened.file).take(room).read_to_end(&mut content).map_err(failed)?;
+            hash.update(&content);
             size += read as u64;
             if size > left {
                 return Err(ImportError::TooLarge { name: mount.name.clone(), limit: mount.max_bytes, of: "bytes" });
@@ -127,8 +119,8 @@ impl ImportReader<'_> {
             let ended = (read as u64) < room;
             // A file that goes on has to be written to once more, which its own permissions may forbid.
             let mode = if ended { mode } else { 0o600 };
-            let bytes = u32::try_from(read).expect("a piece is small");
-            self.batch.files.push(StagedFile { path: file.at.clone(), mode, bytes, more });
+            self.batch.bytes += read;
+            self.batch.files.push(StagedFile { path: file.at.clone(), mode, content: content.into(), more });
             if self.batch.is_full() {
                 self.flush()?;
             }
@@ -141,7 +133,7 @@ impl ImportReader<'_> {
 
     fn flush(&mut self) -> Result<(), ImportError> {
         let batch = std::mem::take(&mut self.batch);
-        if (self.send)(batch) { Ok(()) } else { Err(ImportError::Inside("nobody takes them".into())) }
+        if (self.send)(batch.files) { Ok(()) } else { Err(ImportError::Inside("nobody takes them".into())) }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Copies files of the host into a workspace, all or nothing.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
+use coracle_runtime::link::protocol::workspace::{
+    StagedFile, WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
+};
 use coracle_runtime::{Baseline, random_hex};
 use tokio::sync::mpsc;
 
-use super::read::{Batch, read_all};
+use super::read::read_all;
 use super::{HostMount, ImportError};
 use crate::GuestFs;
 
@@ -19,15 +21,15 @@ pub async fn import(files: &GuestFs, mounts: Vec<HostMount>) -> Result<Baseline,
     if mounts.is_empty() {
         return Ok(Baseline::default());
     }
-    let (send, mut batches) = mpsc::channel::<Batch>(AHEAD);
+    let (send, mut batches) = mpsc::channel::<Vec<StagedFile>>(AHEAD);
     let reading = tokio::task::spawn_blocking(move || read_all(&mounts, &mut |it| send.blocking_send(it).is_ok()));
     let stage = format!(".coracle-{}.tmp", random_hex::<8>());
     let mut begins = true;
     let mut refused = None;
     while let Some(batch) = batches.recv().await {
-        let act = WorkspaceOp::Stage { stage: stage.clone(), begins };
+        let act = WorkspaceOp::Stage { stage: stage.clone(), begins, files: batch };
         begins = false;
-        match files.request(act, &batch.payload()).await {
+        match files.request(act).await {
             Ok(WorkspaceReply::Staged) => {}
             other => {
                 refused = Some(other);
@@ -42,7 +44,7 @@ pub async fn import(files: &GuestFs, mounts: Vec<HostMount>) -> Result<Baseline,
         return Err(unplaced(other));
     }
     let baseline = reading.await.map_err(|err| ImportError::Inside(err.to_string()))??;
-    match files.request(WorkspaceOp::Unstage { stage }, &[]).await {
+    match files.request(WorkspaceOp::Unstage { stage }).await {
         Ok(WorkspaceReply::Staged) => Ok(baseline),
         other => Err(unplaced(other)),
     }

@@ -56,7 +56,7 @@ impl Tool for Glob {
             gitignore: self.respect_gitignore.unwrap_or(false),
             bounds: bounds(MAX_FILES),
         };
-        let outcome = workspace.space(act, &[]).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Globbed { entries, omitted, complete } => {
                 let value: Vec<_> = entries

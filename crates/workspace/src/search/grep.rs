@@ -81,7 +81,7 @@ impl Tool for Grep {
             gitignore: self.respect_gitignore.unwrap_or(false),
             bounds: bounds(MAX_LINES),
         };
-        let outcome = workspace.space(act, &[]).await?;
+        let outcome = workspace.space(act).await?;
         Ok(outcome.respond(&path, NotFoundContext::Path, |reply| match reply {
             WorkspaceReply::Grepped { matches, omitted, complete } => {
                 let value: Vec<_> = matches

@@ -47,8 +47,7 @@ fn world() -> TempDir {
 fn walked_in(dir: &Path, walk: &ScanRequest, sought: Option<SecretMatcher>) -> (Vec<ScanEntry>, bool) {
     let mut scan = Files::open(dir).unwrap().scan(walk, sought).unwrap();
     assert!(scan.go(FOREVER));
-    let (json, more) = scan.end();
-    (serde_json::from_slice(&json).unwrap(), more)
+    scan.end()
 }
 
 fn paths(dir: &TempDir, walk: &ScanRequest) -> Vec<String> {
@@ -131,7 +130,10 @@ fn files_that_hold_a_value_are_found_and_large_ones_are_not_searched() {
     fs::write(root.join("a/b/encoded"), "aHVudGVyMmh1bnRlcjI=").unwrap();
     let search = |max_file| {
         let sought = SecretMatcher::new([&b"hunter2hunter2"[..], b"outside/secret", b"root/.coracle"].into_iter());
-        let walk = ScanRequest { holding: Some(SecretQuery { bytes: 0, session: Vec::new(), max_file }), ..walk("/") };
+        let walk = ScanRequest {
+            holding: Some(SecretQuery { values: Vec::new(), session: Vec::new(), max_file }),
+            ..walk("/")
+        };
         let (all, more) = walked_in(&root, &walk, sought);
         let mut all: Vec<_> = all.into_iter().map(|it| it.path).collect();
         all.sort();
@@ -167,8 +169,7 @@ fn what_is_deeper_than_a_walk_goes_is_said_to_be_missing() {
         assert!(scan.walk.levels.len() <= walk::MAX_DEPTH);
         scan.go(Duration::from_micros(50));
     }
-    let (json, more) = scan.end();
-    let all: Vec<ScanEntry> = serde_json::from_slice(&json).unwrap();
+    let (all, more) = scan.end();
     assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));
     // Leftovers of tests are removed by `TreeRemoval`.
     let above = open(dir.path(), flags, Mode::empty()).unwrap();
@@ -185,10 +186,10 @@ fn a_limit_that_was_reached_is_said() {
     assert_eq!((all.len(), more), (50, false));
     let (all, more) = walked_in(dir.path(), &ScanRequest { within_ms: 0, ..walk("/") }, None);
     assert_eq!((all.len(), more), (0, true));
-    let mut told = ScanOutput { json: b"[".to_vec(), count: 0, more: false };
+    let mut told = ScanOutput::default();
     let long = ScanEntry { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
-    (0..20).for_each(|_| told.add(&long));
-    assert!(told.more && told.count == 7 && told.json.len() < MAX_WALKED, "{} {}", told.count, told.json.len());
+    (0..20).for_each(|_| told.add(long.clone()));
+    assert!(told.more && told.entries.len() == 7 && told.bytes < MAX_WALKED, "{} {}", told.entries.len(), told.bytes);
 }
 
 fn all_of(dir: &Path) -> Vec<ScanEntry> {

@@ -1,6 +1,6 @@
 //! Messages of one channel that wait to be looked at, and what was reserved for them.
 
-use crate::protocol::Request;
+use crate::protocol::HostMessage;
 use crate::protocol::mux::{self, Backlog, BacklogSender};
 use crate::server::quota::Reservation;
 
@@ -8,12 +8,12 @@ use crate::server::quota::Reservation;
 const MAX_WAITING: usize = 256;
 
 /// Puts messages in. To drop it is to say that nothing more comes.
-pub(crate) type Sender = BacklogSender<Request>;
+pub(crate) type Sender = BacklogSender<HostMessage>;
 
 /// What a channel receives after it was opened. To drop it is to receive nothing more.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    backlog: Backlog<Request>,
+    backlog: Backlog<HostMessage>,
     /// The bytes that the opening frame announced.
     payload: Option<Reservation>,
 }
@@ -31,7 +31,7 @@ impl Inbox {
     }
 
     /// The next message; `None` when nothing more comes. Safe to abandon.
-    pub(crate) async fn recv(&mut self) -> Option<(Request, Vec<u8>)> {
+    pub(crate) async fn recv(&mut self) -> Option<(HostMessage, Vec<u8>)> {
         self.backlog.recv().await
     }
 

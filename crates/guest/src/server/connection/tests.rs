@@ -8,8 +8,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::Container;
+use crate::protocol::body::{decode, encode};
+use crate::protocol::call::Call as _;
 use crate::protocol::workspace::{OpenMode, WorkspaceOp, WorkspaceRequest};
-use crate::protocol::{CallReply, FileRef, MAX_PAYLOAD, UserSpec, WINDOW};
+use crate::protocol::{
+    CHUNK, FileRef, GetFile, JobInfo, ListJobs, MAX_PAYLOAD, PutFile, Retention, SetSession, UserSpec,
+};
 
 /// A caller of a guest in an empty directory that has one file, `large`.
 struct Call {
@@ -35,42 +39,67 @@ impl Call {
 
     async fn greeted(caller: Caller) -> Self {
         let mut call = Self::begin(caller).await;
-        call.ask(0, hello(VERSION), b"").await;
-        assert!(matches!(call.hear().await, Some((0, GuestMessage::Hello(_)))));
+        call.say(Greeting::Hello(hello(VERSION))).await;
+        assert!(matches!(call.greeting().await, Some(Greeting::Hello(_))));
         call
     }
 
     /// What is not taken any more is let go.
-    async fn ask(&mut self, channel: u32, head: Request, payload: &[u8]) {
+    async fn send(&mut self, frame: Vec<u8>) {
+        let _ = self.writer.write_all(&frame).await;
+    }
+
+    async fn say(&mut self, greeting: Greeting) {
+        let mut bytes = Vec::new();
+        Frame::new(0, greeting).write_to(&mut bytes);
+        self.send(bytes).await;
+    }
+
+    async fn greeting(&mut self) -> Option<Greeting> {
+        codec::read::<Greeting>(&mut self.reader).await.ok().flatten().map(|it| it.head)
+    }
+
+    async fn ask(&mut self, channel: u32, head: HostMessage, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
-        let _ = self.writer.write_all(&bytes).await;
+        self.send(bytes).await;
     }
 
-    async fn ask_raw(&mut self, channel: u32, header: &str) {
-        let length = u32::try_from(header.len()).unwrap().to_be_bytes();
-        let bytes = [&length, &length, &channel.to_be_bytes(), header.as_bytes()].concat();
-        self.writer.write_all(&bytes).await.unwrap();
+    async fn call<C: crate::protocol::call::Call>(&mut self, channel: u32, call: &C) {
+        let (head, body) = opening(call);
+        self.ask(channel, head, &body[..body.len().min(CHUNK)]).await;
+        for piece in body.chunks(CHUNK).skip(1) {
+            self.ask(channel, HostMessage::PayloadChunk, piece).await;
+        }
     }
 
-    async fn hear(&mut self) -> Option<(u32, GuestMessage)> {
-        codec::read::<GuestMessage>(&mut self.reader).await.ok().flatten().map(|it| (it.channel, it.head))
+    async fn hear(&mut self) -> Option<(u32, GuestMessage, Vec<u8>)> {
+        let frame = codec::read::<GuestMessage>(&mut self.reader).await.ok().flatten();
+        frame.map(|it| (it.channel, it.head, it.payload))
     }
 
     /// What is said on a channel next that is no data.
-    async fn answer(&mut self, channel: u32) -> GuestMessage {
+    async fn answer(&mut self, channel: u32) -> (GuestMessage, Vec<u8>) {
         loop {
             match self.hear().await.expect("the connection stands") {
-                (_, GuestMessage::Data { .. } | GuestMessage::Credit(_)) => {}
-                (number, say) if number == channel => return say,
+                (_, GuestMessage::Data { .. } | GuestMessage::WindowUpdate(_), _) => {}
+                (number, message, payload) if number == channel => return (message, payload),
                 _ => {}
             }
         }
     }
 
+    async fn jobs(&mut self, channel: u32) -> usize {
+        self.call(channel, &ListJobs).await;
+        match self.answer(channel).await {
+            (GuestMessage::Reply { .. }, body) => decode::<Vec<JobInfo>>(&body).unwrap().len(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     async fn fault(&mut self, channel: u32) -> RpcError {
         match self.answer(channel).await {
-            GuestMessage::Failed(fault) => fault,
+            (GuestMessage::Failed(fault), _) => fault,
             other => panic!("{other:?}"),
         }
     }
@@ -85,8 +114,13 @@ impl Call {
     }
 }
 
-fn hello(version: u32) -> Request {
-    Request::Hello(Hello { version, nonce: "00".repeat(16), run: String::new(), keep: None })
+fn hello(version: u32) -> Hello {
+    Hello { version, ..Hello::of_host("00".repeat(16), Retention::default()) }
+}
+
+fn opening<C: crate::protocol::call::Call>(call: &C) -> (HostMessage, Vec<u8>) {
+    let body = encode(call);
+    (HostMessage::Open { call: C::NAME.into(), bytes: u32::try_from(body.len()).unwrap() }, body)
 }
 
 fn at(path: &str) -> FileRef {
@@ -95,74 +129,107 @@ fn at(path: &str) -> FileRef {
 }
 
 /// Its channel stays open for as long as it is given no room.
-fn get() -> Request {
-    Request::Get { at: at("/large"), offset: 0, limit: u64::MAX }
+fn get() -> GetFile {
+    GetFile { at: at("/large"), offset: 0, limit: u64::MAX }
 }
 
-fn write(bytes: usize) -> Request {
+/// Its channel stays open for as long as its content does not end.
+fn put() -> PutFile {
+    PutFile { at: at("/put"), mode: None, exact: false, parents: false, replace: true }
+}
+
+fn write(content: Vec<u8>) -> WorkspaceRequest {
     let act = WorkspaceOp::Write {
         path: "file".into(),
+        content: content.into(),
         how: OpenMode::Overwrite,
         executable: None,
         seen: false,
         tool: String::new(),
     };
-    Request::Space(WorkspaceRequest { user: at("/").user, root: "/".into(), act, bytes: u32::try_from(bytes).unwrap() })
+    WorkspaceRequest { user: at("/").user, root: "/".into(), act }
 }
 
 #[tokio::test]
 async fn a_request_that_is_not_known_is_answered_and_the_next_one_too() {
     for caller in [Caller::Host, Caller::Root] {
         let mut call = Call::greeted(caller).await;
-        for channel in 1..=2 * u32::try_from(MAX_UNKNOWN).unwrap() {
-            call.ask_raw(channel, r#"{"hum":{"x":1}}"#).await;
+        for channel in 1..=50 {
+            call.ask(channel, HostMessage::Open { call: "hum".into(), bytes: 1 << 20 }, b"x").await;
             let fault = call.fault(channel).await;
             assert_eq!(fault.code, ErrorCode::Unsupported);
             assert!(fault.message.contains(env!("CARGO_PKG_VERSION")), "{}", fault.message);
+            // What was still under way is let go.
+            call.ask(channel, HostMessage::PayloadChunk, b"y").await;
         }
-        call.ask(900, Request::Jobs, b"").await;
-        assert_eq!(call.answer(900).await, GuestMessage::Answer(CallReply::Jobs(Vec::new())));
+        assert_eq!(call.jobs(900).await, 0);
     }
 }
 
 #[tokio::test]
-async fn unknown_words_that_open_nothing_end_the_connection_when_they_are_many() {
+async fn a_request_that_is_another_one_is_invalid() {
     let mut call = Call::greeted(Caller::Host).await;
-    for _ in 0..=MAX_UNKNOWN {
-        call.ask_raw(0, r#""hum""#).await;
+    for (channel, body) in [(1, &b""[..]), (2, b"\xff\xff"), (3, &encode(&(get(), 7u8)))] {
+        let bytes = u32::try_from(body.len()).unwrap();
+        call.ask(channel, HostMessage::Open { call: GetFile::NAME.into(), bytes }, body).await;
+        assert_eq!(call.fault(channel).await.code, ErrorCode::Invalid);
     }
-    assert!(call.end().await.contains("does not know"));
+    assert_eq!(call.jobs(900).await, 0);
 }
+
+#[tokio::test]
+async fn a_frame_that_is_no_message_ends_the_connection() {
+    let mut call = Call::greeted(Caller::Host).await;
+    let head = [0xff, 0xff];
+    let bytes = [&2u32.to_be_bytes()[..], &2u32.to_be_bytes(), &1u32.to_be_bytes(), &head].concat();
+    call.send(bytes).await;
+    assert!(call.end().await.contains("header"));
+}
+
+/// As a host of version 1 wrote it.
+const HELLO_1: &str = r#"{"hello":{"version":1,"nonce":"00112233445566778899aabbccddeeff","run":"","keep":{"bytes":67108864,"total":536870912,"for_s":3600}}}"#;
 
 #[tokio::test]
 async fn a_host_of_another_version_is_told_both_and_what_to_do() {
-    let mut call = Call::begin(Caller::Host).await;
-    call.ask(0, hello(VERSION + 1), b"").await;
-    assert!(matches!(call.hear().await, Some((0, GuestMessage::Hello(Hello { version: VERSION, .. })))));
-    let why = call.end().await;
-    for part in [format!("version {}", VERSION + 1), format!("guest {VERSION}"), "make the container anew".into()] {
-        assert!(why.contains(&part), "{why}");
+    let later = serde_json::to_string(&Greeting::Hello(hello(VERSION + 1))).unwrap();
+    for (version, greeting) in [(1, HELLO_1), (VERSION + 1, &later)] {
+        let mut call = Call::begin(Caller::Host).await;
+        let length = u32::try_from(greeting.len()).unwrap().to_be_bytes();
+        call.send([&length, &length, &[0; 4], greeting.as_bytes()].concat()).await;
+        assert!(matches!(call.greeting().await, Some(Greeting::Hello(Hello { version: VERSION, .. }))));
+        let Some(Greeting::Failed(why)) = call.greeting().await else { panic!("it says why") };
+        assert_eq!(call.served.await.unwrap().unwrap_err().to_string(), why.message);
+        for part in [format!("version {version}"), format!("guest {VERSION}"), "make the container anew".into()] {
+            assert!(why.message.contains(&part), "{}", why.message);
+        }
     }
 }
 
 #[tokio::test]
 async fn whoever_sends_more_than_it_may_is_cut_off_and_told_why() {
-    type Sent = Vec<(u32, Request, Vec<u8>)>;
-    let data = |bytes: usize| (1, Request::Data { last: false }, vec![0; bytes]);
-    let cases: [(&str, Sent); 7] = [
-        ("than its window has", vec![(1, get(), vec![]), data(WINDOW as usize), data(1)]),
-        ("than its window has", vec![(1, get(), vec![]), data(MAX_PAYLOAD)]),
-        ("than were announced", vec![(1, Request::Session { bytes: 10 }, vec![0; 4]), (1, Request::More, vec![0; 7])]),
-        ("than were announced", vec![(1, get(), vec![]), (1, Request::More, vec![0; 1])]),
-        ("that has none", vec![(1, get(), vec![]), (1, Request::Cancel, vec![0; 1])]),
-        ("opened again", vec![(1, get(), vec![]), (1, get(), vec![])]),
-        ("wait on channel", [vec![(1, get(), vec![])], vec![(1, Request::Cancel, vec![]); 300]].concat()),
+    type Sent = Vec<(HostMessage, Vec<u8>)>;
+    let data = |bytes: usize| (HostMessage::Data { last: false }, vec![0; bytes]);
+    let chunk = |bytes: usize| (HostMessage::PayloadChunk, vec![0; bytes]);
+    let session = |bytes| (HostMessage::Open { call: SetSession::NAME.into(), bytes }, vec![0; 4]);
+    let cases: [(&str, Sent); 9] = [
+        ("than its window has", vec![opening(&put()), data(MAX_PAYLOAD)]),
+        ("where none is taken", vec![opening(&get()), data(1)]),
+        ("after its end", vec![opening(&put()), (HostMessage::Data { last: true }, vec![]), data(1)]),
+        ("than were announced", vec![session(10), chunk(7)]),
+        ("than were announced", vec![session(3)]),
+        ("than were announced", vec![opening(&get()), chunk(1)]),
+        ("that has none", vec![opening(&get()), (HostMessage::Cancel, vec![0; 1])]),
+        ("opened again", vec![opening(&get()), opening(&get())]),
+        ("wait on channel", [vec![opening(&get())], vec![(HostMessage::Cancel, vec![]); 300]].concat()),
     ];
     for (reason, sent) in cases {
         let mut call = Call::greeted(Caller::Root).await;
-        for (channel, ask, payload) in sent {
-            call.ask(channel, ask, &payload).await;
+        // Nothing is written while this thread only sends, so nothing that was taken gets its credit back in between.
+        let mut bytes = Vec::new();
+        for (head, payload) in sent {
+            Frame { channel: 1, head, payload }.write_to(&mut bytes);
         }
+        call.send(bytes).await;
         let why = call.end().await;
         assert!(why.contains(reason), "{reason}: {why}");
     }
@@ -170,27 +237,27 @@ async fn whoever_sends_more_than_it_may_is_cut_off_and_told_why() {
 
 #[tokio::test]
 async fn what_is_announced_beyond_the_quota_is_refused_and_the_rest_goes_on() {
-    const ANNOUNCED: usize = 32 << 20;
+    const ANNOUNCED: u32 = 32 << 20;
+    let large = |bytes| HostMessage::Open { call: WorkspaceRequest::NAME.into(), bytes };
     let mut call = Call::greeted(Caller::Root).await;
     for channel in 1..=20 {
-        call.ask(channel, write(ANNOUNCED), b"x").await;
+        call.ask(channel, large(ANNOUNCED), b"x").await;
     }
     // Refused are those that came last.
     for channel in 4..=20 {
         assert_eq!(call.fault(channel).await.code, ErrorCode::Busy, "{channel}");
     }
     // What follows for one that was refused is let go.
-    call.ask(20, Request::More, &[0; 1000]).await;
-    call.ask(900, Request::Jobs, b"").await;
-    assert_eq!(call.answer(900).await, GuestMessage::Answer(CallReply::Jobs(Vec::new())));
+    call.ask(20, HostMessage::PayloadChunk, &[0; 1000]).await;
+    assert_eq!(call.jobs(900).await, 0);
     // What is left is free again.
     for channel in 1..=3 {
-        call.ask(channel, Request::Leave, b"").await;
+        call.ask(channel, HostMessage::CloseChannel, b"").await;
         call.fault(channel).await;
     }
-    call.ask(901, write(1), b"x").await;
-    assert_eq!(call.answer(901).await, GuestMessage::Answer(CallReply::Space));
-    call.ask(902, write(ANNOUNCED << 2), b"x").await;
+    call.call(901, &write(vec![b'x'; 3 * CHUNK])).await;
+    assert!(matches!(call.answer(901).await.0, GuestMessage::Reply { .. }));
+    call.ask(902, large(ANNOUNCED << 2), b"x").await;
     assert_eq!(call.fault(902).await.code, ErrorCode::TooLong);
 }
 
@@ -198,8 +265,8 @@ async fn what_is_announced_beyond_the_quota_is_refused_and_the_rest_goes_on() {
 async fn a_caller_that_goes_leaves_nothing_behind() {
     let mut call = Call::greeted(Caller::Root).await;
     for channel in 1..=100 {
-        call.ask(channel, get(), b"").await;
-        assert!(matches!(call.answer(channel).await, GuestMessage::Answer(CallReply::File(_))));
+        call.call(channel, &get()).await;
+        assert!(matches!(call.answer(channel).await.0, GuestMessage::Event));
     }
     let quota = call.supervisor.quotas.root();
     let Call { reader, writer, served, .. } = call;

@@ -5,8 +5,13 @@ use tokio::io::AsyncReadExt;
 
 use super::*;
 use crate::Container;
-use crate::protocol::workspace::WorkspaceOp;
-use crate::protocol::{EnsureUser, ExecTimeouts, FileRef, Lifetime, OutputMode, PutSecret};
+use crate::protocol::call::{Call, CallInfo};
+use crate::protocol::workspace::{WorkspaceOp, WorkspaceRequest};
+use crate::protocol::{
+    CancelJob, ExecRequest, ExecTimeouts, GetFile, Lifetime, ListJobs, OutputMode, PutFile, PutSecret, RemoveFile,
+    SetSession, StatFile, UserSpec,
+};
+use crate::server::dispatch::{authorize, check_scope};
 
 fn worker() -> OpenWorkerSocket {
     OpenWorkerSocket { worker: (10_001, 10_001), agent: (10_002, 10_002), root: "/workspace".into() }
@@ -20,16 +25,16 @@ fn supervisor() -> (Arc<Supervisor>, TempDir) {
     (Supervisor::new(Arc::new(container), dir.path()), dir)
 }
 
-fn exec(cwd: &str, secret: u32) -> ExecRequest {
+fn exec(cwd: &str) -> ExecRequest {
     ExecRequest {
         job: "0badcafe".into(),
         shell: false,
-        words: 0,
-        env: 0,
-        secret,
-        bare: false,
+        argv: vec![(*b"/bin/sleep").into()],
+        env: Vec::new(),
+        secret: None,
+        clear_env: false,
         files: Vec::new(),
-        inside: false,
+        from_container: false,
         user: UserSpec::Name("root".into()),
         cwd: cwd.into(),
         stdin: false,
@@ -37,13 +42,13 @@ fn exec(cwd: &str, secret: u32) -> ExecRequest {
         limits: ExecTimeouts { total_ms: None, silence_ms: None, grace_ms: 0 },
         life: Lifetime::Foreground,
         show: OutputMode::Nothing,
-        cut: 0,
-        most: None,
+        inline_limit: 0,
+        max_running: None,
     }
 }
 
-fn at(path: &str) -> FileRef {
-    FileRef { user: UserSpec::Name("root".into()), path: path.into(), follow: true }
+fn narrowed<C: Call>(supervisor: &Supervisor, mut request: C) -> Result<C, RpcError> {
+    authorize(&mut request, &worker(), supervisor).map(|()| request)
 }
 
 #[tokio::test]
@@ -51,58 +56,56 @@ async fn whatever_a_worker_asks_is_asked_as_the_agent_beneath_the_root() {
     let (supervisor, _dir) = supervisor();
     let agent = UserSpec::Ids { uid: 10_002, gid: Some(10_002) };
     for cwd in ["/workspace", "/workspace/", "//workspace/a/b"] {
-        let narrowed = narrowed(&supervisor, Request::Exec(exec(cwd, 0)), &worker()).unwrap();
-        assert_eq!(narrowed, Request::Exec(ExecRequest { user: agent.clone(), inside: true, ..exec(cwd, 0) }));
+        let narrowed = narrowed(&supervisor, exec(cwd)).unwrap();
+        assert_eq!(narrowed, ExecRequest { user: agent.clone(), from_container: true, ..exec(cwd) });
     }
-    let space = |root: &str| {
-        Request::Space(WorkspaceRequest {
-            user: UserSpec::Name("root".into()),
-            root: root.into(),
-            act: WorkspaceOp::Touched,
-            bytes: 0,
-        })
+    let space = |root: &str| WorkspaceRequest {
+        user: UserSpec::Name("root".into()),
+        root: root.into(),
+        act: WorkspaceOp::Touched,
     };
-    let Request::Space(asked) = narrowed(&supervisor, space("/workspace/a"), &worker()).unwrap() else { panic!() };
-    assert_eq!(asked.user, agent);
+    assert_eq!(narrowed(&supervisor, space("/workspace/a")).unwrap().user, agent);
     for path in ["/", "/workspaces", "/workspace/../etc", "/workspace/./a", "workspace", "", "/etc"] {
-        for ask in [space(path), Request::Exec(exec(path, 0))] {
-            assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::Denied, "{path}");
-        }
+        assert_eq!(narrowed(&supervisor, space(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
+        assert_eq!(narrowed(&supervisor, exec(path)).unwrap_err().code, ErrorCode::Denied, "{path}");
+    }
+    for odd in [
+        ExecRequest { secret: Some((*b"x").into()), ..exec("/workspace") },
+        ExecRequest { files: vec!["x".into()], ..exec("/workspace") },
+    ] {
+        assert_eq!(narrowed(&supervisor, odd).unwrap_err().code, ErrorCode::Denied);
     }
 }
 
 #[tokio::test]
 async fn what_is_the_hosts_alone_is_denied_and_its_jobs_are_not_there() {
     let (supervisor, _dir) = supervisor();
-    let secret = PutSecret { name: "x".into(), uid: 10_001, gid: 10_001, mode: 0o400, bytes: 0, lent: true };
-    let settle = EnsureUser { uid: 10_002, gid: 10_002, workdir: "/".into(), bound: vec![] };
+    let caller = Caller::Worker(Arc::new(worker()));
     let denied = [
-        Request::Exec(exec("/workspace", 1)),
-        Request::Worker(worker()),
-        Request::Session { bytes: 0 },
-        Request::Secret(secret),
-        Request::Settle(settle),
-        Request::Jobs,
-        Request::Stat(at("/workspace")),
-        Request::Get { at: at("/workspace/x"), offset: 0, limit: 1 },
-        Request::Put { at: at("/workspace/x"), mode: None, exact: false, parents: false, replace: true },
-        Request::Remove { at: at("/workspace"), recursive: true },
+        CallInfo::new::<OpenWorkerSocket>(),
+        CallInfo::new::<SetSession>(),
+        CallInfo::new::<PutSecret>(),
+        CallInfo::new::<crate::protocol::EnsureUser>(),
+        CallInfo::new::<ListJobs>(),
+        CallInfo::new::<StatFile>(),
+        CallInfo::new::<GetFile>(),
+        CallInfo::new::<PutFile>(),
+        CallInfo::new::<RemoveFile>(),
     ];
-    for ask in denied {
-        let told = format!("{ask:?}");
-        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::Denied, "{told}");
+    for call in denied {
+        assert_eq!(check_scope(&caller, &call).unwrap_err().code, ErrorCode::Denied, "{}", call.name);
+        assert_eq!(check_scope(&Caller::Root, &call), Ok(()));
     }
+    assert_eq!(check_scope(&caller, &CallInfo::new::<ExecRequest>()), Ok(()));
     // One of the host's runs, and is as unknown as one that never was.
-    let words =
-        crate::jobs::table::Words { words: vec![b"/bin/sleep".to_vec(), b"60".to_vec()], env: vec![], secret: None };
     let user =
         UserSpec::Ids { uid: rustix::process::geteuid().as_raw(), gid: Some(rustix::process::getegid().as_raw()) };
-    let begun = supervisor.jobs.begin(&ExecRequest { user, ..exec("/workspace", 0) }, words).await.unwrap();
+    let begun = supervisor.jobs.begin(ExecRequest { user, ..exec("/workspace") }).await.unwrap();
     // In an empty directory there is no such program, which changes nothing of what is asked below.
     drop(begun);
     for job in ["0badcafe", "12345678"] {
-        let ask = Request::CancelJob { job: job.into(), grace_ms: 0 };
-        assert_eq!(narrowed(&supervisor, ask, &worker()).unwrap_err().code, ErrorCode::NoJob);
+        let cancel = CancelJob { job: job.into(), grace_ms: 0 };
+        assert_eq!(narrowed(&supervisor, cancel).unwrap_err().code, ErrorCode::NoJob);
     }
     supervisor.end_all(Duration::ZERO).await;
 }
@@ -119,7 +122,7 @@ async fn one_worker_is_let_in_and_nobody_else_gets_a_word() {
         assert_eq!(open(&supervisor, bad).unwrap_err().code, ErrorCode::Invalid);
     }
     for _ in 0..2 {
-        assert_eq!(open(&supervisor, worker()).unwrap().0, GuestMessage::Answer(CallReply::Done));
+        assert_eq!(open(&supervisor, worker()), Ok(()));
     }
     let other = OpenWorkerSocket { root: "/workspace/other".into(), ..worker() };
     assert_eq!(open(&supervisor, other).unwrap_err().code, ErrorCode::Exists);

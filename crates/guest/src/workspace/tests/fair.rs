@@ -14,9 +14,12 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::Container;
-use crate::protocol::{CallReply, GuestMessage, Hello, Request, UserSpec, VERSION};
+use crate::protocol::body::{decode, encode};
+use crate::protocol::call::Call as _;
+use crate::protocol::{Greeting, GuestMessage, Hello, HostMessage, Ping, Retention, UserSpec};
 use crate::server::codec::{self, Frame};
-use crate::server::connection::{Caller, serve_socket};
+use crate::server::connection::serve_socket;
+use crate::server::dispatch::Caller;
 use crate::server::services::Supervisor;
 
 /// A guest whose workspace is `/ws`, and a host that is connected to its socket.
@@ -37,31 +40,39 @@ impl Call {
         tokio::spawn(serve_socket(supervisor.clone(), theirs, Caller::Host));
         let (reader, writer) = ours.into_split();
         let mut call = Self { reader: BufReader::new(reader), writer, supervisor, world };
-        let hello = Hello { version: VERSION, nonce: "n".into(), run: String::new(), keep: None };
-        call.ask(0, Request::Hello(hello), b"").await;
-        assert!(matches!(call.hear().await.head, GuestMessage::Hello(_)));
+        let mut bytes = Vec::new();
+        let hello = Hello::of_host("n".into(), Retention::default());
+        Frame::new(0, Greeting::Hello(hello)).write_to(&mut bytes);
+        call.writer.write_all(&bytes).await.unwrap();
+        assert!(codec::read::<Greeting>(&mut call.reader).await.unwrap().is_some());
         call
     }
 
-    async fn ask(&mut self, channel: u32, head: Request, payload: &[u8]) {
+    async fn ask(&mut self, channel: u32, head: HostMessage, payload: &[u8]) {
         let mut bytes = Vec::new();
         Frame { channel, head, payload: payload.to_vec() }.write_to(&mut bytes);
         self.writer.write_all(&bytes).await.unwrap();
     }
 
-    async fn act(&mut self, channel: u32, act: WorkspaceOp, content: &[u8]) {
+    async fn ping(&mut self, channel: u32) {
+        self.ask(channel, HostMessage::Open { call: Ping::NAME.into(), bytes: 0 }, b"").await;
+    }
+
+    async fn act(&mut self, channel: u32, act: WorkspaceOp) {
         let user = UserSpec::Ids { uid: geteuid().as_raw(), gid: Some(getegid().as_raw()) };
-        let bytes = content.len().try_into().unwrap();
-        self.ask(channel, Request::Space(WorkspaceRequest { user, root: "/ws".into(), act, bytes }), content).await;
+        let body = encode(&WorkspaceRequest { user, root: "/ws".into(), act });
+        let bytes = u32::try_from(body.len()).unwrap();
+        self.ask(channel, HostMessage::Open { call: WorkspaceRequest::NAME.into(), bytes }, &body).await;
     }
 
     async fn write(&mut self, channel: u32, path: &str) {
         let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
-        self.act(channel, WorkspaceOp::Write { path: path.into(), how, executable, seen, tool }, b"new").await;
+        let (path, content) = (path.into(), (*b"new").into());
+        self.act(channel, WorkspaceOp::Write { path, content, how, executable, seen, tool }).await;
     }
 
     async fn read(&mut self, channel: u32, path: &str) {
-        self.act(channel, WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }, b"").await;
+        self.act(channel, WorkspaceOp::Lines { path: path.into(), offset: 0, limit: 10, most: 60_000 }).await;
     }
 
     async fn hear(&mut self) -> Frame<GuestMessage> {
@@ -71,19 +82,14 @@ impl Call {
 
     /// The last words on so many channels, by channel: what was done, or nothing for a fault.
     async fn last_words(&mut self, count: usize) -> BTreeMap<u32, Option<WorkspaceReply>> {
-        let (mut begun, mut over) = (BTreeMap::<u32, Vec<u8>>::new(), BTreeMap::new());
+        let mut over = BTreeMap::new();
         while over.len() < count {
             let Frame { channel, head, payload } = self.hear().await;
-            assert!(!over.contains_key(&channel), "another word after the last on {channel}: {head:?}");
+            assert!(!over.contains_key(&channel), "another message after the last on {channel}: {head:?}");
             match head {
-                GuestMessage::Answer(CallReply::Space) => assert!(begun.insert(channel, Vec::new()).is_none()),
-                GuestMessage::Data { last } => {
-                    let content = begun.get_mut(&channel).expect("an answer comes first");
-                    content.extend(payload);
-                    if last {
-                        over.insert(channel, Some(serde_json::from_slice(content).unwrap()));
-                    }
-                }
+                // The reply to a ping has no bytes.
+                GuestMessage::Reply { bytes: 0 } => drop(over.insert(channel, None)),
+                GuestMessage::Reply { .. } => drop(over.insert(channel, Some(decode(&payload).unwrap()))),
                 GuestMessage::Failed(_) => drop(over.insert(channel, None)),
                 other => panic!("{other:?}"),
             }
@@ -114,11 +120,6 @@ fn with_threads(count: usize, test: impl Future<Output = ()>) {
     runtime.enable_all().max_blocking_threads(count).build().unwrap().block_on(test);
 }
 
-/// A request without a file.
-fn ping() -> Request {
-    Request::Job { job: String::new() }
-}
-
 #[test]
 fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
     with_threads(2, async {
@@ -128,18 +129,18 @@ fn an_act_that_waits_holds_up_neither_another_nor_a_ping() {
         call.write(1, "slow").await;
         call.write(2, "quick").await;
         call.read(3, "slow").await;
-        call.ask(4, ping(), b"").await;
+        call.ping(4).await;
         let over = call.last_words(3).await;
         assert!(
             matches!(over[&2], Some(WorkspaceReply::Written(_))) && matches!(over[&3], Some(WorkspaceReply::Text(_))),
             "{over:?}"
         );
-        assert_eq!(over[&4], None, "there is no such job");
+        assert_eq!(over[&4], None);
         // When all threads wait, what needs none is answered all the same.
         for channel in 5..20 {
             call.write(channel, "slow").await;
         }
-        call.ask(20, ping(), b"").await;
+        call.ping(20).await;
         assert!(call.last_words(1).await.contains_key(&20));
         drop(end);
         held.join().unwrap();
@@ -156,13 +157,13 @@ fn a_channel_that_is_left_while_its_act_waits_has_one_last_word() {
         call.world.file("slow", "old");
         let (end, held) = call.hold("slow");
         call.write(1, "slow").await;
-        call.ask(1, Request::Leave, b"").await;
+        call.ask(1, HostMessage::CloseChannel, b"").await;
         assert_eq!(call.last_words(1).await[&1], None);
         drop(end);
         held.join().unwrap();
         // The only thread is free again when the request was answered.
         tokio::task::spawn_blocking(|| ()).await.unwrap();
-        call.ask(2, ping(), b"").await;
+        call.ping(2).await;
         assert!(call.last_words(1).await.contains_key(&2));
         call.read(3, "slow").await;
         assert!(matches!(call.last_words(1).await[&3], Some(WorkspaceReply::Text(_))));

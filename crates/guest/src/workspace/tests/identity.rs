@@ -29,10 +29,10 @@ async fn a_thread_that_begins_after_a_write_is_not_its_user() {
     let supervisor = Supervisor::new(Arc::new(container), world.dir.path());
     let written = apart(move || {
         let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
-        let act = WorkspaceOp::Write { path: "a".into(), how, executable, seen, tool };
+        let act = WorkspaceOp::Write { path: "a".into(), content: (*b"new").into(), how, executable, seen, tool };
         let user = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
-        let ask = WorkspaceRequest { user, root: "/ws".into(), act, bytes: 3 };
-        supervisor.spaces.act(&*supervisor.machine, ask, b"new", &Stop::default())
+        let ask = WorkspaceRequest { user, root: "/ws".into(), act };
+        supervisor.spaces.act(&*supervisor.machine, ask, &Stop::default())
     });
     assert!(matches!(written.await.unwrap(), Ok(WorkspaceReply::Written(_))));
     assert_eq!(world.has("a"), "new");

@@ -70,7 +70,7 @@ impl GuestSave<'_> {
         let bounds = SearchLimits { most: 20_000, entries: 1_000_000, within_ms };
         let (mut kept, mut from) = (BTreeSet::new(), None);
         loop {
-            let sums = self.link.space(user, workdir, WorkspaceOp::Sums { after: from, bounds }, &[]);
+            let sums = self.link.space(user, workdir, WorkspaceOp::Sums { after: from, bounds });
             let Ok(Ok(WorkspaceReply::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else {
                 return kept;
             };

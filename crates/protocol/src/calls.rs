@@ -1,0 +1,177 @@
+//! The table of all calls.
+
+use std::time::Duration;
+
+use crate::body::Bytes;
+use crate::call::{Call, CallInfo, CallScope, DEFAULT_TIMEOUT, Effect, Streams};
+use crate::relay::EgressReport;
+pub use crate::relay::{AcceptTunnel, OpenProxyPorts, ProbeEgress};
+pub use crate::workspace::WorkspaceRequest;
+use crate::workspace::{MAX_BROUGHT, MAX_TOLD, WorkspaceReply};
+pub use crate::{
+    AttachRequest, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs, MakeDir, MakeLink,
+    OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile, ScanRequest, SearchRequest,
+    SetSession, StatFile, TailRequest, WaitRequest,
+};
+use crate::{
+    CancelReport, ErrorCode, ExecStarted, ExecStatus, FileEntry, JobInfo, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD,
+    MAX_SECRET, MAX_SESSION, MAX_WALKED, OutputPage, RpcError, ScanEntry, SearchResult, UserInfo, UserSpec, WaitResult,
+};
+
+/// A large tree, or a slow disk.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What a guest may take altogether: a walk or a removal ends itself long before.
+const WORKSPACE_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// What a guest may take beyond the time that it was given.
+const SCAN_GRACE: Duration = Duration::from_secs(15);
+
+macro_rules! calls {
+    ($d:tt $($call:ident $name:literal $event:ty => $reply:ty, $effect:ident $streams:ident $scope:ident { $($item:tt)* })*) => {
+        $(impl Call for $call {
+            const NAME: &'static str = $name;
+            type Event = $event;
+            type Reply = $reply;
+            const EFFECT: Effect = Effect::$effect;
+            const STREAMS: Streams = Streams::$streams;
+            const SCOPE: CallScope = CallScope::$scope;
+            $($item)*
+        })*
+
+        /// All calls.
+        pub const CALLS: &[CallInfo] = &[$(CallInfo::new::<$call>()),*];
+
+        /// Calls a macro with each call and its [`Streams`](crate::call::Streams), so that a match has all of them.
+        #[macro_export]
+        macro_rules! for_each_call {
+            ($d callback:ident $d ($d argument:tt)*) => {
+                $d callback! { $d ($d argument)* $([$call $streams])* }
+            };
+        }
+    };
+}
+
+calls! { $
+    Ping "ping" () => (), ReadOnly Nothing Worker {}
+
+    ExecRequest "exec" ExecStarted => ExecStatus, Once Command Worker {
+        const REQUEST_LIMIT: usize = 2 * MAX_COMMAND + MAX_SECRET + MAX_HEADER;
+
+        fn confine(&mut self, to: &OpenWorkerSocket) -> Result<(), RpcError> {
+            if self.secret.is_some() || !self.files.is_empty() {
+                return Err(RpcError::new(ErrorCode::Denied, "a worker may not ask that"));
+            }
+            to.check_beneath(&self.cwd)?;
+            (self.user, self.from_container) = (agent(to), true);
+            Ok(())
+        }
+    }
+    AttachRequest "attach" ExecStarted => ExecStatus, ReadOnly Follow Worker {
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+
+    ListJobs "jobs" () => Vec<JobInfo>, ReadOnly Nothing Host {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD;
+    }
+    GetJob "job" () => JobInfo, ReadOnly Nothing Worker {
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+    CancelJob "cancel" () => CancelReport, Idempotent Nothing Worker {
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+        fn timeout(&self) -> Duration { Duration::from_millis(self.grace_ms).saturating_add(DEFAULT_TIMEOUT) }
+    }
+    ReadRequest "read" () => (OutputPage, Bytes), ReadOnly Nothing Worker {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD + MAX_HEADER;
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+    TailRequest "tail" () => (OutputPage, Bytes), ReadOnly Nothing Worker {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD + MAX_HEADER;
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+    SearchRequest "search" () => SearchResult, ReadOnly Nothing Worker {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD + MAX_HEADER;
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+    WaitRequest "wait" () => (WaitResult, Bytes), ReadOnly Nothing Worker {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD + MAX_HEADER;
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+        fn timeout(&self) -> Duration { Duration::from_millis(self.limit_ms).saturating_add(DEFAULT_TIMEOUT) }
+    }
+
+    SetSession "set_session" () => (), Idempotent Nothing Host {
+        const REQUEST_LIMIT: usize = 2 * MAX_SESSION;
+    }
+    PutSecret "put_secret" () => (), Idempotent Nothing Host {
+        const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+    }
+    EnsureUser "settle" () => UserInfo, Idempotent Nothing Host {}
+    OpenWorkerSocket "let_worker_in" () => (), Idempotent Nothing Host {}
+
+    StatFile "stat" () => FileEntry, ReadOnly Nothing Host {}
+    GetFile "get" FileEntry => (), ReadOnly Download Host {
+        fn data_limit(&self) -> u64 { self.limit }
+        fn timeout(&self) -> Duration { TRANSFER_TIMEOUT }
+    }
+    PutFile "put" () => FileEntry, Once Upload Host {
+        fn timeout(&self) -> Duration { TRANSFER_TIMEOUT }
+    }
+    ListFiles "list" () => (Vec<FileEntry>, bool), ReadOnly Nothing Host {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD;
+    }
+    MakeDir "make_dir" () => FileEntry, Once Nothing Host {
+        fn effect(&self) -> Effect { if self.parents { Effect::Idempotent } else { Effect::Once } }
+    }
+    MakeLink "make_link" () => FileEntry, Once Nothing Host {
+        fn effect(&self) -> Effect { if self.replace { Effect::Idempotent } else { Effect::Once } }
+    }
+    RenameFile "rename" () => FileEntry, Once Nothing Host {}
+    RemoveFile "remove" () => (), Once Nothing Host {
+        fn timeout(&self) -> Duration { TRANSFER_TIMEOUT }
+    }
+    ScanRequest "walk" () => (Vec<ScanEntry>, bool), ReadOnly Nothing Host {
+        const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+        const REPLY_LIMIT: usize = MAX_WALKED;
+        fn timeout(&self) -> Duration { Duration::from_millis(self.within_ms).saturating_add(SCAN_GRACE) }
+    }
+
+    WorkspaceRequest "space" () => WorkspaceReply, Once Nothing Worker {
+        const REQUEST_LIMIT: usize = MAX_BROUGHT + MAX_HEADER;
+        const REPLY_LIMIT: usize = MAX_TOLD;
+        fn effect(&self) -> Effect { if self.act.is_read_only() { Effect::ReadOnly } else { Effect::Once } }
+        fn timeout(&self) -> Duration { WORKSPACE_TIMEOUT }
+
+        fn confine(&mut self, to: &OpenWorkerSocket) -> Result<(), RpcError> {
+            to.check_beneath(&self.root)?;
+            self.user = agent(to);
+            Ok(())
+        }
+    }
+
+    OpenProxyPorts "relay" () => (), Idempotent Nothing Host {
+        const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+    }
+    ProbeEgress "probe" () => EgressReport, ReadOnly Nothing Host {
+        fn timeout(&self) -> Duration { Duration::from_millis(self.within_ms).saturating_add(DEFAULT_TIMEOUT) }
+    }
+    AcceptTunnel "outlet" () => (), Once Tunnel Host {}
+}
+
+fn agent(to: &OpenWorkerSocket) -> UserSpec {
+    UserSpec::Ids { uid: to.agent.0, gid: Some(to.agent.1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_has_its_own_name_and_limits_that_a_frame_can_announce() {
+        for (at, call) in CALLS.iter().enumerate() {
+            assert!(CALLS[..at].iter().all(|it| it.name != call.name), "{}", call.name);
+            assert!(u32::try_from(call.request_limit).is_ok(), "{}", call.name);
+            assert_eq!(CallInfo::find(call.name), Ok(call));
+        }
+        assert_eq!(CallInfo::find("hum").unwrap_err().code, ErrorCode::Unsupported);
+    }
+}

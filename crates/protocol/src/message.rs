@@ -1,0 +1,105 @@
+//! The heads of frames: what each side sends on a channel.
+
+use serde::{Deserialize, Serialize};
+
+use super::mux::{Continue, Continues};
+#[cfg(doc)]
+use super::{ErrorCode, MAX_CHUNK, OutputMode, VERSION, call::Call};
+use super::{RpcError, Stream, TerminalSize};
+
+/// What the host sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostMessage {
+    /// Opens a channel by a call. Payload: its [encoded](crate::body) request, or the beginning of it.
+    Open {
+        /// [`Call::NAME`]; one that the guest does not know is answered with [`ErrorCode::Unsupported`].
+        call: String,
+        /// Bytes of the request, here and in [`HostMessage::PayloadChunk`].
+        bytes: u32,
+    },
+    /// Payload: the next part of the request.
+    PayloadChunk,
+    /// Payload: input of the command, content of the file, or bytes of the tunnel.
+    Data {
+        /// Nothing comes after it.
+        last: bool,
+    },
+    /// So many more bytes of output, data and reply may be sent.
+    WindowUpdate(u64),
+    /// Ends the command of this channel, with its tree; its reply follows.
+    Cancel,
+    /// The terminal has another size.
+    Resize(TerminalSize),
+    /// Nobody waits for this channel any more. A foreground command is ended; a job goes on. The number is free when the
+    /// guest has sent the channel's last message.
+    CloseChannel,
+}
+
+/// What the guest sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestMessage {
+    /// So many more bytes of data may be sent.
+    WindowUpdate(u64),
+    /// What comes before output or data, once. Payload: the encoded [`Call::Event`].
+    Event,
+    /// Payload: output of the command. Between two pieces there may be a gap, where [`OutputMode::Ends`] leaves out.
+    Output {
+        /// Where it was printed.
+        stream: Stream,
+        /// Bytes of that stream before it.
+        offset: u64,
+    },
+    /// Payload: content of a file, or bytes of the tunnel.
+    Data {
+        /// Nothing comes after it.
+        last: bool,
+    },
+    /// Payload: the encoded [`Call::Reply`], or the first [`CHUNK`](crate::CHUNK) of it. The channel ends with its last byte.
+    Reply {
+        /// Bytes of the reply, here and in [`GuestMessage::PayloadChunk`].
+        bytes: u32,
+    },
+    /// Payload: the next part of the reply, which uses the window.
+    PayloadChunk,
+    /// Why not. The last message of its channel; on channel 0 that of the connection: how the host violated the protocol.
+    Failed(RpcError),
+}
+
+impl Continues for HostMessage {
+    fn is_only_bytes(&self) -> bool {
+        matches!(self, Self::Data { last: false } | Self::PayloadChunk)
+    }
+
+    fn join(&mut self, bytes: usize, next: &Self) -> Continue {
+        match (self, next) {
+            (Self::Data { last: before @ false }, Self::Data { last }) if bytes > 0 => *before = *last,
+            (Self::PayloadChunk, Self::PayloadChunk) => {}
+            // The latest size is the one that counts.
+            (Self::Resize(before), Self::Resize(size)) => *before = *size,
+            _ => return Continue::No,
+        }
+        Continue::Joined
+    }
+}
+
+impl Continues for GuestMessage {
+    fn is_only_bytes(&self) -> bool {
+        matches!(self, Self::Output { .. } | Self::Data { last: false } | Self::PayloadChunk)
+    }
+
+    fn join(&mut self, bytes: usize, next: &Self) -> Continue {
+        match (self, next) {
+            (Self::Output { stream, offset }, Self::Output { stream: same, offset: next }) => {
+                match (stream == same, offset.checked_add(bytes as u64) == Some(*next)) {
+                    (false, _) => return Continue::OtherStream,
+                    (true, true) => {}
+                    (true, false) => return Continue::No,
+                }
+            }
+            (Self::Data { last: before @ false }, Self::Data { last }) => *before = *last,
+            (Self::PayloadChunk, Self::PayloadChunk) => {}
+            _ => return Continue::No,
+        }
+        Continue::Joined
+    }
+}

@@ -7,9 +7,9 @@ use memchr::memchr_iter;
 use memchr::memmem::Finder;
 
 use super::WorkspaceOperation;
+use super::write::WrittenContent;
 use crate::files::error::OperationResult;
-use crate::files::resolve::ResolvedPath;
-use crate::files::resolve::content;
+use crate::files::resolve::{ResolvedPath, content};
 use crate::protocol::workspace::{MAX_CONTENT, WorkspaceError, WorkspaceErrorCode, WriteReport};
 
 /// Limit of line numbers that are reported for a text with several occurrences.
@@ -48,11 +48,6 @@ impl WorkspaceOperation<'_> {
         };
         done.map(|it| WriteReport { replaced: made.count, adapted: made.adapted, ..it })
     }
-}
-
-struct EditTexts<'a> {
-    old: &'a [u8],
-    new: &'a [u8],
 }
 
 /// A content after an edit.

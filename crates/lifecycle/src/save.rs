@@ -83,7 +83,7 @@ impl SaveContext<'_> {
     pub(crate) async fn save(&self, record: &Record) -> Result<Vec<Saved>> {
         let begun = Instant::now();
         self.store.clear_unfinished_of(&record.name)?;
-        let saved = self.try_save(record).await;
+        let saved = Box::pin(self.try_save(record)).await;
         tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
         if let (Err(Error::SaveFailed { .. }), Some(id)) = (&saved, &record.id)
             && let Err(err) = self.runtime.stop(id, self.grace).await

@@ -142,7 +142,7 @@ impl SaveWriter {
     }
 
     /// Removes a part that is not needed.
-    pub(super) fn drop_part(&self, part: PartWriter) -> Result<(), SaveError> {
+    pub(super) fn drop_part(&self, part: &PartWriter) -> Result<(), SaveError> {
         std::fs::remove_file(self.path(&part.name)).map_err(Disk)
     }
 

@@ -144,9 +144,9 @@ mod tests {
     #[test]
     fn a_flood_of_differences_is_told_in_a_few_lines() {
         let found: Vec<_> = (0..30).map(|n| (format!("a\n{n}"), "was not there")).collect();
-        let warnings = warnings(&found, true);
-        assert_eq!((warnings.len(), &*warnings[0].message), (22, "`a\\n0` was not there"));
-        assert_eq!(warnings[20].message, "10 places more are not as they were written");
-        assert!(super::warnings(&[], false).is_empty());
+        let reported = warnings(&found, true);
+        assert_eq!((reported.len(), &*reported[0].message), (22, "`a\\n0` was not there"));
+        assert_eq!(reported[20].message, "10 places more are not as they were written");
+        assert!(warnings(&[], false).is_empty());
     }
 }

@@ -67,13 +67,13 @@ impl GuestSave<'_> {
         };
         let mut made = fits(git.whole_bundle(&mut draft).await)?.then_some(Bundle::Whole);
         if made.is_none() && status.unpushed {
-            out.drop_part(draft)?;
+            out.drop_part(&draft)?;
             draft = out.part(PartKind::Bundle)?;
             made = fits(git.new_bundle(status, &mut draft).await)?.then_some(Bundle::New);
         }
         match made {
             Some(_) => out.keep(item, draft)?,
-            None => out.drop_part(draft)?,
+            None => out.drop_part(&draft)?,
         }
         item.bundle = made;
         if made.is_some() {
@@ -82,7 +82,7 @@ impl GuestSave<'_> {
         if status.staged {
             let mut draft = out.part(PartKind::Staged)?;
             // The files themselves are in the archive.
-            if fits(git.staged(&mut draft).await)? { out.keep(item, draft)? } else { out.drop_part(draft)? }
+            if fits(git.staged(&mut draft).await)? { out.keep(item, draft)? } else { out.drop_part(&draft)? }
         }
         Ok(made.is_some() || !status.unpushed)
     }

@@ -16,8 +16,8 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/worker/src/llm/http.rs", 1),
     // The proxy: keys and credentials on their way out, and looked for in what comes back.
     ("crates/sandbox/src/proxy/grants.rs", 1),
-    ("crates/sandbox/src/proxy/model/mod.rs", 2),
-    ("crates/sandbox/src/proxy/model/scrub.rs", 2),
+    ("crates/sandbox/src/proxy/llm/mod.rs", 2),
+    ("crates/sandbox/src/proxy/llm/scrub.rs", 2),
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),

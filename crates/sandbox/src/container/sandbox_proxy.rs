@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
 use self::network::is_here;
-use crate::proxy::{Grants, Listening, Metered, Observer, Outlets, PrivateSubnet, Proxy, ProxySettings, Tokens};
+use crate::proxy::{Grants, Listeners, Listening, Metered, Observer, PrivateSubnet, Proxy, ProxySettings, Tokens};
 use crate::record::SandboxDir;
 use crate::{Failure, Result, files};
 
@@ -69,7 +69,7 @@ struct Kept {
 struct Listens {
     proxy: Proxy,
     _listening: Option<Listening>,
-    outlets: Option<Outlets>,
+    outlets: Option<Listeners>,
     _mine: Lock,
 }
 
@@ -107,7 +107,7 @@ impl SandboxProxy {
         if !kept.link.as_ref().is_some_and(|it| it.is(link)) {
             kept.link = Some(link.clone());
             if let Some(listens) = &mut kept.listens {
-                listens.outlets = Some(Outlets::open(&listens.proxy, link));
+                listens.outlets = Some(Listeners::open(&listens.proxy, link));
             }
         }
         // What nobody uses is closed by nobody.
@@ -142,7 +142,7 @@ impl SandboxProxy {
                 (Transport::Tcp, Some(at)) => Some(self.listen_at(&proxy, at)?),
                 _ => None,
             };
-            let outlets = kept.link.as_ref().map(|it| Outlets::open(&proxy, it));
+            let outlets = kept.link.as_ref().map(|it| Listeners::open(&proxy, it));
             kept.listens = Some(Listens { proxy, _listening: listening, outlets, _mine: mine });
         }
         Ok(())

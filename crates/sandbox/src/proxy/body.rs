@@ -10,8 +10,8 @@ use hyper::header::{CONTENT_LENGTH, EXPECT, HeaderName};
 use hyper::{HeaderMap, Request, Response};
 use tokio::time::timeout;
 
-use super::Pace;
-use super::answer::{Body, No};
+use super::Timeouts;
+use super::response::{Body, Rejection};
 use crate::http::{HttpClient, HttpError};
 
 /// What belongs to one connection, and what tells of others: not passed on.
@@ -37,9 +37,9 @@ const TO_DRAIN: (u64, Duration) = (64 << 20, Duration::from_secs(5));
 
 /// Bytes that went by.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted(Arc<AtomicU64>);
+pub(super) struct ByteCounter(Arc<AtomicU64>);
 
-impl Counted {
+impl ByteCounter {
     /// Adds some, and gives all.
     pub(super) fn add(&self, bytes: usize) -> u64 {
         self.0.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64
@@ -75,16 +75,16 @@ pub(super) fn passing(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// How long a body was said to be.
-pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, No> {
+pub(super) fn length(headers: &HeaderMap) -> Result<Option<u64>, Rejection> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
     let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|it| it.is_ascii_digit()));
     let length = first.to_str().ok().and_then(number).filter(|_| lengths.next().is_none());
-    length.map(Some).ok_or(No::Length)
+    length.map(Some).ok_or(Rejection::Length)
 }
 
 /// A body of at most so many bytes.
-pub(super) async fn read(request: Request<Incoming>, most: u64) -> Result<Vec<u8>, No> {
+pub(super) async fn read(request: Request<Incoming>, most: u64) -> Result<Vec<u8>, Rejection> {
     let said = length(request.headers())?;
     let waits = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
@@ -92,15 +92,15 @@ pub(super) async fn read(request: Request<Incoming>, most: u64) -> Result<Vec<u8
         if !waits {
             drain(body).await;
         }
-        return Err(No::TooLarge);
+        return Err(Rejection::TooLarge);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(said.unwrap_or(0)).unwrap_or(0).min(64 << 10));
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| No::Length)?;
+        let frame = frame.map_err(|_| Rejection::Length)?;
         bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         if bytes.len() as u64 > most {
             drain(body).await;
-            return Err(No::TooLarge);
+            return Err(Rejection::TooLarge);
         }
     }
     Ok(bytes)
@@ -124,14 +124,14 @@ pub(super) async fn drain(mut body: Incoming) {
 pub(super) async fn sent(
     client: &HttpClient,
     request: Result<Request<Body>, HttpError>,
-    pace: Pace,
-) -> Result<Response<Incoming>, No> {
-    let request = request.map_err(|_| No::Failed)?;
+    pace: Timeouts,
+) -> Result<Response<Incoming>, Rejection> {
+    let request = request.map_err(|_| Rejection::Failed)?;
     match timeout(pace.silence, client.send(request)).await {
         Ok(Ok(response)) => Ok(response),
-        Err(_) | Ok(Err(HttpError::TimedOut(_))) => Err(No::Late),
-        Ok(Err(HttpError::Unreachable(_))) => Err(No::Unreachable),
-        Ok(Err(HttpError::Failed(_))) => Err(No::Failed),
+        Err(_) | Ok(Err(HttpError::TimedOut(_))) => Err(Rejection::Late),
+        Ok(Err(HttpError::Unreachable(_))) => Err(Rejection::Unreachable),
+        Ok(Err(HttpError::Failed(_))) => Err(Rejection::Failed),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         for odd in ["+1", "1, 1", "x", "-1", "", "99999999999999999999"] {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_LENGTH, odd.parse().unwrap());
-            assert_eq!(length(&headers), Err(No::Length), "{odd}");
+            assert_eq!(length(&headers), Err(Rejection::Length), "{odd}");
         }
     }
 }

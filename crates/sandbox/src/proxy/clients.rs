@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Pace;
+use super::Timeouts;
 use super::egress::{Resolver, is_global};
 use crate::Failure;
 use crate::http::{HttpClient, Lookup};
@@ -17,7 +17,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(resolver: &Arc<dyn Resolver>, pace: Pace) -> Result<Self, Failure> {
+    pub(super) fn new(resolver: &Arc<dyn Resolver>, pace: Timeouts) -> Result<Self, Failure> {
         let client = |only_outside| HttpClient::new(lookup(resolver.clone(), only_outside), pace.connect);
         Ok(Self { any: client(false)?, outside: client(true)? })
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::model::usage::Usage;
+use super::llm::usage::Usage;
 
 /// The proxy's own totals. They, and not what a worker says, decide about a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

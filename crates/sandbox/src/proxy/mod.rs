@@ -9,21 +9,21 @@
 //! **Invariant:** who is inside learns no address of a provider, and nothing is sent where it was not decided before.
 //! **Invariant:** what it costs is counted here, whatever is said inside.
 
-mod abuse;
-mod answer;
-mod api;
 mod body;
 mod clients;
 mod egress;
 mod git;
 mod grants;
-mod listen;
+mod listener;
+mod listeners_inside;
+mod llm;
 mod log;
 mod meter;
-mod model;
-mod outlets;
-mod preamble;
 mod private_subnet;
+mod proxy_header;
+mod rate_limit;
+mod response;
+mod routes;
 mod selftest;
 
 use std::fmt;
@@ -38,19 +38,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::abuse::Abuse;
-use self::answer::No;
 use self::clients::Clients;
 pub use self::egress::{EgressPolicy, Resolver, SystemResolver};
 pub use self::git::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
 pub use self::grants::{FixedKey, Grants, KeySource, MAX_BODY, ProviderConfig, ProviderKind, Tokens, is_listed};
-pub use self::listen::Listening;
+pub use self::listener::Listening;
+pub use self::listeners_inside::Listeners;
 use self::log::Log;
 pub use self::log::ProxyEvent;
 use self::meter::Meter;
 pub use self::meter::{Budget, Metered};
-pub use self::outlets::Outlets;
 pub use self::private_subnet::PrivateSubnet;
+use self::rate_limit::AuthRateLimiter;
+use self::response::Rejection;
 pub use self::selftest::{LLM_URL, PROXY_ENV, ROUTES_ENV, self_test};
 use crate::{Failure, Scope, TokenHash};
 
@@ -65,14 +65,14 @@ pub enum Port {
 
 /// How long somebody else is waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Timeouts {
     /// To take a connection.
     pub connect: Duration,
     /// Between two bytes.
     pub silence: Duration,
 }
 
-impl Default for Pace {
+impl Default for Timeouts {
     fn default() -> Self {
         Self { connect: Duration::from_secs(30), silence: Duration::from_secs(300) }
     }
@@ -98,7 +98,7 @@ pub struct ProxySettings {
     /// Finds addresses.
     pub resolver: Arc<dyn Resolver>,
     /// How long others are waited for.
-    pub pace: Pace,
+    pub pace: Timeouts,
     /// Asked for the container's tokens with each connection and request: another process may have given or revoked one.
     pub tokens: Option<TokenSource>,
 }
@@ -107,7 +107,7 @@ impl ProxySettings {
     /// A proxy for that container, with no log and the system's resolver.
     #[must_use]
     pub fn new(container: impl Into<String>) -> Self {
-        let (already, pace) = (Metered::default(), Pace::default());
+        let (already, pace) = (Metered::default(), Timeouts::default());
         let resolver = Arc::new(SystemResolver);
         Self { container: container.into(), log: None, observer: None, already, resolver, pace, tokens: None }
     }
@@ -133,14 +133,14 @@ struct Shared {
     meter: Meter,
     log: Log,
     observer: Observed,
-    abuse: Abuse,
+    abuse: AuthRateLimiter,
     clients: Clients,
     resolver: Arc<dyn Resolver>,
     /// Connections to names outside that are being made.
     opening: Semaphore,
     /// Connections from inside.
     places: Arc<Semaphore>,
-    pace: Pace,
+    pace: Timeouts,
     tokens: Asked,
 }
 
@@ -179,7 +179,7 @@ impl Proxy {
         let log = Log::open(log.as_deref()).map_err(Failure::internal)?;
         let clients = Clients::new(&resolver, pace)?;
         let (grants, _) = watch::channel(None);
-        let (meter, observer, abuse) = (Meter::new(already), Observed(observer), Abuse::default());
+        let (meter, observer, abuse) = (Meter::new(already), Observed(observer), AuthRateLimiter::default());
         let tokens = Asked(tokens);
         let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MOST)));
         let shared =
@@ -201,7 +201,7 @@ impl Proxy {
     /// Serves one connection, from its first line to its end. It ends early when its token is revoked.
     pub async fn serve(&self, port: Port, mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let Ok(_place) = Arc::clone(&self.0.places).acquire_owned().await else { return };
-        let Ok(token) = preamble::read(&mut stream).await else { return };
+        let Ok(token) = proxy_header::read(&mut stream).await else { return };
         let known = token.filter(|it| self.0.knowing(|grants| grants.knows(Scope::Net, it)).is_some());
         let Some(token) = known else {
             self.0.misused();
@@ -221,7 +221,7 @@ impl Proxy {
 
 /// Says why, and waits a moment for it to be read.
 async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let _ = stream.write_all(&No::Token.bytes()).await;
+    let _ = stream.write_all(&Rejection::Token.bytes()).await;
     let _ = stream.shutdown().await;
     let mut nowhere = tokio::io::sink();
     let drain = tokio::io::copy(&mut stream, &mut nowhere);
@@ -235,7 +235,7 @@ async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 
     http.timer(TokioTimer::new()).header_read_timeout(caller.shared.pace.silence).max_buf_size(MAX_HEAD);
     let stream = TokioIo::new(stream);
     let spoken = match port {
-        Port::Api => http.serve_connection(stream, service_fn(|it| api::answer(caller.clone(), it))).await,
+        Port::Api => http.serve_connection(stream, service_fn(|it| routes::answer(caller.clone(), it))).await,
         Port::Egress => {
             let tunnel = Arc::<egress::Tunnel>::default();
             let answers = service_fn(|it| egress::answer(caller.clone(), tunnel.clone(), it));

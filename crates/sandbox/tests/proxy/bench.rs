@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::Secret;
-use coracle_sandbox::proxy::{FixedKey, Grants, Listening, Pace, Proxy, ProxyEvent, ProxySettings, Resolver, Tokens};
+use coracle_sandbox::proxy::{
+    FixedKey, Grants, Listening, Proxy, ProxyEvent, ProxySettings, Resolver, Timeouts, Tokens,
+};
 use coracle_sandbox::proxy::{ProviderConfig, ProviderKind};
 use coracle_sandbox::{ProfileName, TokenHash};
 use futures_util::stream::{self, StreamExt as _};
@@ -129,10 +131,10 @@ fn text(secret: &Secret) -> String {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self::with_pace(Pace::default())
+        Self::with_pace(Timeouts::default())
     }
 
-    pub(crate) fn with_pace(pace: Pace) -> Self {
+    pub(crate) fn with_pace(pace: Timeouts) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let (names, events) = (Arc::new(Names::default()), Arc::<Mutex<Vec<ProxyEvent>>>::default());

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use coracle_sandbox::proxy::{EgressPolicy, Grants, Pace};
+use coracle_sandbox::proxy::{EgressPolicy, Grants, Timeouts};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
@@ -171,7 +171,7 @@ async fn x63_a_policy_that_is_replaced_closes_what_it_no_longer_allows() {
 
 #[tokio::test]
 async fn a_tunnel_that_nobody_uses_is_closed() {
-    let bench = Bench::with_pace(Pace { silence: Duration::from_millis(200), ..Pace::default() });
+    let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(200), ..Timeouts::default() });
     let port = echo().await;
     bench.allows(&[&format!("ip:127.0.0.1:{port}")], 1);
     let (mut stream, _) = bench.tunnel(&format!("127.0.0.1:{port}")).await;

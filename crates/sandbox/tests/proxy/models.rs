@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_sandbox::proxy::{Budget, Grants, Pace, ProviderKind};
+use coracle_sandbox::proxy::{Budget, Grants, ProviderKind, Timeouts};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -65,7 +65,7 @@ async fn x53_a_body_is_bounded_by_what_it_says_and_by_what_it_is() {
 async fn x54_an_answer_is_passed_on_as_it_comes() {
     let pieces = || (0..5).map(|it| format!("data: {{\"n\":{it}}}\n\n")).collect::<Vec<_>>();
     let server = Server::start(move |_| slowly("text/event-stream", pieces(), Duration::from_millis(200))).await;
-    let bench = Bench::with_pace(Pace { silence: Duration::from_millis(600), ..Pace::default() });
+    let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(600), ..Timeouts::default() });
     bench.proxy.grant(Some(bench.with_provider(ProviderKind::OpenAi, server.port)));
     let mut stream = bench.connect("api.sock").await;
     let body = r#"{"model":"gpt-x","stream":true}"#;
@@ -93,7 +93,7 @@ fn pieces_text() -> String {
 
 #[tokio::test]
 async fn x54_x55_who_is_silent_down_or_elsewhere_is_one_word() {
-    let bench = Bench::with_pace(Pace { silence: Duration::from_millis(300), ..Pace::default() });
+    let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(300), ..Timeouts::default() });
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let elsewhere = Server::start(|_| {
         let mut answer = said(302, "text/plain", KEY);

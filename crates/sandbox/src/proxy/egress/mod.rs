@@ -1,7 +1,7 @@
 //! Names outside: a tunnel or a plain request, to what the policy allows and to nothing that only looks like it.
 
 mod address;
-mod reach;
+mod connect;
 mod rules;
 mod sni;
 mod tunnel;
@@ -22,14 +22,14 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 pub(super) use self::address::is_global;
-use self::reach::{Reached, reach};
-pub use self::reach::{Resolver, SystemResolver};
+use self::connect::{Reached, reach};
+pub use self::connect::{Resolver, SystemResolver};
 pub use self::rules::EgressPolicy;
 pub(super) use self::rules::Host;
 use super::Caller;
-use super::answer::{Body, Broken, json_answer, streamed, whole};
-use super::api::Entry;
 use super::body;
+use super::response::{Body, Broken, json_answer, streamed, whole};
+use super::routes::Entry;
 
 /// Why a destination is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ pub(crate) enum Host {
 
 /// Why a destination is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum No {
+pub(crate) enum Denial {
     Host,
     Port,
     Ip,
@@ -81,14 +81,14 @@ impl EgressPolicy {
     }
 
     /// Whether a program may ask for it. A name may still lead to an address that it may not reach.
-    pub(crate) fn judge(&self, host: &Host, port: u16) -> Result<(), No> {
+    pub(crate) fn judge(&self, host: &Host, port: u16) -> Result<(), Denial> {
         let about: Vec<_> = self.0.iter().filter(|it| it.is_about(host)).collect();
         let allowed = about.iter().any(|it| it.has_port(port));
         match host {
             _ if allowed => Ok(()),
-            _ if !about.is_empty() => Err(No::Port),
-            Host::Name(_) => Err(No::Host),
-            Host::Address(_) => Err(No::Ip),
+            _ if !about.is_empty() => Err(Denial::Port),
+            Host::Name(_) => Err(Denial::Host),
+            Host::Address(_) => Err(Denial::Ip),
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    fn judged(rules: &[&str], host: &str, port: u16) -> Result<(), No> {
+    fn judged(rules: &[&str], host: &str, port: u16) -> Result<(), Denial> {
         EgressPolicy::parse(rules).unwrap().judge(&Host::parse(host).unwrap(), port)
     }
 
@@ -203,23 +203,23 @@ mod tests {
         for (host, port, expected) in [
             ("example.com", 443, Ok(())),
             ("EXAMPLE.com.", 443, Ok(())),
-            ("example.com", 80, Err(No::Port)),
-            ("www.example.com", 443, Err(No::Host)),
-            ("example.com.evil.net", 443, Err(No::Host)),
+            ("example.com", 80, Err(Denial::Port)),
+            ("www.example.com", 443, Err(Denial::Host)),
+            ("example.com.evil.net", 443, Err(Denial::Host)),
             ("deb.example", 80, Ok(())),
-            ("deb.example", 22, Err(No::Port)),
+            ("deb.example", 22, Err(Denial::Port)),
             ("a.below.org", 443, Ok(())),
-            ("a.b.below.org", 443, Err(No::Host)),
-            ("below.org", 443, Err(No::Host)),
+            ("a.b.below.org", 443, Err(Denial::Host)),
+            ("below.org", 443, Err(Denial::Host)),
             ("10.0.0.7", 8080, Ok(())),
-            ("10.0.0.7", 443, Err(No::Port)),
-            ("10.0.0.8", 8080, Err(No::Ip)),
+            ("10.0.0.7", 443, Err(Denial::Port)),
+            ("10.0.0.8", 8080, Err(Denial::Ip)),
             ("[::ffff:10.0.0.7]", 8080, Ok(())),
             ("0x0a.7", 8080, Ok(())),
             ("[fd00::1]", 443, Ok(())),
             ("xn--bcher-kva.de", 443, Ok(())),
             ("files.pythonhosted.org", 443, Ok(())),
-            ("registry.npmjs.org", 443, Err(No::Host)),
+            ("registry.npmjs.org", 443, Err(Denial::Host)),
         ] {
             assert_eq!(judged(&rules, host, port), expected, "{host}:{port}");
         }
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn x62_an_empty_list_allows_nothing_and_one_that_does_not_parse_is_none() {
-        assert_eq!(judged(&[], "example.com", 443), Err(No::Host));
+        assert_eq!(judged(&[], "example.com", 443), Err(Denial::Host));
         for odd in [
             "",
             "*",

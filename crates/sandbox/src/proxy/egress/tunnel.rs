@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::reach::allowed;
+use super::connect::allowed;
 use super::sni::{Hello, server_name};
 use super::{Host, Refusal, Target};
 use crate::proxy::Caller;
-use crate::proxy::api::Entry;
+use crate::proxy::routes::Entry;
 
 /// The first words have to come by then.
 const HELLO: Duration = Duration::from_secs(10);

@@ -17,10 +17,10 @@ use self::commands::{List, judge};
 pub use self::rules::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
 use self::rules::{GitHost, is_plain};
 use super::Shared;
-use super::answer::{Body, Broken, No, streamed, whole};
-use super::api::{Good, Passing};
-use super::body::{self, Counted};
-use super::model::scrub::Scrub;
+use super::body::{self, ByteCounter};
+use super::llm::scrub::Scrub;
+use super::response::{Body, Broken, Rejection, streamed, whole};
+use super::routes::{Accepted, Passing};
 use crate::http;
 
 /// What travels to a git host and back.
@@ -100,32 +100,32 @@ pub(super) async fn pass(
     rules: Option<&GitRules>,
     asked: &Asked,
     request: Request<Incoming>,
-    sent: &Counted,
-) -> Result<Good, No> {
-    let rules = rules.filter(|it| it.mode == GitMode::Proxy).ok_or(No::Route)?;
-    let host = rules.host(&asked.host).ok_or(No::GitHost)?;
+    sent: &ByteCounter,
+) -> Result<Accepted, Rejection> {
+    let rules = rules.filter(|it| it.mode == GitMode::Proxy).ok_or(Rejection::Route)?;
+    let host = rules.host(&asked.host).ok_or(Rejection::GitHost)?;
     let outside = rules.allow_private || host.address.is_none_or(super::egress::is_global);
     if !outside {
-        return Err(No::GitHost);
+        return Err(Rejection::GitHost);
     }
     if !rules.has(host, &asked.path) {
-        return Err(No::GitRepo);
+        return Err(Rejection::GitRepo);
     }
     if matches!(asked.act, Act::Push | Act::Refs { push: true }) && rules.push.is_empty() {
-        return Err(No::Push("this sandbox may only fetch"));
+        return Err(Rejection::Push("this sandbox may only fetch"));
     }
     let (parts, incoming) = request.into_parts();
     let mut headers = body::only(&parts.headers, &REQUEST);
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     let said = body::length(&parts.headers)?;
     if said.is_some_and(|it| it > MAX_BODY) {
-        return Err(No::TooLarge);
+        return Err(Rejection::TooLarge);
     }
     let sends = match asked.act {
         Act::Refs { .. } => whole(Bytes::new()),
         Act::Fetch => sends(incoming, Vec::new(), said, sent).await?,
         Act::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
-            return Err(No::Push("a push is not compressed twice"));
+            return Err(Rejection::Push("a push is not compressed twice"));
         }
         Act::Push => {
             let (begins, incoming) = command_list(incoming, rules).await?;
@@ -135,17 +135,17 @@ pub(super) async fn pass(
     let scrub = authorize(&mut headers, rules, host, &asked.path).await;
     let client = if rules.allow_private { &shared.clients.any } else { &shared.clients.outside };
     let method = if matches!(asked.act, Act::Refs { .. }) { Method::GET } else { Method::POST };
-    let url = Url::parse(&asked.url(host)).map_err(|_| No::Failed)?;
+    let url = Url::parse(&asked.url(host)).map_err(|_| Rejection::Failed)?;
     let response = body::sent(client, http::request(method, &url, headers, sends), shared.pace).await?;
     let (parts, body) = response.into_parts();
     match parts.status {
-        StatusCode::UNAUTHORIZED => return Err(No::GitLogin),
-        status if status.is_redirection() => return Err(No::Failed),
+        StatusCode::UNAUTHORIZED => return Err(Rejection::GitLogin),
+        status if status.is_redirection() => return Err(Rejection::Failed),
         _ => {}
     }
     let headers = body::only(&parts.headers, &RESPONSE);
     let passing = Passing { status: parts.status, headers, body, scrub, reader: None, place: None };
-    Ok(Good::Passing(Box::new(passing)))
+    Ok(Accepted::Passing(Box::new(passing)))
 }
 
 /// Adds the person's credential, and gives what must not come back.
@@ -168,32 +168,37 @@ async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, pa
 }
 
 /// Reads the commands of a push, and judges them before anything goes on.
-async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u8>, Incoming), No> {
+async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u8>, Incoming), Rejection> {
     let mut begins = Vec::new();
     loop {
         match judge(&begins, &rules.push) {
             List::Allowed => return Ok((begins, incoming)),
             List::Refused(why) => {
                 body::drain(incoming).await;
-                return Err(No::Push(why));
+                return Err(Rejection::Push(why));
             }
             List::More => {}
         }
         match incoming.frame().await {
             Some(Ok(frame)) => begins.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it)),
-            Some(Err(_)) => return Err(No::Length),
-            None => return Err(No::Request("The list of commands is cut off.")),
+            Some(Err(_)) => return Err(Rejection::Length),
+            None => return Err(Rejection::Request("The list of commands is cut off.")),
         }
     }
 }
 
 /// What is sent on: what was read already, and the rest as it comes.
-async fn sends(mut incoming: Incoming, begins: Vec<u8>, said: Option<u64>, sent: &Counted) -> Result<Body, No> {
+async fn sends(
+    mut incoming: Incoming,
+    begins: Vec<u8>,
+    said: Option<u64>,
+    sent: &ByteCounter,
+) -> Result<Body, Rejection> {
     sent.add(begins.len());
     if said.is_some_and(|it| it <= AT_ONCE) {
         let mut all = begins;
         while let Some(frame) = incoming.frame().await {
-            let frame = frame.map_err(|_| No::Length)?;
+            let frame = frame.map_err(|_| Rejection::Length)?;
             all.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
         }
         return Ok(whole(all));
@@ -211,28 +216,29 @@ async fn sends(mut incoming: Incoming, begins: Vec<u8>, said: Option<u64>, sent:
 }
 
 /// Gives a credential to git inside, in the mode that does.
-pub(super) async fn credentials(rules: Option<&GitRules>, request: Request<Incoming>) -> Result<Good, No> {
-    let rules = rules.filter(|it| it.mode == GitMode::Credential).ok_or(No::Route)?;
+pub(super) async fn credentials(rules: Option<&GitRules>, request: Request<Incoming>) -> Result<Accepted, Rejection> {
+    let rules = rules.filter(|it| it.mode == GitMode::Credential).ok_or(Rejection::Route)?;
     let described = body::read(request, MAX_DESCRIPTION).await?;
-    let described = std::str::from_utf8(&described).map_err(|_| No::Request("That is no description of git's."))?;
+    let described =
+        std::str::from_utf8(&described).map_err(|_| Rejection::Request("That is no description of git's."))?;
     let field = |name: &str| {
         let mut values = described.lines().filter_map(|it| it.split_once('=')).filter(|it| it.0 == name);
         values.next().map(|it| it.1).filter(|_| values.next().is_none())
     };
     let (Some("https"), Some(host), Some(path)) = (field("protocol"), field("host"), field("path")) else {
-        return Err(No::GitHost);
+        return Err(Rejection::GitHost);
     };
-    let host = rules.host(host).filter(|it| it.scheme == "https" && is_plain(path)).ok_or(No::GitHost)?;
+    let host = rules.host(host).filter(|it| it.scheme == "https" && is_plain(path)).ok_or(Rejection::GitHost)?;
     if !rules.has(host, path) {
-        return Err(No::GitHost);
+        return Err(Rejection::GitHost);
     }
-    let login = rules.credentials.login(host.scheme, &host.name, path).await.ok_or(No::GitHost)?;
+    let login = rules.credentials.login(host.scheme, &host.name, path).await.ok_or(Rejection::GitHost)?;
     let mut text = format!("username={}\npassword=", login.username).into_bytes();
     text.extend_from_slice(login.password.reveal());
     text.push(b'\n');
     let mut answer: Response<Body> = Response::new(whole(text));
     answer.headers_mut().remove(CONTENT_LENGTH);
-    Ok(Good::Whole(answer))
+    Ok(Accepted::Whole(answer))
 }
 
 #[cfg(test)]

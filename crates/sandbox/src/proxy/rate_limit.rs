@@ -12,7 +12,7 @@ const MOST: usize = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct Abuse(Mutex<State>);
+pub(super) struct AuthRateLimiter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,7 +20,7 @@ struct State {
     closed: Option<Instant>,
 }
 
-impl Abuse {
+impl AuthRateLimiter {
     /// Counts a bad token. Whether it closes the listener.
     pub(super) fn count(&self) -> bool {
         let now = Instant::now();
@@ -50,7 +50,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn twenty_in_a_minute_close_for_a_minute() {
-        let abuse = Abuse::default();
+        let abuse = AuthRateLimiter::default();
         for _ in 0..3 {
             assert!((1..MOST).all(|_| !abuse.count()));
             assert!(!abuse.is_closed());

@@ -25,11 +25,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A proxy that is reached by a link. When it is dropped it is no more, and every connection is closed.
 #[derive(Debug)]
-pub struct Outlets {
+pub struct Listeners {
     _stop: DropGuard,
 }
 
-impl Outlets {
+impl Listeners {
     /// Takes what programs connect to. A link that breaks ends all of them; the next one, which somebody else makes, is
     /// used as soon as it is there.
     #[must_use]

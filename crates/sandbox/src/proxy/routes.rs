@@ -12,13 +12,13 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::answer::{Body, Broken, No, json_answer, streamed};
-use super::body::Counted;
+use super::body::ByteCounter;
 use super::grants::Grants;
+use super::llm::scrub::Scrub;
+use super::llm::usage::{Reader, Usage};
 use super::log::{Line, ms_since, now};
-use super::model::scrub::Scrub;
-use super::model::usage::{Reader, Usage};
-use super::{Caller, Shared, git, model};
+use super::response::{Body, Broken, Rejection, json_answer, streamed};
+use super::{Caller, Shared, git, llm};
 use crate::Scope;
 
 /// Where all routes lie.
@@ -26,7 +26,7 @@ const BELOW: &str = "/proxy/v1/";
 
 /// What is asked for.
 enum Route {
-    Model(model::Asked),
+    Model(llm::Asked),
     Health,
     Git(git::Asked),
     Credentials,
@@ -43,7 +43,7 @@ impl Route {
         match (method, path) {
             (&Method::GET, "health") => Self::Health,
             (&Method::POST, "git/credentials") => Self::Credentials,
-            _ => model::Asked::parse(method, path).map_or(Self::Unknown, Self::Model),
+            _ => llm::Asked::parse(method, path).map_or(Self::Unknown, Self::Model),
         }
     }
 
@@ -59,7 +59,7 @@ impl Route {
 }
 
 /// What became of a request that was not refused.
-pub(super) enum Good {
+pub(super) enum Accepted {
     Whole(Response<Body>),
     Passing(Box<Passing>),
 }
@@ -81,13 +81,13 @@ pub(super) async fn answer(caller: Caller, request: Request<Incoming>) -> Result
     let route = Route::of(&request);
     let mut entry = Entry::new(&caller.shared, route.name());
     Ok(match respond(&caller, route, request, &mut entry).await {
-        Ok(Good::Whole(answer)) => {
+        Ok(Accepted::Whole(answer)) => {
             entry.line.status = answer.status().as_u16();
             answer
         }
-        Ok(Good::Passing(passing)) => passing.through(entry),
+        Ok(Accepted::Passing(passing)) => passing.through(entry),
         Err(no) => {
-            if no == No::Token {
+            if no == Rejection::Token {
                 caller.shared.misused();
             }
             (entry.line.status, entry.line.code) = (no.status().as_u16(), Some(no.code()));
@@ -97,43 +97,48 @@ pub(super) async fn answer(caller: Caller, request: Request<Incoming>) -> Result
 }
 
 /// In the order of what is checked: who asks, for what, and only then with what.
-async fn respond(caller: &Caller, route: Route, request: Request<Incoming>, entry: &mut Entry) -> Result<Good, No> {
-    let grants = caller.grants().ok_or(No::Token)?;
+async fn respond(
+    caller: &Caller,
+    route: Route,
+    request: Request<Incoming>,
+    entry: &mut Entry,
+) -> Result<Accepted, Rejection> {
+    let grants = caller.grants().ok_or(Rejection::Token)?;
     entry.line.policy_generation = grants.generation;
     entry.line.scope = Some("net");
     let token = request.headers().get("x-coracle-token");
     match (&route, token) {
-        (Route::Model(_), Some(token)) if !caller.opens_models(token.as_bytes()) => return Err(No::Token),
-        (Route::Model(_), None) if !grants.llm_for_agent => return Err(No::Token),
+        (Route::Model(_), Some(token)) if !caller.opens_models(token.as_bytes()) => return Err(Rejection::Token),
+        (Route::Model(_), None) if !grants.llm_for_agent => return Err(Rejection::Token),
         (Route::Model(_), _) => entry.line.scope = Some("llm"),
         // The first question of a worker that looks whether it is known.
         (Route::Health, Some(token)) if !caller.knows(|it| it.knows(Scope::Llm, token.as_bytes())) => {
-            return Err(No::Token);
+            return Err(Rejection::Token);
         }
         _ => {}
     }
     let mut profiles = request.headers().get_all("x-coracle-profile").iter();
     if profiles.any(|it| it.as_bytes() != grants.profile.as_str().as_bytes()) {
-        return Err(No::Profile);
+        return Err(Rejection::Profile);
     }
     match route {
         Route::Model(asked) => {
             let suits = grants.provider.as_ref().is_none_or(|it| asked.suits(it.kind));
             if !suits {
-                return Err(No::Route);
+                return Err(Rejection::Route);
             }
-            model::pass(&caller.shared, &grants, asked, request, entry).await
+            llm::pass(&caller.shared, &grants, asked, request, entry).await
         }
         Route::Health => {
             let state = json!({ "status": "ok", "profile": grants.profile.as_str() });
-            Ok(Good::Whole(json_answer(StatusCode::OK, &state)))
+            Ok(Accepted::Whole(json_answer(StatusCode::OK, &state)))
         }
         Route::Git(asked) => {
             entry.line.host = Some(super::log::shown(&asked.host));
             git::pass(&caller.shared, grants.git.as_ref(), &asked, request, &entry.sent).await
         }
         Route::Credentials => git::credentials(grants.git.as_ref(), request).await,
-        Route::Unknown => Err(No::NotFound),
+        Route::Unknown => Err(Rejection::NotFound),
     }
 }
 
@@ -186,14 +191,14 @@ impl Flow {
                     let rest = self.scrub.finish();
                     return (!rest.is_empty()).then(|| (Ok(rest.into()), None));
                 }
-                Ok(Some(Err(_))) => return self.breaks(No::Failed),
-                Err(_) => return self.breaks(No::Late),
+                Ok(Some(Err(_))) => return self.breaks(Rejection::Failed),
+                Err(_) => return self.breaks(Rejection::Late),
             }
         }
     }
 
     /// The head is out, so that the body ends early is all that can be told.
-    fn breaks(mut self, no: No) -> Option<(Result<Bytes, Broken>, Option<Self>)> {
+    fn breaks(mut self, no: Rejection) -> Option<(Result<Bytes, Broken>, Option<Self>)> {
         self.entry.line.code = Some(no.code());
         Some((Err(no.code().into()), None))
     }
@@ -204,7 +209,7 @@ pub(super) struct Entry {
     shared: Arc<Shared>,
     begun: Instant,
     pub(super) line: Line,
-    pub(super) sent: Counted,
+    pub(super) sent: ByteCounter,
     reader: Option<Reader>,
     /// It was asked of a provider that may take money for it.
     charged: bool,
@@ -215,7 +220,7 @@ impl Entry {
     pub(super) fn new(shared: &Arc<Shared>, route: &'static str) -> Self {
         // Who goes away before there is an answer leaves this one.
         let line = Line { ts: now(), container: shared.container.clone(), route, status: 499, ..Line::default() };
-        let sent = Counted::default();
+        let sent = ByteCounter::default();
         Self { shared: shared.clone(), begun: Instant::now(), line, sent, reader: None, charged: false, whole: false }
     }
 

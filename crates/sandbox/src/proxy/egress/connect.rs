@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::rules::No;
+use super::rules::Denial;
 use super::{Host, Refusal, Target, is_global};
 use crate::proxy::Caller;
 
@@ -79,9 +79,9 @@ fn may_ask(caller: &Caller, target: &Target) -> Result<(), Refusal> {
     let grants = caller.grants().ok_or(Refusal::TOKEN)?;
     let policy = grants.egress.as_ref().ok_or(Refusal::POLICY)?;
     policy.judge(&target.host, target.port).map_err(|no| match no {
-        No::Host => Refusal::HOST,
-        No::Port => Refusal::PORT,
-        No::Ip => Refusal::IP,
+        Denial::Host => Refusal::HOST,
+        Denial::Port => Refusal::PORT,
+        Denial::Ip => Refusal::IP,
     })
 }
 

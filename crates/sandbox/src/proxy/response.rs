@@ -18,7 +18,7 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
 
 /// Why a request is answered by us, in the order in which it is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum No {
+pub(super) enum Rejection {
     Token,
     Profile,
     Model,
@@ -40,7 +40,7 @@ pub(super) enum No {
     Late,
 }
 
-impl No {
+impl Rejection {
     pub(super) fn code(self) -> &'static str {
         match self {
             Self::Token => "token_invalid",

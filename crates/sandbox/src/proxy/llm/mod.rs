@@ -15,10 +15,10 @@ use url::Url;
 use self::scrub::Scrub;
 use self::usage::Reader;
 use super::Shared;
-use super::answer::{No, whole};
-use super::api::{Entry, Good, Passing};
 use super::body;
 use super::grants::{Grants, ProviderConfig, ProviderKind};
+use super::response::{Rejection, whole};
+use super::routes::{Accepted, Entry, Passing};
 use crate::http;
 
 /// What travels to a provider. `accept-encoding` is ours: what is compressed cannot be metered.
@@ -70,8 +70,8 @@ pub(super) async fn pass(
     asked: Asked,
     request: Request<Incoming>,
     entry: &mut Entry,
-) -> Result<Good, No> {
-    let provider = grants.provider.as_ref().ok_or(No::Unprovided)?;
+) -> Result<Accepted, Rejection> {
+    let provider = grants.provider.as_ref().ok_or(Rejection::Unprovided)?;
     let mut headers = body::only(request.headers(), &REQUEST);
     let sends = if asked == Asked::Models { Vec::new() } else { body::read(request, grants.max_body).await? };
     entry.line.bytes_in = sends.len() as u64;
@@ -79,15 +79,15 @@ pub(super) async fn pass(
         let model = model_of(&sends)?;
         entry.line.model = Some(super::log::shown(&model));
         if !provider.models.is_match(&model) {
-            return Err(No::Model);
+            return Err(Rejection::Model);
         }
     }
-    shared.meter.admit().map_err(No::Rate)?;
+    shared.meter.admit().map_err(Rejection::Rate)?;
     let place = shared.meter.place().await;
     if asked != Asked::Models && shared.meter.metered().exhausts(&grants.budget) {
-        return Err(No::Budget);
+        return Err(Rejection::Budget);
     }
-    let key = provider.key.key().await.ok_or(No::Unreachable)?;
+    let key = provider.key.key().await.ok_or(Rejection::Unreachable)?;
     for (name, value) in &provider.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
             headers.insert(name, value);
@@ -103,9 +103,9 @@ pub(super) async fn pass(
     }
     let response = match body::sent(&shared.clients.any, request, shared.pace).await {
         Ok(response) => response,
-        Err(No::Unreachable) => {
+        Err(Rejection::Unreachable) => {
             entry.is_free();
-            return Err(No::Unreachable);
+            return Err(Rejection::Unreachable);
         }
         Err(no) => return Err(no),
     };
@@ -115,7 +115,7 @@ pub(super) async fn pass(
         entry.is_free();
     }
     if status.is_redirection() {
-        return Err(No::Failed);
+        return Err(Rejection::Failed);
     }
     let scrub = Scrub::new(key);
     let mut headers = HeaderMap::new();
@@ -126,15 +126,15 @@ pub(super) async fn pass(
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(str::to_owned);
     let reader = (asked != Asked::Models && status.is_success()).then(|| Reader::new(kind.as_deref()));
-    Ok(Good::Passing(Box::new(Passing { status, headers, body, scrub, reader, place })))
+    Ok(Accepted::Passing(Box::new(Passing { status, headers, body, scrub, reader, place })))
 }
 
-fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key: &Secret) -> Result<(), No> {
+fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key: &Secret) -> Result<(), Rejection> {
     // A provider of the second kind takes requests of the first with a bearer.
     let bearer = kind == ProviderKind::OpenAi || asked == Asked::Chat;
     let before: &[u8] = if bearer { b"Bearer " } else { b"" };
     let value = Secret::new([before, key.reveal()].concat());
-    let mut value = HeaderValue::from_bytes(value.reveal()).map_err(|_| No::Unreachable)?;
+    let mut value = HeaderValue::from_bytes(value.reveal()).map_err(|_| Rejection::Unreachable)?;
     value.set_sensitive(true);
     headers.insert(if bearer { AUTHORIZATION } else { HeaderName::from_static("x-api-key") }, value);
     Ok(())
@@ -148,9 +148,9 @@ fn address(provider: &ProviderConfig, asked: Asked) -> Url {
 }
 
 /// The model that a body names, which it has to do once and in one way: who reads it behind us must find the same.
-fn model_of(body: &[u8]) -> Result<String, No> {
+fn model_of(body: &[u8]) -> Result<String, Rejection> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    let odd = |_| No::Request("The body is no JSON object that names one `model`.");
+    let odd = |_| Rejection::Request("The body is no JSON object that names one `model`.");
     let model = json.deserialize_map(Top).map_err(odd)?;
     json.end().map_err(odd)?;
     Ok(model)
@@ -197,7 +197,7 @@ mod tests {
             r#"{"model":"a"}{"model":"b"}"#,
             r#"{"model":"a""#,
         ] {
-            assert!(matches!(model_of(odd.as_bytes()), Err(No::Request(_))), "{odd}");
+            assert!(matches!(model_of(odd.as_bytes()), Err(Rejection::Request(_))), "{odd}");
         }
     }
 }

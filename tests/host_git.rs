@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::host::git::{Git, HostGit, InspectError, Remote};
+use coracle_runtime::host::git::{GitProgram, HostGit, InspectError, Remote};
 use coracle_runtime::{BranchName, GitRules, GitUrl};
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ fn remote(url: &str) -> Remote {
 }
 
 /// A look at a repository, which leaves nothing behind.
-async fn look(looks: &Git, remote: &Remote) -> Result<Vec<String>, InspectError> {
+async fn look(looks: &GitProgram, remote: &Remote) -> Result<Vec<String>, InspectError> {
     let temp = tempfile::tempdir().unwrap();
     let seen = looks.top_level(remote, temp.path()).await;
     assert_eq!(left_in(&temp), 0, "{seen:?}");
@@ -25,7 +25,7 @@ async fn look(looks: &Git, remote: &Remote) -> Result<Vec<String>, InspectError>
 }
 
 async fn names(url: &str) -> Result<Vec<String>, InspectError> {
-    look(&Git::of_this_host(), &remote(url)).await
+    look(&GitProgram::of_this_host(), &remote(url)).await
 }
 
 fn left_in(dir: &TempDir) -> usize {
@@ -50,9 +50,9 @@ async fn the_names_at_the_top_are_seen_and_no_file_is_fetched() {
     assert_eq!(names(&server.local_url("web")).await.unwrap(), ["Cargo.toml", "a b", "src"]);
     let branch = Some(BranchName::parse("other").unwrap());
     let other = Remote { branch, ..remote(&server.local_url("web")) };
-    assert_eq!(look(&Git::of_this_host(), &other).await.unwrap(), ["go.mod"]);
+    assert_eq!(look(&GitProgram::of_this_host(), &other).await.unwrap(), ["go.mod"]);
     let gone = Remote { branch: Some(BranchName::parse("gone").unwrap()), ..other };
-    assert!(matches!(look(&Git::of_this_host(), &gone).await, Err(InspectError::Unreachable(_))));
+    assert!(matches!(look(&GitProgram::of_this_host(), &gone).await, Err(InspectError::Unreachable(_))));
     assert!(server.requests().iter().all(|it| !it.headers.contains_key("authorization")));
 }
 
@@ -67,10 +67,10 @@ async fn a_repository_that_is_private_missing_or_silent_is_told_from_others() {
     server.requires("me", "sesame");
     assert!(matches!(names(&server.local_url("web")).await, Err(InspectError::Private)));
     server.behaves(Manner::Silent);
-    let hasty = Git { deadline: Duration::from_millis(500), ..Git::of_this_host() };
+    let hasty = GitProgram { deadline: Duration::from_millis(500), ..GitProgram::of_this_host() };
     let late = look(&hasty, &remote(&server.local_url("web"))).await;
     assert!(matches!(late, Err(InspectError::TooSlow { .. })), "{late:?}");
-    let none = Git { program: None, ..hasty };
+    let none = GitProgram { program: None, ..hasty };
     assert!(matches!(look(&none, &remote(&server.local_url("web"))).await, Err(InspectError::NoGit)));
 }
 
@@ -85,7 +85,7 @@ async fn more_than_allowed_is_not_fetched() {
     };
     let long: String = (0..1 << 18).map(|_| next()).collect();
     server.repository("web", &[("a", &long)]).await;
-    let small = Git { max_bytes: 1 << 20, ..Git::of_this_host() };
+    let small = GitProgram { max_bytes: 1 << 20, ..GitProgram::of_this_host() };
     assert_eq!(look(&small, &remote(&server.local_url("web"))).await.unwrap(), ["a"]);
     git(&server.dir("web"), &["config", "uploadpack.allowFilter", "false"], "").await;
     let seen = look(&small, &remote(&server.local_url("web"))).await;
@@ -97,7 +97,7 @@ async fn who_withdraws_leaves_nothing_behind() {
     let server = GitServer::start();
     server.behaves(Manner::Silent);
     let temp = tempfile::tempdir().unwrap();
-    let (looks, remote) = (Git::of_this_host(), remote(&server.local_url("web")));
+    let (looks, remote) = (GitProgram::of_this_host(), remote(&server.local_url("web")));
     let seen = looks.top_level(&remote, temp.path());
     let asked = eventually("git asks", Duration::from_secs(20), async || !server.requests().is_empty());
     tokio::select! {

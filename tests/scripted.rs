@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, Command, ContainerPath, CreateSpec, Error, Exec, Exit, Handle, Ids, ImageRef, Mount, Removed, Status,
+    Access, Command, ContainerPath, ContainerStatus, CreateSpec, Error, Exec, Exit, Handle, Ids, ImageRef, Mount,
+    RemovalOutcome,
 };
 use serde_json::{Value, json};
 
@@ -34,13 +35,13 @@ async fn r20_a_full_cycle_in_the_old_form_with_stale_answers_and_a_stubborn_remo
         let stale = json!({ "verb": "inspect", "nth": 2, "stale_running": true });
         scripted.plays(&json!({ "old_form": true, "faults": [stubborn, stale] }));
         case.runtime.stop(&running.id, GRACE).await.unwrap();
-        assert_eq!(running.seen().await.status, Status::Exited);
+        assert_eq!(running.seen().await.status, ContainerStatus::Exited);
         let (begun, deletions) = (Instant::now(), scripted.count("delete"));
-        assert_eq!(case.runtime.remove(&running.id).await.unwrap(), Removed::Now);
+        assert_eq!(case.runtime.remove(&running.id).await.unwrap(), RemovalOutcome::Now);
         assert_eq!(scripted.count("delete") - deletions, 4);
         assert!(begun.elapsed() >= Duration::from_millis(1700), "{:?}", begun.elapsed());
         assert_eq!(case.runtime.list(&case.mine()).await.unwrap(), []);
-        assert_eq!(case.runtime.remove(&running.id).await.unwrap(), Removed::AlreadyGone);
+        assert_eq!(case.runtime.remove(&running.id).await.unwrap(), RemovalOutcome::AlreadyGone);
         ran("r20", case.engine());
     })
     .await;
@@ -140,7 +141,7 @@ async fn what_is_between_two_states_is_looked_at_three_times_more_and_then_has_s
             scripted.plays(&fault("inspect", &json!({ "state": state })));
             assert_eq!(
                 (running.seen().await.status, scripted.count("inspect") - before),
-                (Status::Exited, 4),
+                (ContainerStatus::Exited, 4),
                 "{state}"
             );
         }
@@ -173,7 +174,7 @@ async fn what_goes_wrong_is_told_for_what_it_is() {
         scripted.plays(&fault("exec", &json!({ "vanish": true })));
         let it = case.runtime.exec(&id, sh("true")).await;
         assert!(matches!(it, Err(Error::NoSuchContainer(_))), "{it:?}");
-        assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::AlreadyGone);
+        assert_eq!(case.runtime.remove(&id).await.unwrap(), RemovalOutcome::AlreadyGone);
     })
     .await;
 }

@@ -16,9 +16,9 @@ use coracle_lifecycle::{
 };
 use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{
-    ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    Exec, Exit, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest, Policy, ProcessId, Status,
-    Tmpfs, Ulimits, random_hex,
+    ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, ContainerStatus,
+    CreateSpec, EngineKind, Exec, Exit, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest,
+    Policy, ProcessId, Tmpfs, Ulimits, random_hex,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -305,7 +305,7 @@ async fn w01_a_room_is_as_its_plan_says() {
             assert_eq!(bench.left().await, (0, 0, 0));
             let ready = here.slot().await;
             let [container] = &*bench.containers().await else { panic!("there is one") };
-            assert_eq!((container.id.as_str(), container.status), (id(&ready), Status::Running));
+            assert_eq!((container.id.as_str(), container.status), (id(&ready), ContainerStatus::Running));
             if case.keeps_limits() {
                 let limits = Limits { memory: Some(ByteSize::mib(128)), cpus: Some(1.0), pids: Some(256) };
                 assert_eq!(container.limits, limits);

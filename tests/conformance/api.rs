@@ -4,8 +4,8 @@ use coracle_runtime::ImageStore as _;
 use coracle_runtime::Networks as _;
 use coracle_runtime::Volumes as _;
 use coracle_runtime::{
-    ByteSize, Container, ContainerId, CreateSpec, EngineKind, Error, Handle, Image, ImageId, ImageRef, LabelFilter,
-    Limits, NetworkCreate, Port, Protocol, Status, VolumeCreate, VolumeMount, VolumeName,
+    ByteSize, Container, ContainerId, ContainerStatus, CreateSpec, EngineKind, Error, Handle, Image, ImageId, ImageRef,
+    LabelFilter, Limits, NetworkCreate, Port, Protocol, VolumeCreate, VolumeMount, VolumeName,
 };
 
 use super::{path, placed, sh};
@@ -67,7 +67,7 @@ async fn the_api_tells_of_containers_what_the_program_tells() {
             }
             statuses.push(ways.api.inspect(&id.into()).await.unwrap().status);
         }
-        assert_eq!(statuses, [Status::Running, Status::Exited, Status::Created]);
+        assert_eq!(statuses, [ContainerStatus::Running, ContainerStatus::Exited, ContainerStatus::Created]);
         let never = ["d".repeat(64), case.name("never").to_string(), case.name("runnin").to_string()];
         for handle in never.map(|it| Handle::parse(it).unwrap()) {
             for found in [ways.api.inspect(&handle).await, ways.program.inspect(&handle).await] {

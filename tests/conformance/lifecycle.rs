@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerId, CreateSpec, Error, Exit, Handle, ImageId, LabelFilter, Limits, Mount,
-    MountPoint, NetworkAttachment, Policy, Removed, Status, Tmpfs, Ulimits, VolumeCreate, VolumeMount, VolumeName,
-    admit,
+    Access, ByteSize, Capabilities, ContainerId, ContainerStatus, CreateSpec, Error, Exit, Handle, ImageId,
+    LabelFilter, Limits, Mount, MountPoint, NetworkAttachment, Policy, RemovalOutcome, Tmpfs, Ulimits, VolumeCreate,
+    VolumeMount, VolumeName, admit,
 };
 
 use super::{argv, path, placed, printed, ran, running, sh};
@@ -36,7 +36,7 @@ async fn names_are_not_shared() {
         let id = case.runtime.create(&spec).await.unwrap();
         let second = case.runtime.create(&spec).await;
         assert!(matches!(second, Err(Error::NameTaken(_))), "{second:?}");
-        assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
+        assert_eq!(case.runtime.remove(&id).await.unwrap(), RemovalOutcome::Now);
         case.runtime.create(&spec).await.unwrap();
     })
     .await;
@@ -81,7 +81,7 @@ async fn what_is_missing_is_named_in_the_error_of_each_verb() {
         let file = || tempfile::tempfile().unwrap();
         assert!(gone(runtime.upload(&id, &path("/tmp"), file()).await.err()), "upload");
         assert!(gone(runtime.download(&id, &path("/tmp"), file(), 1 << 20).await.err()), "download");
-        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::AlreadyGone);
+        assert_eq!(runtime.remove(&id).await.unwrap(), RemovalOutcome::AlreadyGone);
     })
     .await;
 }
@@ -123,30 +123,30 @@ async fn a_container_lives_its_life() {
             (it.status, it.pid.is_some(), it.exit_code.is_some())
         };
         let told = !case.lacks(Lack::Processes);
-        assert_eq!((id.is_digits(), state().await), (told, (Status::Created, false, false)));
+        assert_eq!((id.is_digits(), state().await), (told, (ContainerStatus::Created, false, false)));
         let early = runtime.exec(&id, sh("true")).await;
-        assert!(matches!(early, Err(Error::NotRunning { status: Status::Created, .. })), "{early:?}");
+        assert!(matches!(early, Err(Error::NotRunning { status: ContainerStatus::Created, .. })), "{early:?}");
         runtime.stop(&id, GRACE).await.unwrap();
         for round in 0..2 {
             runtime.start(&id).await.unwrap();
             runtime.start(&id).await.unwrap();
-            assert_eq!((state().await, round), ((Status::Running, told, false), round));
+            assert_eq!((state().await, round), ((ContainerStatus::Running, told, false), round));
             assert_eq!(printed(case, &id, "echo here").await, "here\n");
             let begun = Instant::now();
             runtime.stop(&id, GRACE).await.unwrap();
             assert!(begun.elapsed() < GRACE, "PID 1 did not obey TERM");
             runtime.stop(&id, GRACE).await.unwrap();
-            assert_eq!((state().await, round), ((Status::Exited, false, told), round));
+            assert_eq!((state().await, round), ((ContainerStatus::Exited, false, told), round));
             for exec in [sh("true"), argv(&["true"]), sh("exit 7")] {
                 let late = runtime.exec(&id, exec).await;
-                let Err(Error::NotRunning { status: Status::Exited, exit_code, .. }) = late else {
+                let Err(Error::NotRunning { status: ContainerStatus::Exited, exit_code, .. }) = late else {
                     panic!("{late:?}");
                 };
                 assert_eq!(exit_code.is_some(), told);
             }
         }
-        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::Now);
-        assert_eq!(runtime.remove(&id).await.unwrap(), Removed::AlreadyGone);
+        assert_eq!(runtime.remove(&id).await.unwrap(), RemovalOutcome::Now);
+        assert_eq!(runtime.remove(&id).await.unwrap(), RemovalOutcome::AlreadyGone);
         assert!(matches!(runtime.inspect(&(&id).into()).await, Err(Error::NoSuchContainer(_))));
     })
     .await;
@@ -158,7 +158,7 @@ async fn a_running_container_is_removed_at_once_with_what_runs_in_it() {
         let id = running(case).await;
         ran(case, &id, sh("trap '' TERM; sleep 300 & echo up")).await;
         let begun = Instant::now();
-        assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
+        assert_eq!(case.runtime.remove(&id).await.unwrap(), RemovalOutcome::Now);
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     })
     .await;
@@ -238,7 +238,7 @@ async fn a_volume_outlives_its_container_and_one_that_is_there_is_kept() {
             assert_eq!(shown.iter().map(|it| (it.target.as_str(), it.writable)).collect::<Vec<_>>(), [("/v", true)]);
             let busy = case.runtime.remove_volume(volumes[0].name.as_str()).await;
             assert!(busy.is_err(), "it is in use");
-            assert_eq!(case.runtime.remove(&id).await.unwrap(), Removed::Now);
+            assert_eq!(case.runtime.remove(&id).await.unwrap(), RemovalOutcome::Now);
             volume(case, Access::ReadWrite).await;
         }
         for _ in 0..2 {
@@ -309,10 +309,10 @@ async fn one_that_is_paused_goes_on_when_it_is_started() {
         }
         let seen = async || case.runtime.inspect(&(&id).into()).await.unwrap();
         let before = seen().await;
-        assert_eq!(before.status, Status::Paused);
+        assert_eq!(before.status, ContainerStatus::Paused);
         case.runtime.start(&id).await.unwrap();
         let after = seen().await;
-        assert_eq!((after.status, after.pid), (Status::Running, before.pid));
+        assert_eq!((after.status, after.pid), (ContainerStatus::Running, before.pid));
     })
     .await;
 }

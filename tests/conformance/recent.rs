@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Container, Removed};
+use coracle_runtime::{Container, RemovalOutcome};
 
 use super::placed;
 use crate::engines::{Case, LABEL, engine_program, on_every_engine};
@@ -41,7 +41,7 @@ async fn our_own_changes_are_in_a_recent_list_at_once() {
         assert_same(case).await;
         case.runtime.stop(&first, Duration::ZERO).await.unwrap();
         assert_same(case).await;
-        assert_eq!(case.runtime.remove(&second).await.unwrap(), Removed::Now);
+        assert_eq!(case.runtime.remove(&second).await.unwrap(), RemovalOutcome::Now);
         let (recent, exact) = both(case).await;
         assert_eq!((recent.len(), &recent), (1, &exact));
     })

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::{Container, ContainerId, Error, Health, LabelFilter, ProjectName, StackSource, StackUp, Status};
+use coracle_runtime::{
+    Container, ContainerId, ContainerStatus, Error, Health, LabelFilter, ProjectName, StackSource, StackUp,
+};
 use serde_json::{Value, json};
 
 use crate::engines::{Case, IMAGE, Lack, on_every_engine};
@@ -69,7 +71,7 @@ async fn a_stack_comes_up_is_seen_and_leaves_nothing() {
         }));
         let (_, there) = up(case, &content).await;
         let (db, once) = (&there["db"], &there["once"]);
-        assert_eq!((db.status, once.status, once.exit_code), (Status::Running, Status::Exited, Some(3)), "{there:?}");
+        assert_eq!((db.status, once.status, once.exit_code), (ContainerStatus::Running, ContainerStatus::Exited, Some(3)), "{there:?}");
         assert_eq!((db.networks.clone(), db.health), (vec![format!("{}_default", project(case))], None));
         assert!(db.ports.iter().any(|it| it.container == 5432 && it.address.is_loopback()), "{:?}", db.ports);
         assert_eq!(case.runtime.list_volumes(&of_project(case)).await.unwrap().len(), 1);

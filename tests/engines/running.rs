@@ -166,7 +166,7 @@ impl Running<'_> {
         if self.way == Way::Plain {
             return;
         }
-        self.socket.pid1 = self.seen().await.pid.and_then(ProcessId::of);
+        self.socket.pid1 = self.seen().await.pid.and_then(ProcessId::from_pid);
         let begun = Instant::now();
         loop {
             let link = self.link_by(self.way).await;

@@ -48,7 +48,7 @@ impl<'a> Room<'a> {
         let proxy = Proxy::new(ProxySettings::new(name)).unwrap();
         let listening = Some(Listening::open(&proxy, &sockets).unwrap());
         let id = started(case, (name, network), (&link, &sockets)).await;
-        let pid1 = case.runtime.inspect(&(&id).into()).await.unwrap().pid.and_then(ProcessId::of);
+        let pid1 = case.runtime.inspect(&(&id).into()).await.unwrap().pid.and_then(ProcessId::from_pid);
         let socket = SocketAt { dir: link, pid1 };
         let guest = case.runtime.link(&id, Some(&socket), LinkSettings::default()).await.unwrap();
         until("the guest answers", async || guest.open().await.is_ok()).await;

@@ -111,7 +111,7 @@ async fn one_whose_labels_are_not_ours_is_left_alone() {
         let not_managed = matches!(refused, Err(SlotError::Lifecycle(coracle_lifecycle::Error::NotManaged { .. })));
         assert!(not_managed, "{refused:?}");
         let there = bench.case.runtime.inspect(&Handle::parse(id(&first)).unwrap()).await.unwrap();
-        assert_eq!(there.status, Status::Running);
+        assert_eq!(there.status, ContainerStatus::Running);
     })
     .await;
 }
@@ -130,7 +130,7 @@ async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is
         bench.program(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let copy = async || bench.case.runtime.inspect(&Handle::parse(&name).unwrap()).await.unwrap();
         let before = copy().await;
-        assert_eq!((&before.labels, before.status), (&ours.labels, Status::Running));
+        assert_eq!((&before.labels, before.status), (&ours.labels, ContainerStatus::Running));
         let lose = || {
             std::fs::write(bench.state.path().join("sessions/s1/sandbox.json"), "").unwrap();
             let containers = bench.state.path().join("containers");

@@ -412,7 +412,7 @@ async fn s31_whatever_fails_nothing_is_left_of_it_and_of_its_volume() {
         for verb in Verb::ALL.iter().copied() {
             fake.fail_next(verb);
             let made = tool.create(named()).await["success"] == true;
-            fake.mend();
+            fake.clear_faults();
             if !made {
                 // What could not be undone is healed by the next call.
                 met.push(verb);

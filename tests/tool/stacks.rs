@@ -391,7 +391,7 @@ async fn s31_whatever_the_engine_fails_at_nothing_of_a_create_with_a_stack_is_le
             for _ in 0..2 {
                 tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
             }
-            fake.mend();
+            fake.clear_faults();
             assert_eq!(left_at_all(tool).await, [""; 0], "{verb:?}: {answer:#}");
         }
         ran("s31", tool.case.engine());

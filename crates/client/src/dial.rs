@@ -126,7 +126,7 @@ impl SocketAt {
         };
         // Pid 0 is a process of a namespace that we cannot see into.
         let pid = stream.peer_cred().ok()?.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0)?;
-        Some((stream, ProcessId::of(pid)?))
+        Some((stream, ProcessId::from_pid(pid)?))
     }
 }
 

@@ -9,7 +9,7 @@ use coracle_protocol::call::Call as _;
 use coracle_protocol::{
     self as protocol, AttachRequest, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime,
 };
-use coracle_types::{ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result, Status};
+use coracle_types::{ContainerPath, ContainerStatus, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -365,7 +365,7 @@ impl ExecSession {
                 Error::NotRunning { status, exit_code, oom_killed, output }
             }
             Error::NoSuchContainer(_) => {
-                Error::NotRunning { status: Status::Exited, exit_code: None, oom_killed: false, output }
+                Error::NotRunning { status: ContainerStatus::Exited, exit_code: None, oom_killed: false, output }
             }
             other => Error::GuestLost { reason: other.to_string(), output },
         }

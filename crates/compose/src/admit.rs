@@ -13,7 +13,7 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::{ImageRef, Mount, ProjectName, Protocol, Refused};
+use coracle_runtime::{ImageRef, Mount, PolicyRefusal, ProjectName, Protocol};
 use serde_json::{Map, Value, json};
 
 use self::schema::{entries, is_empty};
@@ -76,8 +76,8 @@ pub struct ReassignedPort {
 /// A `$` in the model is a `$`: variables were filled in. Looks at the host paths that the model names.
 ///
 /// # Errors
-/// [`Refused`] with every broken rule; each message names service and key.
-pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<AdmittedStack, Refused> {
+/// [`PolicyRefusal`] with every broken rule; each message names service and key.
+pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<AdmittedStack, PolicyRefusal> {
     let mut admission = Admission {
         model,
         rules,

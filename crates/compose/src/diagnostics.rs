@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use coracle_runtime::host::fs::{HostPath, HostPathError};
-use coracle_runtime::{Policy, Problem, Refused};
+use coracle_runtime::{Policy, PolicyRefusal, Problem};
 
 macro_rules! rules {
     ($($key:ident)*) => { &[$((stringify!($key), concat!("compose.", stringify!($key)))),*] };
@@ -138,8 +138,8 @@ impl Diagnostics {
     }
 
     /// Fails if there are any.
-    pub(crate) fn into_result(self) -> Result<(), Refused> {
-        if self.0.is_empty() { Ok(()) } else { Err(Refused { problems: self.0 }) }
+    pub(crate) fn into_result(self) -> Result<(), PolicyRefusal> {
+        if self.0.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems: self.0 }) }
     }
 }
 

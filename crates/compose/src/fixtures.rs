@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ByteSize, LabelNamespace, Limits, PatternSet, Policy, ProjectName, Protocol, Refused};
+use coracle_runtime::{ByteSize, LabelNamespace, Limits, PatternSet, Policy, PolicyRefusal, ProjectName, Protocol};
 use serde_json::Value;
 
 use crate::{AdmittedStack, ReadError, Rules, admit, read};
@@ -59,7 +59,7 @@ impl Person {
         self.root.path().canonicalize().unwrap().join("home/project/work")
     }
 
-    pub(crate) fn admit(&self, model: &Value) -> Result<AdmittedStack, Refused> {
+    pub(crate) fn admit(&self, model: &Value) -> Result<AdmittedStack, PolicyRefusal> {
         let taken = self.taken;
         let rules = Rules {
             policy: &self.policy,

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Container, ContainerRuntime, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, Problem, ProjectName, Refused,
-    StackUp, Status,
+    Container, ContainerRuntime, ContainerStatus, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, PolicyRefusal,
+    Problem, ProjectName, StackUp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub struct BadService {
     /// The service.
     pub service: String,
     /// Its state; none when it has no container.
-    pub state: Option<Status>,
+    pub state: Option<ContainerStatus>,
     /// What its health check says.
     pub health: Option<Health>,
     /// Exit code of its PID 1.
@@ -72,7 +72,7 @@ pub enum StackError {
     },
     /// A directory of the host was exchanged while it was bound (4.9).
     #[error(transparent)]
-    Changed(Refused),
+    Changed(PolicyRefusal),
     /// Compose or the engine failed, while no service is known to be bad.
     #[error(transparent)]
     Engine(#[from] Error),
@@ -83,7 +83,9 @@ fn message(bad: &[BadService]) -> String {
         let name = &it.service;
         match (it.state, it.exit_code, it.health) {
             (None, ..) => format!("`{name}` was not started"),
-            (Some(Status::Exited | Status::Dead), Some(code), _) => format!("`{name}` ended with {code}"),
+            (Some(ContainerStatus::Exited | ContainerStatus::Dead), Some(code), _) => {
+                format!("`{name}` ended with {code}")
+            }
             (Some(_), _, Some(health)) => format!("`{name}` is {}", word(health)),
             (Some(state), ..) => format!("`{name}` is {state}"),
         }
@@ -229,14 +231,14 @@ fn has_check(stack: &AdmittedStack, service: &str) -> bool {
 /// Podman reports no health for a moment after a start, which Compose takes for a service without a check.
 fn is_good(service: &Service, has_check: bool) -> bool {
     match service.state {
-        Status::Running => service.health.map_or(!has_check, |it| it == Health::Healthy),
-        Status::Exited => service.exit_code == Some(0),
+        ContainerStatus::Running => service.health.map_or(!has_check, |it| it == Health::Healthy),
+        ContainerStatus::Exited => service.exit_code == Some(0),
         _ => false,
     }
 }
 
 fn started_once(service: &Service) -> bool {
-    service.state != Status::Created
+    service.state != ContainerStatus::Created
 }
 
 fn compose_failed(excerpt: Excerpt) -> Error {
@@ -244,7 +246,7 @@ fn compose_failed(excerpt: Excerpt) -> Error {
 }
 
 fn has_failed(service: &Service) -> bool {
-    matches!(service.state, Status::Exited | Status::Dead) && service.exit_code != Some(0)
+    matches!(service.state, ContainerStatus::Exited | ContainerStatus::Dead) && service.exit_code != Some(0)
 }
 
 /// The error of a stack that did not come up. Without a failed service it is Compose's.
@@ -276,7 +278,7 @@ async fn failure(
                 state: Some(it.state),
                 health: it.health,
                 exit_code: it.exit_code,
-                log: Excerpt::of(last).as_str().to_owned(),
+                log: Excerpt::from_bytes(last).as_str().to_owned(),
             });
         }
     }
@@ -299,7 +301,7 @@ async fn unchanged(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, seen: 
             let value = bind.host.real().display().to_string();
             let message = format!("service `{}`: `{value}` was exchanged while it was bound", service.service);
             let problem = Problem { rule: "mount.changed", setting: None, value, message };
-            return Err(StackError::Changed(Refused { problems: vec![problem] }));
+            return Err(StackError::Changed(PolicyRefusal { problems: vec![problem] }));
         }
     }
     Ok(())
@@ -323,7 +325,7 @@ fn of_project(project: &ProjectName) -> LabelFilter {
 /// A container that Compose made, by the labels that it puts on them: its own list says no more, and says it in one form or
 /// another by its version.
 fn service(mut it: Container) -> Option<Service> {
-    let ended = matches!(it.status, Status::Exited | Status::Dead);
+    let ended = matches!(it.status, ContainerStatus::Exited | ContainerStatus::Dead);
     Some(Service {
         service: it.labels.remove(SERVICE)?,
         name: it.name,

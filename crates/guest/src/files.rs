@@ -36,7 +36,7 @@ use rustix::io::Errno;
 use self::entry::{entry, permissions};
 pub(crate) use self::parent::{FinalLink, MAX_DISTURBED, enter, reopen};
 use self::parent::{ParentAndName, Root};
-pub(crate) use self::put::{How, Writing};
+pub(crate) use self::put::{AtomicWriter, WriteOptions};
 pub(crate) use self::remove::TreeRemoval as Removal;
 use self::requested_path::RequestedPath;
 pub(crate) use self::scan::Scan;
@@ -95,7 +95,7 @@ impl Files {
         })
     }
 
-    /// Begins to write a file whole. What [`Writing`] gets appears at the path when it is committed, and not before.
+    /// Begins to write a file whole. What [`AtomicWriter`] gets appears at the path when it is committed, and not before.
     ///
     /// A regular file that is there keeps its permission bits, unless `exact`, and its owner where the caller may give
     /// files away. With `follow` a link at the end of the path stays, and what it leads to is written; else the link is
@@ -104,7 +104,7 @@ impl Files {
     /// # Errors
     /// [`ErrorCode::Exists`] without `replace`; [`ErrorCode::WrongKind`] for a directory or a special file; and as for
     /// [`Files::stat`].
-    pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: How) -> Result<Writing, RpcError> {
+    pub(crate) fn put(&self, ids: &Ids, at: &FileRef, how: WriteOptions) -> Result<AtomicWriter, RpcError> {
         let asked = RequestedPath::made(at)?;
         act(ids, || {
             if asked.path().ends_with('/') {
@@ -112,7 +112,7 @@ impl Files {
             }
             let spot = self.root.spot(&asked, FinalLink::from_file_ref(at), how.parents)?;
             self.leftovers.clear(&spot.dir);
-            Writing::begin(ids.clone(), asked.clone(), spot, how)
+            AtomicWriter::begin(ids.clone(), asked.clone(), spot, how)
         })
     }
 

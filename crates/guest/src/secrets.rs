@@ -108,9 +108,9 @@ impl Drop for CommandSecrets {
 
 /// A file for a future command: removed with this value, unless the command took it or the file was replaced.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<Secrets>, String, u64);
+pub(crate) struct PendingSecret(Arc<Secrets>, String, u64);
 
-impl Waiting {
+impl PendingSecret {
     /// Registers a file that does not exist yet.
     pub(crate) fn new(secrets: &Arc<Secrets>, name: &str) -> Self {
         let mut waiting = secrets.waiting();
@@ -126,7 +126,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingSecret {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting();
         if waiting.0.get(&self.1) == Some(&self.2) {
@@ -326,7 +326,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let secrets = Arc::new(Secrets::new(root.path()));
         let place = |name: &str| {
-            let waiting = Waiting::new(&secrets, name);
+            let waiting = PendingSecret::new(&secrets, name);
             secrets.put(&ask(name, 0o400)).unwrap();
             waiting
         };

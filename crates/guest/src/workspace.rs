@@ -40,7 +40,7 @@ use self::tracker::FileTracker;
 use crate::files::error::{FsError, OperationResult, words};
 use crate::files::resolve::Root;
 use crate::os::as_user::as_user;
-use crate::os::blocking::Stop;
+use crate::os::blocking::CancelFlag;
 use crate::os::machine::ProcessBackend;
 use crate::protocol::workspace::{WorkspaceOp, WorkspaceReply, WorkspaceRequest};
 use crate::protocol::{ErrorCode, RpcError};
@@ -69,7 +69,7 @@ impl Workspaces {
     }
 
     /// Waits until what was left for afterwards is done.
-    pub(crate) async fn settle(&self) {
+    pub(crate) async fn flush(&self) {
         self.afterwards.flush().await;
     }
 
@@ -91,7 +91,7 @@ struct WorkspaceOperation<'a> {
     root: Root,
     memory: &'a FileTracker,
     locks: &'a Locks,
-    stop: &'a Stop,
+    stop: &'a CancelFlag,
     afterwards: &'a DeferredSync,
 }
 
@@ -101,7 +101,7 @@ impl Workspaces {
         &self,
         machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
-        stop: &Stop,
+        stop: &CancelFlag,
     ) -> Result<Vec<u8>, RpcError> {
         self.act(machine, ask, stop).map(reply_limit::encoded)
     }
@@ -110,7 +110,7 @@ impl Workspaces {
         &self,
         machine: &dyn ProcessBackend,
         ask: WorkspaceRequest,
-        stop: &Stop,
+        stop: &CancelFlag,
     ) -> Result<WorkspaceReply, RpcError> {
         let ids = machine.ids(&ask.user)?;
         let memory = self.memory(&ask.root)?;

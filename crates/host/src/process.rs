@@ -90,7 +90,7 @@ impl From<Input> for Stdin {
 
 /// A program that ended.
 #[derive(Debug)]
-pub struct Finished {
+pub struct ProgramOutput {
     /// Its exit status; 128 + n when signal n ended it.
     pub exit: i32,
     /// Its output.
@@ -99,7 +99,7 @@ pub struct Finished {
     pub stderr: Capture,
 }
 
-impl Finished {
+impl ProgramOutput {
     /// Whether it exited 0.
     #[must_use]
     pub fn ok(&self) -> bool {
@@ -148,14 +148,14 @@ pub async fn run(
     invocation: &Invocation,
     stdin: Stdin,
     (deadline, keep_bytes): (Duration, usize),
-) -> Result<Finished> {
+) -> Result<ProgramOutput> {
     let mut child = spawn(invocation, stdin)?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let work = async { tokio::join!(capture(out, keep_bytes), capture(err, keep_bytes), child.wait()) };
     let (stdout, stderr, status) =
         tokio::time::timeout(deadline, work).await.map_err(|_| Error::TimedOut { verb, after: deadline })?;
     let status = status.map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })?;
-    Ok(Finished { exit: exit_of(status), stdout, stderr })
+    Ok(ProgramOutput { exit: exit_of(status), stdout, stderr })
 }
 
 /// The shell's way to say it: the exit code, or 128 + the signal.
@@ -194,7 +194,7 @@ mod tests {
         Invocation::new("/bin/sh", ["-c", script])
     }
 
-    async fn ran(script: &str, stdin: Stdin) -> Finished {
+    async fn ran(script: &str, stdin: Stdin) -> ProgramOutput {
         run("sh", &sh(script), stdin, (Duration::from_secs(30), 1000)).await.unwrap()
     }
 

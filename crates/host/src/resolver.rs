@@ -12,7 +12,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a host may not be connected to.
 #[derive(Debug, thiserror::Error)]
-pub enum Unresolved {
+pub enum ResolveError {
     /// One of its addresses is not public: the rule `repo.private` (containers.md 15.2).
     #[error("`{host}` has the address {address}, which is not public")]
     Private {
@@ -44,16 +44,16 @@ pub enum Unresolved {
 ///
 /// # Errors
 /// [`Unresolved`].
-pub async fn addresses_public(url: &GitUrl) -> Result<Vec<SocketAddr>, Unresolved> {
+pub async fn addresses_public(url: &GitUrl) -> Result<Vec<SocketAddr>, ResolveError> {
     let host = || url.host().to_owned();
     let asked = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((url.host(), url.port())));
-    let found = asked.await.map_err(|_| Unresolved::Slow { host: host() })?;
-    let found: Vec<SocketAddr> = found.map_err(|source| Unresolved::Unknown { host: host(), source })?.collect();
+    let found = asked.await.map_err(|_| ResolveError::Slow { host: host() })?;
+    let found: Vec<SocketAddr> = found.map_err(|source| ResolveError::Unknown { host: host(), source })?.collect();
     if let Some(private) = found.iter().find(|it| !is_public(it.ip())) {
-        return Err(Unresolved::Private { host: host(), address: private.ip() });
+        return Err(ResolveError::Private { host: host(), address: private.ip() });
     }
     if found.is_empty() {
-        return Err(Unresolved::Unknown { host: host(), source: io::ErrorKind::NotFound.into() });
+        return Err(ResolveError::Unknown { host: host(), source: io::ErrorKind::NotFound.into() });
     }
     Ok(found)
 }
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(asked("https://8.8.8.8:99/x").await.unwrap(), ["8.8.8.8:99".parse().unwrap()]);
         assert_eq!(asked("https://[2606:4700::1]/x").await.unwrap(), ["[2606:4700::1]:443".parse().unwrap()]);
         for private in ["https://10.0.0.1/x", "http://[::1]/x", "https://localhost/x", "git@127.0.0.1:x"] {
-            assert!(matches!(asked(private).await, Err(Unresolved::Private { .. })), "{private}");
+            assert!(matches!(asked(private).await, Err(ResolveError::Private { .. })), "{private}");
         }
-        assert!(matches!(asked("https://no-such-host.invalid/x").await, Err(Unresolved::Unknown { .. })));
+        assert!(matches!(asked("https://no-such-host.invalid/x").await, Err(ResolveError::Unknown { .. })));
     }
 }

@@ -18,7 +18,7 @@ use super::fs::HostPath;
 
 /// A directory that is held open.
 #[derive(Clone, Debug)]
-pub struct Tree(Arc<OwnedFd>);
+pub struct DirHandle(Arc<OwnedFd>);
 
 /// The kind of an entry; links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub struct OpenFile {
     /// Permission bits, with those for set-id.
     pub mode: u32,
     /// The identity of the file, and its last change.
-    pub stamp: Stamp,
+    pub stamp: FileIdentity,
 }
 
 /// Differs after a file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
     size: i64,
@@ -65,12 +65,12 @@ const MAX_ATTEMPTS: usize = 4096;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Tree {
+impl DirHandle {
     /// A directory that was opened before.
     ///
     /// # Errors
     /// When it is no directory or may not be read.
-    pub fn of(path: &HostPath) -> io::Result<Self> {
+    pub fn from_path(path: &HostPath) -> io::Result<Self> {
         Ok(Self::from(path.dir()?.into_std_file()))
     }
 
@@ -88,7 +88,7 @@ impl Tree {
             }
             let name = OsString::from_vec(name.to_vec());
             let node = match entry.file_type() {
-                FileType::Unknown => self.look(&name)?,
+                FileType::Unknown => self.entry_kind(&name)?,
                 kind => Some(node(kind)),
             };
             found.extend(node.map(|it| (name, it)));
@@ -101,7 +101,7 @@ impl Tree {
     ///
     /// # Errors
     /// When that cannot be determined.
-    pub fn look(&self, name: &OsStr) -> io::Result<Option<Node>> {
+    pub fn entry_kind(&self, name: &OsStr) -> io::Result<Option<Node>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(node(FileType::from_raw_mode(stat.st_mode)))),
             Err(Errno::NOENT) => Ok(None),
@@ -142,7 +142,7 @@ impl Tree {
     ///
     /// # Errors
     /// `AlreadyExists` when something has the name; when something else had it as soon as it was made.
-    pub fn make(&self, name: &OsStr) -> io::Result<Self> {
+    pub fn create_dir(&self, name: &OsStr) -> io::Result<Self> {
         plain(name)?;
         mkdirat(&*self.0, name, Mode::from_raw_mode(0o777))?;
         let made = self.enter(name)?;
@@ -164,7 +164,7 @@ impl Tree {
             return Err(io::Error::other("it is no regular file"));
         }
         let size = u64::try_from(stat.st_size).unwrap_or_default();
-        Ok(OpenFile { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: Stamp::of(&stat) })
+        Ok(OpenFile { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: FileIdentity::from_stat(&stat) })
     }
 
     /// Bytes of a regular file in it.
@@ -183,9 +183,9 @@ impl Tree {
     ///
     /// # Errors
     /// When that cannot be determined.
-    pub fn stamp(&self, name: &OsStr) -> io::Result<Option<Stamp>> {
+    pub fn stamp(&self, name: &OsStr) -> io::Result<Option<FileIdentity>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(Stamp::of(&stat))),
+            Ok(stat) => Ok(Some(FileIdentity::from_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -224,7 +224,7 @@ impl Tree {
         let mut written = || {
             io::copy(content, &mut file)?;
             file.flush()?;
-            owner.map_or(Ok(()), |it| give(&file, it))?;
+            owner.map_or(Ok(()), |it| set_owner(&file, it))?;
             fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
             fsync(&file)?;
             io::Result::Ok(renameat(&*self.0, &temporary, &*self.0, name)?)
@@ -277,8 +277,8 @@ impl Tree {
     ///
     /// # Errors
     /// When that may not be.
-    pub fn give(&self, to: Ids) -> io::Result<()> {
-        give(&*self.0, to)
+    pub fn set_owner(&self, to: Ids) -> io::Result<()> {
+        set_owner(&*self.0, to)
     }
 
     /// Identifies the file of a name beyond earlier and later files of that name: its inode, and when that was created,
@@ -332,7 +332,7 @@ impl Tree {
             if name == "." || name == ".." {
                 continue;
             }
-            match self.look(name)? {
+            match self.entry_kind(name)? {
                 Some(Node::Dir) if depth == DEEPEST => {
                     renameat(&*self.0, name, &*top.0, format!(".coracle-{}.tmp", random_hex::<8>()))?;
                 }
@@ -356,7 +356,9 @@ impl Tree {
         plain(to)?;
         match renameat_with(&*self.0, name, &*self.0, to, RenameFlags::NOREPLACE) {
             // Not every file system can check that by itself.
-            Err(Errno::INVAL | Errno::NOSYS) if self.look(to)?.is_none() => Ok(renameat(&*self.0, name, &*self.0, to)?),
+            Err(Errno::INVAL | Errno::NOSYS) if self.entry_kind(to)?.is_none() => {
+                Ok(renameat(&*self.0, name, &*self.0, to)?)
+            }
             Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::AlreadyExists.into()),
             done => Ok(done?),
         }
@@ -372,15 +374,15 @@ impl Tree {
     }
 }
 
-impl From<File> for Tree {
+impl From<File> for DirHandle {
     fn from(file: File) -> Self {
         Self(Arc::new(file.into()))
     }
 }
 
-impl Stamp {
+impl FileIdentity {
     #[expect(clippy::unnecessary_cast, reason = "these are of another type on other machines")]
-    fn of(stat: &Stat) -> Self {
+    fn from_stat(stat: &Stat) -> Self {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino,
@@ -405,7 +407,7 @@ fn birth(dir: &OwnedFd, name: &OsStr) -> io::Result<(u64, i64, u32)> {
 }
 
 /// Gives an open file to a user, if it belongs to another.
-fn give(open: impl AsFd, to: Ids) -> io::Result<()> {
+fn set_owner(open: impl AsFd, to: Ids) -> io::Result<()> {
     let stat = fstat(&open)?;
     if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
         return Ok(());
@@ -436,8 +438,8 @@ mod tests {
 
     use super::*;
 
-    fn tree(dir: &Path) -> Tree {
-        Tree::of(&HostPath::open(dir).unwrap()).unwrap()
+    fn tree(dir: &Path) -> DirHandle {
+        DirHandle::from_path(&HostPath::open(dir).unwrap()).unwrap()
     }
 
     #[test]
@@ -497,10 +499,10 @@ mod tests {
     fn a_directory_is_removed_however_deep_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let top = tree(dir.path());
-        let mut here = top.make("deep".as_ref()).unwrap();
+        let mut here = top.create_dir("deep".as_ref()).unwrap();
         for _ in 0..DEEPEST * 3 {
             here.replace("file".as_ref(), 0o400, &mut "x".as_bytes()).unwrap();
-            here = here.make("d".as_ref()).unwrap();
+            here = here.create_dir("d".as_ref()).unwrap();
         }
         top.remove_all("deep".as_ref()).unwrap();
         assert_eq!(top.entries().unwrap(), []);
@@ -510,13 +512,13 @@ mod tests {
     fn a_name_that_is_taken_stays_what_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let top = tree(dir.path());
-        top.make("a".as_ref()).unwrap();
+        top.create_dir("a".as_ref()).unwrap();
         let taken = |it: io::Result<()>| it.unwrap_err().kind() == io::ErrorKind::AlreadyExists;
-        assert!(taken(top.make("a".as_ref()).map(drop)));
-        top.make("b".as_ref()).unwrap();
+        assert!(taken(top.create_dir("a".as_ref()).map(drop)));
+        top.create_dir("b".as_ref()).unwrap();
         assert!(taken(top.rename("b".as_ref(), "a".as_ref())), "an empty one, too");
         top.rename("b".as_ref(), "c".as_ref()).unwrap();
-        assert_eq!(top.look("b".as_ref()).unwrap(), None);
+        assert_eq!(top.entry_kind("b".as_ref()).unwrap(), None);
     }
 
     #[test]

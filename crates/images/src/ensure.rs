@@ -94,7 +94,7 @@ async fn fetch(
     if !settings.proxy
         && let Err(why) = registry::reach(image, settings.probe_timeout).await
     {
-        let excerpt = Excerpt::of(why.as_bytes());
+        let excerpt = Excerpt::from_bytes(why.as_bytes());
         return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
     }
     progress(&format!("pulling {image}"));

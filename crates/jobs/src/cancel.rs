@@ -8,7 +8,7 @@ use crate::{Job, Result};
 
 /// The result of a cancellation.
 #[derive(Clone, Debug)]
-pub struct Cancelled {
+pub struct CancelReport {
     /// It ran, or had left something running, and this request ended it.
     pub cancelled: bool,
     /// Its state now.
@@ -19,7 +19,7 @@ pub struct Cancelled {
 ///
 /// # Errors
 /// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
-pub async fn cancel(link: &Link, id: &JobId, grace: Duration) -> Result<Cancelled> {
+pub async fn cancel(link: &Link, id: &JobId, grace: Duration) -> Result<CancelReport> {
     let (cancelled, told) = link.cancel(id, grace).await?;
-    Ok(Cancelled { cancelled, job: Job::from_info(id.clone(), told) })
+    Ok(CancelReport { cancelled, job: Job::from_info(id.clone(), told) })
 }

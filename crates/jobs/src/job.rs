@@ -15,7 +15,7 @@ const TIMED_OUT: u8 = 124;
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum JobState {
     /// Its process runs.
     Running,
     /// It ended by itself, or by a signal that was not ours.
@@ -38,7 +38,7 @@ pub struct Job {
     /// The first 200 characters of its words, joined by blanks.
     pub command: String,
     /// Its state.
-    pub state: State,
+    pub state: JobState,
     /// 128 + n when signal n ended it, 124 after a limit; none while it runs.
     pub exit_code: Option<u8>,
     /// The signal that ended it; none after a limit.
@@ -63,9 +63,9 @@ impl Job {
         let protocol::JobInfo { pid, command, root, foreground, began_ms, ended_ms, end, .. } = told;
         let state = state(&end);
         let (exit_code, signal) = match state {
-            State::Running | State::Lost => (None, None),
-            State::TimedOut => (Some(TIMED_OUT), None),
-            State::Exited | State::Cancelled => (end.code, end.signal),
+            JobState::Running | JobState::Lost => (None, None),
+            JobState::TimedOut => (Some(TIMED_OUT), None),
+            JobState::Exited | JobState::Cancelled => (end.code, end.signal),
         };
         Self {
             id,
@@ -77,7 +77,7 @@ impl Job {
             tree_ended: end.tree_ended,
             total_bytes: end.stdout.saturating_add(end.stderr),
             began_ms,
-            ended_ms: ended_ms.filter(|_| state != State::Running),
+            ended_ms: ended_ms.filter(|_| state != JobState::Running),
             as_root: root,
             foreground,
         }
@@ -90,7 +90,7 @@ impl Job {
             id,
             pid: 0,
             command: String::new(),
-            state: State::Lost,
+            state: JobState::Lost,
             exit_code: None,
             signal: None,
             tree_ended: None,
@@ -105,18 +105,18 @@ impl Job {
     /// Its process has not ended.
     #[must_use]
     pub fn running(&self) -> bool {
-        self.state == State::Running
+        self.state == JobState::Running
     }
 }
 
 /// Without a code the job runs, whatever limit it has passed.
-fn state(end: &protocol::ExecStatus) -> State {
+fn state(end: &protocol::ExecStatus) -> JobState {
     match end.state {
-        _ if end.code.is_none() => State::Running,
-        protocol::ExecState::Running => State::Running,
-        protocol::ExecState::Exited => State::Exited,
-        protocol::ExecState::TotalTime | protocol::ExecState::Silence => State::TimedOut,
-        protocol::ExecState::Cancelled => State::Cancelled,
+        _ if end.code.is_none() => JobState::Running,
+        protocol::ExecState::Running => JobState::Running,
+        protocol::ExecState::Exited => JobState::Exited,
+        protocol::ExecState::TotalTime | protocol::ExecState::Silence => JobState::TimedOut,
+        protocol::ExecState::Cancelled => JobState::Cancelled,
     }
 }
 
@@ -164,24 +164,27 @@ pub(crate) mod tests {
         protocol::JobInfo { job, pid: 7, command, root: false, foreground: false, began_ms: 1, ended_ms: Some(2), end }
     }
 
-    fn check(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> (State, Option<u8>, Option<i32>) {
+    fn check(state: protocol::ExecState, code: Option<u8>, signal: Option<i32>) -> (JobState, Option<u8>, Option<i32>) {
         let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(state, code, signal));
         (job.state, job.exit_code, job.signal)
     }
 
     #[test]
     fn a_job_without_an_exit_code_runs_also_when_it_was_kept_at_a_limit() {
-        assert_eq!(check(protocol::ExecState::Running, None, None), (State::Running, None, None));
-        assert_eq!(check(protocol::ExecState::TotalTime, None, None), (State::Running, None, None));
+        assert_eq!(check(protocol::ExecState::Running, None, None), (JobState::Running, None, None));
+        assert_eq!(check(protocol::ExecState::TotalTime, None, None), (JobState::Running, None, None));
         let job = Job::from_info(JobId::parse("0123abcd").unwrap(), told(protocol::ExecState::Running, None, None));
         assert_eq!(job.ended_ms, None);
     }
 
     #[test]
     fn a_limit_is_124_and_a_signal_is_told_where_it_was_not_ours() {
-        assert_eq!(check(protocol::ExecState::Silence, Some(143), Some(15)), (State::TimedOut, Some(124), None));
-        assert_eq!(check(protocol::ExecState::Exited, Some(139), Some(11)), (State::Exited, Some(139), Some(11)));
-        assert_eq!(check(protocol::ExecState::Cancelled, Some(137), Some(9)), (State::Cancelled, Some(137), Some(9)));
+        assert_eq!(check(protocol::ExecState::Silence, Some(143), Some(15)), (JobState::TimedOut, Some(124), None));
+        assert_eq!(check(protocol::ExecState::Exited, Some(139), Some(11)), (JobState::Exited, Some(139), Some(11)));
+        assert_eq!(
+            check(protocol::ExecState::Cancelled, Some(137), Some(9)),
+            (JobState::Cancelled, Some(137), Some(9))
+        );
     }
 
     #[test]

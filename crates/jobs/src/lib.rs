@@ -21,13 +21,13 @@ mod tail;
 mod text;
 mod wait;
 
-pub use cancel::{Cancelled, cancel};
+pub use cancel::{CancelReport, cancel};
 pub use coracle_runtime::link::protocol::{LineMatch, Position, SearchRequest, SearchResult, StreamSelector};
 pub use error::{Error, Result};
-pub use job::{Job, State, list, signal_name};
-pub use read::{MAX_PAGE, Page, Read, read};
+pub use job::{Job, JobState, list, signal_name};
+pub use read::{MAX_PAGE, Page, PageRequest, read};
 pub use search::search;
-pub use start::{Started, start};
+pub use start::{StartedJob, start};
 pub use tail::{JobStatus, MAX_LINES, Tail, poll};
 pub use text::Format;
-pub use wait::{InvalidPort, Port, Wait, WaitFor, WaitOutcome, WaitResult, wait};
+pub use wait::{InvalidPort, PortTarget, Wait, WaitFor, WaitOutcome, WaitResult, wait};

@@ -11,7 +11,7 @@ pub const MAX_PAGE: u64 = 1 << 20;
 
 /// A request for a page.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub struct PageRequest {
     /// The job.
     pub job: JobId,
     /// The stream.
@@ -72,8 +72,8 @@ impl Page {
 ///
 /// # Errors
 /// [`Error::NoSuchJob`](crate::Error::NoSuchJob); those of the link.
-pub async fn read(link: &Link, ask: Read) -> Result<Page> {
-    let Read { job, part, from, limit, format } = ask;
+pub async fn read(link: &Link, ask: PageRequest) -> Result<Page> {
+    let PageRequest { job, part, from, limit, format } = ask;
     let limit = limit.clamp(1, MAX_PAGE);
     let piece = if format == Format::Text { limit.max(LONGEST as u64) } else { limit };
     let (told, bytes) = link.read(protocol::ReadRequest { job: job.to_string(), part, from, limit: piece }).await?;

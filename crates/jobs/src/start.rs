@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 /// A job that began.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedJob {
     /// Its id, unique in the container.
     pub id: JobId,
     /// Its process id inside.
@@ -20,11 +20,11 @@ pub struct Started {
 ///
 /// # Errors
 /// [`Error::TooMany`] when `max_running` jobs run; those of [`Link::start`].
-pub async fn start(link: &Link, exec: Exec, max_running: u32) -> Result<Started> {
+pub async fn start(link: &Link, exec: Exec, max_running: u32) -> Result<StartedJob> {
     let begun = link.start(exec, Some(max_running)).await.map_err(|err| refused(err, max_running))?;
     // The link holds it against the id that it sent.
     let id = JobId::parse(&begun.job).map_err(|err| Error::Invalid(err.to_string()))?;
-    Ok(Started { id, pid: begun.pid, began_ms: begun.at_ms })
+    Ok(StartedJob { id, pid: begun.pid, began_ms: begun.at_ms })
 }
 
 fn refused(err: Runtime, limit: u32) -> Error {

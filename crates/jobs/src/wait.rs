@@ -22,7 +22,7 @@ pub enum WaitFor {
         from: Option<i64>,
     },
     /// A port takes connections from inside.
-    Port(Port),
+    Port(PortTarget),
     /// No output for that long.
     Idle(Duration),
 }
@@ -126,7 +126,7 @@ fn ms(time: Duration) -> u64 {
 
 /// A port inside, on the loopback or at an address. Names are invalid, because the guest uses no name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct PortTarget {
     address: IpAddr,
     port: u16,
 }
@@ -136,7 +136,7 @@ pub struct Port {
 #[error("`{0}` is no port from 1 to 65535 and no `address:port`")]
 pub struct InvalidPort(String);
 
-impl Port {
+impl PortTarget {
     /// Reads `8080`, `10.0.0.2:8080`, `[::1]:8080` or `localhost:8080`.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Port {
     }
 }
 
-impl Port {
+impl PortTarget {
     /// The address.
     #[must_use]
     pub fn at(&self) -> std::net::SocketAddr {
@@ -166,7 +166,7 @@ impl Port {
     }
 }
 
-impl fmt::Display for Port {
+impl fmt::Display for PortTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.at().fmt(f)
     }
@@ -184,10 +184,10 @@ mod tests {
             ("10.0.0.2:80", "10.0.0.2:80"),
             ("[::1]:80", "[::1]:80"),
         ] {
-            assert_eq!(Port::parse(given).unwrap().to_string(), read);
+            assert_eq!(PortTarget::parse(given).unwrap().to_string(), read);
         }
         for bad in ["", "0", "65536", "+80", "db:5432", ":80", "::1:80", "[10.0.0.1]:80", "[::1:80", "80:", "a b"] {
-            assert!(Port::parse(bad).is_err(), "{bad}");
+            assert!(PortTarget::parse(bad).is_err(), "{bad}");
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn events_become_one_question() {
         let events = vec![
             WaitFor::Line { pattern: "up".into(), from: Some(-5) },
-            WaitFor::Port(Port::parse("80").unwrap()),
+            WaitFor::Port(PortTarget::parse("80").unwrap()),
             WaitFor::Idle(Duration::from_millis(100)),
         ];
         let job = JobId::parse("0123abcd").unwrap();

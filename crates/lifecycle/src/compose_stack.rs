@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coracle_runtime::{
     Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, Image, LabelFilter,
-    Problem, ProjectName, RecordId, Refused, random_hex,
+    PolicyRefusal, Problem, ProjectName, RecordId, random_hex,
 };
 
 use crate::clock::now;
@@ -69,7 +69,7 @@ impl Store {
         }
         let value = image.id.to_string();
         let message = format!("the image carries labels of `{prefix}` that are not signed by this coracle");
-        Err(Refused { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into())
+        Err(PolicyRefusal { problems: vec![Problem { rule: "image", setting: None, value, message }] }.into())
     }
 
     /// Whether labels prove a part of that stack ours.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, Problem, ProcessId, ProjectName, Refused,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, PolicyRefusal, Problem, ProcessId, ProjectName,
     mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
@@ -450,5 +450,5 @@ pub(crate) fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
         Problem { rule: "mount.changed", setting: None, message: format!("`{value}` was exchanged meanwhile"), value }
     };
     let problems: Vec<_> = asked.iter().filter(exchanged).map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(Refused { problems }.into()) }
+    if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }.into()) }
 }

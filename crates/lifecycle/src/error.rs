@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use coracle_runtime::{ContainerName, ContainerPath, NetworkName, Refused, archive};
+use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, archive};
 
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// The policy refuses it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] PolicyRefusal),
     /// Who runs commands in it is not known.
     #[error("the exec user of `{0}` is not known")]
     UnknownUser(ContainerName),

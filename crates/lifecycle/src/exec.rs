@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids, Problem, Refused};
+use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids, PolicyRefusal, Problem};
 
 use crate::record::Record;
 use crate::{Error, ManagedContainer, Result};
@@ -84,7 +84,7 @@ pub fn may_be_root(record: &Record) -> Result<()> {
     }
     let value = record.name.to_string();
     let message = format!("nobody in `{value}` can be root: it was made under `policy = \"strict\"`");
-    Err(Refused { problems: vec![Problem { rule: "root.exec", setting: None, value, message }] }.into())
+    Err(PolicyRefusal { problems: vec![Problem { rule: "root.exec", setting: None, value, message }] }.into())
 }
 
 /// What a guest adds by itself: the search path, and a language.

@@ -90,7 +90,7 @@ pub use save::{
 };
 pub use session_container::{
     BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,
-    Recreated, SessionContainers, SlotError, SlotEvent, SlotInfo, SlotLimits, SlotObserver, VolumeInit,
+    Replacement, SessionContainers, SlotError, SlotEvent, SlotInfo, SlotLimits, SlotObserver, VolumeInit,
     VolumeInitFuture,
 };
 pub use slot::{SlotId, SlotKey, SlotRole};

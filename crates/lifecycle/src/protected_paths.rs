@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{Node, Tree};
+use coracle_runtime::host::tree::{DirHandle, Node};
 
 /// What is protected unless the configuration says otherwise.
 pub const DEFAULT_PROTECTED: &[&str] = &[
@@ -47,15 +47,15 @@ pub(crate) fn place(
     known: &[PathBuf],
     made: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
-    let root = Tree::of(bind)?;
-    if root.look(OsStr::new(GIT))? != Some(Node::Dir) {
+    let root = DirHandle::from_path(bind)?;
+    if root.entry_kind(OsStr::new(GIT))? != Some(Node::Dir) {
         return Ok(());
     }
     let git = root.enter(OsStr::new(GIT))?;
     for (name, what) in PLACEHOLDERS.iter().filter(|it| protected.iter().any(|path| *path == format!("{GIT}/{}", it.0)))
     {
         let (path, name) = (bind.real().join(GIT).join(name), OsStr::new(name));
-        match (git.look(name)?, what) {
+        match (git.entry_kind(name)?, what) {
             (Some(_), _) if !known.contains(&path) => continue,
             (Some(_), _) => {}
             (None, Placeholder::Dir) => drop(git.enter_or_make(name)?),
@@ -79,7 +79,7 @@ fn take_away(path: &Path) -> io::Result<()> {
     if git.real() != dir {
         return Ok(()); // a link took its place
     }
-    let (git, what) = (Tree::of(&git)?, PLACEHOLDERS.iter().find(|it| name == it.0).map(|it| it.1));
+    let (git, what) = (DirHandle::from_path(&git)?, PLACEHOLDERS.iter().find(|it| name == it.0).map(|it| it.1));
     match what {
         Some(Placeholder::File(text)) => {
             let mut said = Vec::new();

@@ -5,7 +5,7 @@ mod link;
 use std::path::PathBuf;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{ContainerRuntime, LabelFilter, ProjectName, Removed};
+use coracle_runtime::{ContainerRuntime, LabelFilter, ProjectName, RemovalOutcome};
 
 use crate::compose_stack::remove_stack;
 use crate::networks::drop_shared;
@@ -131,7 +131,7 @@ async fn remove_volume(runtime: &dyn ContainerRuntime, store: &Store, record: &R
 async fn remove_containers(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
     let mut found = false;
     for id in containers_of(runtime, store, record).await? {
-        found |= runtime.remove(&id).await? == Removed::Now;
+        found |= runtime.remove(&id).await? == RemovalOutcome::Now;
     }
     Ok(found)
 }

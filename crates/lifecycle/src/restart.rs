@@ -1,7 +1,7 @@
 //! A container that stopped, started again.
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Mount, Problem, Refused};
+use coracle_runtime::{Mount, PolicyRefusal, Problem};
 
 use crate::create::unchanged;
 use crate::{Error, Links, ManagedContainer, Result, Store};
@@ -48,5 +48,7 @@ fn held(mount: &crate::RecordedMount) -> Result<Mount> {
     }
     let value = mount.host.display().to_string();
     let message = format!("`{value}` leads somewhere else than when the container was made");
-    Err(Error::Refused(Refused { problems: vec![Problem { rule: "mount.changed", setting: None, value, message }] }))
+    Err(Error::Refused(PolicyRefusal {
+        problems: vec![Problem { rule: "mount.changed", setting: None, value, message }],
+    }))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coracle_runtime::{Access, Mount, Problem, Refused};
+use coracle_runtime::{Access, Mount, PolicyRefusal, Problem};
 
 use crate::record::Record;
 use crate::{Result, Store};
@@ -36,7 +36,7 @@ impl Store {
 
 /// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
 /// while it is resolved. The same directory may be bound into any number of containers.
-pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option<Refused> {
+pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option<PolicyRefusal> {
     let held = |mount: &Mount| {
         let holder = others.iter().find(|record| {
             let beneath = |it: &crate::RecordedMount| {
@@ -49,7 +49,7 @@ pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option
         Some(Problem { rule: "mount.shared", setting: None, value, message })
     };
     let problems: Vec<_> = mounts.iter().filter_map(held).collect();
-    (!problems.is_empty()).then_some(Refused { problems })
+    (!problems.is_empty()).then_some(PolicyRefusal { problems })
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn of_git(output: &ExecOutput, limit: Option<Duration>) -> StepError {
 
 /// The reason that git gives; advice may follow it.
 fn last_words(output: &ExecOutput) -> String {
-    let excerpt = Excerpt::of(&output.stderr.bytes());
+    let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
     let lines = || excerpt.as_str().lines().map(str::trim).filter(|it| !it.is_empty()).rev();
     let reason = lines().find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")));
     reason.or_else(|| lines().next()).unwrap_or("it gave no reason").chars().take(200).collect()

@@ -44,7 +44,7 @@ pub(crate) fn tail(output: &ExecOutput) -> String {
 
 /// Its last error: programs tell the reason at the end.
 fn reason(output: &ExecOutput) -> String {
-    let excerpt = Excerpt::of(&output.stderr.bytes());
+    let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
     let last = excerpt.as_str().lines().map(str::trim).rfind(|it| !it.is_empty());
     last.map_or_else(String::new, |it| format!(": {}", it.chars().take(WORDS).collect::<String>()))
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, EngineInfo, EngineKind, Exec, ExecOutput, Handle, ImageStore, LabelFilter,
-    Networks, Placed, Result, Stacks, Usage, Volumes,
+    Container, ContainerId, ContainerPath, ContainerUsage, EngineInfo, EngineKind, Exec, ExecOutput, Handle,
+    ImageStore, LabelFilter, Networks, Placed, Result, Stacks, Volumes,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -59,10 +59,10 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     }
 
     /// Its current usage; `None` where it cannot be measured from here, or the container is not running.
-    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>>;
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>>;
 
     /// Kills and removes it with its anonymous volumes. One that is gone is no error, so undo need not ask first.
-    async fn remove(&self, id: &ContainerId) -> Result<Removed>;
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome>;
 
     /// Runs a command through the engine's own exec and waits for it (containers.md 9.13).
     ///
@@ -105,7 +105,7 @@ pub struct Endpoint {
 
 /// Whether a removal found something to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemovalOutcome {
     /// It was there and is gone now.
     Now,
     /// There was nothing.

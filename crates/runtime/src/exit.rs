@@ -20,7 +20,7 @@ pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<E
                 let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
                 return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
             }
-            Ok(it) if look >= ALIVE_POLLS && it.pid.and_then(ProcessId::of).is_some() => return None,
+            Ok(it) if look >= ALIVE_POLLS && it.pid.and_then(ProcessId::from_pid).is_some() => return None,
             _ => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }

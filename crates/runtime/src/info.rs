@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, EngineKind, Health, ImageId, ImageRef, Limits, Protocol, Status};
+use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, Limits, Protocol};
 
 /// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,7 +47,7 @@ pub struct Container {
     /// Image it was made from.
     pub image: ImageId,
     /// State.
-    pub status: Status,
+    pub status: ContainerStatus,
     /// Its PID 1 on the engine's host, while it runs.
     pub pid: Option<u32>,
     /// Exit code of PID 1, once it ended.
@@ -84,7 +84,7 @@ impl Container {
     /// Whether commands can run in it.
     #[must_use]
     pub fn running(&self) -> bool {
-        self.status == Status::Running
+        self.status == ContainerStatus::Running
     }
 }
 

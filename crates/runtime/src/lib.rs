@@ -37,7 +37,7 @@ mod spec;
 mod stacks;
 mod volumes;
 
-pub use api::{ContainerRuntime, Endpoint, Removed};
+pub use api::{ContainerRuntime, Endpoint, RemovalOutcome};
 #[cfg(any(test, feature = "apple"))]
 pub use apple::AppleRuntime;
 pub use baseline::{Baseline, BaselineFile, BaselineMount, SkippedCounts};
@@ -50,15 +50,15 @@ pub use coracle_host::archive;
 pub use coracle_host::branch::{BranchName, InvalidBranch};
 pub use coracle_host::git_url::{GitRules, GitUrl, InvalidGitUrl};
 pub use coracle_host::hardened as git;
-pub use coracle_host::resolver::{Unresolved, addresses_public};
+pub use coracle_host::resolver::{ResolveError, addresses_public};
 pub use coracle_protocol::patterns::Pattern as PathPattern;
 pub use coracle_types::failure;
 pub use coracle_types::replacement;
 pub use coracle_types::{
-    AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, EngineKind,
-    Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
+    AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, ContainerStatus,
+    EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
     InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
-    Redactor, Result, Secret, SlotRole, SnapshotName, Status, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
+    Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
 };
 pub use exec_target::ExecTarget;
 pub use exit::ended;
@@ -71,12 +71,12 @@ pub use labels::LabelFilter;
 pub use limits::{Limits, UnenforcedLimit};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
-pub use policy::{Admitted, PatternSet, Placed, Policy, Problem, Refused, admit};
+pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit};
 pub use program::EngineProgram;
 pub use protect::{git_files, is_trusted_by_tools, leads_to_protected, mounts_over};
 pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
     Protocol, Tmpfs, Ulimits, VolumeMount,
 };
-pub use stacks::{Health, StackSource, StackUp, Stacks, Usage};
+pub use stacks::{ContainerUsage, Health, StackSource, StackUp, Stacks};
 pub use volumes::{Volume, VolumeCreate, Volumes};

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, EngineInfo, EngineKind, Error, Excerpt, Exec, ExecOutput,
-    Handle, Health, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Network,
-    NetworkCreate, NetworkName, Networks, Placed, ProjectName, Removed, Result, StackSource, StackUp, Stacks, Usage,
-    Volume, VolumeCreate, Volumes,
+    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, EngineInfo, EngineKind, Error, Excerpt,
+    Exec, ExecOutput, Handle, Health, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
+    LabelFilter, Network, NetworkCreate, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result,
+    StackSource, StackUp, Stacks, Volume, VolumeCreate, Volumes,
 };
 
 /// A finished call of an engine.
@@ -108,11 +108,11 @@ impl ContainerRuntime for ObservedRuntime {
         self.observe("list", None, self.runtime.list_recent(filter)).await
     }
 
-    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
         self.observe("usage", Some(id.as_str()), self.runtime.usage(id)).await
     }
 
-    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
         self.observe("remove", Some(id.as_str()), self.runtime.remove(id)).await
     }
 

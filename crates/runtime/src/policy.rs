@@ -114,12 +114,12 @@ pub struct Problem {
 
 /// Everything that a request asked for beyond the policy; at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Refused {
+pub struct PolicyRefusal {
     /// The broken rules, in the order of the request's fields.
     pub problems: Vec<Problem>,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for PolicyRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let messages: Vec<_> = self.problems.iter().map(|it| it.message.as_str()).collect();
         f.write_str(&messages.join("; "))

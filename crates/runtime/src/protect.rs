@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::host::fs::HostPath;
 use crate::host::index::submodules;
-use crate::host::tree::{Node, Tree};
+use crate::host::tree::{DirHandle, Node};
 use crate::{Access, ContainerPath, Mount};
 
 /// Submodules, and worktrees, whose `.git` is looked for. Each is a mount or more.
@@ -74,7 +74,7 @@ pub fn git_files(root: &HostPath, protected: &[String]) -> Vec<String> {
     if !protected.iter().any(|it| it == ".git" || it.starts_with(".git/")) {
         return Vec::new();
     }
-    let git = Tree::of(root).and_then(|it| it.enter(".git".as_ref())).ok();
+    let git = DirHandle::from_path(root).and_then(|it| it.enter(".git".as_ref())).ok();
     let listed = git.map(|git| [modules(&git), worktrees(&git, root.real())].concat()).unwrap_or_default();
     let mut files: Vec<String> = [PathBuf::new()]
         .into_iter()
@@ -89,12 +89,12 @@ pub fn git_files(root: &HostPath, protected: &[String]) -> Vec<String> {
     files
 }
 
-fn modules(git: &Tree) -> Vec<PathBuf> {
+fn modules(git: &DirHandle) -> Vec<PathBuf> {
     let index = git.open("index".as_ref()).ok();
     index.and_then(|it| submodules(it.file, MAX_GIT_FILES)).map(|it| it.0).unwrap_or_default()
 }
 
-fn worktrees(git: &Tree, root: &Path) -> Vec<PathBuf> {
+fn worktrees(git: &DirHandle, root: &Path) -> Vec<PathBuf> {
     let Ok(dir) = git.enter("worktrees".as_ref()) else { return Vec::new() };
     let of = |name: &OsStr| {
         let mut told = String::new();

@@ -84,7 +84,7 @@ pub enum Health {
 
 /// Current usage of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Usage {
+pub struct ContainerUsage {
     /// Bytes of memory, without what the kernel may drop at once.
     pub memory_bytes: u64,
     /// Processes and threads.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use coracle_runtime::Ids;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{Node, Tree};
+use coracle_runtime::host::tree::{DirHandle, Node};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{lock, read, remove, write};
@@ -120,7 +120,7 @@ impl SharedDir {
         let mut told = format!("{:?}", dir.identity().map_err(Failure::internal)?);
         for name in READ_ONLY.into_iter().chain(["repo.git"]) {
             let Some((above, last)) = below(&dir, name).ok().flatten() else { return Ok(None) };
-            let fits = match above.look(last).map_err(Failure::internal)? {
+            let fits = match above.entry_kind(last).map_err(Failure::internal)? {
                 Some(Node::Dir) => name != READ_ONLY[0],
                 Some(Node::File) => name == READ_ONLY[0],
                 Some(_) => false,
@@ -137,21 +137,21 @@ impl SharedDir {
     }
 
     /// The directory, if it is the one that was made.
-    fn held(&self) -> Result<Option<Tree>> {
+    fn held(&self) -> Result<Option<DirHandle>> {
         let known: Option<SharedDirRecord> = read(&file(&self.sandbox))?;
         let held = match HostPath::open(&self.place.dir) {
             Ok(held) => held,
             Err(coracle_runtime::host::fs::HostPathError::NotFound(_)) => return Ok(None),
             Err(err) => return Err(Failure::internal(err)),
         };
-        let tree = Tree::of(&held).map_err(Failure::internal)?;
+        let tree = DirHandle::from_path(&held).map_err(Failure::internal)?;
         let identity = tree.identity().map_err(Failure::internal)?;
         let ours = held.real() == self.place.dir && known.and_then(|it| it.identity) == Some(identity);
         if ours { Ok(Some(tree)) } else { Err(self.not_ours()) }
     }
 
     /// The directory that it lies in, and its name there.
-    fn above(&self) -> io::Result<(Tree, &OsStr)> {
+    fn above(&self) -> io::Result<(DirHandle, &OsStr)> {
         let (Some(above), Some(name)) = (self.place.dir.parent(), self.place.dir.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -159,15 +159,15 @@ impl SharedDir {
     }
 
     /// Under another name first: what has the name is whole, and remembered.
-    fn make(&self, above: &Tree, name: &OsStr) -> io::Result<()> {
+    fn make(&self, above: &DirHandle, name: &OsStr) -> io::Result<()> {
         let temp = OsString::from(format!(".coracle-{}", self.sandbox.key()));
         match above.remove_all(&temp) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             _ => {}
         }
-        let tree = above.make(&temp)?;
+        let tree = above.create_dir(&temp)?;
         // Root creates it for the agent.
-        tree.give(self.place.agent)?;
+        tree.set_owner(self.place.agent)?;
         self.mend(&tree)?;
         let place = SharedDirRecord { identity: Some(tree.identity()?), ..self.place.clone() };
         write(&file(&self.sandbox), &place).map_err(io::Error::other)?;
@@ -175,17 +175,17 @@ impl SharedDir {
     }
 
     /// Creates what is missing, for example because it was removed since.
-    fn mend(&self, dir: &Tree) -> io::Result<()> {
+    fn mend(&self, dir: &DirHandle) -> io::Result<()> {
         let agent = self.place.agent;
         for name in DIRECTORIES {
             let (above, last) = below(dir, name)?.ok_or(io::ErrorKind::NotFound)?;
-            if above.look(last)?.is_none() {
-                above.make(last)?.give(agent)?;
+            if above.entry_kind(last)?.is_none() {
+                above.create_dir(last)?.set_owner(agent)?;
             }
         }
         for (name, content) in [("HEAD", "ref: refs/heads/main\n".to_owned()), ("config", config_of(None))] {
             let repo = dir.enter("repo.git".as_ref())?;
-            if repo.look(name.as_ref())?.is_none() {
+            if repo.entry_kind(name.as_ref())?.is_none() {
                 repo.replace_as(name.as_ref(), (0o644, Some(agent)), &mut content.as_bytes())?;
             }
         }
@@ -215,7 +215,7 @@ impl SharedDir {
     }
 
     /// Itself, when nothing is left in it and its name is still its own.
-    fn remove_empty(&self, held: &Tree) -> io::Result<()> {
+    fn remove_empty(&self, held: &DirHandle) -> io::Result<()> {
         let (above, name) = self.above()?;
         if above.enter(name)?.identity()? != held.identity()? {
             return Err(io::ErrorKind::NotFound.into());
@@ -223,11 +223,11 @@ impl SharedDir {
         above.remove_dir(name)
     }
 
-    fn clear(held: &Tree) -> io::Result<()> {
+    fn clear(held: &DirHandle) -> io::Result<()> {
         for name in ["repo.git", ORPHANS] {
             // Missing, or behind a link: Coracle did not make it.
             let Some((above, last)) = below(held, name).ok().flatten() else { continue };
-            if above.look(last)? == Some(Node::Dir) {
+            if above.entry_kind(last)? == Some(Node::Dir) {
                 above.remove_all(last)?;
             }
         }
@@ -287,13 +287,13 @@ fn owner(root: &Path) -> Result<Ids> {
 }
 
 /// A directory whose path has no link in it by now, either.
-fn open(dir: &Path) -> io::Result<Tree> {
+fn open(dir: &Path) -> io::Result<DirHandle> {
     let held = HostPath::open(dir).map_err(io::Error::other)?;
-    if held.real() == dir { Tree::of(&held) } else { Err(io::Error::other("a link is in its place")) }
+    if held.real() == dir { DirHandle::from_path(&held) } else { Err(io::Error::other("a link is in its place")) }
 }
 
 /// The directory that a name below another one lies in, and its last part.
-fn below<'a>(dir: &Tree, name: &'a str) -> io::Result<Option<(Tree, &'a OsStr)>> {
+fn below<'a>(dir: &DirHandle, name: &'a str) -> io::Result<Option<(DirHandle, &'a OsStr)>> {
     let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
     match dir.descend(above.split('/').filter(|it| !it.is_empty()).map(OsStr::new)) {
         Ok(above) => Ok(Some((above, OsStr::new(last)))),

@@ -7,7 +7,7 @@ use coracle_provision::ssh::SecretFiles;
 use coracle_provision::{amplifier, env, ssh};
 use coracle_runtime::host::find_program::find_program_in;
 use coracle_runtime::host::gh::gh_token;
-use coracle_runtime::host::git::{Git, HostGit};
+use coracle_runtime::host::git::{GitProgram, HostGit};
 use coracle_runtime::{PatternSet, Redactor, Secret};
 
 use crate::context::Context;
@@ -75,7 +75,7 @@ async fn git(cx: &Context, wanted: &Requested) -> Requested<Vec<u8>> {
     if let Requested::No(why) = wanted {
         return Requested::No(why.clone());
     }
-    match Git::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await {
+    match GitProgram::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await {
         Ok(config) => Requested::Yes(config),
         Err(why) => Requested::No(why.to_string()),
     }

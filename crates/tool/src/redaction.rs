@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_jobs::{Format, MAX_PAGE, Page, Position, Read, StreamSelector};
+use coracle_jobs::{Format, MAX_PAGE, Page, PageRequest, Position, StreamSelector};
 use coracle_lifecycle::{Record, guided_session};
 use coracle_provision::env::is_plain;
 use coracle_runtime::{Chunk, Command, EngineKind, ExecTarget, Exit, JobId, Link, Redactor, Secret, Stream};
@@ -143,7 +143,7 @@ pub(crate) async fn page(
     }
     let piece = async |from: u64, limit: u64| -> Result<Vec<u8>, Failure> {
         let from = Position::Offset(i64::try_from(from).unwrap_or(i64::MAX));
-        let ask = Read { job: job.clone(), part, from, limit, format: Format::Bytes };
+        let ask = PageRequest { job: job.clone(), part, from, limit, format: Format::Bytes };
         Ok(coracle_jobs::read(link, ask).await?.bytes)
     };
     let begin = page.offset.saturating_sub(margin).max(page.first);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy, Saved};
-use coracle_runtime::{Problem, Refused};
+use coracle_runtime::{PolicyRefusal, Problem};
 
 use crate::context::{Context, Frontend};
 use crate::document::{StyledText, word};
@@ -19,7 +19,7 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
         let message = "unsaved work may not be discarded".to_owned();
         let setting = Some("security.allow_discard");
         let problems = vec![Problem { rule: "discard", setting, value: "true".into(), message }];
-        return Err(Refused { problems }.into());
+        return Err(PolicyRefusal { problems }.into());
     }
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
     let saving = if discard { SavePolicy::Discard } else { SavePolicy::Keep(limits) };

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use coracle_lifecycle::{Record, Store};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ContainerName, ContainerPath, EngineKind, Ids, Image, ImageRef, Limits, Mount, Policy, Problem, Refused,
+    Access, ContainerName, ContainerPath, EngineKind, Ids, Image, ImageRef, Limits, Mount, Policy, PolicyRefusal,
+    Problem,
 };
 
 use crate::context::Context;
@@ -107,7 +108,7 @@ pub(crate) fn check_made_here(
         value: name.to_string(),
         message: format!("`{name}` was not made here, and `strict` runs snippets in no other image"),
     };
-    Err(Refused { problems: vec![problem] }.into())
+    Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
 /// Where the host writes snippets of a session. A directory of the host, for whoever can write a file inside could

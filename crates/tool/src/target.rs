@@ -6,7 +6,7 @@ use coracle_lifecycle::{
     session as plain_session,
 };
 use coracle_provision::UserAsk;
-use coracle_runtime::{Container, ExecTarget, Handle, Ids, Problem, Refused};
+use coracle_runtime::{Container, ExecTarget, Handle, Ids, PolicyRefusal, Problem};
 
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -193,7 +193,7 @@ pub fn shaped(cx: &Context, record: &Record, access: Access) -> Result<(), Failu
 pub(crate) fn root_is_inside(name: &str) -> Failure {
     let message = format!("`{name}` was made under `policy = \"standard\"`, and root is inside");
     let problem = Problem { rule: "root.init", setting: Some("policy"), value: name.to_owned(), message };
-    Refused { problems: vec![problem] }.into()
+    PolicyRefusal { problems: vec![problem] }.into()
 }
 
 fn other_session(session: &str, name: &str) -> Failure {

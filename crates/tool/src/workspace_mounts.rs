@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::VolumeInit;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy, Problem, Refused};
+use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy, PolicyRefusal, Problem};
 use coracle_workspace::{self as workspace, GuestFs, import};
 
 use crate::config::{HostMount, MountMode, Workspace};
@@ -128,10 +128,11 @@ fn problem(value: &str, message: &str) -> Problem {
 fn no_binds(host: &HostPath) -> Failure {
     let value = host.real().display().to_string();
     let message = "host directories are copied, not bound".to_owned();
-    Refused { problems: vec![Problem { rule: "mount.bind", setting: Some("workspace.mode"), value, message }] }.into()
+    PolicyRefusal { problems: vec![Problem { rule: "mount.bind", setting: Some("workspace.mode"), value, message }] }
+        .into()
 }
 
 /// A refusal in the words of this place.
 fn denied(message: &str, problem: Problem) -> Failure {
-    Failure::from(Refused { problems: vec![problem] }).with_message(message)
+    Failure::from(PolicyRefusal { problems: vec![problem] }).with_message(message)
 }

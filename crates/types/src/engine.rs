@@ -40,7 +40,7 @@ impl fmt::Display for EngineKind {
 /// State of a container, in the words that both engines share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum ContainerStatus {
     /// Made, never started.
     Created,
     /// Running.
@@ -55,7 +55,7 @@ pub enum Status {
     Dead,
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for ContainerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Created => "created",

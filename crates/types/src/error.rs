@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use coracle_protocol as protocol;
 
-use crate::{ArchiveError, ContainerName, ContainerPath, EngineKind, ExecOutput, ImageRef, JobId, NetworkName, Status};
+use crate::{
+    ArchiveError, ContainerName, ContainerPath, ContainerStatus, EngineKind, ExecOutput, ImageRef, JobId, NetworkName,
+};
 
 /// The result of a verb.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -68,7 +70,7 @@ pub enum Error {
     #[error("container is not running (status `{status}`)")]
     NotRunning {
         /// Its state.
-        status: Status,
+        status: ContainerStatus,
         /// Exit code of its PID 1.
         exit_code: Option<i64>,
         /// Whether the kernel ended it for memory.
@@ -327,7 +329,7 @@ impl Excerpt {
 
     /// Takes the end of what an engine printed: the reason stands last.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
         let mut kept = String::new();
         for c in without_url_users(text.trim()).chars() {
@@ -372,13 +374,13 @@ mod tests {
 
     #[test]
     fn an_excerpt_holds_no_password_of_a_url_and_no_control_characters() {
-        let excerpt = Excerpt::of(b"pull of https://me:hunter2@registry/x failed\x1b[31m\n");
+        let excerpt = Excerpt::from_bytes(b"pull of https://me:hunter2@registry/x failed\x1b[31m\n");
         assert_eq!(excerpt.as_str(), "pull of https://registry/x failed\\u{1b}[31m");
     }
 
     #[test]
     fn an_excerpt_is_short_and_keeps_the_end() {
-        let excerpt = Excerpt::of(&[&[b'x'; 100_000][..], b"the reason"].concat());
+        let excerpt = Excerpt::from_bytes(&[&[b'x'; 100_000][..], b"the reason"].concat());
         assert!(excerpt.as_str().len() <= 4096 && excerpt.as_str().ends_with("the reason"));
     }
 }

@@ -25,7 +25,7 @@ impl ProcessId {
 
     /// The process with this pid, if there is one.
     #[must_use]
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self { pid, start: start_of(pid)?, boot: boot_id().to_owned() })
     }
 

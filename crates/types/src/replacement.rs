@@ -52,7 +52,7 @@ impl Reason {
 
 /// A replacement, reported once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recreated {
+pub struct Replacement {
     /// The reason.
     pub reason: Reason,
     /// Exit code of PID 1, where it is known.

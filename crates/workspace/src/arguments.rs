@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-pub use crate::schema::of;
+pub use crate::schema::json_schema;
 use crate::schema::tidied;
 
 /// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.

@@ -45,7 +45,7 @@ mod workspace;
 pub use concurrency::ConcurrencyLimit;
 pub use coracle_runtime::SlotRole;
 pub use coracle_runtime::failure::{Code, Failure};
-pub use coracle_runtime::replacement::{Reason, Recreated};
+pub use coracle_runtime::replacement::{Reason, Replacement};
 pub use export::{
     AppliedChanges, AppliedFile, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, FileDiff,
     SkippedFile, WorkspaceArchive, apply, changes, diff, digests, export,
@@ -61,9 +61,9 @@ pub use python::{EvaluatePython, EvaluationResult};
 pub use response::{ContainerRef, Cut, Response, Warning};
 pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
-pub use session::Session;
+pub use session::SessionHandle;
 pub use session_source::SessionSource;
-pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, Settings};
+pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, ToolSettings};
 pub use shell::{ChangedFiles, Shell, ShellResult};
 pub use snapshot::{Snapshot, TouchedFile};
 pub use tool::{Alias, Effect, Tool, with_notes};

@@ -178,7 +178,7 @@ mod tests {
         let copied = PromptMount {
             name: "project".into(),
             at: String::new(),
-            estimate: Some(ImportEstimate::of(paths.iter().map(String::as_str), 1_203_441)),
+            estimate: Some(ImportEstimate::from_files(paths.iter().map(String::as_str), 1_203_441)),
             include: vec![" ".into()],
             exclude: vec!["*.log".into()],
         };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::{Code, Failure, Reason, Recreated};
+use crate::{Code, Failure, Reason, Replacement};
 
 /// The response of a tool: a message, a value and warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +66,7 @@ impl Warning {
     }
 
     /// Reports a replaced container; `kept` is the path of its volume.
-    pub(crate) fn recreated(it: &Recreated, kept: &str) -> Self {
+    pub(crate) fn recreated(it: &Replacement, kept: &str) -> Self {
         let (code, files) = if it.files_lost {
             ("workspace_files_lost", "its files are gone too".to_owned())
         } else {

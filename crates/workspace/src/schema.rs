@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// What a type looks like.
 #[must_use]
-pub fn of<T: JsonSchema>() -> Value {
+pub fn json_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|it| {
         it.inline_subschemas = true;
         it.meta_schema = None;
@@ -19,7 +19,7 @@ pub fn of<T: JsonSchema>() -> Value {
 /// The same without details that have no meaning for a model.
 #[must_use]
 pub fn tidied<T: JsonSchema>() -> Value {
-    let mut schema = of::<T>();
+    let mut schema = json_schema::<T>();
     simplify(&mut schema);
     schema
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerPath, Ids};
 
-use crate::{Recreated, Warning};
+use crate::{Replacement, Warning};
 
 /// A container that is ready for requests.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct SessionHandle {
     /// The connection to its guest.
     pub link: Link,
     /// The session's name.
@@ -30,7 +30,7 @@ pub struct Session {
     /// The host directory that is bound read-only at `/code`; without one, PID 1 writes there.
     pub code: Option<PathBuf>,
     /// Set if it replaced another container and no response has reported that yet.
-    pub replaced: Option<Recreated>,
+    pub replaced: Option<Replacement>,
     /// Warnings for the next response.
     pub warnings: Vec<Warning>,
     /// Keeps the container in use until it is dropped.
@@ -38,7 +38,7 @@ pub struct Session {
     pub in_use: Option<Arc<coracle_lifecycle::Ready>>,
 }
 
-impl Session {
+impl SessionHandle {
     /// A container of the caller's own.
     #[must_use]
     pub fn own(link: Link, user: Ids, workdir: ContainerPath, memory: ByteSize) -> Self {

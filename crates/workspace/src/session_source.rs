@@ -6,7 +6,7 @@ use coracle_runtime::link::Link;
 #[cfg(feature = "containers")]
 use crate::ManagedSessions;
 use crate::response::Result;
-use crate::{Reason, Session};
+use crate::{Reason, SessionHandle};
 
 /// The source of a session's containers.
 #[derive(Clone, Debug)]
@@ -15,12 +15,12 @@ pub enum SessionSource {
     #[cfg(feature = "containers")]
     Managed(ManagedSessions),
     /// The one container that the caller runs in, as a worker does.
-    Own(Box<Session>),
+    Own(Box<SessionHandle>),
 }
 
 impl SessionSource {
     /// The container of a role, ready for use.
-    pub(crate) async fn ensure(&self, role: SlotRole) -> Result<Session> {
+    pub(crate) async fn ensure(&self, role: SlotRole) -> Result<SessionHandle> {
         match self {
             #[cfg(feature = "containers")]
             Self::Managed(sessions) => sessions.ensure(role).await,

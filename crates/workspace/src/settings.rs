@@ -12,7 +12,7 @@ pub use crate::paths::PathCharset;
 
 /// The person's settings for the tools.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ToolSettings {
     /// The characters that paths and patterns may have.
     pub path_charset: PathCharset,
     /// How the keys of a command's environment are converted.

@@ -14,7 +14,8 @@ use crate::file_errors::{NotFoundContext, failure};
 use crate::paths::Path;
 use crate::response::{Result, fail};
 use crate::{
-    Code, ConcurrencyLimit, ContainerRef, Failure, Response, Session, SessionSource, Settings, SlotRole, Warning,
+    Code, ConcurrencyLimit, ContainerRef, Failure, Response, SessionHandle, SessionSource, SlotRole, ToolSettings,
+    Warning,
 };
 
 /// Limits of a scan for files that commands changed.
@@ -23,7 +24,7 @@ pub(crate) const SCAN: SearchLimits = SearchLimits { most: 50, entries: 50_000, 
 /// The tools' handle to one session. Clones share its state.
 #[derive(Clone)]
 pub struct Workspace {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ToolSettings>,
     /// Fires when the caller withdraws.
     pub(crate) cancel: CancellationToken,
     /// Receives the output of a running command.
@@ -59,7 +60,7 @@ impl fmt::Debug for Workspace {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     reply: WorkspaceReply,
-    session: Session,
+    session: SessionHandle,
 }
 
 impl Outcome {
@@ -78,7 +79,7 @@ impl Outcome {
     }
 }
 
-impl Session {
+impl SessionHandle {
     /// Sends one request to the guest's file service, as the session's user.
     pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
         self.link.space(self.user, &self.workdir, act).await
@@ -87,7 +88,7 @@ impl Session {
 
 impl<T> Response<T> {
     /// Adds the container and its warnings.
-    pub(crate) fn at(mut self, session: &Session) -> Self {
+    pub(crate) fn at(mut self, session: &SessionHandle) -> Self {
         self.warnings.extend(session.replaced.iter().map(|it| Warning::recreated(it, "/workspace")));
         self.warnings.extend(session.warnings.iter().cloned());
         let (session_id, generation) = (session.session_id.clone(), session.generation);
@@ -99,7 +100,7 @@ impl<T> Response<T> {
 impl Workspace {
     /// A workspace on the containers of `sessions`.
     #[must_use]
-    pub fn new(sessions: SessionSource, settings: Settings) -> Self {
+    pub fn new(sessions: SessionSource, settings: ToolSettings) -> Self {
         let shared = WorkspaceState {
             calls: ConcurrencyLimit::new(16, 64),
             // One at a time: a snippet's file has a fixed path.
@@ -158,7 +159,7 @@ impl Workspace {
     }
 
     /// Runs a command in the container of a role.
-    pub(crate) async fn exec(&self, session: &Session, exec: Exec) -> Result<ExecOutput> {
+    pub(crate) async fn exec(&self, session: &SessionHandle, exec: Exec) -> Result<ExecOutput> {
         session.link.exec(exec).await.map_err(|err| failed(&err, true))
     }
 
@@ -173,7 +174,7 @@ impl Workspace {
     }
 
     /// The container of a role. Restores the tracked files in a new one.
-    pub(crate) async fn ensure_session(&self, role: SlotRole) -> Result<Session> {
+    pub(crate) async fn ensure_session(&self, role: SlotRole) -> Result<SessionHandle> {
         // Creation of a container cleans up after itself if it is cancelled.
         let mut session = self.sessions.ensure(role).await?;
         if self.cancel.is_cancelled() {
@@ -193,7 +194,7 @@ impl Workspace {
     }
 
     /// Measures the disk usage in the background after a request that may have written. The next response warns.
-    pub(crate) fn scan_disk_usage(&self, session: &Session) {
+    pub(crate) fn scan_disk_usage(&self, session: &SessionHandle) {
         if self.settings.max_bytes.is_none() || !self.disk_quota().try_begin_scan() {
             return;
         }
@@ -209,7 +210,7 @@ impl Workspace {
         });
     }
 
-    async fn recall(&self, session: &Session) {
+    async fn recall(&self, session: &SessionHandle) {
         let known = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
             let is_new = std::mem::replace(&mut known.restored_in, session.generation) != session.generation;
@@ -226,7 +227,7 @@ impl Workspace {
     }
 
     /// Scans the files before the first command in a container, so that later scans find changes.
-    pub(crate) async fn baseline_scan(&self, session: &Session) {
+    pub(crate) async fn baseline_scan(&self, session: &SessionHandle) {
         let is_new = {
             let mut known = self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut known.scanned_in, session.generation) != session.generation
@@ -240,7 +241,7 @@ impl Workspace {
     }
 
     /// Sends a request for files within a call that holds its permit.
-    pub(crate) async fn act(&self, session: &Session, act: WorkspaceOp) -> Result<WorkspaceReply> {
+    pub(crate) async fn act(&self, session: &SessionHandle, act: WorkspaceOp) -> Result<WorkspaceReply> {
         session.request(act).await.map_err(|err| failed(&err, true))
     }
 
@@ -250,7 +251,7 @@ impl Workspace {
         known.all = all.to_vec();
     }
 
-    async fn in_space(&self, session: &Session, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+    async fn in_space(&self, session: &SessionHandle, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
         let done = session.request(act).await;
         self.sessions.touch(SlotRole::Workspace);
         done

@@ -181,7 +181,7 @@ impl Maker {
         let mut it = Container { id, socket: SocketAt { dir: link, pid1: None }, dialect: self.dialect };
         self.runtime.start(&it.id).await.unwrap();
         let seen = self.runtime.inspect(&Handle::from(&it.id)).await.unwrap();
-        it.socket.pid1 = seen.pid.and_then(ProcessId::of);
+        it.socket.pid1 = seen.pid.and_then(ProcessId::from_pid);
         it
     }
 }

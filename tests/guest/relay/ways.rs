@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_runtime::NetworkCreate;
-use coracle_sandbox::proxy::Outlets;
+use coracle_sandbox::proxy::Listeners;
 use coracle_sandbox::proxy::PrivateSubnet;
 
 use super::*;
@@ -47,7 +47,7 @@ async fn gets_what_its_proxy_gives(room: &Room<'_>) {
 async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
     with_real_engines(async |case| {
         let mut rooms = [Room::new(case, "one", "none").await, Room::new(case, "two", "none").await];
-        let mut outlets: Vec<_> = rooms.iter().map(|it| Outlets::open(&it.proxy, it.running.link())).collect();
+        let mut outlets: Vec<_> = rooms.iter().map(|it| Listeners::open(&it.proxy, it.running.link())).collect();
         for room in &mut rooms {
             room.listening = None;
             room.running.link().relay(By::Link, &room.net, "").await.unwrap();
@@ -66,7 +66,7 @@ async fn x59_by_its_link_a_container_gets_the_same_and_nobody_listens() {
         // The way is gone and comes back with its holder.
         outlets.remove(0);
         assert_eq!(room.health(AGENT).await, "none");
-        outlets.push(Outlets::open(&room.proxy, room.running.link()));
+        outlets.push(Listeners::open(&room.proxy, room.running.link()));
         assert_eq!(room.health(AGENT).await, HEALTHY);
         room.proxy.grant(None);
         assert!(room.health(AGENT).await.contains("token_invalid"), "revoked");
@@ -125,7 +125,7 @@ async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_le
 async fn x59_by_the_link_more_connections_than_it_has_places_wait_their_turn() {
     with_real_engines(async |case| {
         let mut room = Room::new(case, "busy", "none").await;
-        let _outlets = Outlets::open(&room.proxy, room.running.link());
+        let _outlets = Listeners::open(&room.proxy, room.running.link());
         room.listening = None;
         room.running.link().relay(By::Link, &room.net, "").await.unwrap();
         // Each is held for longer than a connection waits for a missing listener.

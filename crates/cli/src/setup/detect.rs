@@ -48,7 +48,7 @@ impl HostProbe<'_> {
         said.lines().map(str::trim).find(|it| !it.is_empty()).map(str::to_owned)
     }
 
-    async fn run(self, name: &str, words: &[&str]) -> Option<process::Finished> {
+    async fn run(self, name: &str, words: &[&str]) -> Option<process::ProgramOutput> {
         let mut invocation = Invocation::new(find_program(name).ok()?, words.iter().copied());
         invocation.env = self.env();
         process::run("setup", &invocation, Stdin::Empty, (ANSWER, 1 << 20)).await.ok()
@@ -104,9 +104,9 @@ impl HostProbe<'_> {
             files.extend(fs::read_dir(below(own)).into_iter().flatten().filter_map(|it| Some(it.ok()?.path())));
         }
         files.retain(|it| *it != drop_in);
-        let mut limits = conf::Machine::look();
+        let mut limits = conf::Machine::inspect();
         limits.runc |= runc_will_come;
-        let mut mends = limits.mends();
+        let mut mends = limits.required_settings();
         if !self.root() || may_raise_limits(&read("/proc/self/status")) {
             mends.remove("containers"); // Podman lowers its limits itself without root, and may exceed them with it
         }

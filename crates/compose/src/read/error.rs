@@ -1,6 +1,6 @@
 //! Why a text goes no further.
 
-use coracle_runtime::Refused;
+use coracle_runtime::PolicyRefusal;
 
 /// Why a text goes no further.
 #[derive(Debug, thiserror::Error)]
@@ -16,5 +16,5 @@ pub enum ReadError {
     },
     /// It asks for what is never read, or for files that may not be used.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] PolicyRefusal),
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, ContainerRuntime, Status};
+use coracle_runtime::{ContainerId, ContainerRuntime, ContainerStatus};
 use tokio::time::Instant;
 
 use super::service::Service;
@@ -34,7 +34,7 @@ impl HealthChecks {
         if !self.on_demand {
             return;
         }
-        for service in seen.iter().filter(|it| it.state == Status::Running && it.health.is_some()) {
+        for service in seen.iter().filter(|it| it.state == ContainerStatus::Running && it.health.is_some()) {
             let interval = self.intervals.get(&service.service).copied().unwrap_or(USUAL);
             let due = self.due.entry(service.id.clone()).or_insert_with(|| Instant::now() + interval);
             if *due > Instant::now() {

@@ -1,6 +1,6 @@
 //! A container of a stack, as callers see it (containers.md 12.9).
 
-use coracle_runtime::{ContainerId, Health, PublishedPort, Status};
+use coracle_runtime::{ContainerId, ContainerStatus, Health, PublishedPort};
 use serde::Serialize;
 
 /// A container of a stack, as callers see it (12.9).
@@ -15,7 +15,7 @@ pub struct Service {
     /// A name of its image, else the image's id.
     pub image: String,
     /// Its state.
-    pub state: Status,
+    pub state: ContainerStatus,
     /// What its health check says, if it has one.
     pub health: Option<Health>,
     /// Exit code of its PID 1, once it ended.

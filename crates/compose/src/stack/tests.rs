@@ -11,10 +11,10 @@ use coracle_runtime::NetworkCreate;
 use coracle_runtime::VolumeCreate;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt};
 use coracle_runtime::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Excerpt, Exec,
-    ExecOutput, Handle, Health, Image, ImageId, ImageRef, ImageStore, LabelFilter, Limits, MountPoint, Network,
-    NetworkName, Networks, Placed, ProjectName, Removed, Result, StackSource, StackUp, Stacks, Status, Usage, Volume,
-    Volumes,
+    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerStatus, ContainerUsage, Endpoint, EngineInfo,
+    EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, Health, Image, ImageId, ImageRef, ImageStore, LabelFilter,
+    Limits, MountPoint, Network, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackSource,
+    StackUp, Stacks, Volume, Volumes,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -26,7 +26,7 @@ use crate::fixtures::Person;
 const NOT_ASKED: &str = "nothing here asks for it";
 
 /// What a container of a service is at a moment.
-type At = (Status, Option<Health>, Option<i64>);
+type At = (ContainerStatus, Option<Health>, Option<i64>);
 
 /// An engine whose stack goes through states by the clock. It is no fake of one: the verdict alone is looked at here, and
 /// what an engine does with a stack is tried on engines.
@@ -106,8 +106,9 @@ impl Stacks for Script {
 
     async fn stack_up(&self, _: &StackUp) -> Result<Option<Excerpt>> {
         sleep(Duration::from_secs(self.compose.0)).await;
-        let failed = |it: &str| Error::Engine { verb: "compose up", exit: 1, excerpt: Excerpt::of(it.as_bytes()) };
-        self.compose.1.map_or(Ok(self.said.map(|it| Excerpt::of(it.as_bytes()))), |it| Err(failed(it)))
+        let failed =
+            |it: &str| Error::Engine { verb: "compose up", exit: 1, excerpt: Excerpt::from_bytes(it.as_bytes()) };
+        self.compose.1.map_or(Ok(self.said.map(|it| Excerpt::from_bytes(it.as_bytes()))), |it| Err(failed(it)))
     }
 
     async fn stack_down(&self, _: &ProjectName) -> Result<()> {
@@ -161,15 +162,16 @@ impl ContainerRuntime for Script {
     async fn list(&self, _: &LabelFilter) -> Result<Vec<Container>> {
         let of = |service: &str| BTreeMap::from([(super::SERVICE.to_owned(), service.to_owned())]);
         let named = self.states.keys().filter_map(|it| Some(self.container(it, self.now(it)?, of(it))));
-        let labelled = self.labels.iter().map(|it| self.container("x", (Status::Running, None, None), it.clone()));
+        let labelled =
+            self.labels.iter().map(|it| self.container("x", (ContainerStatus::Running, None, None), it.clone()));
         Ok(named.chain(labelled).collect())
     }
 
-    async fn usage(&self, _: &ContainerId) -> Result<Option<Usage>> {
+    async fn usage(&self, _: &ContainerId) -> Result<Option<ContainerUsage>> {
         unreachable!("{NOT_ASKED}")
     }
 
-    async fn remove(&self, _: &ContainerId) -> Result<Removed> {
+    async fn remove(&self, _: &ContainerId) -> Result<RemovalOutcome> {
         unreachable!("{NOT_ASKED}")
     }
 
@@ -281,12 +283,12 @@ fn two() -> AdmittedStack {
     stack(json!({ "db": { "image": "x", "healthcheck": { "interval": "10s" } }, "web": { "image": "x" } }))
 }
 
-const RUNS: At = (Status::Running, None, None);
-const STARTING: At = (Status::Running, Some(Health::Starting), None);
-const HEALTHY: At = (Status::Running, Some(Health::Healthy), None);
+const RUNS: At = (ContainerStatus::Running, None, None);
+const STARTING: At = (ContainerStatus::Running, Some(Health::Starting), None);
+const HEALTHY: At = (ContainerStatus::Running, Some(Health::Healthy), None);
 
 fn ended(code: i64) -> At {
-    (Status::Exited, None, Some(code))
+    (ContainerStatus::Exited, None, Some(code))
 }
 
 fn how(checks_on_demand: bool) -> UpOptions {
@@ -299,7 +301,7 @@ async fn a_stack_is_good_when_all_are_healthy_run_or_ended_well() {
     let seen = up(&engine, &two(), &how(false)).await.unwrap();
     assert_eq!(engine.begun.elapsed().as_secs(), 20);
     let told: Vec<_> = seen.iter().map(|it| (it.service.as_str(), it.state, it.exit_code)).collect();
-    assert_eq!(told, [("db", Status::Running, None), ("web", Status::Exited, Some(0))]);
+    assert_eq!(told, [("db", ContainerStatus::Running, None), ("web", ContainerStatus::Exited, Some(0))]);
     assert_eq!((seen[0].name.as_str(), seen[0].container_id.len()), ("p-db-1", 12));
     assert!(engine.checked.lock().unwrap().is_empty(), "an engine that checks by itself is not asked to");
 }
@@ -333,7 +335,8 @@ async fn one_that_ended_badly_ends_the_wait_and_tells_its_last_words() {
 
 #[tokio::test(start_paused = true)]
 async fn patience_ends_for_what_is_never_healthy_and_what_never_began() {
-    let engine = Script::new(&[("db", &[(0, STARTING), (30, (Status::Running, Some(Health::Unhealthy), None))])]);
+    let engine =
+        Script::new(&[("db", &[(0, STARTING), (30, (ContainerStatus::Running, Some(Health::Unhealthy), None))])]);
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
     assert_eq!(engine.begun.elapsed().as_secs(), 60);
     assert_eq!(err.to_string(), "the stack did not come up: `db` is unhealthy, `web` was not started");
@@ -352,7 +355,7 @@ async fn what_compose_says_counts_where_no_service_is_to_blame() {
 
 #[tokio::test(start_paused = true)]
 async fn what_compose_gave_up_to_start_is_not_waited_for() {
-    let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, (Status::Created, None, None))])]);
+    let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, (ContainerStatus::Created, None, None))])]);
     engine.said = Some("port is already allocated");
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
     assert!(engine.begun.elapsed().as_secs() < 3);

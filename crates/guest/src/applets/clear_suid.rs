@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, chmodat, fstat, ope
 
 use crate::files::dir::READ;
 use crate::files::walk::{TreeWalk, WalkLimits};
-use crate::os::blocking::Stop;
+use crate::os::blocking::CancelFlag;
 
 /// Exit code of an unfinished scan.
 pub const CUT: u8 = 75;
@@ -46,7 +46,7 @@ impl Sweep {
     fn root(&mut self, root: &str) {
         let Ok(dir) = openat(CWD, root, READ, Mode::empty()) else { return };
         let limits = WalkLimits { mounts: true, ..WalkLimits::everything(self.until) };
-        let Ok(mut walk) = TreeWalk::begin(&dir, limits, None, &Stop::default()) else { return };
+        let Ok(mut walk) = TreeWalk::begin(&dir, limits, None, &CancelFlag::default()) else { return };
         while let Some(met) = walk.next(&|_, _| true) {
             let Ok(seen) = statat(&met.dir, met.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
             let is_file = FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile;

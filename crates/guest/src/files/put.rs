@@ -19,7 +19,7 @@ use crate::protocol::{ErrorCode, FileEntry, FileKind, RpcError};
 
 /// A file that is being written, under another name beside its own. Without a commit it goes when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Writing {
+pub(crate) struct AtomicWriter {
     ids: Ids,
     asked: RequestedPath,
     name: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Writing {
 
 /// Options of a write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct How {
+pub(crate) struct WriteOptions {
     /// Permission bits of a new file; by default the umask decides.
     pub(crate) mode: Option<u32>,
     /// A file that is there gets them, too.
@@ -45,9 +45,14 @@ pub(crate) struct How {
     pub(crate) replace: bool,
 }
 
-impl Writing {
-    pub(super) fn begin(ids: Ids, asked: RequestedPath, spot: ParentAndName, how: How) -> Result<Self, RpcError> {
-        let How { mode, exact, replace, .. } = how;
+impl AtomicWriter {
+    pub(super) fn begin(
+        ids: Ids,
+        asked: RequestedPath,
+        spot: ParentAndName,
+        how: WriteOptions,
+    ) -> Result<Self, RpcError> {
+        let WriteOptions { mode, exact, replace, .. } = how;
         let there = there(&asked, &spot, replace)?;
         let old = there.map(|it| it.st_mode);
         let mode = if exact { mode.or(old) } else { old.or(mode) }.map(permissions);
@@ -94,7 +99,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for AtomicWriter {
     fn drop(&mut self) {
         if let Some(new) = self.new.take() {
             let _ = as_user(&self.ids, || drop(new));

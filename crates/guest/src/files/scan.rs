@@ -12,7 +12,7 @@ use super::entry::kind;
 use super::parent::{is_hidden, open_in, reopen};
 use super::secret_matcher::SecretMatcher;
 use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
-use crate::os::blocking::Stop;
+use crate::os::blocking::CancelFlag;
 use crate::protocol::body::encoded_len;
 use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
 
@@ -89,7 +89,7 @@ impl Scan {
         };
         let path = path.trim_end_matches('/').as_bytes().to_vec();
         let until = Instant::now() + Duration::from_millis(walk.within_ms).min(MAX_TIME);
-        let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &Stop::default())?;
+        let walk = TreeWalk::begin(dir, WalkLimits::everything(until), None, &CancelFlag::default())?;
         let told = ScanOutput::default();
         Ok(Self { wanted, walk, path, inside, told })
     }

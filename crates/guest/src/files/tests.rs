@@ -29,8 +29,8 @@ fn at(path: &str) -> FileRef {
     FileRef { user: UserSpec::Ids { uid: 0, gid: None }, path: path.to_owned(), follow: true }
 }
 
-fn how(mode: Option<u32>, parents: bool, replace: bool) -> How {
-    How { mode, exact: false, parents, replace }
+fn how(mode: Option<u32>, parents: bool, replace: bool) -> WriteOptions {
+    WriteOptions { mode, exact: false, parents, replace }
 }
 
 fn itself(path: &str) -> FileRef {

@@ -16,7 +16,7 @@ use super::dir::{DirEntry, Entries, READ, all, join, kind};
 use super::gitignore::IgnoreRules;
 use super::parent::enter;
 use crate::os::atomic::{is_temporary, remove_leftover};
-use crate::os::blocking::Stop;
+use crate::os::blocking::CancelFlag;
 use crate::protocol::workspace::SearchLimits;
 
 /// Limit of directories open at once, and of depth. A walk that reaches it is reported as incomplete.
@@ -84,7 +84,7 @@ pub(crate) struct TreeWalk {
     /// Git's ignore rules, if they apply.
     ignored: Option<IgnoreRules>,
     limits: WalkLimits,
-    stop: Stop,
+    stop: CancelFlag,
     complete: bool,
     /// The first directory whose names were not all read; entries after it are incomplete.
     frontier: Option<Vec<u8>>,
@@ -123,7 +123,12 @@ impl TreeWalk {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn begin(dir: &OwnedFd, limits: WalkLimits, ignored: Option<IgnoreRules>, stop: &Stop) -> Result<Self> {
+    pub(crate) fn begin(
+        dir: &OwnedFd,
+        limits: WalkLimits,
+        ignored: Option<IgnoreRules>,
+        stop: &CancelFlag,
+    ) -> Result<Self> {
         let (levels, path, stop) = (Vec::new(), Vec::new(), stop.clone());
         let mut walk = Self { levels, path, ignored, limits, stop, complete: true, frontier: None };
         walk.open(openat(dir, ".", READ, Mode::empty())?, 0)?;

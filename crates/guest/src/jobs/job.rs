@@ -11,14 +11,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use self::monitor::Monitor;
-use crate::jobs::log::Log;
+use crate::jobs::log::OutputLog;
 use crate::os::machine::{Exit, Process, ProcessBackend, TreeId};
 use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
 use crate::secrets::CommandSecrets;
 
 /// A message to a job's monitor.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Order {
+pub(crate) enum JobControl {
     /// End, with that much time between TERM and KILL.
     Cancel(Duration),
     /// The connection of that follower is gone.
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     follower: AtomicU64,
     /// Its pipes are read.
     attended: AtomicBool,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::UnboundedSender<JobControl>,
     changed: watch::Sender<()>,
     /// Notified when a subscriber takes output.
     taken: Notify,
@@ -54,7 +54,7 @@ pub(crate) struct Job {
 
 #[derive(Debug)]
 struct JobState {
-    log: Log,
+    log: OutputLog,
     life: Lifetime,
     /// The limit at which it was left to run.
     kept_at: Option<ExecState>,
@@ -83,7 +83,7 @@ impl Job {
         ask: &protocol::ExecRequest,
         words: &[Vec<u8>],
         (process, mark, lent): (Process, TreeId, CommandSecrets),
-        log: Log,
+        log: OutputLog,
         machine: Arc<dyn ProcessBackend>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (orders, inbox) = mpsc::unbounded_channel();
@@ -116,7 +116,7 @@ impl Job {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: JobControl) {
         // One that ended takes no orders any more.
         let _ = self.orders.send(order);
     }
@@ -126,7 +126,7 @@ impl Job {
         self.changed.subscribe()
     }
 
-    pub(crate) fn log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
+    pub(crate) fn log<T>(&self, look: impl FnOnce(&OutputLog) -> T) -> T {
         look(&self.inner().log)
     }
 

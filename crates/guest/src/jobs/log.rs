@@ -1,6 +1,6 @@
 //! Retained output of commands, within bounds.
 //!
-//! A [`Log`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one lies in memory, the others
+//! A [`OutputLog`] is a sequence of segments of at most 64 KiB, in order of arrival. The last one lies in memory, the others
 //! in slots of the [`Spill`] that all logs of a guest share; what stays in memory of them is where each begins, in bytes
 //! and in lines, so that any place is found by looking into one segment. What is kept is always the end of the output,
 //! without a gap: the oldest segment goes first.
@@ -21,7 +21,7 @@ use self::segment::{ActiveSegment, LogPosition, SealedSegment};
 use crate::protocol::{Stream, StreamSelector};
 
 pub(crate) use self::read::Slice;
-pub(crate) use self::search::Hunt;
+pub(crate) use self::search::LogSearch;
 pub(crate) use self::spill::Spill;
 pub(crate) use self::watch::Watch;
 
@@ -33,7 +33,7 @@ const SMALL: usize = 2 << 10;
 
 /// The retained output of a command.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct OutputLog {
     spill: Arc<Spill>,
     keep_bytes: u64,
     sealed: VecDeque<SealedSegment>,
@@ -43,7 +43,7 @@ pub(crate) struct Log {
     end: LogPosition,
 }
 
-impl Log {
+impl OutputLog {
     /// Keeps at most that many bytes.
     pub(crate) fn new(spill: Arc<Spill>, keep_bytes: u64) -> Self {
         let (begin, end) = (LogPosition::default(), LogPosition::default());
@@ -182,7 +182,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for OutputLog {
     fn drop(&mut self) {
         self.release();
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::jobs::job::Job;
-use crate::jobs::log::{Log, Spill};
+use crate::jobs::log::{OutputLog, Spill};
 use crate::os::machine::{Process, ProcessBackend, SecretBytes, SpawnError, SpawnSpec, TreeId};
 use crate::protocol::body::Bytes;
 use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
@@ -50,7 +50,7 @@ struct Table {
 const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
 
 /// A command that began, with what reads its input.
-pub(crate) struct Started {
+pub(crate) struct StartedCommand {
     pub(crate) job: Arc<Job>,
     pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
     pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
@@ -82,7 +82,10 @@ impl JobTable {
     ///
     /// # Errors
     /// `Ok(Err)` for a program that is missing or cannot be executed, which is a result of the command.
-    pub(crate) async fn begin(&self, mut ask: protocol::ExecRequest) -> Result<Result<Started, SpawnError>, RpcError> {
+    pub(crate) async fn begin(
+        &self,
+        mut ask: protocol::ExecRequest,
+    ) -> Result<Result<StartedCommand, SpawnError>, RpcError> {
         let lent = CommandSecrets::new(&self.secrets, &ask.files);
         let (mark, log) = match self.admit(&ask) {
             Ok(admitted) => admitted,
@@ -123,10 +126,10 @@ impl JobTable {
         let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
         self.table().jobs.insert(mark.0, job.clone());
         tokio::spawn(attending);
-        Ok(Ok(Started { job, stdin, resize }))
+        Ok(Ok(StartedCommand { job, stdin, resize }))
     }
 
-    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(TreeId, Log), RpcError> {
+    pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(TreeId, OutputLog), RpcError> {
         self.tidy_sometimes();
         let mut table = self.table();
         if table.begun.contains_key(&ask.job) {
@@ -140,7 +143,7 @@ impl JobTable {
         }
         let mark = TreeId(self.marks.fetch_add(1, Ordering::Relaxed));
         table.begun.insert(ask.job.clone(), mark.0);
-        Ok((mark, Log::new(self.spill.clone(), table.keep.bytes)))
+        Ok((mark, OutputLog::new(self.spill.clone(), table.keep.bytes)))
     }
 
     /// A job by its id.
@@ -195,12 +198,12 @@ impl JobTable {
 
     /// Keeps the output of all jobs within the total: the oldest ended job loses its output first.
     fn enforce_quota(table: &Table) {
-        let mut kept: u64 = table.jobs.values().map(|it| it.log(Log::kept)).sum();
+        let mut kept: u64 = table.jobs.values().map(|it| it.log(OutputLog::kept)).sum();
         for job in table.jobs.values().filter(|it| it.ended()) {
             if kept <= table.keep.total {
                 return;
             }
-            kept -= job.log(Log::kept);
+            kept -= job.log(OutputLog::kept);
             job.discard_output();
         }
     }

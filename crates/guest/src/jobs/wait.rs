@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::jobs::job::Job;
 use crate::jobs::log::{self, Watch};
 use crate::net::address::address;
-use crate::os::blocking::{TURN, apart};
+use crate::os::blocking::{TURN, run_blocking};
 use crate::protocol::patterns::line_pattern;
 use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
 
@@ -106,7 +106,7 @@ async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMat
         let found = watch.search(&slice, std::time::Instant::now() + TURN);
         (watch, found, false)
     };
-    apart(looking).await
+    run_blocking(looking).await
 }
 
 async fn reached(port: Option<(String, u16)>) {

@@ -33,13 +33,13 @@ pub(crate) struct ProxyPorts {
 #[derive(Default)]
 struct PortState {
     token: Option<Arc<[u8]>>,
-    leads: Leads,
+    leads: Upstream,
     listening: bool,
 }
 
 /// The target of connections.
 #[derive(Clone, Copy, Default)]
-pub(crate) enum Leads {
+pub(crate) enum Upstream {
     /// The sockets of the proxy.
     #[default]
     Sockets,
@@ -66,7 +66,7 @@ impl ProxyPorts {
     }
 
     /// Takes a token from now on, and the way that connections go.
-    pub(crate) async fn take(&self, token: &[u8], leads: Leads) -> io::Result<()> {
+    pub(crate) async fn take(&self, token: &[u8], leads: Upstream) -> io::Result<()> {
         let ways = [(API_PORT, Path::new(API_SOCKET)), (EGRESS_PORT, Path::new(EGRESS_SOCKET))];
         // A guest that is played has the host's own loopback, which is not its to listen on.
         if std::process::id() == 1 {
@@ -77,7 +77,7 @@ impl ProxyPorts {
     }
 
     /// Takes a token, and listens unless it does already.
-    async fn listen(&self, token: &[u8], leads: Leads, ways: [(u16, &'static Path); 2]) -> io::Result<()> {
+    async fn listen(&self, token: &[u8], leads: Upstream, ways: [(u16, &'static Path); 2]) -> io::Result<()> {
         if !self.state().listening {
             let mut ports = Vec::new();
             for (number, socket) in ways {
@@ -128,9 +128,9 @@ impl ProxyPort {
         let (number, socket, outlets) = (self.number, self.socket, self.outlets.clone());
         tokio::spawn(async move {
             let _ = match leads {
-                Leads::Link => return outlets.hand(number, (stream, preamble(&token), place)).await,
-                Leads::Sockets => pass(stream, UnixStream::connect(socket).await, &token).await,
-                Leads::At([api, egress]) => {
+                Upstream::Link => return outlets.hand(number, (stream, preamble(&token), place)).await,
+                Upstream::Sockets => pass(stream, UnixStream::connect(socket).await, &token).await,
+                Upstream::At([api, egress]) => {
                     let at = if number == API_PORT { api } else { egress };
                     pass(stream, TcpStream::connect(at).await, &token).await
                 }
@@ -194,10 +194,10 @@ mod tests {
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let listener = UnixListener::bind(sock).unwrap();
         let relays = ProxyPorts::default();
-        relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(port, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 one\nhello");
-        relays.listen(b"two", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"two", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         let (answer, ()) = tokio::join!(says(other, "hello"), echo_once(&listener));
         assert_eq!(answer.unwrap(), "CORACLE/1 two\nhello", "a second token takes the first one's place");
         assert!(!format!("{relays:?}").contains("two"));
@@ -214,7 +214,7 @@ mod tests {
         // Only the port number decides where a connection goes, whatever socket accepted it.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let listened = listener.local_addr().unwrap().port();
-        relays.listen(b"one", Leads::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
+        relays.listen(b"one", Upstream::At(at), [(egress, sock), (free_port().await, sock)]).await.unwrap();
         let (state, outlets) = (relays.state.clone(), relays.outlets.clone());
         tokio::spawn(ProxyPort { number: api, socket: sock, listener, state, outlets }.accept());
         for (port, host) in [(listened, one), (egress, two)] {
@@ -234,7 +234,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (sock, port, other) = (socket(&dir), free_port().await, free_port().await);
         let relays = ProxyPorts::default();
-        relays.listen(b"one", Leads::Sockets, [(port, sock), (other, sock)]).await.unwrap();
+        relays.listen(b"one", Upstream::Sockets, [(port, sock), (other, sock)]).await.unwrap();
         assert_eq!(says(port, "").await.unwrap_or_default(), "", "nobody is there, so it is closed");
         for _ in 0..2 {
             let listener = UnixListener::bind(sock).unwrap();

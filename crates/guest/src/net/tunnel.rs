@@ -40,13 +40,13 @@ pub(crate) struct TunnelQueue {
 
 impl TunnelPorts {
     /// The channels of that port.
-    pub(crate) fn of(&self, port: u16) -> &TunnelQueue {
+    pub(crate) fn queue(&self, port: u16) -> &TunnelQueue {
         if port == API_PORT { &self.api } else { &self.egress }
     }
 
     /// Passes a connection to a channel, or closes it if no channel takes it.
     pub(crate) async fn hand(&self, port: u16, handed: PendingConnection) {
-        let line = self.of(port);
+        let line = self.queue(port);
         tokio::select! {
             () = line.hand(handed) => {}
             () = line.nobody() => {}

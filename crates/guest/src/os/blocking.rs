@@ -10,23 +10,23 @@ use crate::protocol::{ErrorCode, RpcError};
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 
 /// Does something where it may block or take its time.
-pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RpcError> {
+pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RpcError> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|_| RpcError::new(ErrorCode::Io, "the work broke off"))
 }
 
 /// Set when the caller no longer waits for the work.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl CancelFlag {
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Sets it when it is dropped.
-pub(crate) struct StopOnDrop(pub(crate) Stop);
+pub(crate) struct StopOnDrop(pub(crate) CancelFlag);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::time::timeout;
 
-use crate::os::machine::{Ids, NewUser, Process, ProcessBackend, Session, SpawnError, SpawnSpec, TreeId};
+use crate::os::machine::{Ids, NewUser, Process, ProcessBackend, SessionVariables, SpawnError, SpawnSpec, TreeId};
 use crate::os::openat2;
 use crate::os::reap::{Children, Reaper};
 use crate::os::seccomp::Filter;
@@ -90,7 +90,7 @@ impl Container {
     }
 
     /// The environment of a command of that user, without what a terminal or the command itself adds.
-    pub(crate) fn environment_of(&self, who: &UserSpec, session: &Session) -> Result<Vec<Vec<u8>>, RpcError> {
+    pub(crate) fn environment_of(&self, who: &UserSpec, session: &SessionVariables) -> Result<Vec<Vec<u8>>, RpcError> {
         let (_, account) = self.users.find(who)?;
         Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
     }
@@ -237,7 +237,7 @@ impl ProcessBackend for Container {
         self.users.add(&user)
     }
 
-    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
+    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let ids = self.ids(&UserSpec::Ids { uid: ask.uid, gid: Some(ask.gid) })?;
         let Account { name, home, shell } = self.users.ensure_user(&ask)?;
         let cwd = path(&ask.workdir)?;

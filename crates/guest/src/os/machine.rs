@@ -37,7 +37,7 @@ pub trait ProcessBackend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// Why it cannot be.
-    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError>;
+    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError>;
 
     /// Number of processes that the kernel killed here for lack of memory.
     fn oom_kills(&self) -> u64;
@@ -90,7 +90,7 @@ pub struct SpawnSpec {
     /// The word is a script for `/bin/sh`.
     pub shell: bool,
     /// Added to the guest's own environment before `env` is.
-    pub session: Session,
+    pub session: SessionVariables,
     /// `NAME=value`, added to the guest's own environment. The last of a name wins. Missing values of `HOME`, `USER`,
     /// `LOGNAME` and `SHELL` come from the passwd entry. `PATH` is `$HOME/.local/bin` followed by that of session or
     /// guest. The default of `LANG` is `C.UTF-8`, that of `TERM` on a terminal `xterm-256color`. `HOME`, `USER`,
@@ -136,9 +136,9 @@ impl fmt::Debug for SecretBytes {
 
 /// Variables that all commands have, `NAME=value`. They may be secrets: its `Debug` is blank.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Session(Arc<[Vec<u8>]>);
+pub struct SessionVariables(Arc<[Vec<u8>]>);
 
-impl Session {
+impl SessionVariables {
     pub(crate) fn new(variables: Vec<Vec<u8>>) -> Self {
         Self(variables.into())
     }
@@ -150,7 +150,7 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for SessionVariables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Session")
     }

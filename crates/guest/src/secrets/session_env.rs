@@ -2,23 +2,23 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::os::machine::Session;
+use crate::os::machine::SessionVariables;
 
 /// The variables, and whose they are.
 #[derive(Debug, Default)]
 pub(crate) struct SessionEnv {
-    variables: Mutex<Session>,
+    variables: Mutex<SessionVariables>,
     /// The user of the session's commands, once the host has set it.
     user: Mutex<Option<u32>>,
 }
 
 impl SessionEnv {
     /// Sets the variables of all commands that start from now on.
-    pub(crate) fn set(&self, session: Session) {
+    pub(crate) fn set(&self, session: SessionVariables) {
         *self.variables.lock().unwrap_or_else(PoisonError::into_inner) = session;
     }
 
-    pub(crate) fn variables(&self) -> Session {
+    pub(crate) fn variables(&self) -> SessionVariables {
         self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -28,8 +28,8 @@ impl SessionEnv {
     }
 
     /// The session as a process of that user may see it: root, and the user whose commands have it.
-    pub(crate) fn seen_by(&self, uid: u32) -> Session {
+    pub(crate) fn seen_by(&self, uid: u32) -> SessionVariables {
         let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
-        if uid == 0 || user == Some(uid) { self.variables() } else { Session::default() }
+        if uid == 0 || user == Some(uid) { self.variables() } else { SessionVariables::default() }
     }
 }

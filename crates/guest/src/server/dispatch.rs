@@ -11,7 +11,7 @@ use crate::protocol::calls::{
     SearchRequest, SetSession, StatFile, TailRequest, WaitRequest, WorkspaceRequest,
 };
 use crate::protocol::{ErrorCode, HostMessage, OpenWorkerSocket, RpcError, for_each_call};
-use crate::secrets::Waiting;
+use crate::secrets::PendingSecret;
 use crate::server::channel::{Inbox, ReplySender, until_closed};
 use crate::server::services::Supervisor;
 
@@ -32,7 +32,7 @@ pub(crate) struct CallContext {
     pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) caller: Caller,
     /// Files that are for commands to come. They go with the connection.
-    pub(crate) pending_secrets: Arc<Mutex<Vec<Arc<Waiting>>>>,
+    pub(crate) pending_secrets: Arc<Mutex<Vec<Arc<PendingSecret>>>>,
 }
 
 /// What a handler replies.
@@ -187,8 +187,8 @@ impl CallContext {
     }
 
     /// Keeps a file for a command to come, until the command begins or the connection is gone.
-    pub(crate) fn keep_secret(&self, name: &str) -> Arc<Waiting> {
-        let waiting = Arc::new(Waiting::new(&self.supervisor.secrets, name));
+    pub(crate) fn keep_secret(&self, name: &str) -> Arc<PendingSecret> {
+        let waiting = Arc::new(PendingSecret::new(&self.supervisor.secrets, name));
         let mut pending = self.pending_secrets.lock().unwrap_or_else(PoisonError::into_inner);
         pending.retain(|it| it.is_waiting());
         pending.push(waiting.clone());

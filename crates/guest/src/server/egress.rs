@@ -4,8 +4,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
 
-use crate::net::proxy_ports::Leads;
-use crate::os::blocking::apart;
+use crate::net::proxy_ports::Upstream;
+use crate::os::blocking::run_blocking;
 use crate::protocol::body::encode;
 use crate::protocol::relay::{API_PORT, AcceptTunnel, EGRESS_PORT, MAX_TOKEN, OpenProxyPorts};
 use crate::protocol::{CHUNK, ErrorCode, GuestMessage, HostMessage, RpcError};
@@ -26,12 +26,12 @@ impl UnaryHandler for OpenProxyPorts {
         }
         if !git_config.is_empty() {
             let supervisor = cx.supervisor.clone();
-            apart(move || supervisor.secrets.put_git_config(&git_config)).await??;
+            run_blocking(move || supervisor.secrets.put_git_config(&git_config)).await??;
         }
         let leads = match at {
-            Some(at) => Leads::At(at),
-            None if by_link => Leads::Link,
-            None => Leads::Sockets,
+            Some(at) => Upstream::At(at),
+            None if by_link => Upstream::Link,
+            None => Upstream::Sockets,
         };
         let set = cx.supervisor.relays.take(&token, leads).await;
         set.map_err(|err| RpcError::new(ErrorCode::Io, format!("cannot listen for the proxy: {err}")))?;
@@ -49,7 +49,7 @@ impl StreamHandler for AcceptTunnel {
         if ![API_PORT, EGRESS_PORT].contains(&self.port) {
             return out.send_failure(RpcError::new(ErrorCode::Invalid, "that is no port of a relay")).await;
         }
-        let line = cx.supervisor.relays.outlets.of(self.port);
+        let line = cx.supervisor.relays.outlets.queue(self.port);
         let waiting = line.wait();
         let handed = tokio::select! {
             handed = waiting => handed.ok(),

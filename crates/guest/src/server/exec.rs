@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-use crate::jobs::job::{Job, Order};
-use crate::jobs::log::Log;
-use crate::jobs::table::Started;
+use crate::jobs::job::{Job, JobControl};
+use crate::jobs::log::OutputLog;
+use crate::jobs::table::StartedCommand;
 use crate::os::machine::SpawnError;
 use crate::protocol::body::encode;
 use crate::protocol::{
@@ -29,7 +29,7 @@ impl StreamHandler for ExecRequest {
         match begun {
             Err(failure) => out.send_failure(failure).await,
             Ok(Err(why)) => say_not_started(life, why, &out).await,
-            Ok(Ok(Started { job, stdin, resize })) => {
+            Ok(Ok(StartedCommand { job, stdin, resize })) => {
                 out.send_event(&job.begun()).await;
                 if life == Lifetime::Job {
                     feed_job(&job, (stdin, resize), inbox, &out).await;
@@ -144,10 +144,10 @@ impl OutputSubscriber {
                 out.send_reply(&encode(&end)).await;
                 job.is_told();
             }
-            Err(Disconnect::Gone) => job.order(Order::Orphan(number)),
+            Err(Disconnect::Gone) => job.order(JobControl::Orphan(number)),
             Err(Disconnect::Left) => {
                 if !job.is_to_be_kept() {
-                    job.order(Order::Cancel(job.grace));
+                    job.order(JobControl::Cancel(job.grace));
                 }
                 out.send_failure(closed()).await;
             }
@@ -210,7 +210,7 @@ impl OutputSubscriber {
     }
 }
 
-fn next_piece(log: &Log, part: StreamSelector, from: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
+fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
     if limit == 0 {
         return None;
     }
@@ -260,7 +260,7 @@ async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Se
     while let Some((head, piece)) = inbox.recv().await {
         match head {
             HostMessage::Data { .. } => drop(data.push(head, piece)),
-            HostMessage::Cancel => job.order(Order::Cancel(job.grace)),
+            HostMessage::Cancel => job.order(JobControl::Cancel(job.grace)),
             HostMessage::Resize(size) => resize.iter().for_each(|resize| resize(size)),
             HostMessage::CloseChannel => return Disconnect::Left,
             _ => {}

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::files::Files;
-use crate::jobs::job::{Job, Order};
-use crate::jobs::log::{self, Hunt, Log};
+use crate::jobs::job::{Job, JobControl};
+use crate::jobs::log::{self, LogSearch, OutputLog};
 use crate::jobs::wait::wait;
 use crate::net::probe::probe;
-use crate::os::blocking::{TURN, apart};
+use crate::os::blocking::{TURN, run_blocking};
 use crate::os::machine::Ids;
 use crate::protocol::body::{Bytes, encoded_len};
 use crate::protocol::patterns::line_pattern;
@@ -93,7 +93,7 @@ async fn cancel(supervisor: &Supervisor, request: &CancelJob) -> Result<CancelRe
         return Ok(CancelReport { now: left, job: job.seen() });
     }
     let mut changes = job.changes();
-    job.order(Order::Cancel(grace));
+    job.order(JobControl::Cancel(grace));
     while !job.ended() && changes.changed().await.is_ok() {}
     Ok(CancelReport { now: true, job: job.seen() })
 }
@@ -116,7 +116,7 @@ fn tail(job: &Arc<Job>, last: LastLines) -> (OutputPage, Bytes) {
     })
 }
 
-fn page_of(log: &Log, part: StreamSelector, range: Range<u64>, running: bool) -> OutputPage {
+fn page_of(log: &OutputLog, part: StreamSelector, range: Range<u64>, running: bool) -> OutputPage {
     OutputPage { offset: range.start, next: range.end, first: log.first(part), total: log.total(part), running }
 }
 
@@ -126,14 +126,14 @@ async fn found(job: &Arc<Job>, search: &SearchRequest) -> Result<SearchResult, R
     let (part, deadline) = (search.part, Instant::now() + SEARCH);
     let running = !job.ended();
     let from = job.log(|log| log.resolve(part, search.from));
-    let mut hunt = Hunt::new(pattern, search.context as usize, search.most as usize, from);
+    let mut hunt = LogSearch::new(pattern, search.context as usize, search.most as usize, from);
     while !hunt.is_over() && (Instant::now() < deadline || !hunt.has_advanced()) {
         let slice = job.log(|log| log.slice(part, hunt.at(), log::GO));
         let looking = move || {
-            hunt.look(&slice, deadline.min(Instant::now() + TURN));
+            hunt.search(&slice, deadline.min(Instant::now() + TURN));
             hunt
         };
-        hunt = apart(looking).await?;
+        hunt = run_blocking(looking).await?;
     }
     let (matches, more, next) = hunt.answer();
     let (first, total) = job.log(|log| (log.first(part), log.total(part)));
@@ -179,5 +179,5 @@ pub(crate) async fn on_files<T: Send + 'static>(
             supervisor.files.as_ref().ok_or_else(|| RpcError::new(ErrorCode::Io, "the root cannot be opened"))?;
         act(files, &ids, &at)
     };
-    apart(work).await?
+    run_blocking(work).await?
 }

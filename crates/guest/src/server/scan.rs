@@ -1,7 +1,7 @@
 //! A scan: what is searched for, and what was met.
 
 use crate::files::{Scan, SecretMatcher};
-use crate::os::blocking::{TURN, apart};
+use crate::os::blocking::{TURN, run_blocking};
 use crate::protocol::body::encode;
 use crate::protocol::{ErrorCode, RpcError, ScanEntry, ScanRequest, SecretQuery};
 use crate::server::channel::ReplySender;
@@ -26,15 +26,15 @@ impl UnaryHandler for ScanRequest {
                 supervisor.files.as_ref().ok_or_else(|| RpcError::new(ErrorCode::Io, "the root cannot be opened"))?;
             files.scan(&self, sought).map(Some)
         };
-        let Some(mut scan) = apart(begin).await?? else { return Ok(UnaryReply::Reply((Vec::new(), false))) };
+        let Some(mut scan) = run_blocking(begin).await?? else { return Ok(UnaryReply::Reply((Vec::new(), false))) };
         loop {
             let turn = move || {
                 let over = scan.go(TURN);
                 (scan, over)
             };
-            let (back, over): (Scan, bool) = apart(turn).await?;
+            let (back, over): (Scan, bool) = run_blocking(turn).await?;
             if over {
-                return apart(move || UnaryReply::Encoded(encode(&back.end()))).await;
+                return run_blocking(move || UnaryReply::Encoded(encode(&back.end()))).await;
             }
             scan = back;
         }

@@ -64,7 +64,7 @@ impl Supervisor {
 
     /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
     pub(crate) async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
-        let settled = self.machine.settle(ask).await?;
+        let settled = self.machine.ensure_user(ask).await?;
         self.session.belongs_to(settled.uid);
         Ok(settled)
     }

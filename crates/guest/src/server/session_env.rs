@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** what is nothing that a command can have changes nothing.
 
-use crate::os::blocking::apart;
-use crate::os::machine::Session;
+use crate::os::blocking::run_blocking;
+use crate::os::machine::SessionVariables;
 use crate::protocol::{ErrorCode, MAX_SESSION, MAX_VARIABLE, PutSecret, RpcError, SetSession};
 use crate::server::channel::ReplySender;
 use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
@@ -16,7 +16,7 @@ impl UnaryHandler for SetSession {
         let variables: Vec<Vec<u8>> = self.variables.into_iter().map(|it| it.0).collect();
         check_size(variables.iter().map(|it| it.len() + 1).sum())?;
         variables.iter().try_for_each(|it| check(it))?;
-        cx.supervisor.session.set(Session::new(variables));
+        cx.supervisor.session.set(SessionVariables::new(variables));
         Ok(UnaryReply::Reply(()))
     }
 }
@@ -30,7 +30,7 @@ impl UnaryHandler for PutSecret {
         // One that is still being written when the connection is gone goes afterwards.
         let _waiting = self.lent.then(|| cx.keep_secret(&self.name));
         let supervisor = cx.supervisor.clone();
-        apart(move || supervisor.secrets.put(&self)).await??;
+        run_blocking(move || supervisor.secrets.put(&self)).await??;
         Ok(UnaryReply::Reply(()))
     }
 }

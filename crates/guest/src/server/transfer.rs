@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-use crate::files::{How, Writing};
-use crate::os::blocking::apart;
+use crate::files::{AtomicWriter, WriteOptions};
+use crate::os::blocking::run_blocking;
 use crate::protocol::body::encode;
 use crate::protocol::{CHUNK, ErrorCode, FileEntry, GetFile, GuestMessage, HostMessage, PutFile, RpcError};
 use crate::server::channel::{Inbox, ReplySender};
@@ -46,7 +46,7 @@ async fn send(mut source: Source, mut block: Vec<u8>, out: &ReplySender) -> Resu
         if block.len() < BLOCK {
             return Ok(());
         }
-        (source, block) = apart(move || source.next().map(|block| (source, block))).await??;
+        (source, block) = run_blocking(move || source.next().map(|block| (source, block))).await??;
     }
 }
 
@@ -71,7 +71,7 @@ impl StreamHandler for PutFile {
     /// Takes a file; it is in place when all of it is there.
     async fn serve(self, cx: &CallContext, Channel { mut inbox, out }: Channel) {
         let Self { at, mode, exact, parents, replace } = self;
-        let how = How { mode, exact, parents, replace };
+        let how = WriteOptions { mode, exact, parents, replace };
         let begun = on_files(&cx.supervisor, at, move |files, ids, at| files.put(ids, at, how)).await;
         let placed = match begun {
             Ok(writing) => fill(writing, &mut inbox, &out).await,
@@ -85,25 +85,25 @@ impl StreamHandler for PutFile {
 }
 
 /// Who waits for content holds no thread: there are few.
-async fn fill(mut writing: Writing, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
+async fn fill(mut writing: AtomicWriter, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
     while let Some((HostMessage::Data { last }, payload)) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;
             Ok(if last { Written::Whole(writing.commit()?) } else { Written::Part(writing) })
         };
-        writing = match apart(write).await?? {
+        writing = match run_blocking(write).await?? {
             Written::Whole(entry) => return Ok(entry),
             Written::Part(writing) => writing,
         };
         out.credit(bytes).await;
     }
     // It removes its file.
-    apart(move || drop(writing)).await?;
+    run_blocking(move || drop(writing)).await?;
     Err(RpcError::new(ErrorCode::Io, "the content broke off, and nothing was replaced"))
 }
 
 enum Written {
-    Part(Writing),
+    Part(AtomicWriter),
     Whole(FileEntry),
 }

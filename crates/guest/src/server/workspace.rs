@@ -2,7 +2,7 @@
 
 use tokio::runtime::Handle;
 
-use crate::os::blocking::{Stop, StopOnDrop, apart};
+use crate::os::blocking::{CancelFlag, StopOnDrop, run_blocking};
 use crate::protocol::RpcError;
 use crate::protocol::workspace::{WorkspaceReply, WorkspaceRequest};
 use crate::server::channel::ReplySender;
@@ -10,14 +10,14 @@ use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
 
 impl UnaryHandler for WorkspaceRequest {
     async fn answer(self, cx: &CallContext, out: &ReplySender) -> Result<UnaryReply<WorkspaceReply>, RpcError> {
-        let (supervisor, stop, own) = (cx.supervisor.clone(), Stop::default(), out.clone());
+        let (supervisor, stop, own) = (cx.supervisor.clone(), CancelFlag::default(), out.clone());
         let _stop = StopOnDrop(stop.clone());
         let work = move || {
             let body = supervisor.spaces.act_encoded(&*supervisor.machine, self, &stop)?;
             let is_sent = own.send_reply_at_once(&body);
-            Handle::current().spawn(async move { supervisor.spaces.settle().await });
+            Handle::current().spawn(async move { supervisor.spaces.flush().await });
             Ok(if is_sent { UnaryReply::Sent } else { UnaryReply::Encoded(body) })
         };
-        apart(work).await?
+        run_blocking(work).await?
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::{fstat, fsync};
 use tokio::time::sleep;
 
-use crate::os::blocking::apart;
+use crate::os::blocking::run_blocking;
 
 /// Pause in favour of the next write. Syncing a directory takes about as long as writing a file, and a caller that
 /// writes one file in it writes more.
@@ -52,7 +52,7 @@ impl DeferredSync {
         let Some(pause) = self.pause() else { return };
         sleep(pause).await;
         let all = std::mem::take(&mut *self.waiting()).replaced;
-        let _ = apart(|| sync_all(all)).await;
+        let _ = run_blocking(|| sync_all(all)).await;
     }
 
     fn pause(&self) -> Option<Duration> {

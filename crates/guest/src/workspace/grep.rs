@@ -20,7 +20,7 @@ use crate::files::error::OperationResult;
 use crate::files::gitignore::IgnoreRules;
 use crate::files::resolve::open_found;
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
-use crate::os::blocking::Stop;
+use crate::os::blocking::CancelFlag;
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
 
@@ -121,7 +121,7 @@ struct Searcher<'a> {
     path: &'a str,
     taken: &'a Mutex<MatchCollection>,
     until: Instant,
-    stop: &'a Stop,
+    stop: &'a CancelFlag,
 }
 
 struct FoundFile<'a> {

@@ -23,7 +23,7 @@ struct World {
     dir: tempfile::TempDir,
     memory: FileTracker,
     locks: Locks,
-    stop: Stop,
+    stop: CancelFlag,
     afterwards: DeferredSync,
 }
 
@@ -36,7 +36,7 @@ impl World {
             dir,
             memory: FileTracker::default(),
             locks: Locks::default(),
-            stop: Stop::default(),
+            stop: CancelFlag::default(),
             afterwards: DeferredSync::default(),
         }
     }

@@ -36,12 +36,12 @@ pub struct TransferReport {
     /// Bytes of all files together.
     pub bytes: u64,
     /// Entries that were left out.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
 }
 
 /// Something that did not travel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Skipped {
+pub struct SkippedEntry {
     /// Its name within the tree, without control characters.
     pub path: String,
     /// The reason.
@@ -52,7 +52,7 @@ impl TransferReport {
     fn skip(&mut self, path: &str, reason: &'static str) {
         // A hostile tree must not fill our memory with what was refused.
         if self.skipped.len() < 1000 {
-            self.skipped.push(Skipped { path: path.escape_debug().to_string(), reason });
+            self.skipped.push(SkippedEntry { path: path.escape_debug().to_string(), reason });
         }
     }
 

@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::limited::{self, GitLimits, LimitedOutcome};
-use super::{Git, InspectError, Remote};
+use super::{GitProgram, InspectError, Remote};
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
-use crate::process::{Finished, Invocation, Stdin, run};
+use crate::process::{Invocation, ProgramOutput, Stdin, run};
 use crate::resolver::addresses_public;
 
 /// Beside those of every git.
@@ -47,7 +47,7 @@ struct CloneScope<'a> {
     until: Instant,
 }
 
-impl Git {
+impl GitProgram {
     pub(super) async fn inspect_clone(
         &self,
         remote: &Remote,
@@ -104,13 +104,13 @@ impl Git {
         let limits = GitLimits { keep_bytes: 2 * MAX_NAMES, ..limits };
         let listed = self.ended(limited::run(&lists, dir, &limits, cancel).await?)?;
         match (listed.ok(), listed.stdout.total_bytes()) {
-            (false, _) => Err(InspectError::Unreachable(Excerpt::of(&listed.stderr.bytes()))),
+            (false, _) => Err(InspectError::Unreachable(Excerpt::from_bytes(&listed.stderr.bytes()))),
             (true, size) if size > MAX_NAMES as u64 => Err(InspectError::TooBig { max_bytes: MAX_NAMES as u64 }),
             (true, _) => Ok(names(&listed.stdout.bytes())),
         }
     }
 
-    fn ended(&self, ended: LimitedOutcome) -> Result<Finished, InspectError> {
+    fn ended(&self, ended: LimitedOutcome) -> Result<ProgramOutput, InspectError> {
         match ended {
             LimitedOutcome::Itself(finished) => Ok(finished),
             LimitedOutcome::TooBig => Err(InspectError::TooBig { max_bytes: self.max_bytes }),
@@ -167,9 +167,9 @@ fn names(listed: &[u8]) -> Vec<String> {
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
-fn refusal(cloned: &Finished) -> InspectError {
+fn refusal(cloned: &ProgramOutput) -> InspectError {
     let said = cloned.stderr.bytes();
-    if wants_credential(&said) { InspectError::Private } else { InspectError::Unreachable(Excerpt::of(&said)) }
+    if wants_credential(&said) { InspectError::Private } else { InspectError::Unreachable(Excerpt::from_bytes(&said)) }
 }
 
 /// Git reports its reasons as text only. The text decides the wording of a refusal and whether a credential is
@@ -277,7 +277,7 @@ mod tests {
         let at = [listener.local_addr().unwrap()];
         let remote = remote(&format!("http://no-such-host.invalid:{}/r", at[0].port()), true);
         let (temp, cancel) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-        let git = Git::of_this_host();
+        let git = GitProgram::of_this_host();
         let until = Instant::now() + Duration::from_secs(30);
         let scope = CloneScope { dir: temp.path(), pinned: &at, until };
         let looks = git.clone_and_list(&remote, &scope, &cancel);
@@ -298,8 +298,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
-        let seen = Git::of_this_host().inspect_clone(&asks, temp.path(), &CancellationToken::new()).await;
-        assert!(matches!(seen, Err(InspectError::Address(crate::resolver::Unresolved::Private { .. }))), "{seen:?}");
+        let seen = GitProgram::of_this_host().inspect_clone(&asks, temp.path(), &CancellationToken::new()).await;
+        assert!(matches!(seen, Err(InspectError::Address(crate::resolver::ResolveError::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::drain::{Drain, DrainOutcome};
-use crate::process::{Finished, Invocation, Stdin, spawn};
+use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
@@ -28,7 +28,7 @@ pub(super) struct GitLimits {
 
 #[derive(Debug)]
 pub(super) enum LimitedOutcome {
-    Itself(Finished),
+    Itself(ProgramOutput),
     TooBig,
     TooSlow,
     Cancelled,
@@ -98,7 +98,7 @@ pub(super) async fn run(
         return Ok(if too_big {
             LimitedOutcome::TooBig
         } else {
-            LimitedOutcome::Itself(Finished { exit, stdout, stderr })
+            LimitedOutcome::Itself(ProgramOutput { exit, stdout, stderr })
         });
     }
     drop(group);

@@ -16,12 +16,12 @@ use async_trait::async_trait;
 use coracle_types::{Error, Excerpt};
 use tokio_util::sync::CancellationToken;
 
-pub use self::own::{Asked, GitProcess, IsolatedGit, Login, Peer};
+pub use self::own::{GitCommand, GitProcess, IsolatedGit, Login, Peer};
 use super::process::{Invocation, Stdin, run};
 use crate::branch::BranchName;
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
-use crate::resolver::Unresolved;
+use crate::resolver::ResolveError;
 
 /// The git of this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]
@@ -62,7 +62,7 @@ pub enum ConfigError {
     #[error("there is no git configuration on this host")]
     Empty,
     /// It is longer than what is read.
-    #[error("the git configuration of this host has more than {} bytes", Git::MAX_CONFIG)]
+    #[error("the git configuration of this host has more than {} bytes", GitProgram::MAX_CONFIG)]
     TooLarge,
     /// Git cannot read it.
     #[error("git cannot read its configuration: {0}")]
@@ -83,7 +83,7 @@ pub enum InspectError {
     OldGit,
     /// Its host has no public address.
     #[error(transparent)]
-    Address(#[from] Unresolved),
+    Address(#[from] ResolveError),
     /// It wants a credential, of which none is used; servers say so of repositories that do not exist, too.
     #[error("the repository is private, or there is none")]
     Private,
@@ -109,7 +109,7 @@ pub enum InspectError {
 
 /// The git of this host, by its own program.
 #[derive(Clone, Debug)]
-pub struct Git {
+pub struct GitProgram {
     /// Absolute path, if there is one.
     pub program: Option<PathBuf>,
     /// Limit of an inspection.
@@ -118,7 +118,7 @@ pub struct Git {
     pub max_bytes: u64,
 }
 
-impl Git {
+impl GitProgram {
     const MAX_CONFIG: usize = 1 << 20;
     const CONFIG_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -130,7 +130,7 @@ impl Git {
 }
 
 #[async_trait]
-impl HostGit for Git {
+impl HostGit for GitProgram {
     async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
         let program = self.program.as_ref().ok_or(ConfigError::NoGit)?;
         // From the root directory: where we were started may be a repository that a container writes.
@@ -148,7 +148,7 @@ impl HostGit for Git {
             (true, 1..) => Ok(told.stdout.bytes()),
             // Git fails where there is no file, and where it cannot read one: whether there is one is ours to look.
             (false, _) if has_config(home, xdg_config_home) => {
-                Err(ConfigError::Broken(Excerpt::of(&told.stderr.bytes())))
+                Err(ConfigError::Broken(Excerpt::from_bytes(&told.stderr.bytes())))
             }
             _ => Err(ConfigError::Empty),
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     async fn read(home: &tempfile::TempDir) -> Result<String, ConfigError> {
-        let bytes = Git::of_this_host().global_config(home.path(), None).await?;
+        let bytes = GitProgram::of_this_host().global_config(home.path(), None).await?;
         Ok(String::from_utf8(bytes).unwrap())
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let (xdg, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(xdg.path().join("git")).unwrap();
         std::fs::write(xdg.path().join("git/config"), "[user]\n\tname = X\n").unwrap();
-        let found = Git::of_this_host().global_config(empty.path(), Some(xdg.path())).await.unwrap();
+        let found = GitProgram::of_this_host().global_config(empty.path(), Some(xdg.path())).await.unwrap();
         assert_eq!(found, b"user.name\nX\0");
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(matches!(read(&home("[user\n")).await, Err(ConfigError::Broken(_))));
         let large = format!("[user]\n\tname = {}\n", "x".repeat(1 << 20));
         assert!(matches!(read(&home(&large)).await, Err(ConfigError::TooLarge)));
-        let none = Git { program: None, ..Git::of_this_host() };
+        let none = GitProgram { program: None, ..GitProgram::of_this_host() };
         assert!(matches!(none.global_config("/".as_ref(), None).await, Err(ConfigError::NoGit)));
     }
 }

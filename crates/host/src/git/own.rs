@@ -13,12 +13,12 @@ use tokio::process::{Child, ChildStdout};
 use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
 use super::limited::Group;
-use super::{Git, InspectError};
+use super::{GitProgram, InspectError};
 use crate::drain::{Drain, DrainOutcome};
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
-use crate::process::{Finished, Invocation, Stdin, spawn};
+use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
@@ -42,7 +42,7 @@ pub enum Peer<'a> {
 
 /// A command for git.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct GitCommand<'a> {
     /// Its name in errors.
     pub verb: &'static str,
     /// Its working directory.
@@ -130,15 +130,15 @@ impl IsolatedGit {
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Spawn`]; [`InspectError`] for an address that is refused.
-    pub async fn run(&self, asked: Asked<'_>, peer: Peer<'_>) -> Result<Finished, InspectError> {
+    pub async fn run(&self, asked: GitCommand<'_>, peer: Peer<'_>) -> Result<ProgramOutput, InspectError> {
         let pinned = match peer {
             Peer::Url(url) if !self.allow_private => self.addresses(url).await?,
             _ => Vec::new(),
         };
         let Peer::Url(url) = peer else { return Ok(self.once(asked, peer, &[], None).await?) };
-        let Asked { verb, dir, ref words, ref env, deadline, keep_bytes, .. } = asked;
+        let GitCommand { verb, dir, ref words, ref env, deadline, keep_bytes, .. } = asked;
         let again =
-            Asked { verb, dir, words: words.clone(), env: env.clone(), stdin: Stdin::Empty, deadline, keep_bytes };
+            GitCommand { verb, dir, words: words.clone(), env: env.clone(), stdin: Stdin::Empty, deadline, keep_bytes };
         let first = self.once(asked, peer, &pinned, None).await?;
         if first.ok() || !may_have_credential(url) || !wants_credential(&first.stderr.bytes()) {
             return Ok(first);
@@ -154,7 +154,7 @@ impl IsolatedGit {
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub fn start(&self, asked: Asked<'_>) -> Result<(GitProcess, ChildStdout)> {
+    pub fn start(&self, asked: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
         let mut child = spawn(&self.invocation(&asked, Peer::Nobody, &[], None), asked.stdin)?;
         let group = Group::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
@@ -163,17 +163,17 @@ impl IsolatedGit {
     }
 
     async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
-        let git = Git { program: Some(self.program.clone()), ..Git::of_this_host() };
+        let git = GitProgram { program: Some(self.program.clone()), ..GitProgram::of_this_host() };
         git.addresses(&self.program, url).await
     }
 
     async fn once(
         &self,
-        asked: Asked<'_>,
+        asked: GitCommand<'_>,
         peer: Peer<'_>,
         pinned: &[SocketAddr],
         helper: Option<String>,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
         let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
         let group = Group::new(&child);
@@ -183,7 +183,7 @@ impl IsolatedGit {
 
     fn invocation(
         &self,
-        asked: &Asked<'_>,
+        asked: &GitCommand<'_>,
         peer: Peer<'_>,
         pinned: &[SocketAddr],
         helper: Option<String>,
@@ -228,14 +228,14 @@ impl GitProcess {
     ///
     /// # Errors
     /// [`Error::TimedOut`].
-    pub async fn end(mut self, verb: &'static str, deadline: Duration) -> Result<Finished> {
+    pub async fn end(mut self, verb: &'static str, deadline: Duration) -> Result<ProgramOutput> {
         let within = ExecLimits { total: Some(deadline), ..ExecLimits::default() };
         let never = tokio_util::sync::CancellationToken::new();
         match self.drain.until_end(&mut self.child, &within, &never).await {
             DrainOutcome::Exited(exit) => {
                 self.group.ended();
                 let (stdout, stderr) = self.drain.finish(&mut self.child).await;
-                Ok(Finished { exit, stdout, stderr })
+                Ok(ProgramOutput { exit, stdout, stderr })
             }
             _ => Err(Error::TimedOut { verb, after: deadline }),
         }

@@ -87,7 +87,7 @@ impl Mirror {
             run("tar", Invocation::new("/usr/bin/tar", tar_words(&root, &tar)), work.path(), deadline).await?;
         }
         let tar = File::open(&tar).map_err(BaseError::io("open the tar of the base"))?;
-        let from = Excerpt::of(self.uri.as_bytes());
+        let from = Excerpt::from_bytes(self.uri.as_bytes());
         Ok((tar, format!("made by {} from {from}, suite {}", self.tool.name(), self.suite)))
     }
 
@@ -122,7 +122,7 @@ async fn run(program: &'static str, mut it: Invocation, temp: &Path, deadline: D
     if done.ok() {
         return Ok(());
     }
-    Err(BaseError::Program { program, exit: done.exit, excerpt: Excerpt::of(&done.stderr.bytes()) })
+    Err(BaseError::Program { program, exit: done.exit, excerpt: Excerpt::from_bytes(&done.stderr.bytes()) })
 }
 
 fn find(root: &Path, tool: Tool) -> Option<PathBuf> {
@@ -140,7 +140,7 @@ fn checked_suite(suite: &str) -> Result<String, BaseError> {
 
 /// A word that does not begin like a URL could be an option, a file with a list of sources, or such a list itself.
 fn checked_mirror(uri: &str) -> Result<String, BaseError> {
-    let value = Excerpt::of(uri.as_bytes()).as_str().to_owned();
+    let value = Excerpt::from_bytes(uri.as_bytes()).as_str().to_owned();
     let fit = (uri.starts_with("http://") || uri.starts_with("https://"))
         && value == uri
         && !uri.contains(|c: char| c.is_whitespace() || c.is_control());

@@ -51,7 +51,7 @@ fn text_of(text: &str) -> String {
     let cut: String = text.chars().take(MAX_CHARS).collect();
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut plain = String::new();
-    for c in Excerpt::of(cut.as_bytes()).as_str().chars() {
+    for c in Excerpt::from_bytes(cut.as_bytes()).as_str().chars() {
         if turns(c) {
             plain.extend(c.escape_unicode());
         } else {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, TransferReport};
-use coracle_runtime::{Problem, Refused, random_hex};
+use coracle_runtime::{PolicyRefusal, Problem, random_hex};
 
 use super::request::{CopyRequest, cannot_spool};
 use crate::{Error, Result};
@@ -50,7 +50,7 @@ fn allowed(target: &Path, request: &CopyRequest) -> Result<()> {
     let value = target.display().to_string();
     let message = format!("`{value}` is a protected path");
     let setting = Some("workspace.protected");
-    Err(Refused { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
+    Err(PolicyRefusal { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
 }
 
 /// Wherever a tree begins: a repository within the directory has hooks of its own.
@@ -91,7 +91,7 @@ impl Merge<'_> {
     fn run(&mut self, (from, into): (&Dir, &Dir), name: &str, above: &Path) -> Result<()> {
         let path = above.join(name);
         if self.is_protected(&path) {
-            let skipped = archive::Skipped { path: path.display().to_string(), reason: "it is a protected path" };
+            let skipped = archive::SkippedEntry { path: path.display().to_string(), reason: "it is a protected path" };
             self.moved.skipped.push(skipped);
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use coracle_runtime::archive::{self, Skipped, TransferReport, Writer, plain_name};
+use coracle_runtime::archive::{self, SkippedEntry, TransferReport, Writer, plain_name};
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
@@ -177,7 +177,7 @@ fn content(tar: &File, offset: u64, size: u64) -> std::io::Result<Input> {
 struct ArchiveBuilder<'a> {
     inside: GuestFiles<'a>,
     writer: Writer,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedEntry>,
     most: u64,
 }
 
@@ -238,7 +238,7 @@ impl ArchiveBuilder<'_> {
     fn skip(&mut self, path: &str, reason: &'static str) {
         // A hostile tree must not fill our memory with what was refused.
         if self.skipped.len() < 1000 {
-            self.skipped.push(Skipped { path: path.escape_debug().to_string(), reason });
+            self.skipped.push(SkippedEntry { path: path.escape_debug().to_string(), reason });
         }
     }
 }

@@ -26,7 +26,7 @@ impl GuestRecord {
 
     /// PID 1 of its container. That of an engine which shares no files with this host is no process of this host.
     pub(crate) fn pid1_of(&self, container: &Container) -> Option<ProcessId> {
-        container.pid.filter(|_| self.socket).and_then(ProcessId::of)
+        container.pid.filter(|_| self.socket).and_then(ProcessId::from_pid)
     }
 
     /// What a container's labels say, when its record is lost: how its guest came in, and who PID 1 is.

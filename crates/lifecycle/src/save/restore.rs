@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use coracle_runtime::archive::{self, Limits, Skipped};
+use coracle_runtime::archive::{self, Limits, SkippedEntry};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub struct RestoredItem {
     /// Files that were put back.
     pub files: u64,
     /// What was not.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// What became of its commits.
     pub commits: Commits,
     /// The patch of what was staged, where it is now.

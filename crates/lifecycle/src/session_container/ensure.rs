@@ -11,7 +11,7 @@ use super::adopt::is_itself;
 use super::inspect::{Liveness, is_of, record_of};
 use super::record::{ExitCause, SlotVolume};
 use super::{
-    BoxError, ContainerTemplate, EnsureRequest, LiveContainer, PATIENCE, Ready, Reason, Recreated, SessionContainers,
+    BoxError, ContainerTemplate, EnsureRequest, LiveContainer, PATIENCE, Ready, Reason, Replacement, SessionContainers,
     Slot, SlotError, SlotObserver, SlotRecord, SlotUse, lease_from,
 };
 use crate::clock::ClockReading;
@@ -330,7 +330,7 @@ impl SlotRecord {
         self.lost = None;
         let (before, from) = (self.news.take(), self.generation);
         self.generation = from.saturating_add(1);
-        self.news = Some(Recreated {
+        self.news = Some(Replacement {
             reason: loss.reason,
             exit_code: loss.exit_code,
             from: before.as_ref().map_or(from, |it| it.from),

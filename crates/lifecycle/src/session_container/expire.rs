@@ -11,7 +11,7 @@ use super::end::EndOptions;
 use super::record::{Deferred, ExitCause, SlotVolume};
 use super::slot_state::ClaimedSlot;
 use super::{
-    ContainerEvent, EndReason, Reason, Recreated, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
+    ContainerEvent, EndReason, Reason, Replacement, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
 use crate::clock::ClockReading;
 use crate::find::proven;
@@ -245,7 +245,7 @@ impl SessionContainers {
             restarts: Vec::new(),
             refused_until: None,
             lost: None,
-            news: Some(Recreated { reason: Reason::Lifetime, exit_code: None, from, to: 1, files_lost: true }),
+            news: Some(Replacement { reason: Reason::Lifetime, exit_code: None, from, to: 1, files_lost: true }),
             put_off: None,
             ..record
         })?)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
-use coracle_runtime::{Container, ContainerRuntime, Error as Engine, Handle, Status};
+use coracle_runtime::{Container, ContainerRuntime, ContainerStatus, Error as Engine, Handle};
 use tokio::time::timeout;
 
 use super::record::ExitCause;
@@ -56,8 +56,8 @@ impl SessionContainers {
         };
         let (mut restarted, again_if_ended) = (false, slot.role.is_started_again() && !container.oom_killed);
         let container = match container.status {
-            Status::Running => container,
-            Status::Paused | Status::Created => match self.again(runtime, &container).await {
+            ContainerStatus::Running => container,
+            ContainerStatus::Paused | ContainerStatus::Created => match self.again(runtime, &container).await {
                 Ok(container) => container,
                 Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
                 Err(err) => {
@@ -65,7 +65,7 @@ impl SessionContainers {
                     return Ok(Liveness::lost(Reason::Crashed, None));
                 }
             },
-            Status::Exited if again_if_ended => match self.again(runtime, &container).await {
+            ContainerStatus::Exited if again_if_ended => match self.again(runtime, &container).await {
                 Ok(container) => {
                     restarted = true;
                     container
@@ -73,7 +73,7 @@ impl SessionContainers {
                 Err(err @ Engine::Unavailable { .. }) => return Err(err.into()),
                 Err(_) => return Ok(Liveness::lost(ended, container.exit_code)),
             },
-            Status::Exited | Status::Dead | Status::Restarting => {
+            ContainerStatus::Exited | ContainerStatus::Dead | ContainerStatus::Restarting => {
                 return Ok(Liveness::lost(ended, container.exit_code));
             }
         };
@@ -88,7 +88,7 @@ impl SessionContainers {
     ///
     /// # Errors
     /// When the engine does not answer, or the record cannot be read.
-    pub async fn status(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<Option<Status>, SlotError> {
+    pub async fn status(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<Option<ContainerStatus>, SlotError> {
         let Loaded::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
         let Some(record) = &slot.container else { return Ok(None) };
         let runtime = engines.of(record.engine, &record.endpoint).await?;
@@ -111,7 +111,7 @@ impl SessionContainers {
 
     async fn again(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Container, Engine> {
         // What only stands still has commands in it, which are to have no directory of the host.
-        let fresh = matches!(container.status, Status::Created | Status::Exited);
+        let fresh = matches!(container.status, ContainerStatus::Created | ContainerStatus::Exited);
         let record = record_of(&self.store, runtime, container).filter(|_| fresh);
         if let Some(record) = &record
             && let Err(err) = self.store.lend_link(record)

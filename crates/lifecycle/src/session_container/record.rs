@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Reason, Recreated};
+use super::{Reason, Replacement};
 use crate::clock::ClockReading;
 use crate::record::{Record, State, summed_bytes, summed_value};
 use crate::slot::{SlotKey, SlotRole};
@@ -91,7 +91,7 @@ pub(crate) struct SlotRecord {
     /// Why there is no container any more.
     pub(crate) lost: Option<ExitCause>,
     /// What the next result has to tell.
-    pub(crate) news: Option<Recreated>,
+    pub(crate) news: Option<Replacement>,
     /// When a call last began or ended.
     pub(crate) used: ClockReading,
     /// The process whose end is the end of the session; missing for sessions that end when they are told to.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use coracle_runtime::link::Link;
 use coracle_runtime::{ByteSize, ContainerName, ContainerPath, CreateSpec, Ids, Image, Policy, ProcessId};
 
-use super::{BoxError, Recreated, SlotInfo, SlotObserver, SlotUse};
+use super::{BoxError, Replacement, SlotInfo, SlotObserver, SlotUse};
 use crate::GuestProgram;
 use crate::slot::{SlotKey, SlotRole};
 
@@ -103,7 +103,7 @@ pub struct Ready {
     /// What is remembered of it.
     pub slot: SlotInfo,
     /// A replacement that nobody was told of.
-    pub news: Option<Recreated>,
+    pub news: Option<Replacement>,
     /// Its container was made by this call.
     pub made: bool,
     /// It is as an earlier caller wanted it, and stays so while somebody is in it.

@@ -15,8 +15,9 @@ use async_trait::async_trait;
 use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
 use coracle_runtime::link::{Link, LinkSettings};
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, EngineKind,
-    FakeRuntime, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId, Status, Tmpfs,
+    ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, ContainerStatus, CreateSpec,
+    EngineKind, FakeRuntime, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId,
+    Tmpfs,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
@@ -294,7 +295,7 @@ async fn what_cannot_be_made_leaves_nothing_and_keeps_what_was_there() {
         bench.fake.fail_next(verb);
         let failed = here.ensure().await;
         assert!(matches!(failed, Err(SlotError::NotMade(_))), "{verb:?}: {:?}", failed.err());
-        bench.fake.mend();
+        bench.fake.clear_faults();
         assert_eq!(bench.left().await, (0, 0, 0, 0), "{verb:?}");
         let first = here.slot().await;
         write(&here.root(&first));

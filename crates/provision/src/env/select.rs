@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{PatternSet, Problem, Refused, Secret};
+use coracle_runtime::{PatternSet, PolicyRefusal, Problem, Secret};
 
 /// Names that `auto` takes when the person sets none (containers.md 6.3).
 pub const DEFAULT_PATTERNS: &[&str] = &[
@@ -192,18 +192,18 @@ impl Excess {
 /// Chooses among the host's variables.
 ///
 /// # Errors
-/// [`Refused`] with every rule that is broken: `env.all`, `env.name`, `env.never`.
-pub fn select(host: &BTreeMap<String, Secret>, ask: &EnvAsk, rules: &EnvRules) -> Result<Selected, Refused> {
+/// [`PolicyRefusal`] with every rule that is broken: `env.all`, `env.name`, `env.never`.
+pub fn select(host: &BTreeMap<String, Secret>, ask: &EnvAsk, rules: &EnvRules) -> Result<Selected, PolicyRefusal> {
     let mut selected = Selected { asked: *ask != EnvAsk::None, ..Selected::default() };
     match ask {
         EnvAsk::None => {}
-        EnvAsk::All if !rules.allow_all => return Err(Refused { problems: vec![all_refused()] }),
+        EnvAsk::All if !rules.allow_all => return Err(PolicyRefusal { problems: vec![all_refused()] }),
         EnvAsk::All => selected.take(host, |name| rules.may_leave(name)),
         EnvAsk::Auto => selected.take(host, |name| rules.may_leave(name) && rules.patterns.matches(name)),
         EnvAsk::Names(names) => {
             let problems: Vec<_> = names.iter().filter_map(|it| name_refused(it, rules)).collect();
             if !problems.is_empty() {
-                return Err(Refused { problems });
+                return Err(PolicyRefusal { problems });
             }
             selected.take(host, |name| names.iter().any(|it| it == name));
             selected.missing = names.iter().filter(|it| !host.contains_key(*it)).cloned().collect();
@@ -268,7 +268,8 @@ mod tests {
 
     /// What goes in, or the broken rules with what broke them.
     fn check(names: &[&str], ask: &EnvAsk, rules: &EnvRules) -> Result<String, Vec<String>> {
-        let told = |it: Refused| it.problems.iter().map(|it| format!("{} {}", it.rule, it.value)).collect::<Vec<_>>();
+        let told =
+            |it: PolicyRefusal| it.problems.iter().map(|it| format!("{} {}", it.rule, it.value)).collect::<Vec<_>>();
         let selected = select(&host(names), ask, rules).map_err(told)?;
         Ok(selected.values.into_keys().collect::<Vec<_>>().join(" "))
     }

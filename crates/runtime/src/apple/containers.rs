@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use super::images::find_images;
 use super::{args as words, query, read as answers};
-use crate::host::process::Finished;
+use crate::host::process::ProgramOutput;
 use crate::program::{EngineArgs, EngineProgram, deadline};
-use crate::{Container, ContainerId, Error, Excerpt, Handle, ImageRef, LabelFilter, Placed, Removed, Result, Usage};
+use crate::{
+    Container, ContainerId, ContainerUsage, Error, Excerpt, Handle, ImageRef, LabelFilter, Placed, RemovalOutcome,
+    Result,
+};
 
 /// Interval between queries of a container that is neither running nor stopped.
 const SETTLES: Duration = Duration::from_millis(500);
@@ -66,7 +69,7 @@ pub(super) async fn inspect(program: &EngineProgram, handle: &Handle) -> Result<
     if ids_of(program, handle).await?.is_empty() { Err(missing()) } else { Err(program.failed("inspect", &ended)) }
 }
 
-async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<Finished> {
+async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<ProgramOutput> {
     let one = || program.run("inspect", words::inspect(handle.as_str()), deadline::READ);
     let mut told = one().await?;
     for _ in 0..POLLS {
@@ -87,7 +90,7 @@ pub(super) async fn create(program: &EngineProgram, placed: &Placed) -> Result<E
     let found = find_images(program, &[placed.image().as_str().to_owned()]).await?;
     let named = found.first().and_then(|it| Some((it, ImageRef::parse(it.tags.first()?).ok()?)));
     let Some((image, reference)) = named else {
-        let excerpt = Excerpt::of(format!("no image has the digest {}", placed.image()).as_bytes());
+        let excerpt = Excerpt::from_bytes(format!("no image has the digest {}", placed.image()).as_bytes());
         return Err(Error::Engine { verb: "create", exit: 1, excerpt });
     };
     words::create(placed, &words::Base { reference, has_user: !image.config.user.is_empty() })
@@ -113,10 +116,10 @@ pub(super) async fn stop(program: &EngineProgram, id: &ContainerId, grace: Durat
 }
 
 /// Removes until the listing lacks it.
-pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<Removed> {
+pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<RemovalOutcome> {
     let handle = id.into();
     if ids_of(program, &handle).await?.is_empty() {
-        return Ok(Removed::AlreadyGone);
+        return Ok(RemovalOutcome::AlreadyGone);
     }
     let mut said = Excerpt::default();
     for (attempt, pause) in REMOVAL.into_iter().enumerate() {
@@ -126,19 +129,19 @@ pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<
         }
         let deleted = program.run("delete", words::delete(id), deadline::REMOVE).await?;
         if ids_of(program, &handle).await?.is_empty() {
-            return Ok(Removed::Now);
+            return Ok(RemovalOutcome::Now);
         }
-        said = Excerpt::of(&deleted.stderr.bytes());
+        said = Excerpt::from_bytes(&deleted.stderr.bytes());
         tokio::time::sleep(pause).await;
     }
     if ids_of(program, &handle).await?.is_empty() {
-        return Ok(Removed::Now);
+        return Ok(RemovalOutcome::Now);
     }
     Err(Error::CleanupFailed { name: id.to_string(), excerpt: said })
 }
 
 /// The engine's own count: the container's machine is not one of this kernel.
-pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<Option<Usage>> {
+pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<Option<ContainerUsage>> {
     let look = async || {
         let told = program.run("stats", words::stats(id), deadline::READ).await?;
         if told.ok() { answers::stats(&told.stdout.bytes()) } else { Ok(None) }
@@ -151,5 +154,5 @@ pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<O
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a short while")]
     let cpu_percent = used as f64 / begun.elapsed().as_micros().max(1) as f64 * 100.0;
     let (memory, pids) = (it.memory_usage_bytes.unwrap_or_default(), it.num_processes.unwrap_or_default());
-    Ok(Some(Usage { memory_bytes: memory, pids, cpu_percent, disk_bytes: None }))
+    Ok(Some(ContainerUsage { memory_bytes: memory, pids, cpu_percent, disk_bytes: None }))
 }

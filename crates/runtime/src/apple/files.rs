@@ -46,7 +46,7 @@ async fn into_directory(program: &EngineProgram, id: &ContainerId, at: &Containe
     if !all.iter().any(|it| it.id == *id && it.running()) {
         return Ok(());
     }
-    let excerpt = Excerpt::of(format!("no directory {at}").as_bytes());
+    let excerpt = Excerpt::from_bytes(format!("no directory {at}").as_bytes());
     Err(Error::Engine { verb: "upload", exit: 1, excerpt })
 }
 

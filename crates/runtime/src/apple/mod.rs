@@ -18,15 +18,15 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use self::{args as words, read as answers};
-use crate::host::process::Finished;
+use crate::host::process::ProgramOutput;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::{
     self, EngineArgs, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, deadline,
 };
 use crate::{
-    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error,
-    Excerpt, Exec, ExecOutput, Handle, Health, Ids, LabelFilter, Placed, ProjectName, Removed, Result, StackSource,
-    StackUp, Stacks, Usage,
+    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
+    EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, Health, Ids, LabelFilter, Placed, ProjectName,
+    RemovalOutcome, Result, StackSource, StackUp, Stacks,
 };
 
 /// The file with the version of the system.
@@ -135,11 +135,11 @@ impl ContainerRuntime for AppleRuntime {
         Ok(self.list(filter).await?.into_iter().map(Arc::new).collect())
     }
 
-    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
         containers::usage(&self.program, id).await
     }
 
-    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
         containers::remove(&self.program, id).await
     }
 
@@ -212,7 +212,7 @@ async fn is_up(program: &EngineProgram) -> Result<()> {
 }
 
 /// Runs a query; after a failure, checks whether the service is there at all.
-async fn query(program: &EngineProgram, verb: &'static str, it: EngineArgs, within: Duration) -> Result<Finished> {
+async fn query(program: &EngineProgram, verb: &'static str, it: EngineArgs, within: Duration) -> Result<ProgramOutput> {
     match program.query(verb, it, within).await {
         Err(failure @ Error::Engine { .. }) => Err(is_up(program).await.err().unwrap_or(failure)),
         other => other,

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::program::json::{ImageConfigJson, array, image_id, oci_arch, one, unreadable};
 use crate::{
-    ByteSize, Container, ContainerId, EngineInfo, EngineKind, Error, Image, ImageConfig, Limits, MountPoint, Network,
-    Result, Status, Volume,
+    ByteSize, Container, ContainerId, ContainerStatus, EngineInfo, EngineKind, Error, Image, ImageConfig, Limits,
+    MountPoint, Network, Result, Volume,
 };
 
 /// The oldest engine, and the oldest system that it works on.
@@ -180,11 +180,11 @@ impl MountJson {
 }
 
 /// A container that stays between two states counts as stopped.
-fn status(state: &str, was_started: bool) -> Result<Status> {
+fn status(state: &str, was_started: bool) -> Result<ContainerStatus> {
     match state {
-        "running" => Ok(Status::Running),
-        "stopped" if !was_started => Ok(Status::Created),
-        "stopped" | "stopping" | "unknown" => Ok(Status::Exited),
+        "running" => Ok(ContainerStatus::Running),
+        "stopped" if !was_started => Ok(ContainerStatus::Created),
+        "stopped" | "stopping" | "unknown" => Ok(ContainerStatus::Exited),
         other => Err(unreadable("inspect", &format_args!("unknown state `{other}`"))),
     }
 }

@@ -11,7 +11,7 @@ use tokio::process::Child;
 use super::args::EngineArgs;
 use super::{CliRuntime, Dialect};
 use crate::host::find_program::find_program_in;
-use crate::host::process::{self, Finished, Invocation, Stdin};
+use crate::host::process::{self, Invocation, ProgramOutput, Stdin};
 use crate::{Capability, ContainerRuntime, Error, Input, ProjectName, Result};
 
 /// Directories of Docker's plugin; it also runs on its own, and works with Podman's socket as with Docker's.
@@ -65,7 +65,7 @@ impl CliRuntime {
         env: &BTreeMap<String, String>,
         content: &str,
         within: Duration,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         let mut invocation = Invocation::new(self.compose().await?, words.0);
         let for_file = |name: &str| !NOT_FOR_COMPOSE.iter().any(|it| name.starts_with(it));
         invocation.env =
@@ -81,7 +81,7 @@ impl CliRuntime {
         words: EngineArgs,
         stdin: Stdin,
         within: Duration,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         let program = self.compose().await?;
         let engine = self.socket().await?;
         let mut invocation = Invocation::new(program, words.0);
@@ -130,7 +130,7 @@ async fn answers(path: &Path, service: &mut Child) -> Result<()> {
     while std::os::unix::net::UnixStream::connect(path).is_err() {
         let ended = service.try_wait().ok().flatten();
         if let Some(status) = ended {
-            let excerpt = crate::Excerpt::of(b"it ended before it answered");
+            let excerpt = crate::Excerpt::from_bytes(b"it ended before it answered");
             return Err(Error::Engine { verb: "system service", exit: process::exit_of(status), excerpt });
         }
         if begun.elapsed() > VERSION_WITHIN {

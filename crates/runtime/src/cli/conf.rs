@@ -56,7 +56,7 @@ const DEFAULT_NPROC: u64 = 4 << 20;
 impl Machine {
     /// Inspects this machine.
     #[must_use]
-    pub fn look() -> Self {
+    pub fn inspect() -> Self {
         use rustix::process::{Resource, getrlimit};
         let hard = |resource| getrlimit(resource).maximum.unwrap_or(u64::MAX);
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Machine {
 
     /// Settings that Podman needs to run here, unless the person set them.
     #[must_use]
-    pub fn mends(&self) -> Table {
+    pub fn required_settings(&self) -> Table {
         let (mut containers, mut engine) = (Table::new(), Table::new());
         if let Some((nofile, nproc)) = self.bounds() {
             let ulimits = [format!("nofile={nofile}:{nofile}"), format!("nproc={nproc}:{nproc}")];
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_ordinary_machine_needs_nothing() {
-        assert_eq!(PLAIN.mends(), Table::new());
+        assert_eq!(PLAIN.required_settings(), Table::new());
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let machine = Machine { bound_root: true, systemd: false, hybrid_cgroups: true, ..PLAIN };
         let theirs =
             "[engine]\nruntime = \"crun\"\nenv = [\"A=b\"]\n[containers]\nvolumes = [\"/:/host\"]\n".to_owned();
-        assert_snapshot!(merge(machine.mends(), &[theirs]).unwrap(), @r#"
+        assert_snapshot!(merge(machine.required_settings(), &[theirs]).unwrap(), @r#"
         [containers]
         default_ulimits = ["nofile=1000:1000", "nproc=99:99"]
 

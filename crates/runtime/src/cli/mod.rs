@@ -33,8 +33,9 @@ use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::EngineSettings;
 use crate::program::{self, EngineProgram, RunsCommands, deadline};
 use crate::{
-    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec,
-    ExecOutput, GuestDelivery, Handle, Ids, LabelFilter, NetworkAttachment, Placed, Removed, Result, Status, Usage,
+    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerStatus, ContainerUsage, Endpoint,
+    EngineInfo, EngineKind, Error, Exec, ExecOutput, GuestDelivery, Handle, Ids, LabelFilter, NetworkAttachment,
+    Placed, RemovalOutcome, Result,
 };
 
 /// An engine behind its program.
@@ -66,7 +67,7 @@ impl CliRuntime {
         };
         let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| find_program(it).is_ok());
         let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::look().bounds()).flatten();
+        let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::inspect().bounds()).flatten();
         let lookup = Arc::new(EngineLookup::new(dialect, settings, client.clone()));
         Ok(Self {
             dialect,
@@ -195,7 +196,7 @@ impl ContainerRuntime for CliRuntime {
         match started {
             Ok(_) => Ok(()),
             Err(failure) => match self.inspect(&id.into()).await {
-                Ok(it) if it.status == Status::Paused => {
+                Ok(it) if it.status == ContainerStatus::Paused => {
                     self.on_container("unpause", args::on("unpause", [id.as_str()]), id, deadline::MAKE).await
                 }
                 _ => match self.taken_port(id).await {
@@ -223,7 +224,7 @@ impl ContainerRuntime for CliRuntime {
         self.lookup.list_recent_containers(filter).await
     }
 
-    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
         let (used, written) =
             tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
@@ -231,19 +232,19 @@ impl ContainerRuntime for CliRuntime {
         // Counting takes longer the more it wrote; the other values are reported all the same.
         let disk_bytes = written.ok().flatten();
         let cgroup::CgroupUsage { memory_bytes, pids, cpu_percent } = used;
-        Ok(Some(Usage { memory_bytes, pids, cpu_percent, disk_bytes }))
+        Ok(Some(ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes }))
     }
 
-    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
         let removed = self.client.run("remove", args::remove(self.dialect, id), deadline::REMOVE).await?;
         self.lookup.note_changed(id);
         // `rm --force` exits 0 for a container that does not exist, on both engines; what it removed it prints by id.
         let now = read::ids(&removed.stdout.bytes()).iter().any(|it| it == id.as_str());
         match now {
-            true if removed.ok() => Ok(Removed::Now),
+            true if removed.ok() => Ok(RemovalOutcome::Now),
             _ if self.stays(id).await? => Err(self.client.failed("remove", &removed)),
-            true => Ok(Removed::Now),
-            false => Ok(Removed::AlreadyGone),
+            true => Ok(RemovalOutcome::Now),
+            false => Ok(RemovalOutcome::AlreadyGone),
         }
     }
 

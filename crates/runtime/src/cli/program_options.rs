@@ -51,7 +51,7 @@ fn write_containers_conf(settings: &EngineSettings) -> Result<PathBuf> {
     let path = settings.config_dir.join("containers.conf");
     let texts: Vec<_> =
         conf::sources(&settings.home).iter().filter_map(|it| std::fs::read_to_string(it).ok()).collect();
-    let merged = conf::merge(conf::Machine::look().mends(), &texts).map_err(|err| Error::Host {
+    let merged = conf::merge(conf::Machine::inspect().required_settings(), &texts).map_err(|err| Error::Host {
         what: "cannot read the configuration of Podman (containers.conf)".into(),
         source: std::io::Error::other(err.to_string()),
     })?;

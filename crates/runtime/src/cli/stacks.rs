@@ -9,7 +9,7 @@ use super::args;
 use super::compose::{file, named};
 use super::networks::{is_interface_gone, retry};
 use super::{CliRuntime, Dialect, deadline, read};
-use crate::host::process::{Finished, Stdin};
+use crate::host::process::{ProgramOutput, Stdin};
 use crate::program::LOG_LINES;
 use crate::{
     ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
@@ -77,10 +77,10 @@ impl CliRuntime {
         let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
         let within = stack.patience + COMPOSE_OVERHEAD;
         let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
-        Ok((!ended.ok()).then(|| Excerpt::of(&ended.stderr.bytes())))
+        Ok((!ended.ok()).then(|| Excerpt::from_bytes(&ended.stderr.bytes())))
     }
 }
 
-fn refused(verb: &'static str, ended: &Finished) -> Error {
-    Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) }
+fn refused(verb: &'static str, ended: &ProgramOutput) -> Error {
+    Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) }
 }

@@ -13,8 +13,8 @@ use super::ports::{self, ReservedPort};
 use super::programs::Programs;
 use super::{EngineState, FakeRuntime, Verb, now, off_thread, programs, random_id, refused};
 use crate::{
-    Access, Capability, Container, ContainerId, EngineKind, Error, Handle, LabelFilter, MountPoint, Placed, Port,
-    Removed, Result, Status, VolumeMount,
+    Access, Capability, Container, ContainerId, ContainerStatus, EngineKind, Error, Handle, LabelFilter, MountPoint,
+    Placed, Port, RemovalOutcome, Result, VolumeMount,
 };
 
 /// A container: what `inspect` shows of it, and what it holds.
@@ -70,7 +70,7 @@ impl FakeContainer {
     pub(super) fn start_service(&mut self, command: &[String]) -> Result<()> {
         self.ports = ports::hold(self.published.0, &self.published.1)?;
         self.seen.ports = self.ports.iter().map(|it| it.published.clone()).collect();
-        self.seen.status = Status::Running;
+        self.seen.status = ContainerStatus::Running;
         self.seen.started_at = Some(now());
         let words: Vec<_> = command.iter().flat_map(|it| it.split_whitespace()).collect();
         let code = match words.as_slice() {
@@ -98,7 +98,7 @@ impl FakeContainer {
         self.ports.clear();
         self.seen.ports.clear();
         self.seen.pid = None;
-        self.seen.status = Status::Exited;
+        self.seen.status = ContainerStatus::Exited;
         self.seen.exit_code = Some(exit_code);
         if self.programs != Programs::None {
             programs::kill_now(&self.seen.id);
@@ -109,7 +109,7 @@ impl FakeContainer {
 impl Drop for FakeContainer {
     /// Nothing that was started for a test outlives its engine.
     fn drop(&mut self) {
-        if matches!(self.seen.status, Status::Running | Status::Paused) {
+        if matches!(self.seen.status, ContainerStatus::Running | ContainerStatus::Paused) {
             self.end(137);
         }
     }
@@ -164,7 +164,7 @@ impl EngineState {
         if self.machine(id)?.seen.running() {
             return Ok(());
         }
-        if self.machine(id)?.seen.status == Status::Paused {
+        if self.machine(id)?.seen.status == ContainerStatus::Paused {
             return self.resume(id);
         }
         self.started += 1;
@@ -180,7 +180,7 @@ impl EngineState {
         });
         machine.seen.ports = machine.ports.iter().map(|it| it.published.clone()).collect();
         machine.seen.pid = Some(pid);
-        machine.seen.status = Status::Running;
+        machine.seen.status = ContainerStatus::Running;
         machine.seen.exit_code = None;
         machine.seen.started_at = Some(now());
         Ok(())
@@ -189,7 +189,7 @@ impl EngineState {
     /// Its PID 1 ends with that code, if it is there.
     pub(super) fn end(&mut self, id: &ContainerId, exit_code: i64) -> Result<()> {
         let machine = self.machine_mut(id)?;
-        if matches!(machine.seen.status, Status::Running | Status::Paused) {
+        if matches!(machine.seen.status, ContainerStatus::Running | ContainerStatus::Paused) {
             machine.end(exit_code);
         }
         Ok(())
@@ -213,21 +213,21 @@ impl EngineState {
     pub(super) fn pause(&mut self, id: &ContainerId) -> Result<()> {
         if self.machine(id)?.seen.running() {
             self.silence(id)?;
-            self.machine_mut(id)?.seen.status = Status::Paused;
+            self.machine_mut(id)?.seen.status = ContainerStatus::Paused;
         }
         Ok(())
     }
 
     fn resume(&mut self, id: &ContainerId) -> Result<()> {
         let machine = self.machine_mut(id)?;
-        (machine.silent, machine.seen.status) = (false, Status::Running);
+        (machine.silent, machine.seen.status) = (false, ContainerStatus::Running);
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, id: &ContainerId) -> Removed {
-        let Some(machine) = self.containers.remove(id) else { return Removed::AlreadyGone };
+    pub(super) fn remove(&mut self, id: &ContainerId) -> RemovalOutcome {
+        let Some(machine) = self.containers.remove(id) else { return RemovalOutcome::AlreadyGone };
         self.take_back(&machine.files, &machine.volumes);
-        Removed::Now
+        RemovalOutcome::Now
     }
 
     pub(super) fn find(&self, handle: &Handle) -> Result<Container> {
@@ -266,7 +266,7 @@ fn seen(id: &ContainerId, placed: &Placed, image: &StoredImage, network: String)
         id: id.clone(),
         name: spec.name.to_string(),
         image: image.image.id.clone(),
-        status: Status::Created,
+        status: ContainerStatus::Created,
         pid: None,
         exit_code: None,
         oom_killed: false,

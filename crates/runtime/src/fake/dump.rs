@@ -23,8 +23,8 @@ use super::networks::{gateways, subnets};
 use super::volumes::Content;
 use super::{EngineState, FakeRuntime};
 use crate::{
-    Access, ByteSize, Container, ContainerId, ContainerPath, Image, ImageConfig, ImageId, Limits, MountPoint, Network,
-    Port, Protocol, Status, Tmpfs, Volume, VolumeMount, VolumeName,
+    Access, ByteSize, Container, ContainerId, ContainerPath, ContainerStatus, Image, ImageConfig, ImageId, Limits,
+    MountPoint, Network, Port, Protocol, Tmpfs, Volume, VolumeMount, VolumeName,
 };
 
 const LIST: &str = "engine.json";
@@ -213,7 +213,7 @@ fn dump_container(dir: &Path, machine: &FakeContainer) -> io::Result<ContainerDu
     Ok(ContainerDump {
         id: seen.id.to_string(),
         image: seen.image.to_string(),
-        running: matches!(seen.status, Status::Running | Status::Paused),
+        running: matches!(seen.status, ContainerStatus::Running | ContainerStatus::Paused),
         exit_code: seen.exit_code,
         name: seen.name,
         created: seen.created,
@@ -327,7 +327,7 @@ fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) ->
         id,
         name: dump.name,
         image: ImageId::parse(&dump.image).map_err(io::Error::other)?,
-        status: if dump.started_at.is_some() { Status::Exited } else { Status::Created },
+        status: if dump.started_at.is_some() { ContainerStatus::Exited } else { ContainerStatus::Created },
         pid: None,
         exit_code: dump.exit_code,
         oom_killed: false,

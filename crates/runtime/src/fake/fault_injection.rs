@@ -123,7 +123,7 @@ impl FakeRuntime {
     }
 
     /// Clears failures that did not occur yet.
-    pub fn mend(&self) {
+    pub fn clear_faults(&self) {
         self.with(|state| state.faults.failing.clear());
     }
 
@@ -152,7 +152,7 @@ impl FakeRuntime {
             (faults.unavailable, takes, !faults.unavailable && faults.failing.remove(&verb))
         });
         if unavailable {
-            let excerpt = Excerpt::of(b"the fake engine was made unavailable");
+            let excerpt = Excerpt::from_bytes(b"the fake engine was made unavailable");
             return Err(Error::Unavailable { engine: EngineKind::Fake, denied: false, excerpt });
         }
         wait(verb, takes).await?;
@@ -178,14 +178,14 @@ async fn wait(verb: Verb, takes: Option<Duration>) -> Result<()> {
 mod tests {
     use super::super::trials::running;
     use super::*;
-    use crate::{ContainerRuntime, Status};
+    use crate::{ContainerRuntime, ContainerStatus};
 
     #[tokio::test]
     async fn the_next_call_of_a_verb_fails_once_and_has_no_effect() {
         let (fake, id) = running().await;
         fake.fail_next(Verb::Stop);
         assert!(matches!(fake.stop(&id, Duration::ZERO).await, Err(Error::Engine { verb: "stop", .. })));
-        assert_eq!(fake.inspect(&(&id).into()).await.unwrap().status, Status::Running);
+        assert_eq!(fake.inspect(&(&id).into()).await.unwrap().status, ContainerStatus::Running);
         fake.stop(&id, Duration::ZERO).await.unwrap();
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let (fake, id) = running().await;
         fake.crash(&id);
         let crashed = fake.inspect(&(&id).into()).await.unwrap();
-        assert_eq!((crashed.status, crashed.exit_code), (Status::Exited, Some(137)));
+        assert_eq!((crashed.status, crashed.exit_code), (ContainerStatus::Exited, Some(137)));
         fake.disappear(&id);
         assert!(matches!(fake.inspect(&(&id).into()).await, Err(Error::NoSuchContainer(_))));
     }

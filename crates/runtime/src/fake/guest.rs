@@ -190,7 +190,7 @@ impl ProcessBackend for FakeGuest {
         Ok(())
     }
 
-    async fn settle(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
+    async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let invalid = |_| RpcError::new(ErrorCode::Invalid, "no path");
         let (name, home) = if ask.uid == 0 { ("root", "/root") } else { ("agent", "/home/agent") };
         for path in [home, &ask.workdir] {

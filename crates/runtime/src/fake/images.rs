@@ -81,7 +81,7 @@ impl ImageStore for FakeRuntime {
         }
         let completed = name.completed();
         if !self.with(|state| state.registry.contains(completed.as_str())) {
-            let excerpt = Excerpt::of(format!("{completed}: not found in the fake's registry").as_bytes());
+            let excerpt = Excerpt::from_bytes(format!("{completed}: not found in the fake's registry").as_bytes());
             return Err(Error::PullFailed { image: name.clone(), excerpt });
         }
         let stored = StoredImage {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::FakeRuntime;
 use super::trials::{AT_ONCE, placed, sh};
-use crate::{ContainerId, ContainerRuntime, Error, LabelFilter, Removed, Status};
+use crate::{ContainerId, ContainerRuntime, ContainerStatus, Error, LabelFilter, RemovalOutcome};
 
 /// An operation on one of few names, so that operations interact.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,12 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// The expected containers: absent, or their state.
-type Model = BTreeMap<u8, (ContainerId, Status)>;
+type Model = BTreeMap<u8, (ContainerId, ContainerStatus)>;
 
 async fn create(fake: &FakeRuntime, model: &mut Model, which: u8) {
     let made = fake.create(&placed(fake, &format!("c{which}")).await).await;
     match (made, model.get(&which)) {
-        (Ok(id), None) => _ = model.insert(which, (id, Status::Created)),
+        (Ok(id), None) => _ = model.insert(which, (id, ContainerStatus::Created)),
         (Err(Error::NameTaken(_)), Some(_)) => {}
         (other, known) => panic!("create with {known:?} gave {other:?}"),
     }
@@ -56,7 +56,7 @@ async fn step(fake: &FakeRuntime, model: &mut Model, last: &mut BTreeMap<u8, Con
         Act::Start(_) => {
             let started = fake.start(&id).await;
             assert_eq!(matches!(started, Err(Error::NoSuchContainer(_))), gone, "{started:?}");
-            known.into_iter().for_each(|it| it.1 = Status::Running);
+            known.into_iter().for_each(|it| it.1 = ContainerStatus::Running);
         }
         Act::Stop(_) | Act::Crash(_) => {
             if matches!(act, Act::Crash(_)) {
@@ -64,10 +64,13 @@ async fn step(fake: &FakeRuntime, model: &mut Model, last: &mut BTreeMap<u8, Con
             } else {
                 assert_eq!(fake.stop(&id, AT_ONCE).await.is_err(), gone);
             }
-            known.into_iter().filter(|it| it.1 == Status::Running).for_each(|it| it.1 = Status::Exited);
+            known
+                .into_iter()
+                .filter(|it| it.1 == ContainerStatus::Running)
+                .for_each(|it| it.1 = ContainerStatus::Exited);
         }
         Act::Exec(_) => match (fake.exec(&id, sh("true")).await, known.map(|it| it.1)) {
-            (Ok(_), Some(Status::Running)) | (Err(Error::NoSuchContainer(_)), None) => {}
+            (Ok(_), Some(ContainerStatus::Running)) | (Err(Error::NoSuchContainer(_)), None) => {}
             (Err(Error::NotRunning { status, .. }), Some(known)) => assert_eq!(status, known),
             (other, known) => panic!("exec with {known:?} gave {other:?}"),
         },
@@ -77,7 +80,7 @@ async fn step(fake: &FakeRuntime, model: &mut Model, last: &mut BTreeMap<u8, Con
         }
         Act::Remove(_) => {
             let removed = fake.remove(&id).await.unwrap();
-            assert_eq!(removed == Removed::AlreadyGone, gone);
+            assert_eq!(removed == RemovalOutcome::AlreadyGone, gone);
             model.remove(&which);
         }
     }
@@ -97,7 +100,7 @@ async fn compare(fake: &FakeRuntime, model: &Model) {
     assert_eq!(shown, expected);
     for container in listed {
         assert_eq!(container.pid.is_some(), container.running());
-        assert_eq!(container.exit_code.is_some(), container.status == Status::Exited);
+        assert_eq!(container.exit_code.is_some(), container.status == ContainerStatus::Exited);
         assert!(fake.root(&container.id).unwrap().is_dir());
     }
 }

@@ -50,8 +50,8 @@ use async_trait::async_trait;
 use self::programs::Programs;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, Endpoint, EngineInfo, EngineKind, Error, Exec, ExecOutput,
-    Handle, LabelFilter, Network, Placed, Removed, Result, Usage, Volume, random_hex,
+    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, EngineKind, Error,
+    Exec, ExecOutput, Handle, LabelFilter, Network, Placed, RemovalOutcome, Result, Volume, random_hex,
 };
 
 pub use exec::Reply;
@@ -184,12 +184,12 @@ impl ContainerRuntime for FakeRuntime {
         Ok(self.with(|state| state.list(filter)))
     }
 
-    async fn usage(&self, id: &ContainerId) -> Result<Option<Usage>> {
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
         self.with(|state| state.machine(id).map(drop))?;
         Ok(None)
     }
 
-    async fn remove(&self, id: &ContainerId) -> Result<Removed> {
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
         self.enter(Verb::Remove).await?;
         Ok(self.with(|state| state.remove(id)))
     }
@@ -225,7 +225,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send +
 }
 
 fn refused(verb: Verb, reason: impl AsRef<str>) -> Error {
-    Error::Engine { verb: verb.as_str(), exit: 1, excerpt: crate::Excerpt::of(reason.as_ref().as_bytes()) }
+    Error::Engine { verb: verb.as_str(), exit: 1, excerpt: crate::Excerpt::from_bytes(reason.as_ref().as_bytes()) }
 }
 
 fn now() -> String {

@@ -11,8 +11,8 @@ use super::files::ContainerFiles;
 use super::model::{normalised, port};
 use super::{EngineState, FakeRuntime, Verb, now, off_thread, random_id, refused};
 use crate::{
-    Container, ContainerId, Excerpt, Health, ImageRef, Limits, Network, Port, ProjectName, Result, StackSource,
-    StackUp, Stacks, Status, Volume,
+    Container, ContainerId, ContainerStatus, Excerpt, Health, ImageRef, Limits, Network, Port, ProjectName, Result,
+    StackSource, StackUp, Stacks, Volume,
 };
 
 /// Compose's label for the project.
@@ -108,7 +108,7 @@ impl EngineState {
             id: id.clone(),
             name: format!("{project}-{name}-1"),
             image: image.id.clone(),
-            status: Status::Created,
+            status: ContainerStatus::Created,
             pid: None,
             exit_code: None,
             oom_killed: false,

@@ -1,13 +1,13 @@
 //! Checks requests against a policy.
 
-use super::{Admitted, Policy, Problem, Refused, problem};
+use super::{Admitted, Policy, PolicyRefusal, Problem, problem};
 use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkRequest};
 
 /// Decides whether a container may be created. Pure: depends on its arguments only.
 ///
 /// # Errors
-/// [`Refused`] with every broken rule.
-pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
+/// [`PolicyRefusal`] with every broken rule.
+pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, PolicyRefusal> {
     let mut problems = Vec::new();
     image_problem(&spec.image, policy).into_iter().for_each(|it| problems.push(it));
     for mount in &spec.mounts {
@@ -39,7 +39,7 @@ pub fn admit(spec: CreateSpec, policy: &Policy) -> Result<Admitted, Refused> {
     if problems.is_empty() {
         Ok(Admitted { spec, ports_bind: policy.ports_bind, guest: None, worker: None })
     } else {
-        Err(Refused { problems })
+        Err(PolicyRefusal { problems })
     }
 }
 

@@ -64,7 +64,7 @@ impl<R: RunsCommands> EngineDial<R> {
         let Some((stream, peer)) = at.connect().await else { return Ok(None) };
         if at.pid1.as_ref() != Some(&peer) {
             let container = self.runtime.inspect(&(&self.id).into()).await?;
-            if container.pid.and_then(ProcessId::of).as_ref() != Some(&peer) {
+            if container.pid.and_then(ProcessId::from_pid).as_ref() != Some(&peer) {
                 tracing::warn!(id = self.id.short(), pid = peer.pid, "another process answers at the guest's socket");
                 return Ok(None);
             }
@@ -104,7 +104,7 @@ async fn complaints(mut pipe: ChildStderr) -> String {
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
         kept.push(&buffer[..count]);
     }
-    Excerpt::of(&kept.bytes()).to_string()
+    Excerpt::from_bytes(&kept.bytes()).to_string()
 }
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
         link.open().await.unwrap();
         assert_eq!(link.transport(), Some(Transport::Stream));
         let pid = std::fs::read_to_string(temp.path().join("pid")).unwrap().trim().parse().unwrap();
-        let process = ProcessId::of(pid).unwrap();
+        let process = ProcessId::from_pid(pid).unwrap();
         drop(link);
         while process.alive() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub(crate) use self::argv::EngineArgs;
 use crate::host::find_program::find_program;
-use crate::host::process::{self, Finished, Invocation, Stdin, exit_of};
+use crate::host::process::{self, Invocation, ProgramOutput, Stdin, exit_of};
 use crate::{ContainerId, ContainerRuntime, EngineKind, Error, Excerpt, Exec, Ids, Result};
 
 /// The connection to an engine. Decided once, from configuration and host.
@@ -171,12 +171,12 @@ impl EngineProgram {
     }
 
     /// Runs and gives back whatever came of it.
-    pub(crate) async fn run(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Finished> {
+    pub(crate) async fn run(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<ProgramOutput> {
         process::run(verb, &self.invocation(words), Stdin::Empty, (within, ANSWER_BYTES)).await
     }
 
     /// Runs; a status other than 0 is an error.
-    pub(crate) async fn query(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Finished> {
+    pub(crate) async fn query(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<ProgramOutput> {
         self.feed(verb, words, Stdin::Empty, within).await
     }
 
@@ -187,7 +187,7 @@ impl EngineProgram {
         words: EngineArgs,
         stdin: Stdin,
         within: Duration,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         self.finish(verb, &self.invocation(words), stdin, within).await
     }
 
@@ -198,7 +198,7 @@ impl EngineProgram {
         invocation: &Invocation,
         stdin: Stdin,
         within: Duration,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         let ended = process::run(verb, invocation, stdin, (within, ANSWER_BYTES)).await?;
         if ended.ok() { Ok(ended) } else { Err(self.failed(verb, &ended)) }
     }
@@ -211,7 +211,7 @@ impl EngineProgram {
         words: EngineArgs,
         stdin: Stdin,
         within: Duration,
-    ) -> Result<Finished> {
+    ) -> Result<ProgramOutput> {
         let temp = self.temp_dir("copy")?;
         let mut invocation = self.invocation(words);
         invocation.env.insert("TMPDIR".into(), temp.path().into());
@@ -238,19 +238,19 @@ impl EngineProgram {
             stored?;
             match exit_of(status) {
                 0 => Ok(()),
-                exit => Err(Error::Engine { verb, exit, excerpt: Excerpt::of(&words) }),
+                exit => Err(Error::Engine { verb, exit, excerpt: Excerpt::from_bytes(&words) }),
             }
         };
         tokio::time::timeout(within, work).await.map_err(|_| Error::TimedOut { verb, after: within })?
     }
 
-    pub(crate) fn failed(&self, verb: &'static str, ended: &Finished) -> Error {
+    pub(crate) fn failed(&self, verb: &'static str, ended: &ProgramOutput) -> Error {
         let Some(path) = self.socket() else {
-            return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) };
+            return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) };
         };
         // Without a daemon every verb fails alike: a connection to its socket distinguishes that case.
         match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::of(&ended.stderr.bytes()) },
+            Ok(_) => Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) },
             Err(_) => self.unavailable(ended),
         }
     }
@@ -262,10 +262,10 @@ impl EngineProgram {
         it
     }
 
-    pub(crate) fn unavailable(&self, ended: &Finished) -> Error {
+    pub(crate) fn unavailable(&self, ended: &ProgramOutput) -> Error {
         let connected = self.socket().map(std::os::unix::net::UnixStream::connect);
         let denied = matches!(connected, Some(Err(err)) if err.kind() == std::io::ErrorKind::PermissionDenied);
-        Error::Unavailable { engine: self.kind, denied, excerpt: Excerpt::of(&ended.stderr.bytes()) }
+        Error::Unavailable { engine: self.kind, denied, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) }
     }
 
     fn socket(&self) -> Option<&Path> {

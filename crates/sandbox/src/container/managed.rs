@@ -10,7 +10,7 @@ use coracle_lifecycle::{
     BoxError, ContainerTemplate, EndOptions, EndReason, EnsureRequest, Error, Reason, SaveDestination, SavePolicy,
     SlotError, SlotKey, SlotRole,
 };
-use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, Refused};
+use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, PolicyRefusal};
 
 use super::private_network::PrivateNetwork;
 use super::source::{ContainerSource, RunningContainer, SandboxLiveness};
@@ -92,7 +92,7 @@ impl ManagedContainer {
     fn check_shared_dir(&self) -> Result<(), Error> {
         let problem =
             self.options.shared.as_ref().and_then(|it| self.options.policy.host_path_problem("mount", it.path()));
-        problem.map_or(Ok(()), |it| Err(Refused { problems: vec![it] }.into()))
+        problem.map_or(Ok(()), |it| Err(PolicyRefusal { problems: vec![it] }.into()))
     }
 
     async fn running(&self) -> Result<RunningContainer> {

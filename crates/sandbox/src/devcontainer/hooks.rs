@@ -72,7 +72,7 @@ async fn one(stage: Stage, name: Option<&String>, command: &Command, who: &RunAs
             };
             let printed = [it.stdout.bytes(), it.stderr.bytes()].concat();
             let end = &printed[printed.len().saturating_sub(TOLD)..];
-            (exit, error, Excerpt::of(end).to_string())
+            (exit, error, Excerpt::from_bytes(end).to_string())
         }
         Err(err) => (None, Some(err.to_string()), String::new()),
     };

@@ -1,8 +1,7 @@
 //! Features in a registry: an OCI artifact with one layer, fetched by the host.
 //!
 //! `oci-client` 0.18 is not used for this: with `rustls` and `ring` it adds 31 crates to the program, `reqwest` and a second
-//! HTTP stack among them (33 with its default provider, `aws-lc-rs`), and it has no limit on the bytes of a manifest or a
-//! layer and follows redirects without TLS.
+//! HTTP stack among them (33 with its default provider, `aws-lc-rs`).
 //!
 //! **Invariant:** nothing that a registry sends is used before its SHA-256 is the requested one, or the one that the
 //! manifest names; and no more bytes are read than the manifest announces.

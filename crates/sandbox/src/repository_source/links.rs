@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{Node, Tree};
+use coracle_runtime::host::tree::{DirHandle, Node};
 
 use super::{RepositoryDirs, beneath, small_file};
 use crate::{Code, Failure, Result};
@@ -84,16 +84,16 @@ fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-fn tree(dir: &Path) -> Result<Tree> {
-    HostPath::open(dir).ok().and_then(|it| Tree::of(&it).ok()).ok_or_else(|| no_repository(dir))
+fn tree(dir: &Path) -> Result<DirHandle> {
+    HostPath::open(dir).ok().and_then(|it| DirHandle::from_path(&it).ok()).ok_or_else(|| no_repository(dir))
 }
 
 /// Checks that a path, whose last part lies in `above`, is a file, or a directory with nothing else below it.
-fn check(above: &Tree, path: &Path, left: &mut usize, depth: usize) -> Result<()> {
+fn check(above: &DirHandle, path: &Path, left: &mut usize, depth: usize) -> Result<()> {
     let name = path.file_name().unwrap_or_default();
     let unreadable = |_| refused(path, "cannot be looked at");
     *left = left.checked_sub(1).ok_or_else(|| refused(path, "is one file too many to be looked at"))?;
-    match above.look(name).map_err(unreadable)? {
+    match above.entry_kind(name).map_err(unreadable)? {
         None | Some(Node::File) => Ok(()),
         Some(Node::Dir) if depth == 0 => Err(refused(path, "lies too deep")),
         Some(Node::Dir) => {

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{Asked, Peer};
-use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::host::git::{GitCommand, Peer};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::is_trusted_by_tools;
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,7 @@ impl WorktreeManager {
 
     /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
     /// came by a pipe for all of it.
-    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str]) -> Result<Finished> {
+    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str]) -> Result<ProgramOutput> {
         let mut place = std::ffi::OsString::from("--git-dir=");
         place.push(git_dir);
         let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
@@ -127,7 +127,7 @@ impl WorktreeManager {
         );
         let stdin = Stdin::File(File::open(git_dir.join(PATCH)).map_err(Failure::internal)?);
         let apply = git_command("git apply", to, all);
-        self.git.run(Asked { stdin, keep_bytes: 16 << 20, ..apply }, Peer::Nobody).await.map_err(super::host)
+        self.git.run(GitCommand { stdin, keep_bytes: 16 << 20, ..apply }, Peer::Nobody).await.map_err(super::host)
     }
 
     async fn apply_branch(&self, at: &Workdir, id: &WorkflowId, to: &Path) -> Result<ApplyReport> {
@@ -140,7 +140,8 @@ impl WorktreeManager {
             ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
         // The person's own repository, found as git finds it there.
         let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]));
-        let fetched = self.git.run(Asked { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
+        let fetched =
+            self.git.run(GitCommand { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
         if !fetched.ok() {
             return Err(conflict(&fetched));
         }
@@ -157,8 +158,8 @@ fn names(told: &[u8]) -> Vec<String> {
         .collect()
 }
 
-fn conflict(tried: &Finished) -> Failure {
-    let said = coracle_runtime::Excerpt::of(&tried.stderr.bytes()).to_string();
+fn conflict(tried: &ProgramOutput) -> Failure {
+    let said = coracle_runtime::Excerpt::from_bytes(&tried.stderr.bytes()).to_string();
     let mut files: Vec<String> = said
         .lines()
         .filter_map(|it| it.strip_prefix("error: "))

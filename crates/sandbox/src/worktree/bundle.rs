@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::git::Peer;
-use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{GitRules, GitUrl};
 use tempfile::TempDir;
 
@@ -76,7 +76,7 @@ impl WorktreeManager {
     async fn origin_of(&self, here: &Path, config: &Path) -> Option<GitUrl> {
         let file = config.display().to_string();
         let words = ["config", "--no-includes", "--file", &file, "--get", "remote.origin.url"];
-        let told = self.own(here, &words, Stdin::Empty, SOON).await.ok().filter(Finished::ok)?;
+        let told = self.own(here, &words, Stdin::Empty, SOON).await.ok().filter(ProgramOutput::ok)?;
         // One with a user and a password is refused as a URL.
         GitUrl::parse(told.stdout.text().trim(), GitRules { allow_private: true, ssh: true }).ok()
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::Input;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{Asked, Git, HostGit as _, Peer};
-use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::host::git::{GitCommand, GitProgram, HostGit as _, Peer};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use tempfile::TempDir;
 
 use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
@@ -173,7 +173,7 @@ impl WorktreeManager {
         let path = |name: &str| self.settings.person.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let Some(home) = path("HOME") else { return String::new() };
         let xdg = path("XDG_CONFIG_HOME");
-        let told = Git::of_this_host().global_config(&home, xdg.as_deref()).await.unwrap_or_default();
+        let told = GitProgram::of_this_host().global_config(&home, xdg.as_deref()).await.unwrap_or_default();
         let told = String::from_utf8_lossy(&told).into_owned();
         let said = told.rsplit('\0').find_map(|it| it.strip_prefix("core.excludesfile\n"));
         let file = match said {
@@ -193,14 +193,14 @@ impl WorktreeManager {
         Ok(succeeded(ended)?.stdout.bytes())
     }
 
-    async fn run_git(&self, checkout: &Checkout, words: &[&str], stdin: Stdin) -> Result<Finished> {
+    async fn run_git(&self, checkout: &Checkout, words: &[&str], stdin: Stdin) -> Result<ProgramOutput> {
         let mut place = OsString::from("--git-dir=");
         place.push(checkout.repository.path());
         let fixed = [place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
         let command = git_command("git", &checkout.dir, fixed.into_iter().chain(words.iter().map(OsString::from)));
         let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
         let env = [("GIT_INDEX_FILE", checkout.index.clone().into_os_string())].into_iter().chain(ours).collect();
-        self.git.run(Asked { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
+        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
     }
 }
 

@@ -275,7 +275,7 @@ impl GitOutput {
     }
 
     pub(super) fn failure(&self) -> Failure {
-        let said = coracle_runtime::Excerpt::of(self.stderr.as_bytes()).to_string();
+        let said = coracle_runtime::Excerpt::from_bytes(self.stderr.as_bytes()).to_string();
         match self.exit {
             Exit::TimedOut(_) => Failure::new(Code::CommandTimedOut, "git inside took too long"),
             Exit::Code(code) => Failure::new(Code::CommandFailed, format!("git inside failed: {said}"))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use coracle_runtime::host::git::Asked;
+use coracle_runtime::host::git::GitCommand;
 use coracle_runtime::host::process::Stdin;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry};
 use coracle_runtime::{Error, Input, random_hex};
@@ -161,7 +161,7 @@ impl WorktreeManager {
     pub(super) async fn send_pack(&self, at: &Workdir, name: &str, dir: &Path, revisions: String) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
         let stdin = Stdin::Input(Input::Bytes(revisions.into_bytes()));
-        let command = Asked { stdin, ..git_command("git pack-objects", dir, words) };
+        let command = GitCommand { stdin, ..git_command("git pack-objects", dir, words) };
         let (packs, pack) = self.git.start(command).map_err(Failure::internal)?;
         let git = at.git(GitDir::Bare(name.to_owned()));
         let takes = ["index-pack", "--stdin", "--fix-thin"];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::Input;
 use coracle_runtime::archive::Writer;
-use coracle_runtime::host::git::Asked;
+use coracle_runtime::host::git::GitCommand;
 use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
@@ -163,7 +163,7 @@ impl WorktreeManager {
         let lines: String = files.iter().map(|it| format!("{}\n", it.oid)).collect();
         let stdin = Stdin::Input(Input::Bytes(lines.into_bytes()));
         let cat_file = git_command("git cat-file", &seen.mirror, ["--git-dir=.", "cat-file", "--batch"]);
-        let (running, stdout) = self.git.start(Asked { stdin, ..cat_file }).map_err(Failure::internal)?;
+        let (running, stdout) = self.git.start(GitCommand { stdin, ..cat_file }).map_err(Failure::internal)?;
         let mut from = BufReader::new(stdout);
         let mut made = BTreeSet::new();
         for file in files {

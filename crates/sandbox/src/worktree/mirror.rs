@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::STAGING_PREFIX;
 use coracle_runtime::host::git::InspectError;
-use coracle_runtime::host::process::{Finished, Stdin};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, Excerpt, random_hex};
 
 use super::{LONG, SOON, WorktreeManager, parse};
@@ -142,7 +142,7 @@ impl WorktreeManager {
         let (fetched, head) = tokio::join!(fetches, heads);
         good(fetched)?;
         // A remote without a HEAD is one, too.
-        let head = head.ok().filter(Finished::ok).and_then(|it| parse::head_branch(&it.stdout.bytes()));
+        let head = head.ok().filter(ProgramOutput::ok).and_then(|it| parse::head_branch(&it.stdout.bytes()));
         if let Some(head) = head {
             let target = format!("{ORIGIN}{head}");
             self.own_printed(dir, &["symbolic-ref", "refs/remotes/origin/HEAD", &target]).await?;
@@ -180,11 +180,11 @@ fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
     Mirror { dir, branches, head, warnings }
 }
 
-pub(super) fn good(fetched: Result<Finished, InspectError>) -> Result<()> {
+pub(super) fn good(fetched: Result<ProgramOutput, InspectError>) -> Result<()> {
     match fetched {
         Ok(it) if it.ok() => Ok(()),
         Ok(it) => {
-            let said = Excerpt::of(&it.stderr.bytes());
+            let said = Excerpt::from_bytes(&it.stderr.bytes());
             Err(Failure::new(Code::FetchFailed, format!("The repository cannot be fetched: {said}")))
         }
         Err(InspectError::Host(err @ Error::TimedOut { .. })) => Err(Failure::new(Code::FetchFailed, err.to_string())),

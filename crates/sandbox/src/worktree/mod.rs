@@ -36,9 +36,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::git::{Asked, InspectError, IsolatedGit, Peer};
-use coracle_runtime::host::process::{Finished, Stdin};
-use coracle_runtime::{Error, Excerpt, Unresolved};
+use coracle_runtime::host::git::{GitCommand, InspectError, IsolatedGit, Peer};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
+use coracle_runtime::{Error, Excerpt, ResolveError};
 
 pub use self::apply::{ApplyMode, ApplyReport, ApplyRequest};
 pub use self::bundle::DirectoryBundle;
@@ -193,7 +193,7 @@ impl WorktreeManager {
     }
 
     /// Runs git in a bare repository of ours.
-    async fn own(&self, dir: &Path, words: &[&str], stdin: Stdin, deadline: Duration) -> Result<Finished> {
+    async fn own(&self, dir: &Path, words: &[&str], stdin: Stdin, deadline: Duration) -> Result<ProgramOutput> {
         self.own_with(dir, words, stdin, Peer::Nobody, deadline).await.map_err(host)
     }
 
@@ -204,9 +204,9 @@ impl WorktreeManager {
         stdin: Stdin,
         peer: Peer<'_>,
         deadline: Duration,
-    ) -> Result<Finished, InspectError> {
+    ) -> Result<ProgramOutput, InspectError> {
         let command = git_command("git", dir, ["--git-dir=."].iter().chain(words));
-        self.git.run(Asked { stdin, deadline, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
+        self.git.run(GitCommand { stdin, deadline, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
     }
 
     /// What git prints in a bare repository of ours; it has to end well.
@@ -230,7 +230,7 @@ impl WorktreeManager {
 
     async fn own_init(&self, dir: &Path) -> Result<()> {
         let init = git_command("git init", dir, INIT_BARE);
-        succeeded(self.git.run(Asked { deadline: SOON, ..init }, Peer::Nobody).await.map_err(host)?).map(drop)
+        succeeded(self.git.run(GitCommand { deadline: SOON, ..init }, Peer::Nobody).await.map_err(host)?).map(drop)
     }
 }
 
@@ -242,14 +242,14 @@ fn git_command<'a>(
     verb: &'static str,
     dir: &'a Path,
     args: impl IntoIterator<Item = impl Into<OsString>>,
-) -> Asked<'a> {
+) -> GitCommand<'a> {
     let words = args.into_iter().map(Into::into).collect();
-    Asked { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline: LONG, keep_bytes: 8192 }
+    GitCommand { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline: LONG, keep_bytes: 8192 }
 }
 
 /// A git of this host has to end well.
-fn succeeded(ended: Finished) -> Result<Finished> {
-    if ended.ok() { Ok(ended) } else { Err(Failure::internal(Excerpt::of(&ended.stderr.bytes()))) }
+fn succeeded(ended: ProgramOutput) -> Result<ProgramOutput> {
+    if ended.ok() { Ok(ended) } else { Err(Failure::internal(Excerpt::from_bytes(&ended.stderr.bytes()))) }
 }
 
 /// For what is done in a moment.
@@ -267,7 +267,7 @@ const MAX_BUNDLE: u64 = 1 << 30;
 /// This host's git did not run to its end.
 fn host(err: InspectError) -> Failure {
     match err {
-        InspectError::Address(err @ Unresolved::Private { .. }) => {
+        InspectError::Address(err @ ResolveError::Private { .. }) => {
             Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private")
         }
         // No rule refuses it: the name server does not know it, or does not answer.
@@ -307,13 +307,13 @@ mod tests {
 
     #[test]
     fn a_host_without_an_address_is_refused_by_no_rule() {
-        let of = |err: Unresolved| host(InspectError::Address(err));
+        let of = |err: ResolveError| host(InspectError::Address(err));
         let unknown =
-            of(Unresolved::Unknown { host: "nowhere.invalid".into(), source: std::io::ErrorKind::NotFound.into() });
+            of(ResolveError::Unknown { host: "nowhere.invalid".into(), source: std::io::ErrorKind::NotFound.into() });
         assert_eq!((&unknown.code, unknown.retryable), (&Code::HostUnresolved, true));
         assert!(!unknown.details.contains_key("rule"));
-        assert_eq!(of(Unresolved::Slow { host: "x".into() }).code, Code::HostUnresolved);
-        let private = of(Unresolved::Private { host: "x".into(), address: [127, 0, 0, 1].into() });
+        assert_eq!(of(ResolveError::Slow { host: "x".into() }).code, Code::HostUnresolved);
+        let private = of(ResolveError::Private { host: "x".into(), address: [127, 0, 0, 1].into() });
         assert_eq!((&private.code, &private.details["rule"]), (&Code::PolicyDenied, &"repo.private".into()));
     }
 }

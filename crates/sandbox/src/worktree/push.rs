@@ -83,7 +83,7 @@ impl WorktreeManager {
         let pushed = pushed.map_err(super::host)?;
         let result = parse::pushed(&pushed.stdout.bytes());
         if !pushed.ok() || result.as_ref().is_none_or(|(flag, _)| *flag == '!') {
-            let said = Excerpt::of(&pushed.stderr.bytes()).to_string();
+            let said = Excerpt::from_bytes(&pushed.stderr.bytes()).to_string();
             let why = result.map_or_else(|| said.clone(), |(_, summary)| summary);
             return Err(
                 Failure::new(Code::PushRejected, format!("The remote did not take it: {why}")).detail("remote", said)
@@ -137,7 +137,7 @@ impl WorktreeManager {
         let words = ["rev-list", "--objects", "--quiet", &oid, "--not", "--alternate-refs"];
         let known = self.own(quarantine.path(), &words, Stdin::Empty, LONG).await?;
         if !known.ok() {
-            let said = Excerpt::of(&known.stderr.bytes());
+            let said = Excerpt::from_bytes(&known.stderr.bytes());
             return Err(refused("push.objects", &format!("What came out of the container is not whole: {said}")));
         }
         self.own_printed(quarantine.path(), &["update-ref", &reference, &oid]).await?;
@@ -152,7 +152,7 @@ impl WorktreeManager {
         if taken.ok() {
             return Ok(());
         }
-        let said = Excerpt::of(&taken.stderr.bytes());
+        let said = Excerpt::from_bytes(&taken.stderr.bytes());
         Err(refused("push.objects", &format!("What came out of the container is not sound: {said}")))
     }
 

@@ -163,7 +163,7 @@ impl WorktreeManager {
         let words = ["bundle", "verify", "--quiet", &bundle.display().to_string()];
         let verified = self.own(dir, &words, Stdin::Empty, LONG).await?;
         if !verified.ok() {
-            tracing::warn!(said = %Excerpt::of(&verified.stderr.bytes()), "a bundle is not whole");
+            tracing::warn!(said = %Excerpt::from_bytes(&verified.stderr.bytes()), "a bundle is not whole");
         }
         Ok(verified.ok())
     }

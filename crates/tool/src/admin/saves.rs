@@ -198,7 +198,7 @@ fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::Skipped;
+    use coracle_runtime::archive::SkippedEntry;
     use insta::assert_snapshot;
 
     use super::*;
@@ -242,7 +242,7 @@ mod tests {
             staged: staged.map(str::to_owned),
         };
         let bundle = Commits::Bundle("/d/app.saved.bundle".into());
-        let skipped = vec![Skipped { path: "x".into(), reason: "the link leads out of the tree" }];
+        let skipped = vec![SkippedEntry { path: "x".into(), reason: "the link leads out of the tree" }];
         let by_hand = RestoredItem { skipped, ..item("/d/app", 0, bundle, Some("/d/app.saved.staged.patch")) };
         let restored = vec![item("/workspace/app", 2, Commits::Fetched, None), by_hand];
         let response = RestoreSaveResponse { save: "web/x".into(), restored, into: "web2".into() };

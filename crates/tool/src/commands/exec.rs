@@ -189,7 +189,7 @@ impl Exec {
                 value: timeout.to_string(),
                 message,
             };
-            return Err(coracle_runtime::Refused { problems: vec![problem] }.into());
+            return Err(coracle_runtime::PolicyRefusal { problems: vec![problem] }.into());
         }
         if self.max_output.is_some_and(|it| !(1 << 10..=4 << 20).contains(&it.0)) {
             return Err(Failure::invalid("max_output", "from 1k to 4m"));

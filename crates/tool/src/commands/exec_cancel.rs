@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_jobs::{Cancelled, State};
+use coracle_jobs::{CancelReport, JobState};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub(crate) struct ExecCancel {
 pub(crate) struct ExecCancelResponse {
     job_id: JobId,
     cancelled: bool,
-    state: State,
+    state: JobState,
     exit_code: Option<u8>,
     signal: Option<String>,
     tree_ended: Option<bool>,
@@ -55,9 +55,9 @@ impl Operation for ExecCancel {
             return Err(Failure::invalid("grace", "at most 60 s").hint("leave it out for the configured time"));
         }
         let guided = reach_guest(cx, &self.container, false).await?;
-        let Cancelled { cancelled, job } = {
+        let CancelReport { cancelled, job } = {
             let asked = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
-            guided.or_lost(&self.job_id, asked, |job| Cancelled { cancelled: false, job }).await?
+            guided.or_lost(&self.job_id, asked, |job| CancelReport { cancelled: false, job }).await?
         };
         Ok(ExecCancelResponse {
             cancelled,
@@ -93,10 +93,10 @@ mod tests {
     fn an_end_says_whether_there_was_something_to_end() {
         let (exit_code, signal, warnings) = Default::default();
         let job_id = JobId::parse("0123abcd").unwrap();
-        let (state, tree_ended) = (State::Cancelled, Some(true));
+        let (state, tree_ended) = (JobState::Cancelled, Some(true));
         let mut ended = ExecCancelResponse { job_id, cancelled: true, state, exit_code, signal, tree_ended, warnings };
         assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd ended");
-        (ended.cancelled, ended.state, ended.exit_code) = (false, State::Exited, Some(3));
+        (ended.cancelled, ended.state, ended.exit_code) = (false, JobState::Exited, Some(3));
         assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd had ended already: exited 3");
     }
 }

@@ -1,6 +1,6 @@
 //! `exec_poll`: a look at a job.
 
-use coracle_jobs::{JobStatus, MAX_LINES, State, Tail};
+use coracle_jobs::{JobState, JobStatus, MAX_LINES, Tail};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,7 @@ pub(crate) struct ExecPollResponse {
     running: bool,
     output: String,
     exit_code: Option<u8>,
-    state: State,
+    state: JobState,
     signal: Option<String>,
     timed_out: bool,
     started_at: Option<String>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_jobs::{Job, State};
+use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::{Record, RecordedJob, Session};
 use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
@@ -129,31 +129,31 @@ pub(super) fn signal(job: &Job) -> Option<String> {
 }
 
 pub(super) fn timed_out(job: &Job) -> bool {
-    job.state == State::TimedOut
+    job.state == JobState::TimedOut
 }
 
 /// `running`, `exited 3`, `ended by SEGV`, `timed out`.
-pub(super) fn outcome(state: State, exit_code: Option<u8>, signal: Option<&str>) -> String {
+pub(super) fn outcome(state: JobState, exit_code: Option<u8>, signal: Option<&str>) -> String {
     match (state, exit_code, signal) {
-        (State::Exited, _, Some(signal)) => format!("ended by {signal}"),
-        (State::Exited, Some(code), _) => format!("exited {code}"),
+        (JobState::Exited, _, Some(signal)) => format!("ended by {signal}"),
+        (JobState::Exited, Some(code), _) => format!("exited {code}"),
         _ => word(state).replace('_', " "),
     }
 }
 
 /// How a job stands, behind its output.
-pub(super) fn state_line(id: &JobId, state: State, exit_code: Option<u8>, signal: Option<&str>) -> StyledText {
+pub(super) fn state_line(id: &JobId, state: JobState, exit_code: Option<u8>, signal: Option<&str>) -> StyledText {
     let (line, outcome) = (StyledText::new().name(id).plain(" "), outcome(state, exit_code, signal));
     match (state, exit_code) {
-        (State::Running, _) | (State::Exited, Some(0)) => line.good(outcome),
-        (State::Exited, _) => line.bad(outcome),
+        (JobState::Running, _) | (JobState::Exited, Some(0)) => line.good(outcome),
+        (JobState::Exited, _) => line.bad(outcome),
         _ => line.doubtful(outcome),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use coracle_jobs::State;
+    use coracle_jobs::JobState;
     use coracle_runtime::JobId;
 
     use super::{state_line, time};
@@ -163,9 +163,9 @@ mod tests {
         let line = |state, exit_code, signal| {
             state_line(&JobId::parse("0123abcd").unwrap(), state, exit_code, signal).to_string()
         };
-        assert_eq!(line(State::Running, None, None), "0123abcd running");
-        assert_eq!(line(State::Exited, Some(139), Some("SEGV")), "0123abcd ended by SEGV");
-        assert_eq!(line(State::TimedOut, Some(124), None), "0123abcd timed out");
+        assert_eq!(line(JobState::Running, None, None), "0123abcd running");
+        assert_eq!(line(JobState::Exited, Some(139), Some("SEGV")), "0123abcd ended by SEGV");
+        assert_eq!(line(JobState::TimedOut, Some(124), None), "0123abcd timed out");
     }
 
     #[test]

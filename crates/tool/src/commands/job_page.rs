@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_jobs::{Format, LineMatch, MAX_PAGE, Page, Position, Read, SearchRequest, SearchResult, StreamSelector};
+use coracle_jobs::{
+    Format, LineMatch, MAX_PAGE, Page, PageRequest, Position, SearchRequest, SearchResult, StreamSelector,
+};
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,7 +89,7 @@ const MAX_PATTERN: usize = 1 << 10;
 /// The request with every default decided.
 #[derive(Debug)]
 enum OutputQuery {
-    Page(Read),
+    Page(PageRequest),
     Matches(SearchRequest),
 }
 
@@ -142,7 +144,7 @@ impl JobPage<'_> {
                 Encoding::Text => Format::Text,
                 Encoding::Base64 => Format::Bytes,
             };
-            return Ok(OutputQuery::Page(Read { job, part, from, limit, format }));
+            return Ok(OutputQuery::Page(PageRequest { job, part, from, limit, format }));
         };
         check_pattern(&pattern)?;
         let ignore_case = self.selection.ignore_case.unwrap_or(false);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_jobs::{Job, Port, State, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
-use coracle_runtime::{Handle, JobId, Problem, Refused};
+use coracle_jobs::{Job, JobState, PortTarget, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
+use coracle_runtime::{Handle, JobId, PolicyRefusal, Problem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,7 +57,7 @@ pub(crate) struct JobWaitResponse {
     job_id: JobId,
     reason: WaitOutcome,
     running: bool,
-    state: State,
+    state: JobState,
     exit_code: Option<u8>,
     r#match: Option<Line>,
     output: String,
@@ -125,7 +125,7 @@ inline_schema!(Until, "Until", { "type": ["string", "array"], "items": { "type":
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-pub(crate) struct PortRequest(pub(crate) Port);
+pub(crate) struct PortRequest(pub(crate) PortTarget);
 
 impl TryFrom<Value> for PortRequest {
     type Error = String;
@@ -136,7 +136,7 @@ impl TryFrom<Value> for PortRequest {
             Value::Number(number) => number.to_string(),
             _ => return Err("it is neither a number nor `address:port`".into()),
         };
-        Port::parse(&text).map(Self).map_err(|err| err.to_string())
+        PortTarget::parse(&text).map(Self).map_err(|err| err.to_string())
     }
 }
 
@@ -239,7 +239,7 @@ impl JobWait {
                 let (rule, setting) = ("limit.wait", Some("jobs.wait_max"));
                 let message = format!("timeout {timeout} is above {most}");
                 let problem = Problem { rule, setting, value: timeout.to_string(), message };
-                Err(Refused { problems: vec![problem] }.into())
+                Err(PolicyRefusal { problems: vec![problem] }.into())
             }
             Some(timeout) => Ok(timeout.0),
         }
@@ -342,7 +342,7 @@ mod tests {
             job_id: JobId::parse("0123abcd").unwrap(),
             reason,
             running: false,
-            state: State::Running,
+            state: JobState::Running,
             exit_code,
             r#match: Some(Line { offset: 0, line: 7, text: String::new() }),
             output: String::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_jobs::{Job, State};
+use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerName, Handle, JobId};
 use schemars::JsonSchema;
@@ -44,7 +44,7 @@ struct JobRow {
     job_id: JobId,
     container: ContainerName,
     command: String,
-    state: State,
+    state: JobState,
     running: bool,
     exit_code: Option<u8>,
     started_at: Option<String>,
@@ -187,9 +187,9 @@ mod tests {
             foreground: false,
         };
         let jobs = vec![
-            row("0123abcd", State::Running, None, "make\nserve"),
-            row("4567abcd", State::Exited, Some(3), &"x".repeat(70)),
-            row("89ababcd", State::TimedOut, Some(124), "sleep 9"),
+            row("0123abcd", JobState::Running, None, "make\nserve"),
+            row("4567abcd", JobState::Exited, Some(3), &"x".repeat(70)),
+            row("89ababcd", JobState::TimedOut, Some(124), "sleep 9"),
         ];
         let listed = JobsResponse { jobs, count: 3, warnings: vec![] };
         insta::assert_snapshot!(crate::document::rendered(&listed, "2026-11-21T12:30:00Z"), @r"

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_jobs::{State, Wait, WaitResult};
+use coracle_jobs::{JobState, Wait, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
@@ -106,7 +106,7 @@ fn remembered(
 fn outcome_step(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> Step {
     let what = format!("`{}` as {}", program.words.join(" "), program.user);
     match (job.state, job.exit_code) {
-        (State::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),
+        (JobState::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),
         (_, Some(0)) => Step::success("main", format!("{what} was the job `main`"), "it ended with 0"),
         (_, code) => {
             let code = code.map_or_else(String::new, |it| format!(" with {it}"));

@@ -7,7 +7,7 @@ use coracle_images::detect::{Detected, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{Item, Repo, RepoSource, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{Git, HostGit, Remote};
+use coracle_runtime::host::git::{GitProgram, HostGit, Remote};
 use coracle_runtime::{Command, ContainerPath};
 
 use crate::context::Context;
@@ -25,7 +25,7 @@ pub(super) async fn scan(cx: &Context, tried: &TryRepo) -> Result<RepoScan, Fail
             cx.call.progress.message(format!("looking at {url}")).await;
             let allow_private = cx.config.images.git_allow_private;
             let remote = Remote { url: url.clone(), branch: None, allow_private };
-            let seen = Git::of_this_host().top_level(&remote, &cx.state()?.scratch()).await;
+            let seen = GitProgram::of_this_host().top_level(&remote, &cx.state()?.scratch()).await;
             seen.map_err(|err| err.to_string())
         }
     };

@@ -1,6 +1,6 @@
 //! Host directories on their way into a workspace, and back.
 
-use coracle_runtime::Refused;
+use coracle_runtime::PolicyRefusal;
 use coracle_workspace::{ApplyError, ImportError};
 
 use super::{Code, Failure};
@@ -13,7 +13,7 @@ impl From<ImportError> for Failure {
                 .detail("path", path)
                 .hint("give the mounts a `mount_path` each, or leave the file out with `exclude_glob`"),
             ImportError::Refused { path, problem } => {
-                let refused = Self::from(Refused { problems: vec![*problem] });
+                let refused = Self::from(PolicyRefusal { problems: vec![*problem] });
                 refused
                     .with_message(message)
                     .detail("path", path)

@@ -2,7 +2,7 @@
 
 use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{
-    Capability, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, Refused, archive,
+    Capability, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, PolicyRefusal, archive,
 };
 
 use super::{Code, Failure};
@@ -230,8 +230,8 @@ fn for_archive(failure: Failure, err: &archive::Error) -> Failure {
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<PolicyRefusal> for Failure {
+    fn from(refused: PolicyRefusal) -> Self {
         let failure = Self::new(Code::PolicyDenied, refused.to_string()).detail("problems", &refused.problems);
         let Some(first) = refused.problems.first() else { return failure };
         let (rule, setting) = (first.rule, first.setting);
@@ -284,7 +284,7 @@ impl From<InvalidSize> for Failure {
 #[cfg(test)]
 mod tests {
     use coracle_runtime::link::protocol::RpcError;
-    use coracle_runtime::{Error, Excerpt, Handle, ImageRef, Problem, Refused, Status};
+    use coracle_runtime::{ContainerStatus, Error, Excerpt, Handle, ImageRef, PolicyRefusal, Problem};
 
     use super::{EngineKind, ErrorCode, Failure};
 
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn engine_errors_have_a_code_and_a_hint() {
-        let (engine, excerpt) = (EngineKind::Docker, Excerpt::of(b"line one\nno space left"));
+        let (engine, excerpt) = (EngineKind::Docker, Excerpt::from_bytes(b"line one\nno space left"));
         check(
             Error::NotInstalled { program: "podman".into() },
             "engine_unavailable",
@@ -317,7 +317,7 @@ mod tests {
             "`create` failed (exit 125): no space left",
             "engine_error",
         );
-        let lookup = Excerpt::of(b"Using default tag\nError: Get \"x\": dial tcp: lookup x: no such host\n");
+        let lookup = Excerpt::from_bytes(b"Using default tag\nError: Get \"x\": dial tcp: lookup x: no such host\n");
         check(
             Error::PullFailed { image: ImageRef::parse("python:3").unwrap(), excerpt: lookup },
             "pull_failed",
@@ -325,7 +325,7 @@ mod tests {
             "an image that is here",
         );
         let stopped =
-            Error::NotRunning { status: Status::Exited, exit_code: Some(137), oom_killed: true, output: None };
+            Error::NotRunning { status: ContainerStatus::Exited, exit_code: Some(137), oom_killed: true, output: None };
         check(stopped, "not_running", "container is not running (status `exited`)", "memory_limit");
         let gone = Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
         let message =
@@ -353,7 +353,7 @@ mod tests {
             value: "64g".into(),
             message: "memory_limit 64g is above 16g".into(),
         };
-        let failure = Failure::from(Refused { problems: vec![problem] });
+        let failure = Failure::from(PolicyRefusal { problems: vec![problem] });
         assert_eq!(failure.details["rule"], "limit.memory");
         assert_eq!(failure.details["setting"], "security.memory_max");
         check(failure, "policy_denied", "memory_limit 64g is above 16g", "`security.memory_max`");

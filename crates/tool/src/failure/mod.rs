@@ -14,7 +14,7 @@ mod from_tools;
 mod reader;
 
 pub use coracle_runtime::failure::Code;
-use coracle_runtime::{Problem, Refused, failure};
+use coracle_runtime::{PolicyRefusal, Problem, failure};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -194,7 +194,7 @@ impl std::error::Error for Failure {}
 /// Root inside is the person's to grant.
 pub(crate) fn root_refused(rule: &'static str, message: &str) -> Failure {
     let setting = Some("security.allow_root");
-    Refused { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
+    PolicyRefusal { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
 }
 
 /// The words as "`a`, `b` and `c`".

@@ -3,7 +3,7 @@
 use coracle_images::ImageRequest;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{self, Profile, session_images};
-use coracle_runtime::{Image, ImageId, ImageRef, Problem, Refused};
+use coracle_runtime::{Image, ImageId, ImageRef, PolicyRefusal, Problem};
 use coracle_workspace::SlotRole;
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub(crate) fn not_for_snippets(cx: &Context, name: &ImageRef) -> Result<(), Fail
         value: name.to_string(),
         message: format!("`{image}` is what the snippets of all sessions run in, and nothing else gets its name"),
     };
-    Err(Refused { problems: vec![problem] }.into())
+    Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
 /// A name as engines keep it that have it from no registry.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_lifecycle::{
     Copied, CopyAmount, CopyMeter, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out, copy_out_by,
 };
-use coracle_runtime::archive::Skipped;
+use coracle_runtime::archive::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, ExecTarget, Handle, Link};
 use schemars::JsonSchema;
@@ -67,7 +67,7 @@ pub(crate) struct CopyResponse {
     files: u64,
     dirs: u64,
     bytes: u64,
-    skipped: Vec<Skipped>,
+    skipped: Vec<SkippedEntry>,
     host_path: PathBuf,
     container_path: ContainerPath,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -218,7 +218,7 @@ impl Render for CopyResponse {
 }
 
 /// What was not copied: the first few, and how many there are.
-fn left_out(skipped: &[Skipped]) -> Vec<StyledText> {
+fn left_out(skipped: &[SkippedEntry]) -> Vec<StyledText> {
     let line = |words: String| StyledText::new().symbol(Symbol::Partial).plain(words);
     let named = skipped.iter().take(SHOWN).map(|it| line(format!(" left out `{}`: {}", it.path, it.reason)));
     let more = skipped.len().saturating_sub(SHOWN);
@@ -249,7 +249,7 @@ mod tests {
     fn copies_say_how_much_and_where() {
         let text = |it: &CopyResponse| crate::document::rendered(it, "2026-11-21T12:30:00Z");
         insta::assert_snapshot!(text(&response(Direction::In)), @"copied 1 file (3 bytes) to web:/tmp/zz");
-        let skipped = vec![Skipped { path: "l".into(), reason: "the link leads out of the tree" }];
+        let skipped = vec![SkippedEntry { path: "l".into(), reason: "the link leads out of the tree" }];
         let tree = CopyResponse { files: 12, dirs: 2, bytes: 5000, skipped, ..response(Direction::Out) };
         insta::assert_snapshot!(text(&tree), @r"
         copied 12 files and 2 directories (4.9 KiB) to /h/zz from web:/tmp/zz
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn many_that_were_left_out_are_counted() {
-        let skipped: Vec<_> = (0..160).map(|it| Skipped { path: format!("l{it}"), reason: "a link" }).collect();
+        let skipped: Vec<_> = (0..160).map(|it| SkippedEntry { path: format!("l{it}"), reason: "a link" }).collect();
         let lines = left_out(&skipped);
         assert_eq!(lines.len(), 6);
         assert_eq!(lines[5].to_string(), "! left out 155 more; `--json` names them all");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_compose::Service;
 use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
 use coracle_runtime::{
-    Container, ContainerPath, ContainerRuntime, Handle, Ids, LinkSettings, ProjectName, PublishedPort, Usage,
+    Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, LinkSettings, ProjectName, PublishedPort,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub(crate) struct StatusResponse {
     limits: Option<LimitsAnswer>,
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: &'static str,
-    usage: Option<Usage>,
+    usage: Option<ContainerUsage>,
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
     env_missing: Vec<String>,
@@ -282,8 +282,8 @@ impl HealthAnswer {
     }
 }
 
-fn usage(it: &Usage) -> String {
-    let Usage { memory_bytes, pids, cpu_percent, disk_bytes } = it;
+fn usage(it: &ContainerUsage) -> String {
+    let ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes } = it;
     let processes = count(*pids, "process", "processes");
     let disk = disk_bytes.map(|it| format!(", {} written", bytes(it))).unwrap_or_default();
     format!("{} of memory, {processes}, {cpu_percent} % of a core{disk}", bytes(*memory_bytes))
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_running_container_shows_what_it_uses_and_when_it_expires() {
-        let usage = Usage { memory_bytes: 1 << 20, pids: 2, cpu_percent: 1.5, disk_bytes: Some(4096) };
+        let usage = ContainerUsage { memory_bytes: 1 << 20, pids: 2, cpu_percent: 1.5, disk_bytes: Some(4096) };
         let it = StatusResponse {
             usage: Some(usage),
             jobs_running: 1,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, Refused};
+use coracle_runtime::{ContainerPath, PolicyRefusal};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub fn copyable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
 fn allowed(path: &Path, act: &'static str, cx: &Context) -> Result<HostPath, Failure> {
     let opened = HostPath::open(path).map_err(coracle_lifecycle::Error::from)?;
     match cx.policy()?.host_path_problem(act, opened.real()) {
-        Some(problem) => Err(Refused { problems: vec![problem] }.into()),
+        Some(problem) => Err(PolicyRefusal { problems: vec![problem] }.into()),
         None => Ok(opened),
     }
 }

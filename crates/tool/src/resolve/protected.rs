@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_provision::Protected;
-use coracle_runtime::{Access, ContainerPath, Mount, Problem, Refused, leads_to_protected};
+use coracle_runtime::{Access, ContainerPath, Mount, PolicyRefusal, Problem, leads_to_protected};
 
 use super::inside_path::PathInside;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::requests::Content;
 pub(crate) fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
     let problems = ways_around(mounts, protected);
     if !problems.is_empty() {
-        return Err(Refused { problems }.into());
+        return Err(PolicyRefusal { problems }.into());
     }
     match in_place_of(mounts, protected) {
         Some(message) => Err(Failure::invalid("mounts", message).hint("mount it somewhere else in the container")),
@@ -65,7 +65,7 @@ pub(super) fn files(
     };
     let covered = files.iter().filter_map(|it| path(&it.0)).filter(|it| protected.covers(it));
     let problems: Vec<_> = covered.map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(Refused { problems }.into()) }
+    if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }.into()) }
 }
 
 /// A host path whose end is the begin of a protected path, or which lies in one, wherever the tree begins.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_provision::env::EnvAsk;
-use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, Problem, Refused};
+use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, PolicyRefusal, Problem};
 
 use super::clone_source::CloneSource;
 use super::inside_path::PathInside;
@@ -130,8 +130,10 @@ fn forward(
     match (requested, default, allowed) {
         (Some(true), _, false) => {
             let message = format!("`{field}` is not allowed: `{setting}` is false");
-            Err(Refused { problems: vec![Problem { rule, setting: Some(setting), value: "true".into(), message }] }
-                .into())
+            Err(PolicyRefusal {
+                problems: vec![Problem { rule, setting: Some(setting), value: "true".into(), message }],
+            }
+            .into())
         }
         (Some(false), ..) => Ok(Requested::No("not requested".into())),
         (None, false, _) => Ok(Requested::No("not requested".into())),
@@ -255,7 +257,7 @@ fn refused_url(field: &str, err: InvalidGitUrl) -> Failure {
     let Some(rule) = err.rule() else { return Failure::invalid(field, err.to_string()) };
     let problem =
         Problem { rule, setting: Some("images.git_allow_private"), value: field.to_owned(), message: err.to_string() };
-    Refused { problems: vec![problem] }.into()
+    PolicyRefusal { problems: vec![problem] }.into()
 }
 
 fn branch(field: &str, text: &str) -> Result<BranchName, Failure> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use coracle_compose::{ComposeFile, ReadError, read};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerName, ProjectName, Refused, random_hex};
+use coracle_runtime::{ContainerName, PolicyRefusal, ProjectName, random_hex};
 
 use super::host_path;
 use crate::context::Context;
@@ -107,13 +107,13 @@ fn enabled(cx: &Context) -> Result<(), Failure> {
         value: "true".into(),
         message,
     };
-    Err(Refused { problems: vec![problem] }.into())
+    Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
 fn of_file(path: &str, cx: &Context) -> Result<(String, PathBuf, PathBuf), Failure> {
     let opened = HostPath::open(&host_path(path, cx)).map_err(coracle_lifecycle::Error::from)?;
     if let Some(problem) = cx.policy()?.host_path_problem("compose", opened.real()) {
-        return Err(Refused { problems: vec![problem] }.into());
+        return Err(PolicyRefusal { problems: vec![problem] }.into());
     }
     if opened.is_dir() {
         return Err(Failure::invalid("compose_file", "it is a directory").hint("name the file in it"));

@@ -3,7 +3,9 @@
 
 use coracle_provision::UserAsk;
 use coracle_provision::env::is_plain;
-use coracle_runtime::{ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkRequest, Problem, Refused, Tmpfs};
+use coracle_runtime::{
+    ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkRequest, PolicyRefusal, Problem, Tmpfs,
+};
 use serde_json::Value;
 
 use super::inside_path::PathInside;
@@ -40,7 +42,7 @@ pub(super) fn check(args: &Create, config: &Config) -> Result<(), Failure> {
         value: it.value.clone(),
         message: format!("`{}`: {}", it.field, it.why),
     };
-    let refused = Refused { problems: rows.iter().map(problem).collect() };
+    let refused = PolicyRefusal { problems: rows.iter().map(problem).collect() };
     let fields: Vec<_> = rows.iter().map(|it| it.field).collect();
     let hints: Vec<_> = rows.iter().map(|it| format!("`{}`: {}", it.field, it.instead)).collect();
     let failure = Failure::from(refused).detail("field", fields[0]).detail("fields", fields);

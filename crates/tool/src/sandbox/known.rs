@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use coracle_lifecycle::{SlotInfo, SlotKey, SlotRole};
-use coracle_runtime::Status;
+use coracle_runtime::ContainerStatus;
 use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId, key_of_session, session_of};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -135,9 +135,11 @@ async fn state(cx: &Context, it: &KnownSandbox) -> Result<ContainerState, Failur
         .await
         .map_err(slot_failure)?;
     Ok(match status {
-        Some(Status::Running) => ContainerState::Running,
-        Some(Status::Paused) => ContainerState::Paused,
-        Some(Status::Created | Status::Exited | Status::Dead | Status::Restarting) => ContainerState::Stopped,
+        Some(ContainerStatus::Running) => ContainerState::Running,
+        Some(ContainerStatus::Paused) => ContainerState::Paused,
+        Some(
+            ContainerStatus::Created | ContainerStatus::Exited | ContainerStatus::Dead | ContainerStatus::Restarting,
+        ) => ContainerState::Stopped,
         None => ContainerState::Missing,
     })
 }

@@ -7,7 +7,7 @@ use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
 use coracle_workspace::{
-    AppliedChanges, AppliedFile, ApplyError, ApplyOptions, FileDiff, GuestFs, Session, SkippedFile, SlotRole,
+    AppliedChanges, AppliedFile, ApplyError, ApplyOptions, FileDiff, GuestFs, SessionHandle, SkippedFile, SlotRole,
 };
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ struct WorkspaceState {
     baseline: Baseline,
     digests: Vec<FileDigest>,
     /// Keeps the container in use.
-    _session: Session,
+    _session: SessionHandle,
 }
 
 impl WorkspaceState {
@@ -158,7 +158,7 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failu
 fn still_allowed(cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
     let policy = cx.policy()?;
     let problems: Vec<_> = baseline.mounts.iter().filter_map(|it| policy.host_path_problem("copy", &it.host)).collect();
-    if problems.is_empty() { Ok(()) } else { Err(coracle_runtime::Refused { problems }.into()) }
+    if problems.is_empty() { Ok(()) } else { Err(coracle_runtime::PolicyRefusal { problems }.into()) }
 }
 
 fn limits(cx: &Context) -> Limits {

@@ -79,7 +79,7 @@ fn of_mount(cx: &Context, mount: &HostMount, baseline: &Baseline) -> Result<Prom
 fn copied(baseline: &Baseline, mount: &coracle_workspace::HostMount) -> Option<ImportEstimate> {
     let index = baseline.mounts.iter().position(|it| it.host == mount.host.real() && it.at == mount.at)?;
     let files = baseline.files.keys().filter_map(|it| baseline.mount_of(it)).filter(|it| it.0 == index);
-    Some(ImportEstimate::of(files.map(|it| it.1), baseline.mounts[index].bytes))
+    Some(ImportEstimate::from_files(files.map(|it| it.1), baseline.mounts[index].bytes))
 }
 
 fn reason(failure: &Failure) -> String {

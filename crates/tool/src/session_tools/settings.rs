@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::host::find_program::find_program_in;
-use coracle_workspace::{ManagedSessions, Mode, Preload, RunSettings, SessionSource, Settings, SlotRole, Workspace};
+use coracle_workspace::{
+    ManagedSessions, Mode, Preload, RunSettings, SessionSource, SlotRole, ToolSettings, Workspace,
+};
 
 use super::provider::Provider;
 use crate::config::{self, TimeoutAction};
@@ -35,9 +37,9 @@ impl SessionTools {
     }
 }
 
-fn settings(cx: &Context, has_jobs: bool) -> Settings {
+fn settings(cx: &Context, has_jobs: bool) -> ToolSettings {
     let (workspace, run) = (&cx.config.workspace, &cx.config.run_code);
-    Settings {
+    ToolSettings {
         path_charset: workspace.path_charset,
         env_keys: workspace.env_key_case,
         read_before_write: workspace.read_before_write,

@@ -25,7 +25,7 @@ impl Entry {
             is_audited: false,
             diagnoses: false,
             arguments: schema::arguments::<T>,
-            value: schema::of::<T::Value>,
+            value: schema::json_schema::<T::Value>,
             prepare: prepare_tool::<T>,
         }
     }
@@ -41,7 +41,7 @@ impl Entry {
             aliases: RunCode::ALIASES,
             shape: AnswerShape::Snippet,
             arguments: schema::arguments::<RunCode>,
-            value: schema::of::<RunCodeResult>,
+            value: schema::json_schema::<RunCodeResult>,
             prepare: prepare_snippet,
             ..Self::tool::<Shell>()
         }

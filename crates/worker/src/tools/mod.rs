@@ -10,8 +10,8 @@ use std::time::Duration;
 use coracle_runtime::{ByteSize, ContainerPath, Link};
 use coracle_sandbox::{Code, Failure};
 use coracle_workspace::{
-    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, Session, SessionSource,
-    Settings, Shell, Tool, Workspace, WriteFile, schema, with_notes,
+    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, SessionHandle,
+    SessionSource, Shell, Tool, ToolSettings, Workspace, WriteFile, schema, with_notes,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -95,7 +95,7 @@ impl Tools {
         let given =
             all.into_iter().filter(|it| named.is_none_or(|named| named.iter().any(|name| name == it))).collect();
         let link = &worker.link;
-        let session = Session::own(link.clone(), worker.settings.agent, cwd.clone(), memory_limit());
+        let session = SessionHandle::own(link.clone(), worker.settings.agent, cwd.clone(), memory_limit());
         let workspace = Workspace::new(SessionSource::Own(Box::new(session)), settings());
         Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: OutputCache::default() })
     }
@@ -147,8 +147,8 @@ fn memory_limit() -> ByteSize {
     ByteSize(limits.min().unwrap_or(0))
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ToolSettings {
+    ToolSettings {
         path_charset: PathCharset::Utf8,
         env_keys: EnvKeys::Preserve,
         read_before_write: false,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
-use coracle_runtime::host::tree::{Stamp, Tree};
+use coracle_runtime::host::tree::{DirHandle, FileIdentity};
 use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -205,7 +205,7 @@ fn is_protected(path: &str, protected: &[String]) -> bool {
 }
 
 /// The directories that something goes to.
-fn trees(baseline: &Baseline, meant: &[PlannedWrite]) -> Result<BTreeMap<usize, Tree>, ApplyError> {
+fn trees(baseline: &Baseline, meant: &[PlannedWrite]) -> Result<BTreeMap<usize, DirHandle>, ApplyError> {
     let used: BTreeSet<usize> = meant.iter().map(|it| it.mount).collect();
     used.into_iter().map(|it| Ok((it, tree(&baseline.mounts[it])?))).collect()
 }
@@ -223,16 +223,16 @@ enum Act {
     Nothing,
     /// Over the file that was seen, if there was one.
     Write {
-        over: Option<Stamp>,
+        over: Option<FileIdentity>,
         mode: u32,
     },
     Remove {
-        seen: Stamp,
+        seen: FileIdentity,
     },
 }
 
 /// Inspects every host file that would be written or removed.
-fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, Tree>) -> Result<Vec<Step>, ApplyError> {
+fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, DirHandle>) -> Result<Vec<Step>, ApplyError> {
     let gone = |it: &&PlannedWrite| it.change.new.is_none();
     let going: BTreeSet<_> = writes.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
     let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
@@ -320,7 +320,7 @@ async fn fetch_all(files: &GuestFs, steps: &[Step], scratch: &Path) -> Result<Sp
 }
 
 impl Step {
-    fn run(&self, trees: &BTreeMap<usize, Tree>, spool: &Spool) -> io::Result<()> {
+    fn run(&self, trees: &BTreeMap<usize, DirHandle>, spool: &Spool) -> io::Result<()> {
         let tree = trees.get(&self.meant.mount).ok_or(io::ErrorKind::NotFound)?;
         let (above, name) = self.meant.inner.rsplit_once('/').unwrap_or(("", &self.meant.inner));
         let (above, name) = (above.split('/').filter(|it| !it.is_empty()).map(OsStr::new), OsStr::new(name));
@@ -346,12 +346,12 @@ impl Step {
 }
 
 /// Whether a name still is what was seen.
-fn same(dir: &Tree, name: &OsStr, seen: Option<Stamp>) -> io::Result<()> {
+fn same(dir: &DirHandle, name: &OsStr, seen: Option<FileIdentity>) -> io::Result<()> {
     if dir.stamp(name)? == seen { Ok(()) } else { Err(io::Error::other("it was changed on the host meanwhile")) }
 }
 
 /// Directories that hold nothing any more. One that holds something stays, and that is no error.
-fn remove_empty(tree: &Tree, parts: &[&OsStr]) {
+fn remove_empty(tree: &DirHandle, parts: &[&OsStr]) {
     for depth in (0..parts.len()).rev() {
         let Ok(dir) = tree.descend(parts[..depth].iter().copied()) else { return };
         if dir.remove_dir(parts[depth]).is_err() {
@@ -378,11 +378,11 @@ mod tests {
         BaselineFile { sha256: content.into(), mode, size: content.len() as u64 }
     }
 
-    fn stamp() -> Stamp {
+    fn stamp() -> FileIdentity {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a"), "").unwrap();
         let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
-        Tree::of(&host).unwrap().stamp("a".as_ref()).unwrap().unwrap()
+        DirHandle::from_path(&host).unwrap().stamp("a".as_ref()).unwrap().unwrap()
     }
 
     #[test]

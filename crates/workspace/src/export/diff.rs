@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::host::tree::Tree;
+use coracle_runtime::host::tree::DirHandle;
 use coracle_runtime::{Baseline, Result};
 use serde::Serialize;
 use similar::TextDiff;
@@ -73,7 +73,7 @@ enum Comparison {
 /// The imported files, and the host directories that still hold them.
 struct ImportedFiles<'a> {
     baseline: &'a Baseline,
-    trees: Vec<Option<Tree>>,
+    trees: Vec<Option<DirHandle>>,
 }
 
 impl ImportedFiles<'_> {

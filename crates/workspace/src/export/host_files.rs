@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 
 use coracle_runtime::BaselineMount;
 use coracle_runtime::host::fs::{HostPath, HostPathError, digest};
-use coracle_runtime::host::tree::{Node, Stamp, Tree};
+use coracle_runtime::host::tree::{DirHandle, FileIdentity, Node};
 use sha2::{Digest as _, Sha256};
 
 /// A file of the host, or what is in its place.
@@ -15,28 +15,28 @@ pub(super) enum HostFileState {
     File {
         sha256: String,
         mode: u32,
-        stamp: Stamp,
+        stamp: FileIdentity,
     },
     /// Something that is not gone through, and why.
     Unsupported(&'static str),
 }
 
 /// The directory of a mount, if it is still where it was.
-pub(super) fn tree(mount: &BaselineMount) -> Result<Tree, HostPathError> {
+pub(super) fn tree(mount: &BaselineMount) -> Result<DirHandle, HostPathError> {
     let host = HostPath::open(&mount.host)?;
     if host.real() != mount.host || !host.is_dir() {
         return Err(HostPathError::NotFound(mount.host.clone()));
     }
-    Tree::of(&host).map_err(|source| HostPathError::Io { path: mount.host.clone(), source })
+    DirHandle::from_path(&host).map_err(|source| HostPathError::Io { path: mount.host.clone(), source })
 }
 
 /// Looks at a path beneath a directory. `going` says which files above it are about to go.
-pub(super) fn inspect(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> io::Result<HostFileState> {
+pub(super) fn inspect(tree: &DirHandle, path: &str, going: &dyn Fn(&str) -> bool) -> io::Result<HostFileState> {
     let (mut here, mut done) = (tree.clone(), 0);
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     for part in above.split('/').filter(|it| !it.is_empty()) {
         done += part.len() + usize::from(done > 0);
-        match here.look(OsStr::new(part))? {
+        match here.entry_kind(OsStr::new(part))? {
             Some(Node::Dir) => here = here.enter(OsStr::new(part))?,
             None => return Ok(HostFileState::Missing),
             Some(Node::File) if going(&path[..done]) => return Ok(HostFileState::Missing),
@@ -45,7 +45,7 @@ pub(super) fn inspect(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> 
         }
     }
     let name = OsStr::new(name);
-    match here.look(name)? {
+    match here.entry_kind(name)? {
         None => Ok(HostFileState::Missing),
         Some(Node::Link) => Ok(HostFileState::Unsupported("it is a link on the host")),
         Some(Node::Dir) => Ok(HostFileState::Unsupported("it is a directory on the host")),
@@ -59,7 +59,7 @@ pub(super) fn inspect(tree: &Tree, path: &str, going: &dyn Fn(&str) -> bool) -> 
 }
 
 /// A file's content, if it has no more than that and is the one that is meant.
-pub(super) fn content(tree: &Tree, path: &str, sha256: &str, most: u64) -> Option<Vec<u8>> {
+pub(super) fn content(tree: &DirHandle, path: &str, sha256: &str, most: u64) -> Option<Vec<u8>> {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     let dir = tree.descend(above.split('/').filter(|it| !it.is_empty()).map(OsStr::new)).ok()?;
     let mut bytes = Vec::new();

@@ -200,7 +200,7 @@ impl GitOutput {
     /// Its output, of which nothing is missing, and it complained of nothing.
     pub(super) fn silent(self) -> Result<Vec<u8>> {
         if self.ok() && !self.stderr.is_empty() {
-            return Err(FsError::Git(Excerpt::of(&self.stderr).to_string()));
+            return Err(FsError::Git(Excerpt::from_bytes(&self.stderr).to_string()));
         }
         self.good()
     }
@@ -211,7 +211,7 @@ impl GitOutput {
             Exit::Code(0) if self.whole => Ok(self.stdout),
             Exit::Code(0) => Err(FsError::Git(format!("it printed more than {MAX_OUTPUT} bytes"))),
             Exit::TimedOut(_) => Err(FsError::Git(format!("it took longer than {} s", TRANSFER_TIMEOUT.as_secs()))),
-            _ => Err(FsError::Git(Excerpt::of(&self.stderr).to_string())),
+            _ => Err(FsError::Git(Excerpt::from_bytes(&self.stderr).to_string())),
         }
     }
 }

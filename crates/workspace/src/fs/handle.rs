@@ -7,7 +7,7 @@ use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Ids};
 use tokio::sync::OnceCell;
 
-use crate::Session;
+use crate::SessionHandle;
 
 /// The files of a workspace. The guest of the container acts on them as the session's user.
 ///
@@ -31,7 +31,7 @@ impl GuestFs {
 
     /// The files of a session's container.
     #[must_use]
-    pub fn for_session(session: &Session) -> Self {
+    pub fn for_session(session: &SessionHandle) -> Self {
         let it = Self::new(session.link.clone(), session.user, session.workdir.clone());
         let home = session.env.get("HOME").and_then(|it| ContainerPath::parse(it).ok());
         home.into_iter().fold(it, Self::with_home)

@@ -25,7 +25,7 @@ pub struct ImportEstimate {
 pub fn estimate(mount: &HostMount) -> Result<ImportEstimate, ImportError> {
     let plan = plan(mount, &Trees::open(mount)?)?;
     let inner = plan.files.iter().map(|it| it.at.strip_prefix(&mount.at).unwrap_or(&it.at));
-    Ok(ImportEstimate::of(inner, plan.bytes))
+    Ok(ImportEstimate::from_files(inner, plan.bytes))
 }
 
 impl ImportEstimate {
@@ -33,7 +33,7 @@ impl ImportEstimate {
     const MAX_NAMES: usize = 20;
 
     /// Estimates files by their paths from the directory.
-    pub fn of<'a>(files: impl Iterator<Item = &'a str>, bytes: u64) -> Self {
+    pub fn from_files<'a>(files: impl Iterator<Item = &'a str>, bytes: u64) -> Self {
         let (mut count, mut names) = (0, BTreeSet::new());
         for path in files {
             count += 1;

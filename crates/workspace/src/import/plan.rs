@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::SkippedCounts;
-use coracle_runtime::host::tree::{Node, Tree};
+use coracle_runtime::host::tree::{DirHandle, Node};
 
 use super::follow::{LinkError, MAX_HOPS, follow};
 use super::{HostMount, ImportError};
@@ -42,19 +42,20 @@ pub(super) struct SourcePath {
 /// The two directories that paths begin at.
 #[derive(Debug)]
 pub(super) struct Trees {
-    mount: Tree,
-    root: Tree,
+    mount: DirHandle,
+    root: DirHandle,
 }
 
 impl Trees {
     pub(super) fn open(mount: &HostMount) -> Result<Self, ImportError> {
         let failed = |source| ImportError::Read { path: mount.name.clone(), source };
-        let (own, root) = (Tree::of(&mount.host).map_err(failed)?, Tree::of(&mount.root).map_err(failed)?);
+        let (own, root) =
+            (DirHandle::from_path(&mount.host).map_err(failed)?, DirHandle::from_path(&mount.root).map_err(failed)?);
         Ok(Self { mount: own, root })
     }
 
     /// The directory that a file lies in.
-    pub(super) fn dir(&self, from: &SourcePath) -> io::Result<Tree> {
+    pub(super) fn dir(&self, from: &SourcePath) -> io::Result<DirHandle> {
         let tree = if from.linked { &self.root } else { &self.mount };
         let above = from.parts.len().saturating_sub(1);
         tree.descend(from.parts[..above].iter().map(OsString::as_os_str))
@@ -94,7 +95,7 @@ struct Planner<'a> {
 
 /// A directory on the way.
 struct SourceDir {
-    tree: Tree,
+    tree: DirHandle,
     from: SourcePath,
     /// Its path from the mounted directory, as its files will have it.
     inner: String,
@@ -152,7 +153,7 @@ impl Planner<'_> {
         }
     }
 
-    fn file(&mut self, dir: &Tree, name: &OsStr, from: SourcePath, inner: String) -> Result<(), ImportError> {
+    fn file(&mut self, dir: &DirHandle, name: &OsStr, from: SourcePath, inner: String) -> Result<(), ImportError> {
         if !self.mount.filter.takes(&inner) {
             return Ok(());
         }
@@ -197,7 +198,7 @@ impl Planner<'_> {
             return Ok(());
         };
         let dir = self.trees.dir(&from).map_err(failed)?;
-        match dir.look(&last).map_err(failed)? {
+        match dir.entry_kind(&last).map_err(failed)? {
             Some(Node::Dir) if enters => {
                 let tree = dir.enter(&last).map_err(failed)?;
                 self.dir(&SourceDir { tree, from, inner }, hops)
@@ -223,7 +224,7 @@ impl Planner<'_> {
         let mut read = |path: &[OsString]| {
             let Some((name, above)) = path.split_last() else { return Ok(None) };
             let dir = self.trees.root.descend(above.iter().map(OsString::as_os_str))?;
-            match dir.look(name)? {
+            match dir.entry_kind(name)? {
                 Some(Node::Link) => dir.link(name).map(Some),
                 Some(_) => Ok(None),
                 None => Err(io::ErrorKind::NotFound.into()),

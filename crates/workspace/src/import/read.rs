@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 
-use coracle_runtime::host::tree::Tree;
+use coracle_runtime::host::tree::DirHandle;
 use coracle_runtime::link::protocol::workspace::StagedFile;
 use coracle_runtime::{Baseline, BaselineFile, BaselineMount};
 use sha2::{Digest as _, Sha256};
@@ -74,7 +74,7 @@ impl ImportReader<'_> {
     fn mount(&mut self, mount: &HostMount, trees: &Trees, files: &[PlannedFile]) -> Result<u64, ImportError> {
         let mut left = mount.max_bytes;
         // Files come directory by directory.
-        let mut last: Option<(bool, Vec<OsString>, Tree)> = None;
+        let mut last: Option<(bool, Vec<OsString>, DirHandle)> = None;
         for file in files {
             let failed = |source| ImportError::Read { path: shown_at(mount, &file.at), source };
             let (name, above) = file.from.parts.split_last().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;

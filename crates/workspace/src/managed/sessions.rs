@@ -12,7 +12,7 @@ use coracle_runtime::{Link, SlotRole};
 use super::engine_backoff::EngineBackoff;
 use super::{ContainerProvider, ManagedOptions, RoleSettings};
 use crate::response::Result;
-use crate::{Reason, Recreated, Session, Warning};
+use crate::{Reason, Replacement, SessionHandle, Warning};
 
 /// The containers of one session. Clones share their state.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ struct SharedState {
 struct NextReport {
     warnings: Vec<Warning>,
     /// A replacement by a container that was not ready.
-    replaced: Option<Recreated>,
+    replaced: Option<Replacement>,
 }
 
 impl SharedState {
@@ -58,12 +58,12 @@ impl SharedState {
     }
 
     /// The replacement to report, joined with an earlier one that no response reported.
-    fn take_replacement(&self, ready: &Ready) -> Option<Recreated> {
+    fn take_replacement(&self, ready: &Ready) -> Option<Replacement> {
         let before = self.pending(ready.slot.role).replaced.take();
         match (ready.news.clone(), before) {
             (Some(now), Some(before)) => {
                 let files_lost = now.files_lost || before.files_lost;
-                Some(Recreated { from: before.from, files_lost, ..now })
+                Some(Replacement { from: before.from, files_lost, ..now })
             }
             (now, before) => now.or(before),
         }
@@ -94,7 +94,7 @@ impl ManagedSessions {
     ///
     /// # Errors
     /// Why the container cannot be created.
-    pub async fn ensure(&self, role: SlotRole) -> Result<Session> {
+    pub async fn ensure(&self, role: SlotRole) -> Result<SessionHandle> {
         let own = self.clone();
         let mut ready = Box::pin(async move { own.ready(role).await });
         // A container that is ready is returned without a task switch.
@@ -108,7 +108,7 @@ impl ManagedSessions {
         }
     }
 
-    async fn ready(&self, role: SlotRole) -> Result<Session> {
+    async fn ready(&self, role: SlotRole) -> Result<SessionHandle> {
         let shared = &*self.shared;
         let (options, settings) = (&shared.options, shared.settings(role));
         let template = |_| async move {
@@ -140,7 +140,7 @@ impl ManagedSessions {
             shared.pending(role).replaced = replaced;
             return Err(failure.into());
         }
-        Ok(Session {
+        Ok(SessionHandle {
             link: ready.link.clone(),
             session_id: ready.slot.session.to_string(),
             generation: ready.slot.generation.into(),

@@ -20,7 +20,7 @@ use crate::response::{Result, fail};
 use crate::shell::check::MAX_STDIN;
 use crate::shell::{Termination, ended, millis};
 use crate::time_limit::{TimeBounds, TimeLimit, given_twice};
-use crate::{Alias, Code, Failure, Language, Mode, Reason, RunSettings, Session, SlotRole, Workspace};
+use crate::{Alias, Code, Failure, Language, Mode, Reason, RunSettings, SessionHandle, SlotRole, Workspace};
 
 /// Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints. Files in
 /// `/packages` stay for the session.
@@ -174,7 +174,7 @@ fn at(language: Language) -> FileRef {
 }
 
 /// A new file each time, because the last one may still be open in a process.
-async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
+async fn put(session: &SessionHandle, snippet: &Snippet) -> Result<()> {
     let put = WriteFile {
         at: at(snippet.language),
         mode: Some(0o444),
@@ -189,7 +189,7 @@ async fn put(session: &Session, snippet: &Snippet) -> Result<()> {
     }
 }
 
-async fn execute(workspace: &Workspace, session: &Session, snippet: &Snippet) -> Result<ExecOutput> {
+async fn execute(workspace: &Workspace, session: &SessionHandle, snippet: &Snippet) -> Result<ExecOutput> {
     let settings = &workspace.settings.run;
     let words = snippet.language.command(settings.has_network);
     let cwd = ContainerPath::parse("/code").map_err(|err| Failure::new(Code::Internal, err.to_string()))?;

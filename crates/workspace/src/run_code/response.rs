@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::shell::{CommandResult, Termination, millis, rest_text, stream_text};
-use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, Session, Warning};
+use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, SessionHandle, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -130,7 +130,7 @@ impl RunCodeResult {
     /// The result of a snippet that ran in a session's container, or on the host. `run` adds its id and language.
     pub(super) fn new(
         ended: CommandResult,
-        session: Option<&Session>,
+        session: Option<&SessionHandle>,
         timeout: Duration,
         settings: &RunSettings,
     ) -> Self {

@@ -18,7 +18,7 @@ pub(crate) use self::response::{CommandResult, Termination, ended, millis, rest_
 use crate::output::{INLINE, KEEP};
 use crate::response::{Result, fail};
 use crate::workspace::SCAN;
-use crate::{Alias, Code, Effect, Failure, Response, Session, SlotRole, Tool, Warning, Workspace};
+use crate::{Alias, Code, Effect, Failure, Response, SessionHandle, SlotRole, Tool, Warning, Workspace};
 
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -89,7 +89,11 @@ pub(crate) struct ShellCommand {
 }
 
 /// Runs a command and ends the processes that it left behind; returns their number.
-pub(crate) async fn run(workspace: &Workspace, session: &Session, command: ShellCommand) -> Result<(ExecOutput, u32)> {
+pub(crate) async fn run(
+    workspace: &Workspace,
+    session: &SessionHandle,
+    command: ShellCommand,
+) -> Result<(ExecOutput, u32)> {
     let ShellCommand { line, env, stdin, shown } = command;
     workspace.baseline_scan(session).await;
     let mut exec = Exec::new(Command::Argv(line.command), session.user, line.cwd);
@@ -123,7 +127,7 @@ pub(crate) fn left_behind(survivors: u32, has_jobs: bool) -> Option<Warning> {
 }
 
 /// A directory of the workspace, as commands name it.
-async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Result<ContainerPath> {
+async fn directory(workspace: &Workspace, session: &SessionHandle, cwd: &str) -> Result<ContainerPath> {
     let act = WorkspaceOp::Stat { path: cwd.to_owned() };
     let found = workspace.act(session, act).await?;
     let missing = || fail(Code::CwdNotFound, "cwd does not exist.");
@@ -147,7 +151,7 @@ async fn directory(workspace: &Workspace, session: &Session, cwd: &str) -> Resul
 /// Finds the files that the command changed.
 pub(crate) async fn detect_changes(
     workspace: &Workspace,
-    session: &Session,
+    session: &SessionHandle,
     output: &ExecOutput,
     tool: &str,
 ) -> Option<ChangedFiles> {

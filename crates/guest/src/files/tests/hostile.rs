@@ -40,7 +40,7 @@ fn race(act: impl Fn(&World)) {
 fn whoever_swaps_a_directory_for_a_link_while_we_write_wins_nothing() {
     race(|w| {
         let writing = w.files.put(&w.ids, &at("/race/x/f"), how(None, true, true));
-        let _ = writing.and_then(|mut it| it.write(b"new").map(|()| it)).and_then(Writing::commit);
+        let _ = writing.and_then(|mut it| it.write(b"new").map(|()| it)).and_then(AtomicWriter::commit);
     });
 }
 

@@ -15,7 +15,7 @@ fn missing_parents_are_made_beneath_the_root_only() {
         ("/.coracle/x/y", Err(ErrorCode::Denied)),
         ("/to-run/x/y", Err(ErrorCode::Denied)),
     ] {
-        let put = w.files.put(&w.ids, &at(path), how(None, true, false)).and_then(Writing::commit);
+        let put = w.files.put(&w.ids, &at(path), how(None, true, false)).and_then(AtomicWriter::commit);
         assert_eq!(put.map_err(|it| it.code).map(|_| ()), expected.map(|_| ()), "{path}");
         assert!(expected.is_err() || w.path(expected.unwrap()).is_file(), "{path}");
     }
@@ -181,7 +181,7 @@ fn a_mode_that_is_meant_exactly_is_that_of_an_old_file_too() {
     for (mode, exact, expected) in
         [(Some(0o600), true, 0o600), (Some(0o755), false, 0o600), (Some(0o6755), true, 0o755), (None, true, 0o755)]
     {
-        let writing = w.files.put(&w.ids, &at("/f"), How { exact, ..how(mode, false, true) }).unwrap();
+        let writing = w.files.put(&w.ids, &at("/f"), WriteOptions { exact, ..how(mode, false, true) }).unwrap();
         writing.commit().unwrap();
         assert_eq!(fs::metadata(w.path("f")).unwrap().mode() & 0o7777, expected);
     }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::reader::OutputPipe;
-use super::{Job, JobEnd, Order, now_ms};
+use super::{Job, JobControl, JobEnd, now_ms};
 use crate::os::machine::{Exit, Process, ProcessBackend};
 use crate::protocol::{ExecState, ExecTimeouts, Lifetime, Stream};
 use crate::secrets::CommandSecrets;
@@ -92,7 +92,7 @@ impl Monitor {
         }
     }
 
-    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<JobControl>) {
         let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
             StopReason::Over(exit) => (ExecState::Exited, exit, None),
             StopReason::Stop(state, grace) => {
@@ -110,7 +110,7 @@ impl Monitor {
         self.job.attended.store(false, Ordering::Relaxed);
     }
 
-    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> StopReason {
+    async fn until_over(&mut self, orders: &mut mpsc::UnboundedReceiver<JobControl>) -> StopReason {
         let mut over: Option<DrainState> = None;
         let (job, mut had_room) = (self.job.clone(), true);
         loop {
@@ -128,8 +128,8 @@ impl Monitor {
             tokio::select! {
                 biased;
                 Some(order) = orders.recv() => match order {
-                    Order::Cancel(grace) => return StopReason::Stop(ExecState::Cancelled, grace),
-                    Order::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
+                    JobControl::Cancel(grace) => return StopReason::Stop(ExecState::Cancelled, grace),
+                    JobControl::Orphan(follower) => self.orphaned = Some((follower, Instant::now() + ORPHANED)),
                 },
                 exit = exited(&mut self.exit) => over = Some(DrainState::now(exit)),
                 // Before the pipes: a flood must not keep a limit from being seen.

@@ -2,7 +2,7 @@
 
 use memchr::memchr_iter;
 
-use super::Log;
+use super::OutputLog;
 use super::segment::{Chunk, LogPosition};
 use crate::protocol::{Position, StreamSelector};
 
@@ -16,7 +16,7 @@ pub(crate) struct Slice {
     pub(super) last: bool,
 }
 
-impl Log {
+impl OutputLog {
     /// At most `limit` bytes from `offset`, or from the oldest retained byte; the result has the offset of the first
     /// one.
     pub(crate) fn read(&self, part: StreamSelector, offset: u64, limit: usize) -> (u64, Vec<u8>) {

@@ -18,7 +18,7 @@ const ANSWER: usize = 128 << 10;
 /// line are searched and the first 4 KiB are returned. An unfinished last line is searched; unless it matched, the next
 /// search starts at its beginning. The result is limited to 128 KiB of text, whatever the request's limit is.
 #[derive(Debug)]
-pub(crate) struct Hunt {
+pub(crate) struct LogSearch {
     lines: LineCursor,
     from: u64,
     at: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Hunt {
     over: bool,
 }
 
-impl Hunt {
+impl LogSearch {
     pub(crate) fn new(pattern: Regex, context: usize, most: usize, from: u64) -> Self {
         let haul = MatchCollector::new(pattern, context, most, from);
         Self { lines: LineCursor::from(from), from, at: from, haul, over: false }
@@ -48,7 +48,7 @@ impl Hunt {
     }
 
     /// Searches at least one line, if one ends in the slice, and all of the slice if there is time until then.
-    pub(crate) fn look(&mut self, slice: &Slice, until: Instant) {
+    pub(crate) fn search(&mut self, slice: &Slice, until: Instant) {
         for chunk in &slice.chunks {
             self.lines.join(chunk);
             while let Some(line) = self.lines.next(chunk) {

@@ -12,20 +12,20 @@ use crate::protocol::{LineMatch, Position};
 const PARTS: [StreamSelector; 3] = [StreamSelector::All, StreamSelector::Stdout, StreamSelector::Stderr];
 
 /// A log in slots of 16 bytes, or of so many.
-fn small(keep_bytes: u64) -> (TempDir, Log) {
+fn small(keep_bytes: u64) -> (TempDir, OutputLog) {
     in_slots_of(16, keep_bytes)
 }
 
-fn in_slots_of(slot_bytes: usize, keep_bytes: u64) -> (TempDir, Log) {
+fn in_slots_of(slot_bytes: usize, keep_bytes: u64) -> (TempDir, OutputLog) {
     let dir = tempfile::tempdir().unwrap();
-    let log = Log::new(Arc::new(Spill::with_slots_of(slot_bytes, dir.path())), keep_bytes);
+    let log = OutputLog::new(Arc::new(Spill::with_slots_of(slot_bytes, dir.path())), keep_bytes);
     (dir, log)
 }
 
 /// As in a guest, with both streams taken in turn.
-fn real(keep_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, Log) {
+fn real(keep_bytes: u64, turns: usize, piece: &[u8]) -> (TempDir, OutputLog) {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::new(Arc::new(Spill::in_dir(dir.path())), keep_bytes);
+    let mut log = OutputLog::new(Arc::new(Spill::in_dir(dir.path())), keep_bytes);
     for _ in 0..turns {
         log.append(Stream::Stdout, piece);
         log.append(Stream::Stderr, piece);
@@ -98,7 +98,7 @@ impl Model {
     }
 }
 
-impl Log {
+impl OutputLog {
     /// A whole search, in slices of two segments, each of which has time for one line.
     fn search(
         &self,
@@ -108,16 +108,16 @@ impl Log {
         context: usize,
         most: usize,
     ) -> (Vec<LineMatch>, bool, u64) {
-        let mut hunt = Hunt::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
+        let mut hunt = LogSearch::new(pattern.clone(), context, most, from.clamp(self.first(part), self.total(part)));
         while !hunt.is_over() {
-            hunt.look(&self.slice(part, hunt.at(), 2), Instant::now());
+            hunt.search(&self.slice(part, hunt.at(), 2), Instant::now());
         }
         hunt.answer()
     }
 }
 
 /// All that a watch sees.
-fn look(watch: &mut Watch, log: &Log) -> Option<LineMatch> {
+fn look(watch: &mut Watch, log: &OutputLog) -> Option<LineMatch> {
     loop {
         let found = watch.search(&log.slice(StreamSelector::All, watch.at(), 2), Instant::now());
         if found.is_some() || watch.at() >= log.total(StreamSelector::All) {
@@ -149,7 +149,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 0..60)
 }
 
-fn run(log: &mut Log, model: &mut Model, op: &Op) {
+fn run(log: &mut OutputLog, model: &mut Model, op: &Op) {
     match op {
         Op::Append(stream, bytes) => {
             log.append(*stream, bytes);
@@ -349,7 +349,7 @@ fn twice_as_many_segments_as_usual_hold_less_than_128_kib() {
 
 #[test]
 fn without_a_disk_the_end_stays_in_memory() {
-    let mut log = Log::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
+    let mut log = OutputLog::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
     for number in 0..100_000 {
         log.append(Stream::Stdout, format!("{number}\n").as_bytes());
         assert!(log.memory() < 128 << 10);
@@ -363,7 +363,7 @@ fn without_a_disk_the_end_stays_in_memory() {
 
 #[test]
 fn without_a_disk_one_byte_in_turn_goes_on_too() {
-    let mut log = Log::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
+    let mut log = OutputLog::new(Arc::new(Spill::in_dir(Path::new("/proc/none"))), 64 << 20);
     for _ in 0..100_000 {
         log.append(Stream::Stdout, b"o");
         log.append(Stream::Stderr, b"e");
@@ -377,7 +377,7 @@ fn logs_share_what_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let spill = Arc::new(Spill::with_slots_of(16, dir.path()));
     spill.set_total(10 * 16);
-    let mut logs: Vec<_> = (0..3).map(|_| Log::new(spill.clone(), 1000)).collect();
+    let mut logs: Vec<_> = (0..3).map(|_| OutputLog::new(spill.clone(), 1000)).collect();
     for number in 0..300u32 {
         for log in &mut logs {
             log.append(Stream::Stdout, format!("{number}\n").as_bytes());
@@ -414,9 +414,9 @@ fn a_search_that_runs_out_of_time_says_where_to_go_on() {
     let (mut next, mut lines, mut answers) = (0, Vec::new(), 0);
     let mut more = true;
     while more {
-        let mut hunt = Hunt::new(line_pattern("hit", false).unwrap(), 0, 10, next);
+        let mut hunt = LogSearch::new(line_pattern("hit", false).unwrap(), 0, 10, next);
         while !hunt.is_over() && !hunt.has_advanced() {
-            hunt.look(&log.slice(StreamSelector::All, hunt.at(), 1), Instant::now());
+            hunt.search(&log.slice(StreamSelector::All, hunt.at(), 1), Instant::now());
         }
         let found;
         (found, more, next) = hunt.answer();

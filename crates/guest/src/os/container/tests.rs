@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::os::machine::{Exit, Session};
+use crate::os::machine::{Exit, SessionVariables};
 use crate::protocol::TerminalSize;
 
 /// A user that no machine has.
@@ -44,7 +44,7 @@ fn words(words: &[&str]) -> SpawnSpec {
     SpawnSpec {
         words: words.iter().map(|it| it.as_bytes().to_vec()).collect(),
         shell: false,
-        session: Session::default(),
+        session: SessionVariables::default(),
         env: Vec::new(),
         user: myself(),
         cwd: "/".into(),

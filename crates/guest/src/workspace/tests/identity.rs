@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 
 use super::*;
 use crate::Container;
-use crate::os::blocking::apart;
+use crate::os::blocking::run_blocking;
 use crate::protocol::UserSpec;
 use crate::server::services::Supervisor;
 
@@ -27,12 +27,12 @@ async fn a_thread_that_begins_after_a_write_is_not_its_user() {
     fs::set_permissions(world.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (container, _reaper) = Container::new(world.dir.path(), Vec::new()).unwrap();
     let supervisor = Supervisor::new(Arc::new(container), world.dir.path());
-    let written = apart(move || {
+    let written = run_blocking(move || {
         let (how, executable, seen, tool) = (OpenMode::Overwrite, None, false, "write_file".into());
         let act = WorkspaceOp::Write { path: "a".into(), content: (*b"new").into(), how, executable, seen, tool };
         let user = UserSpec::Ids { uid: 61_234, gid: Some(61_235) };
         let ask = WorkspaceRequest { user, root: "/ws".into(), act };
-        supervisor.spaces.act(&*supervisor.machine, ask, &Stop::default())
+        supervisor.spaces.act(&*supervisor.machine, ask, &CancelFlag::default())
     });
     assert!(matches!(written.await.unwrap(), Ok(WorkspaceReply::Written(_))));
     assert_eq!(world.has("a"), "new");

@@ -137,7 +137,7 @@ async fn one_that_is_not_ours_is_not_touched() {
     let there = bench.process();
     let refused = there.ensure().await;
     assert!(matches!(refused, Err(SlotError::Lifecycle(Error::NotManaged { .. }))), "{:?}", refused.err());
-    assert_eq!(bench.fake.inspect(&Handle::from(&theirs)).await.unwrap().status, Status::Created);
+    assert_eq!(bench.fake.inspect(&Handle::from(&theirs)).await.unwrap().status, ContainerStatus::Created);
     let ended = there.end(SavePolicy::Discard).await;
     assert!(ended.failed.is_empty() && !bench.file().exists(), "{ended:?}");
     assert!(bench.fake.inspect(&Handle::from(&theirs)).await.is_ok());

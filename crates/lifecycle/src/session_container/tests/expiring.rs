@@ -42,9 +42,9 @@ async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
     let first_id = id(&one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap()).clone();
     one.sweep(later(1000, 1000)).await;
     let status = async || bench.fake.inspect(&Handle::from(&first_id)).await.unwrap().status;
-    assert_eq!(status().await, Status::Running, "it is not idle for as long as that");
+    assert_eq!(status().await, ContainerStatus::Running, "it is not idle for as long as that");
     one.sweep(later(3700, 3700)).await;
-    assert_eq!(status().await, Status::Exited);
+    assert_eq!(status().await, ContainerStatus::Exited);
     assert!(matches!(bench.told().last(), Some(ContainerEvent::IdleCleanup { .. })));
     one.sweep(later(9000, 9000)).await;
     assert_eq!(bench.told(), [], "it is stopped once");

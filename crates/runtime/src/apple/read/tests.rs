@@ -35,9 +35,9 @@ fn both_forms_tell_the_same_container() {
 fn states_are_ours_and_what_is_between_two_is_looked_at_again() {
     let state = |word: &str, started: &str| read(&format!(r#""status":{{"state":"{word}"{started}}}"#)).status;
     let started = r#","startedDate":"2026-01-01T00:00:01Z""#;
-    assert_eq!(state("stopped", ""), Status::Created);
+    assert_eq!(state("stopped", ""), ContainerStatus::Created);
     for word in ["stopped", "stopping", "unknown"] {
-        assert_eq!(state(word, started), Status::Exited);
+        assert_eq!(state(word, started), ContainerStatus::Exited);
         let again = unsettled(told(&format!(r#""status":"{word}""#)).as_bytes());
         assert_eq!(again, word != "stopped", "{word}");
     }

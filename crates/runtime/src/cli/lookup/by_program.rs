@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::args::{self, EngineArgs};
 use super::super::{Dialect, deadline, is_silent, read};
-use crate::host::process::Finished;
+use crate::host::process::ProgramOutput;
 use crate::program::EngineProgram;
 use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
 
@@ -89,7 +89,7 @@ impl ProgramLookup {
 
     pub(super) async fn images(&self, names: &[String]) -> Result<Vec<Image>> {
         let look = || self.client.run("image inspect", args::on("image inspect", names), deadline::READ);
-        let tells_none = |it: &Finished| !it.ok() && is_silent(&it.stdout.bytes());
+        let tells_none = |it: &ProgramOutput| !it.ok() && is_silent(&it.stdout.bytes());
         let mut ended = look().await?;
         if self.dialect == Dialect::Podman && names.len() > 1 && tells_none(&ended) {
             // The list is empty if one of them is removed at that moment. On the second try that one is missing, and

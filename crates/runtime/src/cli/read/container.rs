@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{array, digits, image_id, unreadable};
-use crate::{ByteSize, Container, Handle, Health, Limits, MountPoint, Protocol, PublishedPort, Result, Status};
+use crate::{
+    ByteSize, Container, ContainerStatus, Handle, Health, Limits, MountPoint, Protocol, PublishedPort, Result,
+};
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
 pub(in crate::cli) fn containers(json: &[u8]) -> Result<Vec<Container>> {
@@ -154,7 +156,7 @@ struct MountJson {
 impl ContainerJson {
     fn read(self) -> Result<Container> {
         let status = status(&self.state.status)?;
-        let ended = matches!(status, Status::Exited | Status::Dead);
+        let ended = matches!(status, ContainerStatus::Exited | ContainerStatus::Dead);
         Ok(Container {
             id: digits("inspect", &self.id)?,
             name: self.name.trim_start_matches('/').to_owned(),
@@ -223,14 +225,14 @@ fn published(inside: &str, hosts: Option<&[HostPortJson]>) -> Vec<PublishedPort>
 }
 
 /// Podman has more words for the same states.
-fn status(word: &str) -> Result<Status> {
+fn status(word: &str) -> Result<ContainerStatus> {
     Ok(match word {
-        "created" | "configured" | "initialized" => Status::Created,
-        "running" => Status::Running,
-        "paused" => Status::Paused,
-        "restarting" => Status::Restarting,
-        "exited" | "stopped" => Status::Exited,
-        "dead" | "removing" | "stopping" => Status::Dead,
+        "created" | "configured" | "initialized" => ContainerStatus::Created,
+        "running" => ContainerStatus::Running,
+        "paused" => ContainerStatus::Paused,
+        "restarting" => ContainerStatus::Restarting,
+        "exited" | "stopped" => ContainerStatus::Exited,
+        "dead" | "removing" | "stopping" => ContainerStatus::Dead,
         other => return Err(unreadable("inspect", &format_args!("unknown status `{other}`"))),
     })
 }

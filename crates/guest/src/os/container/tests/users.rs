@@ -38,7 +38,7 @@ async fn a_user_is_settled_in_an_empty_image() {
         writable: true,
     };
     for _ in 0..2 {
-        assert_eq!(container.settle(ask("/work/here")).await.unwrap(), expected);
+        assert_eq!(container.ensure_user(ask("/work/here")).await.unwrap(), expected);
     }
     let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
     assert_eq!(read("etc/passwd"), format!("agent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
@@ -57,7 +57,7 @@ async fn an_entry_is_reused_and_a_shell_that_is_none_is_not() {
     fs::create_dir_all(root.path().join("bin")).unwrap();
     fs::write(root.path().join("bin/zsh"), "").unwrap();
     fs::set_permissions(root.path().join("bin/zsh"), PermissionsExt::from_mode(0o755)).unwrap();
-    let settled = on(root.path()).settle(ask("/")).await.unwrap();
+    let settled = on(root.path()).ensure_user(ask("/")).await.unwrap();
     assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("node", "/srv/node", "/bin/zsh"));
     assert_eq!(fs::read_to_string(root.path().join("etc/passwd")).unwrap(), line);
 }
@@ -67,7 +67,7 @@ async fn a_table_keeps_its_lines_and_its_mode_and_a_link_stays_one() {
     let root = image(Some("root:x:0:0::/root:/bin/sh"));
     fs::write(root.path().join("etc/real"), "agent:x:1:").unwrap();
     symlink("/etc/real", root.path().join("etc/group")).unwrap();
-    on(root.path()).settle(ask("/")).await.unwrap();
+    on(root.path()).ensure_user(ask("/")).await.unwrap();
     let (uid, gid) = guest();
     let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
     assert_eq!(read("etc/passwd"), format!("root:x:0:0::/root:/bin/sh\nagent:x:{uid}:{gid}::/home/agent:/bin/sh\n"));
@@ -90,7 +90,7 @@ async fn what_is_bound_keeps_its_owner_and_is_looked_at_as_the_user() {
         [("/closed", own, own), ("/readable", true, own), ("/link", true, own), ("/open", true, true)]
     {
         let bound = vec![workdir.to_owned()];
-        let settled = container.settle(EnsureUser { bound, ..ask(workdir) }).await.unwrap();
+        let settled = container.ensure_user(EnsureUser { bound, ..ask(workdir) }).await.unwrap();
         assert_eq!((settled.readable, settled.writable), (readable, writable), "{workdir}");
         assert_eq!(fs::symlink_metadata(root.path().join(&workdir[1..])).unwrap().uid(), geteuid().as_raw());
     }
@@ -109,7 +109,7 @@ async fn a_work_directory_of_roots_becomes_the_users_and_one_for_everybody_does_
     fs::write(root.path().join("closed/file"), "").unwrap();
     let owner = |path: &str| fs::metadata(root.path().join(path)).unwrap().uid();
     for workdir in ["/closed", "/open"] {
-        assert!(on(root.path()).settle(ask(workdir)).await.unwrap().writable, "{workdir}");
+        assert!(on(root.path()).ensure_user(ask(workdir)).await.unwrap().writable, "{workdir}");
     }
     assert_eq!([owner("closed"), owner("closed/file"), owner("open")], [guest().0, 0, 0]);
 }
@@ -120,7 +120,7 @@ async fn what_cannot_be_made_is_said() {
     fs::write(root.path().join("file"), "").unwrap();
     symlink("/nowhere", root.path().join("dangling")).unwrap();
     for workdir in ["/file/x", "/file", "/dangling", "relative"] {
-        let fault = on(root.path()).settle(ask(workdir)).await.unwrap_err();
+        let fault = on(root.path()).ensure_user(ask(workdir)).await.unwrap_err();
         assert!([ErrorCode::NoDirectory, ErrorCode::Invalid].contains(&fault.code), "{workdir}: {fault:?}");
     }
     let fault = on(root.path()).ids(&UserSpec::Name("nobody".into())).unwrap_err();
@@ -137,5 +137,5 @@ async fn a_table_that_is_a_pipe_keeps_nobody_waiting() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let container = on(root.path());
     assert_eq!(container.ids(&myself()).unwrap().uid, geteuid().as_raw());
-    assert_eq!(container.settle(ask("/")).await.unwrap_err().code, ErrorCode::Io);
+    assert_eq!(container.ensure_user(ask("/")).await.unwrap_err().code, ErrorCode::Io);
 }

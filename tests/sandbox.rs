@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use coracle_guest::codec::{self, Frame as Framed};
 use coracle_lifecycle::EndReason;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::protocol::{EnsureUser, Greeting, Hello};
+use coracle_runtime::link::protocol::{EnsureUser, FirstMessage, Hello};
 use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
 use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkAttachment, Secret};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
@@ -357,11 +357,13 @@ impl Dial for Stuck {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let (mut from, mut to) = tokio::io::split(theirs);
-            let Ok(Some(Framed { head: Greeting::Hello(hello), .. })) = codec::read::<Greeting>(&mut from).await else {
+            let Ok(Some(Framed { head: FirstMessage::Hello(hello), .. })) =
+                codec::read::<FirstMessage>(&mut from).await
+            else {
                 return;
             };
             let mut bytes = Vec::new();
-            Framed::new(0, Greeting::Hello(Hello::of_guest(hello.nonce, "a run".into()))).write_to(&mut bytes);
+            Framed::new(0, FirstMessage::Hello(Hello::of_guest(hello.nonce, "a run".into()))).write_to(&mut bytes);
             to.write_all(&bytes).await.unwrap();
             std::future::pending::<()>().await;
         });

@@ -7,7 +7,7 @@ use coracle_protocol::body::{decode, encode};
 use coracle_protocol::call::Call;
 use coracle_protocol::calls::*;
 use coracle_protocol::codec::{Frame, Head, take};
-use coracle_protocol::{Greeting, GuestMessage, HostMessage, for_each_call};
+use coracle_protocol::{FirstMessage, GuestMessage, HostMessage, for_each_call};
 
 /// Reads frames to the end or to the first that is none. What was read can be written again and means the same, and nothing
 /// was allocated beyond the limits.
@@ -56,7 +56,7 @@ macro_rules! replies {
 /// # Panics
 /// When a frame or a request does not mean the same when it is written again.
 pub fn requests(bytes: &[u8]) {
-    all::<Greeting>(bytes, |_| {});
+    all::<FirstMessage>(bytes, |_| {});
     all::<HostMessage>(bytes, |frame| {
         if let HostMessage::Open { call, .. } = &frame.head {
             let (name, bytes) = (call.as_str(), frame.payload.as_slice());
@@ -70,7 +70,7 @@ pub fn requests(bytes: &[u8]) {
 /// # Panics
 /// When a frame, an event or a reply does not mean the same when it is written again.
 pub fn responses(bytes: &[u8]) {
-    all::<Greeting>(bytes, |_| {});
+    all::<FirstMessage>(bytes, |_| {});
     all::<GuestMessage>(bytes, |frame| {
         let bytes = frame.payload.as_slice();
         for_each_call!(replies (bytes));

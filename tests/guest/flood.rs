@@ -1,6 +1,11 @@
 //! Much output: bounded everywhere, counted, and kept to be read (containers.md 9.3, 9.4, 10.6).
 
-use coracle_runtime::link::protocol::{Position, ReadRequest, Retention, SearchRequest, StreamSelector};
+use coracle_runtime::link::protocol::body::{Bytes, encode};
+use coracle_runtime::link::protocol::call::Call as _;
+use coracle_runtime::link::protocol::{
+    ExecRequest, ExecTimeouts, HostMessage, Lifetime, OutputMode, Position, ReadRequest, Retention, SearchRequest,
+    StreamSelector, UserSpec, VERSION,
+};
 use coracle_runtime::{Exec, ExecOutput, Exit};
 
 use super::{MIB, argv, memory_grows, perl, sh, with_perl};
@@ -103,13 +108,40 @@ const FLOODER: &str = r#"
         }
         return 1;
     }
-    my $limits = '{"total_ms":null,"silence_ms":null,"grace_ms":0}';
-    my $exec = '{"exec":{"job":"0badf00d","shell":false,"words":9,"env":0,"user":{"ids":{"uid":0,"gid":0}},"cwd":"/",'
-        . '"stdin":false,"terminal":null,"limits":' . $limits . ',"life":"foreground","show":"nothing","most":null}}';
-    says(0, '{"hello":{"version":1,"nonce":"00"}}', "") or die; says(1, $exec, "sleep\0" . "60\0") or die;
+    says(0, '{"hello":{"version":VERSION,"nonce":"00"}}', "") or die;
+    says(1, pack("H*", "OPEN"), pack("H*", "REQUEST")) or die;
     my ($piece, $count) = ("x" x 1048576, 0);
-    while ($count < 300 and says(1, '{"data":{"last":false}}', $piece)) { $count++ }
+    while ($count < 300 and says(1, pack("H*", "DATA"), $piece)) { $count++ }
     print $count < 10 ? "cut off" : "took $count MiB";"#;
+
+fn flooder() -> String {
+    let hex = |bytes: Vec<u8>| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
+    let request = encode(&ExecRequest {
+        job: "0badf00d".into(),
+        shell: false,
+        argv: ["sleep", "60"].map(Bytes::from).into(),
+        env: Vec::new(),
+        secret: None,
+        clear_env: false,
+        files: Vec::new(),
+        from_container: false,
+        user: UserSpec::Ids { uid: 0, gid: Some(0) },
+        cwd: "/".into(),
+        stdin: false,
+        terminal: None,
+        limits: ExecTimeouts { total_ms: None, silence_ms: None, grace_ms: 0 },
+        life: Lifetime::Foreground,
+        show: OutputMode::Nothing,
+        inline_limit: 0,
+        max_running: None,
+    });
+    let open = HostMessage::Open { call: ExecRequest::NAME.into(), bytes: u32::try_from(request.len()).unwrap() };
+    FLOODER
+        .replace("VERSION", &VERSION.to_string())
+        .replace("OPEN", &hex(encode(&open)))
+        .replace("REQUEST", &hex(request))
+        .replace("DATA", &hex(encode(&HostMessage::Data { last: false })))
+}
 
 #[tokio::test]
 async fn root_inside_cannot_fill_the_memory_of_the_guest() {

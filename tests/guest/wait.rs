@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use coracle_guest::codec::{Frame, read};
 use coracle_guest::protocol::body::{Bytes, decode, encode};
 use coracle_guest::protocol::{
-    ExecState, ExecStatus, Greeting, GuestMessage, Hello, HostMessage, JobInfo, OutputPage, WaitOutcome, WaitRequest,
-    WaitResult,
+    ExecState, ExecStatus, FirstMessage, GuestMessage, Hello, HostMessage, JobInfo, OutputPage, WaitOutcome,
+    WaitRequest, WaitResult,
 };
 use coracle_jobs::{Wait, wait};
 use coracle_runtime::link::{Dial, GuestStream, Transport};
@@ -36,9 +36,9 @@ const PRINTED: &[u8] = b"one\ntwo\n";
 
 async fn answer(stream: DuplexStream, asked: Arc<AtomicUsize>) {
     let (mut from, mut to) = split(stream);
-    let Ok(Some(Frame { head: Greeting::Hello(it), .. })) = read::<Greeting>(&mut from).await else { return };
+    let Ok(Some(Frame { head: FirstMessage::Hello(it), .. })) = read::<FirstMessage>(&mut from).await else { return };
     let mut bytes = Vec::new();
-    Frame::new(0, Greeting::Hello(Hello::of_guest(it.nonce, "a run".into()))).write_to(&mut bytes);
+    Frame::new(0, FirstMessage::Hello(Hello::of_guest(it.nonce, "a run".into()))).write_to(&mut bytes);
     to.write_all(&bytes).await.unwrap();
     while let Ok(Some(Frame { channel, head, payload })) = read::<HostMessage>(&mut from).await {
         if !matches!(head, HostMessage::Open { .. }) {

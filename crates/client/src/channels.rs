@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_protocol::call::{Call, Streams};
 use coracle_protocol::codec::Frame;
-use coracle_protocol::mux::{Backlog, BacklogSender, Mux, Part, Pushed, Received, Violation, backlog};
+use coracle_protocol::mux::{Backlog, BacklogSender, Delivery, Mux, Part, Pushed, Violation, backlog};
 use coracle_protocol::{CHUNK, GuestMessage, HostMessage, MAX_HEADER, Stream};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -231,12 +231,13 @@ impl Channels {
         let (part, counted) = state.shape.admit(&head, bytes).ok_or(ProtocolViolation::Unasked(channel))?;
         let last = state.shape.has_ended() || matches!(head, GuestMessage::Failed(_));
         match self.mux.receive(channel, part, counted)? {
-            Received::Deliver(state) => match state.heard.as_ref().map(|it| it.push(head, payload)) {
-                Some(Pushed::Full) => return Err(Violation::Backlog(channel).into()),
-                _ => {}
-            },
-            Received::Credit(state) => state.writable.notify_one(),
-            Received::Discard => {}
+            Delivery::Deliver(state) => {
+                if let Some(Pushed::Full) = state.heard.as_ref().map(|it| it.push(head, payload)) {
+                    return Err(Violation::Backlog(channel).into());
+                }
+            }
+            Delivery::Credit(state) => state.writable.notify_one(),
+            Delivery::Discard => {}
         }
         if last && let Some(state) = self.mux.end(channel) {
             state.ended.store(true, Ordering::Relaxed);

@@ -120,14 +120,14 @@ fn arguments(exec: &Exec) -> Result<(Vec<Bytes>, bool)> {
 
 /// What only the program is to read.
 fn secret(exec: &Exec, shell: bool) -> Result<Option<Bytes>> {
-    let secret = exec.secret.as_ref().map(|it| it.reveal());
-    if shell && secret.is_some() {
+    let Some(secret) = &exec.secret else { return Ok(None) };
+    if shell {
         return Err(invalid("a script is given no secret"));
     }
-    if secret.is_some_and(|it| it.len() > MAX_SECRET) {
+    if secret.len() > MAX_SECRET {
         return Err(too_long(format!("a secret is longer than {} KiB", MAX_SECRET >> 10)));
     }
-    Ok(secret.filter(|it| !it.is_empty()).map(Bytes::from))
+    Ok((!secret.is_empty()).then(|| Bytes::from(secret.reveal())))
 }
 
 fn invalid(message: &str) -> Error {

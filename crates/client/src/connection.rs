@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use coracle_protocol::mux::Backlog;
 use coracle_protocol::{
-    CHUNK, ErrorCode, Greeting, GuestMessage, Hello, HostMessage, MAX_CHANNELS, Retention, RpcError, VERSION,
+    CHUNK, ErrorCode, FirstMessage, GuestMessage, Hello, HostMessage, MAX_CHANNELS, Retention, RpcError, VERSION,
 };
 use coracle_types::{Error, ProcessId, Result, random_hex};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
@@ -282,7 +282,7 @@ async fn hello(
     let none = |reason: &str| Err(HandshakeError::Reason(reason.to_owned()));
     let nonce = random_hex::<16>();
     let mut bytes = Vec::new();
-    Frame::new(0, Greeting::Hello(Hello::of_host(nonce.clone(), keep))).write_to(&mut bytes);
+    Frame::new(0, FirstMessage::Hello(Hello::of_host(nonce.clone(), keep))).write_to(&mut bytes);
     let write = async {
         writer.write_all(&bytes).await?;
         writer.flush().await
@@ -291,18 +291,18 @@ async fn hello(
     if let Err(err) = write.await {
         tracing::debug!(%err, "nobody reads the hello");
     }
-    match codec::read::<Greeting>(reader).await {
+    match codec::read::<FirstMessage>(reader).await {
         // A program in between says something else than a guest does.
-        Err(codec::Error::Length { .. } | codec::Error::Greeting(_)) => none("what answered is no guest"),
+        Err(codec::Error::Length { .. } | codec::Error::FirstMessage(_)) => none("what answered is no guest"),
         Err(err) => none(&told(&err)),
         Ok(None) => none("it ended without a hello"),
-        Ok(Some(Frame { channel: 0, head: Greeting::Hello(theirs), .. })) if theirs.nonce == nonce => {
+        Ok(Some(Frame { channel: 0, head: FirstMessage::Hello(theirs), .. })) if theirs.nonce == nonce => {
             match theirs.version {
                 VERSION => Ok(theirs),
                 other => Err(HandshakeError::Version(other)),
             }
         }
-        Ok(Some(Frame { head: Greeting::Failed(fault), .. })) => none(&fault.message),
+        Ok(Some(Frame { head: FirstMessage::Failed(fault), .. })) => none(&fault.message),
         Ok(Some(_)) => none("it did not say hello"),
     }
 }

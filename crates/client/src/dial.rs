@@ -187,7 +187,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
 
-    use coracle_protocol::{Greeting, Hello};
+    use coracle_protocol::{FirstMessage, Hello};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -214,9 +214,11 @@ mod tests {
         let listener = listen(&dir);
         let answers = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let Some(Frame { head: Greeting::Hello(hello), .. }) = read(&mut stream).await.unwrap() else { panic!() };
+            let Some(Frame { head: FirstMessage::Hello(hello), .. }) = read(&mut stream).await.unwrap() else {
+                panic!()
+            };
             let mut bytes = Vec::new();
-            Frame::new(0, Greeting::Hello(Hello::of_guest(hello.nonce, "a run".into()))).write_to(&mut bytes);
+            Frame::new(0, FirstMessage::Hello(Hello::of_guest(hello.nonce, "a run".into()))).write_to(&mut bytes);
             stream.write_all(&bytes).await.unwrap();
             stream.read_to_end(&mut bytes).await.unwrap();
         });

@@ -87,7 +87,7 @@ impl Link {
 
 /// `NAME=value` each.
 fn variables(env: &[(String, Secret)]) -> Result<Vec<Bytes>> {
-    let bytes = env.iter().map(|(name, value)| name.len() + value.reveal().len() + 2).sum::<usize>();
+    let bytes = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum::<usize>();
     if bytes > MAX_SESSION {
         return Err(too_long(format!("more than {} MiB", MAX_SESSION >> 20)));
     }

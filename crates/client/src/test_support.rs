@@ -13,7 +13,7 @@ use coracle_protocol::body::{decode, encode};
 use coracle_protocol::call::Call;
 use coracle_protocol::relay::AcceptTunnel;
 use coracle_protocol::{
-    AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, FileRef, GetFile, Greeting,
+    AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, FileRef, FirstMessage, GetFile,
     GuestMessage, Hello, HostMessage, RpcError, StatFile, Stream, WaitRequest,
 };
 use coracle_types::Result;
@@ -115,9 +115,9 @@ impl Guest {
 
     /// What the host says first.
     pub(crate) async fn hello(&mut self) -> Option<Hello> {
-        match codec::read::<Greeting>(&mut self.reader).await.ok().flatten()?.head {
-            Greeting::Hello(hello) => Some(hello),
-            Greeting::Failed(_) => None,
+        match codec::read::<FirstMessage>(&mut self.reader).await.ok().flatten()?.head {
+            FirstMessage::Hello(hello) => Some(hello),
+            FirstMessage::Failed(_) => None,
         }
     }
 
@@ -138,7 +138,7 @@ impl Guest {
         self.say(channel, head, &body).await;
     }
 
-    pub(crate) async fn greet_with(&mut self, greeting: Greeting) {
+    pub(crate) async fn greet_with(&mut self, greeting: FirstMessage) {
         let mut bytes = Vec::new();
         Frame::new(0, greeting).write_to(&mut bytes);
         let _ = self.writer.write_all(&bytes).await;
@@ -147,7 +147,7 @@ impl Guest {
     /// Says a proper hello.
     pub(crate) async fn greet(&mut self, run: &str) {
         let Some(hello) = self.hello().await else { return };
-        self.greet_with(Greeting::Hello(Hello::of_guest(hello.nonce, run.into()))).await;
+        self.greet_with(FirstMessage::Hello(Hello::of_guest(hello.nonce, run.into()))).await;
     }
 
     /// Reads until the host is gone.

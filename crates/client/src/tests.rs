@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use coracle_protocol::codec::Frame;
 use coracle_protocol::{
-    AttachRequest, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, Greeting, GuestMessage, Hello,
+    AttachRequest, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, FirstMessage, GuestMessage, Hello,
     MAX_CHANNELS, RpcError, Stream, UserSpec, WINDOW, WaitRequest, WaitResult,
 };
 use coracle_types::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};

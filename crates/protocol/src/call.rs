@@ -1,11 +1,10 @@
-//! What a call is. [`calls`](crate::calls) has the table of all.
+//! What a call is. [`calls`](crate::calls) has the table of all calls.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use crate::calls::CALLS;
 use crate::{ErrorCode, MAX_HEADER, OpenWorkerSocket, RpcError};
 
 /// A request that opens a channel, and what comes back.
@@ -140,21 +139,6 @@ impl CallInfo {
     #[must_use]
     pub const fn new<C: Call>() -> Self {
         Self { name: C::NAME, request_limit: C::REQUEST_LIMIT, streams: C::STREAMS, scope: C::SCOPE }
-    }
-
-    /// The call of that name.
-    ///
-    /// # Errors
-    /// [`ErrorCode::Unsupported`] for a name that this version does not know.
-    pub fn find(name: &str) -> Result<&'static Self, RpcError> {
-        let unknown = || {
-            let version = env!("CARGO_PKG_VERSION");
-            RpcError::new(
-                ErrorCode::Unsupported,
-                format!("this guest, of version {version}, does not know that request"),
-            )
-        };
-        CALLS.iter().find(|it| it.name == name).ok_or_else(unknown)
     }
 }
 

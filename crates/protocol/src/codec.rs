@@ -1,12 +1,12 @@
 //! Frames on a byte stream: lengths first, checked before anything is allocated. Pure: each end reads and writes by itself.
 //!
 //! `u32` bytes that follow the first twelve · `u32` bytes of header · `u32` channel · header · payload. All numbers are
-//! big-endian. The header of a [greeting](Greeting) is JSON, those of what follows are [binary](crate::body).
+//! big-endian. The header of a [greeting](FirstMessage) is JSON, those of what follows are [binary](crate::body).
 
 use std::io;
 
 use crate::body::{self, DecodeError};
-use crate::hello::Greeting;
+use crate::hello::FirstMessage;
 use crate::{ErrorCode, GuestMessage, HostMessage, MAX_HEADER, MAX_PAYLOAD, RpcError};
 
 /// Bytes that a frame begins with: its lengths and its channel.
@@ -42,7 +42,7 @@ pub enum Error {
     Header(#[source] DecodeError),
     /// The greeting is not what it should be.
     #[error("a greeting that is none")]
-    Greeting(#[source] serde_json::Error),
+    FirstMessage(#[source] serde_json::Error),
     /// The other side does what the protocol does not allow.
     #[error("{0}")]
     Protocol(String),
@@ -63,18 +63,18 @@ pub trait Head: Sized {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Error::Header`], [`Error::Greeting`]
+    /// [`Error::Header`], [`Error::FirstMessage`]
     fn from_bytes(bytes: &[u8]) -> Result<Self, Error>;
 }
 
-impl Head for Greeting {
+impl Head for FirstMessage {
     fn append_to(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         serde_json::to_writer(&mut bytes, self).expect("a greeting has string keys only");
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(bytes).map_err(Error::Greeting)
+        serde_json::from_slice(bytes).map_err(Error::FirstMessage)
     }
 }
 
@@ -170,7 +170,7 @@ impl Prelude {
     /// The frame that has these lengths.
     ///
     /// # Errors
-    /// [`Error::Header`], [`Error::Greeting`]
+    /// [`Error::Header`], [`Error::FirstMessage`]
     pub fn frame<T: Head>(self, head: &[u8], payload: Vec<u8>) -> Result<Frame<T>, Error> {
         Ok(Frame { channel: self.channel, head: T::from_bytes(head)?, payload })
     }
@@ -252,7 +252,7 @@ mod tests {
             bytes.extend(1u32.to_be_bytes());
             bytes.extend(header);
             assert!(matches!(all::<HostMessage>(&bytes), Err(Error::Header(_))), "{header:?}");
-            assert!(matches!(all::<Greeting>(&bytes), Err(Error::Greeting(_))), "{header:?}");
+            assert!(matches!(all::<FirstMessage>(&bytes), Err(Error::FirstMessage(_))), "{header:?}");
         }
     }
 

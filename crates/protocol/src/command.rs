@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::UserSpec;
 use super::body::Bytes;
 #[cfg(doc)]
-use super::{ErrorCode, GuestMessage, HostMessage, MAX_COMMAND, MAX_SECRET, PutSecret};
+use super::{ErrorCode, MAX_COMMAND, MAX_SECRET, PutSecret};
 
 /// Runs a command and follows it: [`ExecStarted`], its output, then [`ExecStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct ExecRequest {
     pub user: UserSpec,
     /// Where: an absolute path beneath the root.
     pub cwd: String,
-    /// Input follows by [`HostMessage::Data`]; without it there is an end of file at once.
+    /// Input follows by [`HostMessage::Data`](crate::HostMessage::Data); without it there is an end of file at once.
     pub stdin: bool,
     /// On a terminal of that size; both outputs are one then.
     pub terminal: Option<TerminalSize>,
@@ -72,7 +72,7 @@ pub enum Lifetime {
     Job,
 }
 
-/// What of a command's output is sent by [`GuestMessage::Output`].
+/// What of a command's output is sent by [`GuestMessage::Output`](crate::GuestMessage::Output).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {

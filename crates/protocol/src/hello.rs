@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::RpcError;
 #[cfg(doc)]
 use crate::VERSION;
-use crate::call::CALLS;
+use crate::calls::CALLS;
 
 /// The first message of a connection, on channel 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Greeting {
+pub enum FirstMessage {
     /// Who each side is.
     Hello(Hello),
     /// Why the guest ends the connection, behind its hello or in place of it.
@@ -82,17 +82,19 @@ mod tests {
     #[test]
     fn what_version_1_sends_is_read() {
         for (recorded, run) in [(HOST_1, ""), (GUEST_1, "8f14e45fceea167a")] {
-            let Ok(Greeting::Hello(hello)) = Greeting::from_bytes(recorded.as_bytes()) else { panic!("{recorded}") };
+            let Ok(FirstMessage::Hello(hello)) = FirstMessage::from_bytes(recorded.as_bytes()) else {
+                panic!("{recorded}")
+            };
             assert_eq!((hello.version, hello.run.as_str(), hello.capabilities.len()), (1, run, 0));
         }
-        assert!(matches!(Greeting::from_bytes(FAILED_1.as_bytes()), Ok(Greeting::Failed(_))));
+        assert!(matches!(FirstMessage::from_bytes(FAILED_1.as_bytes()), Ok(FirstMessage::Failed(_))));
     }
 
     /// The types of version 1, as far as they are read from a greeting.
     mod version_1 {
         #[derive(Debug, serde::Deserialize)]
         #[serde(rename_all = "snake_case")]
-        pub(super) enum Greeting {
+        pub(super) enum FirstMessage {
             Hello(Hello),
             Failed(Failed),
         }
@@ -119,18 +121,19 @@ mod tests {
         let (nonce, run) = ("ab".repeat(16), "a run".to_owned());
         for ours in [Hello::of_guest(nonce.clone(), run.clone()), Hello::of_host(nonce.clone(), Retention::default())] {
             let mut bytes = Vec::new();
-            Frame::new(0, Greeting::Hello(ours.clone())).write_to(&mut bytes);
-            assert_eq!(take::<Greeting>(&mut &bytes[..]).unwrap().unwrap().head, Greeting::Hello(ours.clone()));
+            Frame::new(0, FirstMessage::Hello(ours.clone())).write_to(&mut bytes);
+            assert_eq!(take::<FirstMessage>(&mut &bytes[..]).unwrap().unwrap().head, FirstMessage::Hello(ours.clone()));
             // The prelude is that of version 1.
             let header = u32::from_be_bytes(bytes[4..8].try_into().unwrap()) as usize;
             assert_eq!(bytes.len(), 12 + header);
             let theirs = serde_json::from_slice(&bytes[12..]).unwrap();
-            let version_1::Greeting::Hello(theirs) = theirs else { panic!("{theirs:?}") };
+            let version_1::FirstMessage::Hello(theirs) = theirs else { panic!("{theirs:?}") };
             assert_eq!((theirs.version, theirs.nonce, theirs.run), (crate::VERSION, nonce.clone(), ours.run));
             assert_eq!(theirs.keep, ours.keep);
         }
-        let failed = serde_json::to_vec(&Greeting::Failed(RpcError::new(crate::ErrorCode::Invalid, "why"))).unwrap();
-        let version_1::Greeting::Failed(theirs) = serde_json::from_slice(&failed).unwrap() else { panic!() };
+        let failed =
+            serde_json::to_vec(&FirstMessage::Failed(RpcError::new(crate::ErrorCode::Invalid, "why"))).unwrap();
+        let version_1::FirstMessage::Failed(theirs) = serde_json::from_slice(&failed).unwrap() else { panic!() };
         assert_eq!((theirs.code, theirs.message.as_str()), (crate::ErrorCode::Invalid, "why"));
     }
 }

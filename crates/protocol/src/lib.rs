@@ -5,7 +5,7 @@
 //! depend on this crate and on nothing of each other.
 //!
 //! A [`Frame`](codec::Frame) belongs to a *channel*, a number that the host chose. Channel 0 is the connection's own: the
-//! [greetings](Greeting) come first, in JSON, so that sides of different versions can say which they are. Every other channel
+//! [greetings](FirstMessage) come first, in JSON, so that sides of different versions can say which they are. Every other channel
 //! is opened by [`HostMessage::Open`] and ended by the guest with exactly one [`GuestMessage::Reply`] or
 //! [`GuestMessage::Failed`]; until then the number is taken.
 //!
@@ -46,7 +46,7 @@ pub use self::error::{ErrorCode, RpcError};
 pub use self::file::{
     FileEntry, FileKind, FileRef, GetFile, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile, RenameFile, StatFile,
 };
-pub use self::hello::{Greeting, Hello, Retention};
+pub use self::hello::{FirstMessage, Hello, Retention};
 pub use self::job::{
     CancelJob, CancelReport, GetJob, JobInfo, LastLines, LineMatch, ListJobs, OutputPage, Ping, Position, ReadRequest,
     SearchRequest, SearchResult, StreamSelector, TailRequest, WaitOutcome, WaitRequest, WaitResult,

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mux::{Continue, Continues};
 #[cfg(doc)]
-use super::{ErrorCode, MAX_CHUNK, OutputMode, VERSION, call::Call};
+use super::ErrorCode;
+use super::mux::{Continue, Continues};
 use super::{RpcError, Stream, TerminalSize};
 
 /// What the host sends.
@@ -12,7 +12,7 @@ use super::{RpcError, Stream, TerminalSize};
 pub enum HostMessage {
     /// Opens a channel by a call. Payload: its [encoded](crate::body) request, or the beginning of it.
     Open {
-        /// [`Call::NAME`]; one that the guest does not know is answered with [`ErrorCode::Unsupported`].
+        /// [`Call::NAME`](crate::call::Call::NAME); one that the guest does not know is answered with [`ErrorCode::Unsupported`].
         call: String,
         /// Bytes of the request, here and in [`HostMessage::PayloadChunk`].
         bytes: u32,
@@ -40,9 +40,9 @@ pub enum HostMessage {
 pub enum GuestMessage {
     /// So many more bytes of data may be sent.
     WindowUpdate(u64),
-    /// What comes before output or data, once. Payload: the encoded [`Call::Event`].
+    /// What comes before output or data, once. Payload: the encoded [`Call::Event`](crate::call::Call::Event).
     Event,
-    /// Payload: output of the command. Between two pieces there may be a gap, where [`OutputMode::Ends`] leaves out.
+    /// Payload: output of the command. Between two pieces there may be a gap, where [`OutputMode::Ends`](crate::OutputMode::Ends) leaves out.
     Output {
         /// Where it was printed.
         stream: Stream,
@@ -54,7 +54,7 @@ pub enum GuestMessage {
         /// Nothing comes after it.
         last: bool,
     },
-    /// Payload: the encoded [`Call::Reply`], or the first [`CHUNK`](crate::CHUNK) of it. The channel ends with its last byte.
+    /// Payload: the encoded [`Call::Reply`](crate::call::Call::Reply), or the first [`CHUNK`](crate::CHUNK) of it. The channel ends with its last byte.
     Reply {
         /// Bytes of the reply, here and in [`GuestMessage::PayloadChunk`].
         bytes: u32,

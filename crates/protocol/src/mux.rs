@@ -66,7 +66,7 @@ pub enum Part {
 
 /// What becomes of a received frame.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Received<'a, T> {
+pub enum Delivery<'a, T> {
     /// It belongs to this channel.
     Deliver(&'a mut T),
     /// This channel may send more data.
@@ -77,7 +77,7 @@ pub enum Received<'a, T> {
 
 /// What the opening of a channel announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opening {
+pub struct Announcement {
     /// Bytes that come in the opening frame and in chunks.
     pub announced: u64,
     /// Bytes of these in the opening frame.
@@ -187,7 +187,7 @@ impl<T> Mux<T> {
     ///
     /// # Errors
     /// [`Violation::Reopened`], [`Violation::TooManyChannels`], [`Violation::Announced`].
-    pub fn accept(&mut self, number: u32, opening: Opening, owner: T) -> Result<(), Violation> {
+    pub fn accept(&mut self, number: u32, opening: Announcement, owner: T) -> Result<(), Violation> {
         if self.channels.contains_key(&number) {
             return Err(Violation::Reopened(number));
         }
@@ -204,16 +204,16 @@ impl<T> Mux<T> {
     ///
     /// # Errors
     /// What the peer does against the rules.
-    pub fn receive(&mut self, number: u32, part: Part, bytes: u64) -> Result<Received<'_, T>, Violation> {
+    pub fn receive(&mut self, number: u32, part: Part, bytes: u64) -> Result<Delivery<'_, T>, Violation> {
         let Some(channel) = self.channels.get_mut(&number) else {
             return match self.side {
                 Side::Host => Err(Violation::NotOpen(number)),
                 // The host sends until it hears of the end.
-                Side::Guest => Ok(Received::Discard),
+                Side::Guest => Ok(Delivery::Discard),
             };
         };
         if channel.closed && part == Part::Chunk {
-            return Ok(Received::Discard);
+            return Ok(Delivery::Discard);
         }
         channel.count(number, part, bytes)?;
         if channel.closed && matches!(part, Part::Data { .. }) {
@@ -221,9 +221,9 @@ impl<T> Mux<T> {
         }
         let channel = self.channels.get_mut(&number).expect("it was found above");
         Ok(match part {
-            Part::WindowUpdate(_) => Received::Credit(&mut channel.owner),
-            _ if channel.closed => Received::Discard,
-            _ => Received::Deliver(&mut channel.owner),
+            Part::WindowUpdate(_) => Delivery::Credit(&mut channel.owner),
+            _ if channel.closed => Delivery::Discard,
+            _ => Delivery::Deliver(&mut channel.owner),
         })
     }
 

@@ -15,7 +15,7 @@ const SEES: &str = "for it in /proc/[0-9]*; do \
     touch /usr/x 2>/dev/null && echo written; env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'";
 
 /// Sends the host's hello to PID 1, from the shell's own process, and prints the answer.
-const SAYS_HELLO: &str = "said='{\"hello\":{\"version\":1,\"nonce\":\"00000000000000000000000000000000\"}}'; \
+const SAYS_HELLO: &str = "said='{\"hello\":{\"version\":2,\"nonce\":\"00000000000000000000000000000000\"}}'; \
     octal=$(printf %o ${#said}); rm -f /tmp/in; mkfifo /tmp/in; \
     (printf \"\\000\\000\\000\\\\$octal\\000\\000\\000\\\\$octal\\000\\000\\000\\000\"; printf %s \"$said\"; sleep 1) >/tmp/in & \
     exec /.coracle/guest connect </tmp/in";

@@ -10,8 +10,8 @@ const REVEALING: &[(&str, usize)] = &[
     // What a guest is given.
     ("crates/client/src/session.rs", 3),
     ("crates/client/src/relay.rs", 1),
-    // What a program is given on a descriptor, and how long that is.
-    ("crates/client/src/command.rs", 2),
+    // What a program is given on a descriptor.
+    ("crates/client/src/command.rs", 1),
     // What the proxy knows a sandbox by.
     ("crates/worker/src/llm/http.rs", 1),
     // The proxy: keys and credentials on their way out, and looked for in what comes back.

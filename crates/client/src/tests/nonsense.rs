@@ -133,10 +133,10 @@ async fn a_reply_of_another_type_ends_its_own_call_only() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_say_a_proper_hello_is_no_guest() {
-    type Script = fn(Hello) -> Option<Greeting>;
+    type Script = fn(Hello) -> Option<FirstMessage>;
     let cases: &[(&str, Script)] = &[
-        ("did not say hello", |hello| Some(Greeting::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
-        ("why not", |_| Some(Greeting::Failed(RpcError::new(ErrorCode::Invalid, "why not")))),
+        ("did not say hello", |hello| Some(FirstMessage::Hello(Hello { nonce: "0".repeat(32), ..hello }))),
+        ("why not", |_| Some(FirstMessage::Failed(RpcError::new(ErrorCode::Invalid, "why not")))),
         ("within 5 s", |_| None),
     ];
     for (reason, answer) in cases {
@@ -179,7 +179,7 @@ async fn a_call_that_the_guest_does_not_know_is_refused_without_a_word_to_it() {
         let Some(hello) = guest.hello().await else { return };
         let capabilities = vec!["stat".to_owned()];
         let hello = Hello { capabilities, ..Hello::of_guest(hello.nonce, "a run".into()) };
-        guest.greet_with(Greeting::Hello(hello)).await;
+        guest.greet_with(FirstMessage::Hello(hello)).await;
         let Some(Frame { channel, head: Request::Stat(_), .. }) = guest.asked().await else { return };
         guest.reply(channel, &file("x")).await;
         guest.idle().await;

@@ -15,8 +15,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::protocol::call::CallInfo;
-use crate::protocol::mux::{Opening, Part, Pushed, Received, Violation};
-use crate::protocol::{ErrorCode, Greeting, GuestMessage, Hello, HostMessage, MAX_HEADER, RpcError, VERSION, WINDOW};
+use crate::protocol::calls::find_call;
+use crate::protocol::mux::{Announcement, Delivery, Part, Pushed, Violation};
+use crate::protocol::{
+    ErrorCode, FirstMessage, GuestMessage, Hello, HostMessage, MAX_HEADER, RpcError, VERSION, WINDOW,
+};
 use crate::server::channel::{ChannelState, Channels, Direct, ReplySender, busy, inbox};
 use crate::server::codec::{self, Frame};
 use crate::server::dispatch::{CallContext, Caller, Channel, OpenCall, check_scope, handle};
@@ -106,11 +109,11 @@ async fn greet(
     caller: &Caller,
 ) -> Result<bool, codec::Error> {
     let mut bytes = Vec::new();
-    let greeted = match codec::read::<Greeting>(from).await {
+    let greeted = match codec::read::<FirstMessage>(from).await {
         Ok(None) => return Ok(false),
-        Ok(Some(Frame { head: Greeting::Hello(hello), .. })) => {
+        Ok(Some(Frame { head: FirstMessage::Hello(hello), .. })) => {
             let ours = Hello::of_guest(hello.nonce, supervisor.run_id().to_owned());
-            Frame::new(0, Greeting::Hello(ours)).write_to(&mut bytes);
+            Frame::new(0, FirstMessage::Hello(ours)).write_to(&mut bytes);
             if hello.version == VERSION {
                 let keep = hello.keep.filter(|_| matches!(caller, Caller::Host));
                 keep.into_iter().for_each(|keep| supervisor.jobs.keep(keep));
@@ -125,7 +128,7 @@ async fn greet(
     };
     if let Err(why) = &greeted {
         let why = RpcError::new(ErrorCode::Invalid, why.to_string());
-        Frame::new(0, Greeting::Failed(why)).write_to(&mut bytes);
+        Frame::new(0, FirstMessage::Failed(why)).write_to(&mut bytes);
     }
     let write = async {
         to.write_all(&bytes).await?;
@@ -210,11 +213,11 @@ impl Connection {
     fn receive(&self, channel: u32, part: Part, message: (HostMessage, Vec<u8>)) -> Result<(), codec::Error> {
         let (head, payload) = message;
         match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
-            Received::Deliver(state) if state.inbox.push(head, payload) == Pushed::Full => {
+            Delivery::Deliver(state) if state.inbox.push(head, payload) == Pushed::Full => {
                 return Err(violation(Violation::Backlog(channel)));
             }
-            Received::Credit(state) => state.writable.notify_one(),
-            Received::Deliver(_) | Received::Discard => {}
+            Delivery::Credit(state) => state.writable.notify_one(),
+            Delivery::Deliver(_) | Delivery::Discard => {}
         }
         Ok(())
     }
@@ -224,7 +227,7 @@ impl Connection {
         let (sender, mut inbox) = inbox();
         let (writable, channels) = (Arc::default(), self.channels.clone());
         let takes_data = admitted.as_ref().is_ok_and(|it| it.info.streams.has_input());
-        let opening = Opening { announced: bytes as u64, first: first.len() as u64, takes_data };
+        let opening = Announcement { announced: bytes as u64, first: first.len() as u64, takes_data };
         let state = ChannelState { inbox: sender, writable: Arc::clone(&writable) };
         channels.lock().accept(number, opening, state).map_err(violation)?;
         let out = ReplySender {
@@ -260,7 +263,7 @@ impl Connection {
 
     /// A call that this guest knows, from a caller that may make it, with room for what it sends.
     fn admit(&self, call: &str, bytes: usize) -> Result<Admitted, RpcError> {
-        let info = CallInfo::find(call)?;
+        let info = find_call(call)?;
         check_scope(&self.cx.caller, info)?;
         if bytes > info.request_limit {
             let message = format!("{bytes} bytes are announced, above {}", info.request_limit);

@@ -77,7 +77,7 @@ pub(crate) struct OpenCall {
     pub(crate) channel: Channel,
 }
 
-type Handling = Pin<Box<dyn Future<Output = ()> + Send>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 macro_rules! handler {
     (($name:ident, $call:ident) $([$type:ident $streams:ident])*) => {
@@ -91,7 +91,7 @@ macro_rules! handler {
 }
 
 /// What handles a call.
-pub(crate) fn handle(name: &'static str, call: OpenCall) -> Handling {
+pub(crate) fn handle(name: &'static str, call: OpenCall) -> HandlerFuture {
     for_each_call!(handler(name, call))
 }
 

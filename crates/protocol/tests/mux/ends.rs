@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use coracle_protocol::mux::{Mux, Opening, Part, Received};
+use coracle_protocol::mux::{Announcement, Delivery, Mux, Part};
 use coracle_protocol::{MAX_CHANNELS, WINDOW};
 
 /// A frame under way.
 #[derive(Clone, Copy, Debug)]
 enum Sent {
-    Open(Opening),
+    Open(Announcement),
     Part(Part, u64),
     Close,
     Last,
@@ -77,7 +77,7 @@ impl End {
             Sent::Last => self.forget(number),
             Sent::Part(part, bytes) => {
                 let received = self.mux.receive(number, part, bytes).expect("the other end keeps to the rules");
-                if let (Received::Deliver(_), Part::Data { .. }) = (received, part) {
+                if let (Delivery::Deliver(_), Part::Data { .. }) = (received, part) {
                     let held = self.held.entry(number).or_default();
                     *held += bytes;
                     assert!(*held <= WINDOW, "{held} bytes wait on channel {number}");
@@ -110,7 +110,7 @@ pub(crate) fn play(bytes: &[u8]) {
                     host.announced.insert(number, most / 2);
                     host.send(
                         number,
-                        Sent::Open(Opening { announced: most, first: most - most / 2, takes_data: true }),
+                        Sent::Open(Announcement { announced: most, first: most - most / 2, takes_data: true }),
                     );
                 }
             }
@@ -190,7 +190,7 @@ pub(crate) fn attack(bytes: &[u8]) {
             let (number, amount) = (u32::from(choice), u64::from(high) << 12 | u64::from(low));
             let part = match act % 8 {
                 0 => {
-                    let opening = Opening { announced: amount, first: u64::from(low), takes_data: act > 99 };
+                    let opening = Announcement { announced: amount, first: u64::from(low), takes_data: act > 99 };
                     open += usize::from(mux.accept(number, opening, amount).is_ok());
                     continue;
                 }
@@ -214,7 +214,7 @@ pub(crate) fn attack(bytes: &[u8]) {
                 6 => Part::Message,
                 _ => Part::Data { last: low == 0 },
             };
-            if let Ok(Received::Deliver(_)) = mux.receive(number, part, amount)
+            if let Ok(Delivery::Deliver(_)) = mux.receive(number, part, amount)
                 && matches!(part, Part::Data { .. })
             {
                 let held = held.entry(number).or_default();

@@ -112,6 +112,8 @@ mod tests {
     use crate::cli::scripted::docker as engine;
     use std::time::Duration;
 
+    use coracle_protocol::VERSION;
+
     use super::*;
     use crate::ContainerRuntime as _;
 
@@ -160,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_in_between_is_killed_with_its_link() {
-        let hello = r#"{"hello":{"version":1,"nonce":"'$nonce'","run":"r"}}"#;
+        let hello = format!(r#"{{"hello":{{"version":{VERSION},"nonce":"'$nonce'","run":"r"}}}}"#);
         // Reads a prelude and a header of the length that ours has, and gives the nonce back.
         let script = format!(
             "head -c 12 >/dev/null; echo $$ >\"$TMPDIR/pid\"\n\

@@ -39,8 +39,8 @@ impl Call {
 
     async fn greeted(caller: Caller) -> Self {
         let mut call = Self::begin(caller).await;
-        call.say(Greeting::Hello(hello(VERSION))).await;
-        assert!(matches!(call.greeting().await, Some(Greeting::Hello(_))));
+        call.say(FirstMessage::Hello(hello(VERSION))).await;
+        assert!(matches!(call.greeting().await, Some(FirstMessage::Hello(_))));
         call
     }
 
@@ -49,14 +49,14 @@ impl Call {
         let _ = self.writer.write_all(&frame).await;
     }
 
-    async fn say(&mut self, greeting: Greeting) {
+    async fn say(&mut self, greeting: FirstMessage) {
         let mut bytes = Vec::new();
         Frame::new(0, greeting).write_to(&mut bytes);
         self.send(bytes).await;
     }
 
-    async fn greeting(&mut self) -> Option<Greeting> {
-        codec::read::<Greeting>(&mut self.reader).await.ok().flatten().map(|it| it.head)
+    async fn greeting(&mut self) -> Option<FirstMessage> {
+        codec::read::<FirstMessage>(&mut self.reader).await.ok().flatten().map(|it| it.head)
     }
 
     async fn ask(&mut self, channel: u32, head: HostMessage, payload: &[u8]) {
@@ -191,13 +191,13 @@ const HELLO_1: &str = r#"{"hello":{"version":1,"nonce":"00112233445566778899aabb
 
 #[tokio::test]
 async fn a_host_of_another_version_is_told_both_and_what_to_do() {
-    let later = serde_json::to_string(&Greeting::Hello(hello(VERSION + 1))).unwrap();
+    let later = serde_json::to_string(&FirstMessage::Hello(hello(VERSION + 1))).unwrap();
     for (version, greeting) in [(1, HELLO_1), (VERSION + 1, &later)] {
         let mut call = Call::begin(Caller::Host).await;
         let length = u32::try_from(greeting.len()).unwrap().to_be_bytes();
         call.send([&length, &length, &[0; 4], greeting.as_bytes()].concat()).await;
-        assert!(matches!(call.greeting().await, Some(Greeting::Hello(Hello { version: VERSION, .. }))));
-        let Some(Greeting::Failed(why)) = call.greeting().await else { panic!("it says why") };
+        assert!(matches!(call.greeting().await, Some(FirstMessage::Hello(Hello { version: VERSION, .. }))));
+        let Some(FirstMessage::Failed(why)) = call.greeting().await else { panic!("it says why") };
         assert_eq!(call.served.await.unwrap().unwrap_err().to_string(), why.message);
         for part in [format!("version {version}"), format!("guest {VERSION}"), "make the container anew".into()] {
             assert!(why.message.contains(&part), "{}", why.message);

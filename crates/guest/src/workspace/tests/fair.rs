@@ -16,7 +16,7 @@ use super::*;
 use crate::Container;
 use crate::protocol::body::{decode, encode};
 use crate::protocol::call::Call as _;
-use crate::protocol::{Greeting, GuestMessage, Hello, HostMessage, Ping, Retention, UserSpec};
+use crate::protocol::{FirstMessage, GuestMessage, Hello, HostMessage, Ping, Retention, UserSpec};
 use crate::server::codec::{self, Frame};
 use crate::server::connection::serve_socket;
 use crate::server::dispatch::Caller;
@@ -42,9 +42,9 @@ impl Call {
         let mut call = Self { reader: BufReader::new(reader), writer, supervisor, world };
         let mut bytes = Vec::new();
         let hello = Hello::of_host("n".into(), Retention::default());
-        Frame::new(0, Greeting::Hello(hello)).write_to(&mut bytes);
+        Frame::new(0, FirstMessage::Hello(hello)).write_to(&mut bytes);
         call.writer.write_all(&bytes).await.unwrap();
-        assert!(codec::read::<Greeting>(&mut call.reader).await.unwrap().is_some());
+        assert!(codec::read::<FirstMessage>(&mut call.reader).await.unwrap().is_some());
         call
     }
 

@@ -147,7 +147,7 @@ fn flooder() -> String {
 async fn root_inside_cannot_fill_the_memory_of_the_guest() {
     with_real_engines(async |case| {
         let running = with_perl(case).await;
-        let (it, grown) = memory_grows(&running, running.ran(perl(FLOODER))).await;
+        let (it, grown) = memory_grows(&running, running.ran(perl(&flooder()))).await;
         assert_eq!((it.stdout.text().as_str(), it.stderr.text().as_str()), ("cut off", ""));
         eprintln!("{} KiB more memory", grown >> 10);
         assert!(grown < 16 * MIB, "{} MiB", grown / MIB);

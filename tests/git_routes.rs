@@ -62,7 +62,7 @@ impl Bench {
             ..GitSettings::default()
         };
         let rules = GitRules::new(&settings, Arc::new(Login));
-        let tokens = Tokens { net: Some(TokenHash::of(b"token")), llm: Vec::new() };
+        let tokens = Tokens { net: Some(TokenHash::from_token(b"token")), llm: Vec::new() };
         let grants = Grants::new(ProfileName::parse("web").unwrap(), tokens);
         self.proxy.grant(Some(Grants { git: rules.ok(), ..grants }));
     }

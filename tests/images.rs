@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_images::cache::{Built, Cache, CachedImage, Clear, Found};
+use coracle_images::cache::{Built, Cache, CacheLookup, CachedImage, Clear};
 use coracle_images::profile::{self, Purpose};
 use coracle_images::{
     Base, BaseRequest, Bootstrap, BuildOptions, BuildReport, FetchSettings, ImageRequest, OnFailure, Pull, Recipe,
@@ -49,7 +49,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    async fn find(&self, request: &ImageRequest) -> Found {
+    async fn find(&self, request: &ImageRequest) -> CacheLookup {
         self.cache().find(&*self.case.runtime, request).await.unwrap()
     }
 
@@ -127,12 +127,12 @@ async fn what_was_built_is_kept_as_its_base_was_and_found_and_cleared() {
         }
         let (builder, recipe) = (Builder::new(case), scripts(&["mkdir -p cooked && echo \"$PIP_CERT\" >cooked/made"]));
         let request = request(IMAGE, recipe);
-        assert_eq!(builder.find(&request).await, Found::Miss);
+        assert_eq!(builder.find(&request).await, CacheLookup::Miss);
         let (base, build) = (builder.base(&request).await, case.runs(Way::Socket).await);
         let report = builder.run(&build, &request.recipe, OnFailure::Stop).await;
         assert!(report.is_complete(), "{report:?}");
         let kept = builder.commit(&build, &base, &request).await;
-        assert_eq!(builder.find(&request).await, Found::Hit(kept.clone()));
+        assert_eq!(builder.find(&request).await, CacheLookup::Hit(kept.clone()));
         assert!(!kept.image.env.iter().any(|it| it.contains(BUNDLE)), "{:?}", kept.image.env);
 
         let session = case.run(Way::Socket, case.spec("session"), &kept.image.id).await;
@@ -143,7 +143,7 @@ async fn what_was_built_is_kept_as_its_base_was_and_found_and_cleared() {
         case.runtime.remove(&session.id).await.unwrap();
         let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
         assert_eq!(all.cleared, [kept.reference]);
-        assert_eq!(builder.find(&request).await, Found::Miss);
+        assert_eq!(builder.find(&request).await, CacheLookup::Miss);
     })
     .await;
 }
@@ -166,7 +166,7 @@ async fn a_name_and_a_key_without_our_signature_are_not_enough() {
         };
         case.runtime.commit_image(&commit).await.unwrap();
         assert_eq!(case.runtime.find_images(&[kept.reference]).await.unwrap().len(), 1);
-        assert_eq!(builder.find(&request).await, Found::Miss);
+        assert_eq!(builder.find(&request).await, CacheLookup::Miss);
     })
     .await;
 }
@@ -197,13 +197,13 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
         let builder = Builder::new(case);
         for (name, uses) in &asked {
             let purpose = Purpose::parse(name).unwrap();
-            let profile = profile::of(&purpose, &BTreeMap::new(), None).unwrap();
+            let profile = profile::resolve(&purpose, &BTreeMap::new(), None).unwrap();
             let request = ImageRequest {
                 purpose: Some(purpose),
                 bootstrap: profile.bootstrap,
                 ..request(profile.image.as_str(), profile.recipe)
             };
-            assert_eq!(builder.find(&request).await, Found::Miss);
+            assert_eq!(builder.find(&request).await, CacheLookup::Miss);
             let begun = Instant::now();
             let base = builder.base(&request).await;
             eprintln!("{} {name}: base after {:?}", case.engine(), begun.elapsed());
@@ -220,7 +220,7 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
             let kept = builder.commit(&build, &base, &request).await;
             eprintln!("{} {name}: kept after {:?}, {} bytes", case.engine(), begun.elapsed(), kept.image.size_bytes);
             let begun = Instant::now();
-            assert_eq!(builder.find(&request).await, Found::Hit(kept.clone()));
+            assert_eq!(builder.find(&request).await, CacheLookup::Hit(kept.clone()));
             eprintln!("{} {name}: found in {:?}", case.engine(), begun.elapsed());
             let session = case
                 .run_on(

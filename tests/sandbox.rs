@@ -85,10 +85,14 @@ async fn with_sandbox(network: fn() -> NetworkAttachment, check: impl AsyncFn(&B
         let state = tempfile::tempdir().unwrap();
         let profile = ProfileName::parse("default").unwrap();
         let domain = Domain::Workflow(WorkflowId::parse("one").unwrap());
-        let dir = SandboxDir::open(state.path(), &SandboxKey::of(&profile, &domain, "here")).unwrap();
+        let dir = SandboxDir::open(state.path(), &SandboxKey::new(&profile, &domain, "here")).unwrap();
         let running = container(case, &dir.sockets(), network()).await;
         let workdir = "/workspace".to_owned();
-        running.link().settle(EnsureUser { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] }).await.unwrap();
+        running
+            .link()
+            .ensure_user(EnsureUser { uid: AGENT.uid, gid: AGENT.gid, workdir, bound: vec![] })
+            .await
+            .unwrap();
         let (link, id) = (running.link().clone(), running.id.to_string());
         let containers = Arc::new(One { link, id, discarded: AtomicU32::new(0), stays: AtomicU32::new(0) });
         let model = ModelServer::start().await;
@@ -376,7 +380,7 @@ impl Dial for Stuck {
 async fn x10_a_container_that_is_not_ready_in_time_is_taken_away() {
     let state = tempfile::tempdir().unwrap();
     let profile = ProfileName::parse("default").unwrap();
-    let key = SandboxKey::of(&profile, &Domain::Workflow(WorkflowId::parse("one").unwrap()), "here");
+    let key = SandboxKey::new(&profile, &Domain::Workflow(WorkflowId::parse("one").unwrap()), "here");
     let dir = SandboxDir::open(state.path(), &key).unwrap();
     let link = Link::new(Arc::new(Stuck), LinkSettings::default());
     let (discarded, stays) = (AtomicU32::new(0), AtomicU32::new(0));

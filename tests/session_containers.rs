@@ -36,7 +36,7 @@ struct One(Arc<dyn ContainerRuntime>);
 
 #[async_trait]
 impl Engines for One {
-    async fn of(&self, _: EngineKind, _: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+    async fn for_record(&self, _: EngineKind, _: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
         Ok(self.0.clone())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_provision::{Dotfiles, Repo, RepoSource, Status, Step, dotfiles, repos};
+use coracle_provision::{Dotfiles, RepoRequest, RepoSource, Status, StepReport, dotfiles, repos};
 use coracle_runtime::{BranchName, Command, GitRules, GitUrl};
 
 use super::image::with_git;
@@ -13,11 +13,17 @@ fn url(text: &str) -> GitUrl {
     GitUrl::parse(text, GitRules { allow_private: true, ssh: false }).unwrap()
 }
 
-fn repo(server: &GitServer, name: &str, at: &str) -> Repo {
-    Repo { from: RepoSource::Url(url(&server.url(name))), path: path(at), branch: None, install: None, as_root: false }
+fn repo(server: &GitServer, name: &str, at: &str) -> RepoRequest {
+    RepoRequest {
+        from: RepoSource::Url(url(&server.url(name))),
+        path: path(at),
+        branch: None,
+        install: None,
+        as_root: false,
+    }
 }
 
-fn errors(step: &Step) -> Vec<&str> {
+fn errors(step: &StepReport) -> Vec<&str> {
     step.items.iter().map(|it| it.error.as_deref().unwrap_or("-")).collect()
 }
 
@@ -31,9 +37,9 @@ async fn repositories_are_the_users_and_at_their_commits() {
         let place = place(&running).await;
         let install = Some(Command::Argv(vec!["./run".into()]));
         let wanted = [
-            Repo { install: install.clone(), ..repo(&server, "web", "/workspace/new/web") },
-            Repo { install, as_root: true, ..repo(&server, "web", "/home/agent/it's web") },
-            Repo { branch: BranchName::parse("second").ok(), ..repo(&server, "web", "/workspace/second") },
+            RepoRequest { install: install.clone(), ..repo(&server, "web", "/workspace/new/web") },
+            RepoRequest { install, as_root: true, ..repo(&server, "web", "/home/agent/it's web") },
+            RepoRequest { branch: BranchName::parse("second").ok(), ..repo(&server, "web", "/workspace/second") },
             repo(&server, "gone", "/workspace/gone"),
             repo(&server, "web", "/opt/web"),
         ];

@@ -1,6 +1,6 @@
 //! Files of the caller (containers.md 5.11), and dotfiles given as text.
 
-use coracle_provision::{FileToPut, InlineFile, Protected, Status, config_files, dotfiles_inline};
+use coracle_provision::{FileToPut, InlineFile, ProtectedBinds, Status, config_files, dotfiles_inline};
 
 use super::{path, place, sh};
 use crate::engines::with_a_real_guest;
@@ -23,7 +23,7 @@ async fn files_belong_to_the_user_in_its_directories_and_to_root_elsewhere() {
             file("/tmp/link", "mine", 0o644),
             file("/home/agent/.link", "mine", 0o644),
         ];
-        let step = config_files(&place, &files, &Protected::default()).await;
+        let step = config_files(&place, &files, &ProtectedBinds::default()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
         let seen = sh(running, r#"cd /; stat -c '%u:%g %a %s %n' home/agent/.config/* home/agent/.config/*/* \
             workspace/deep workspace/deep/new opt/tool opt/tool/rc etc/kept tmp/link home/agent/.link"#);
@@ -48,7 +48,7 @@ async fn a_file_that_the_user_may_not_write_fails_alone() {
     with_a_real_guest(async |running| {
         let place = place(running).await;
         sh(running, "mkdir /workspace/roots /home/agent/roots; ln -s /coracle-no-such-dir /tmp/dangling; ln -s /.coracle /tmp/ours").await;
-        let protected = Protected { roots: vec![path("/workspace")], names: vec![".git/hooks".into()] };
+        let protected = ProtectedBinds { roots: vec![path("/workspace")], names: vec![".git/hooks".into()] };
         let files = [
             file("/workspace/roots/x", "", 0o644),
             file("/workspace/ok", "ok", 0o644),

@@ -80,11 +80,11 @@ async fn a_user_a_home_and_a_directory_are_made_where_there_is_nothing() {
     with_real_engines(async |case| {
         let running = from_scratch(case).await;
         let settle = EnsureUser { uid: 1000, gid: 1000, workdir: "/work/deep".into(), bound: vec![] };
-        let settled = running.link().settle(settle.clone()).await.unwrap();
+        let settled = running.link().ensure_user(settle.clone()).await.unwrap();
         assert_eq!((settled.uid, settled.gid, settled.readable, settled.writable), (1000, 1000, true, true));
         check_settled(&running, &settled).await;
         let passwd = running.printed(argv(&["/busybox", "cat", "/etc/passwd", "/etc/group"])).await;
-        assert_eq!(running.link().settle(settle).await.unwrap(), settled);
+        assert_eq!(running.link().ensure_user(settle).await.unwrap(), settled);
         let again = running.printed(argv(&["/busybox", "cat", "/etc/passwd", "/etc/group"])).await;
         assert_eq!(again, passwd, "a user that is there is not made again");
     })
@@ -95,7 +95,7 @@ async fn a_user_a_home_and_a_directory_are_made_where_there_is_nothing() {
 async fn a_user_that_the_image_has_keeps_its_name_and_home() {
     with_a_guest(async |running| {
         let settle = EnsureUser { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] };
-        let settled = running.link().settle(settle).await.unwrap();
+        let settled = running.link().ensure_user(settle).await.unwrap();
         assert_eq!((&*settled.name, &*settled.home, &*settled.shell), ("agent", "/home/agent", "/bin/sh"));
         assert!(settled.readable && settled.writable);
     })

@@ -12,7 +12,8 @@ use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress}
 use coracle_runtime::link::{LinkSettings, SocketAt, Upstream as By};
 use coracle_runtime::{ContainerId, Error, Exec, ExecTarget, Ids, ProcessId, Secret};
 use coracle_sandbox::proxy::{
-    EgressPolicy, FixedKey, Grants, Listening, ProviderConfig, ProviderKind, Proxy, ProxySettings, Tokens, self_test,
+    EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Proxy, ProxyListener, ProxySettings, Tokens,
+    self_test,
 };
 use coracle_sandbox::{Code, ProfileName, TokenHash, fresh_token};
 use futures_util::future::join_all;
@@ -31,7 +32,7 @@ const KEY: &str = "sk-canary-0123456789";
 struct Room<'a> {
     running: Running<'a>,
     proxy: Proxy,
-    listening: Option<Listening>,
+    listening: Option<ProxyListener>,
     sockets: PathBuf,
     net: Secret,
     llm: Secret,
@@ -46,7 +47,7 @@ impl<'a> Room<'a> {
             std::fs::DirBuilder::new().mode(0o700).create(dir).unwrap();
         }
         let proxy = Proxy::new(ProxySettings::new(name)).unwrap();
-        let listening = Some(Listening::open(&proxy, &sockets).unwrap());
+        let listening = Some(ProxyListener::open(&proxy, &sockets).unwrap());
         let id = started(case, (name, network), (&link, &sockets)).await;
         let pid1 = case.runtime.inspect(&(&id).into()).await.unwrap().pid.and_then(ProcessId::from_pid);
         let socket = SocketAt { dir: link, pid1 };
@@ -60,7 +61,7 @@ impl<'a> Room<'a> {
     }
 
     fn grants(&self) -> Grants {
-        let hash = |it: &Secret| Some(TokenHash::of(it.reveal()));
+        let hash = |it: &Secret| Some(TokenHash::from_token(it.reveal()));
         let tokens = Tokens { llm: hash(&self.llm).into_iter().collect(), net: hash(&self.net) };
         let egress = Some(EgressPolicy::default());
         Grants { egress, ..Grants::new(ProfileName::parse("web").unwrap(), tokens) }
@@ -203,7 +204,7 @@ async fn x62_with_its_host_process_the_way_out_goes_and_comes_back() {
             assert_eq!(room.health(AGENT).await, HEALTHY);
             room.listening = None;
             assert_eq!(room.health(AGENT).await, "none");
-            room.listening = Some(Listening::open(&room.proxy, &room.sockets).unwrap());
+            room.listening = Some(ProxyListener::open(&room.proxy, &room.sockets).unwrap());
         }
         room.proxy.grant(None);
         assert!(room.health(AGENT).await.contains("token_invalid"), "revoked");

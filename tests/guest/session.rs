@@ -125,7 +125,7 @@ async fn the_session_is_above_the_image_and_every_link_and_job_has_it() {
 async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
     with_a_real_guest(async |running| {
         let link = running.link();
-        link.settle(EnsureUser { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] }).await.unwrap();
+        link.ensure_user(EnsureUser { uid: 1000, gid: 1000, workdir: "/work".into(), bound: vec![] }).await.unwrap();
         running.printed(argv(&["busybox", "chown", "1000:1000", "/home/agent"])).await;
         for (mode, text) in [(0o600, "first"), (0o400, "second")] {
             let path = link.put_secret(secret("ssh/id", AGENT, mode, text)).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_file_for_a_command_to_come_is_gone_with_the_link_that_brought_it_unle
         for way in [Way::Socket, Way::Stream] {
             let other = running.link_by(way).await;
             for name in ["never", "begun"] {
-                other.lend_secret(secret(name, AGENT, 0o400, "x")).await.unwrap();
+                other.put_command_secret(secret(name, AGENT, 0o400, "x")).await.unwrap();
             }
             let sleeps = Exec { user: AGENT, files: vec!["begun".into()], ..argv(&["sleep", "300"]) };
             let job = other.start(sleeps, None).await.unwrap();

@@ -48,7 +48,7 @@ async fn a_shell_sees_what_commands_see_and_only_its_user_the_session() {
     with_a_real_guest(async |running| {
         let link = running.link();
         link.set_session(&[("VSECRET".into(), Secret::new(b"a 'b' $c".to_vec()))]).await.unwrap();
-        link.settle(EnsureUser { uid: 1000, gid: 1000, workdir: "/tmp".into(), bound: vec![] }).await.unwrap();
+        link.ensure_user(EnsureUser { uid: 1000, gid: 1000, workdir: "/tmp".into(), bound: vec![] }).await.unwrap();
         for user in [AGENT, Ids::ROOT] {
             let command = Exec { user, workdir: ContainerPath::parse("/tmp").unwrap(), ..sh(SHOW) };
             let expected = running.ran(command).await.stdout.text();

@@ -38,7 +38,7 @@ async fn with_user<'a>(case: &'a Case, name: &str, line: &str, there: Option<(En
 }
 
 async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::protocol::UserInfo, Error> {
-    running.link().settle(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
+    running.link().ensure_user(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
 }
 
 /// The agent's command as it sees itself.
@@ -86,7 +86,7 @@ async fn on_a_root_that_is_read_only_a_user_gets_the_directory_and_the_rest_stay
         for user in [Ids { uid: 1000, gid: 1000 }, Ids { uid: 4242, gid: 4243 }] {
             let Ids { uid, gid } = user;
             let told =
-                running.link().settle(EnsureUser { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
+                running.link().ensure_user(EnsureUser { uid, gid, workdir: WORK.into(), bound: vec![] }).await.unwrap();
             // The first has taken it over by then, as a stranger finds it.
             assert_eq!((told.uid, told.gid, told.writable), (uid, gid, uid == 1000));
         }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
-use coracle_provision::env::{Session, Sources};
-use coracle_provision::git::{GitConfig, Settings, Skipped, forward};
+use coracle_provision::env::{SessionEnv, Sources};
+use coracle_provision::git::{GitConfig, GitSkipReason, Settings, forward};
 use coracle_provision::{Status, StepContext, gh};
 use coracle_runtime::{ContainerPath, Secret};
 use proptest::collection::vec;
@@ -120,7 +120,7 @@ async fn settings_go_in_and_what_is_secret_stays_out() {
         let place = place(&running).await;
         let config =
             GitConfig { settings: Some(settings_of_host()), safe: vec![path("/workspace")], ..GitConfig::default() };
-        let step = forward(&place, &config, Skipped::NotRequested).await;
+        let step = forward(&place, &config, GitSkipReason::NotRequested).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
         assert!(step.probe.unwrap().contains("git inside says"), "{step:?}");
         let detail = "8 settings forwarded, 5 left out (3 credentials, 1 signing, 1 hooks)";
@@ -155,7 +155,7 @@ async fn what_the_image_has_is_kept_beside_and_a_second_time_changes_nothing() {
         let known_hosts = b"github.com ssh-ed25519 B\n".to_vec();
         let config = GitConfig { settings: Some(settings), known_hosts, ..GitConfig::default() };
         for _ in 0..2 {
-            let step = forward(&place, &config, Skipped::NotRequested).await;
+            let step = forward(&place, &config, GitSkipReason::NotRequested).await;
             assert_eq!(
                 (step.status, step.detail.as_str()),
                 (Status::Success, "1 setting forwarded, 0 left out"),
@@ -179,12 +179,12 @@ async fn a_step_that_did_not_work_says_so() {
         put(&place, &format!("{home}/.ssh/known_hosts/x"), "").await;
         let settings = Some(Settings::read(b"alias.x\nlog\0", &[]));
         let config = GitConfig { settings, known_hosts: b"a b c\n".to_vec(), ..GitConfig::default() };
-        let step = forward(&place, &config, Skipped::NotRequested).await;
+        let step = forward(&place, &config, GitSkipReason::NotRequested).await;
         assert_eq!(items(&step), [".gitconfig success", ".ssh/known_hosts failed"], "{step:?}");
         assert_eq!(step.status, Status::Partial);
         let elsewhere = StepContext { home: path("/nowhere/at/all"), user: super::AGENT, ..place };
         if running.case.is_real() {
-            let step = forward(&elsewhere, &config, Skipped::NotRequested).await;
+            let step = forward(&elsewhere, &config, GitSkipReason::NotRequested).await;
             assert_eq!(step.status, Status::Failed, "{step:?}");
         }
     })
@@ -198,12 +198,12 @@ async fn git_inside_asks_the_session_for_the_token() {
         let place = place(&running).await;
         let helper_for = Some("git.example".to_owned());
         let config = GitConfig { helper_for, ..GitConfig::default() };
-        let step = forward(&place, &config, Skipped::NoConfig).await;
+        let step = forward(&place, &config, GitSkipReason::NoConfig).await;
         let detail =
             "there is no git configuration on the host; `.gitconfig` holds a credential helper for git.example";
         assert_eq!((step.status, step.detail.as_str()), (Status::Skipped, detail), "{step:?}");
-        let session = Session::of(Sources { token: Some(Secret::new(b"gho_canary".to_vec())), ..Sources::default() });
-        let given = session.give(&place.link).await;
+        let session = SessionEnv::from_sources(Sources { token: Some(Secret::new(b"gho_canary".to_vec())), ..Sources::default() });
+        let given = session.send(&place.link).await;
         let step = gh::forwarded(&place, &session, &given).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
         assert_eq!(step.probe, Some("a command of the exec user has it, and it is not empty"));

@@ -8,7 +8,7 @@ mod session;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_provision::{Step, StepContext};
+use coracle_provision::{StepContext, StepReport};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +71,7 @@ async fn put(place: &StepContext, file: &str, text: &str) {
 }
 
 /// Name and end of each part of a step.
-fn items(step: &Step) -> Vec<String> {
-    let one = |it: &coracle_provision::Item| format!("{} {:?}", it.name, it.status).to_lowercase();
+fn items(step: &StepReport) -> Vec<String> {
+    let one = |it: &coracle_provision::ReportItem| format!("{} {:?}", it.name, it.status).to_lowercase();
     step.items.iter().map(one).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_provision::env::{DEFAULT_PATTERNS, EnvAsk, EnvRules, Session, SessionEnvRecord, Sources, select};
+use coracle_provision::env::{DEFAULT_PATTERNS, EnvRequest, EnvRules, SessionEnv, SessionEnvRecord, Sources, select};
 use coracle_provision::{Status, gh};
 use coracle_runtime::Secret;
 
@@ -28,15 +28,15 @@ async fn every_command_has_what_was_chosen_and_nothing_else_of_the_host() {
         let place = place(running).await;
         let value = "canary 'one'\n\"two\" $HOME é";
         let host = host(&[("NPM_TOKEN", value), ("OPENAI_API_KEY", "host"), ("SSH_API_KEY", "no"), ("EDITOR", "no")]);
-        let session = Session::of(Sources {
-            passthrough: select(&host, &EnvAsk::Auto, &rules()).unwrap(),
+        let session = SessionEnv::from_sources(Sources {
+            passthrough: select(&host, &EnvRequest::Auto, &rules()).unwrap(),
             token: Some(Secret::new(b"gho_1".to_vec())),
             profile: plain(&[("OPENAI_API_KEY", "profile"), ("FROM_PROFILE", "<${BEFORE}>")]),
             before: plain(&[("BEFORE", "image")]),
             asked: plain(&[("GITHUB_TOKEN", "mine")]),
             ..Sources::default()
         });
-        let step = session.give(&place.link).await;
+        let step = session.send(&place.link).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
         assert_eq!(step.detail, "5 variables: 1 profile, 2 passthrough, 1 gh, 1 env");
         let names = ["from_profile", "gh_token", "github_token", "npm_token", "openai_api_key"];
@@ -57,18 +57,18 @@ async fn after_a_restart_what_can_be_had_again_is_back_and_the_rest_is_named() {
         let place = place(running).await;
         let had = host(&[("NPM_TOKEN", "first"), ("OLD_TOKEN", "old")]);
         let sources = Sources {
-            passthrough: select(&had, &EnvAsk::Auto, &rules()).unwrap(),
+            passthrough: select(&had, &EnvRequest::Auto, &rules()).unwrap(),
             asked: plain(&[("DB_PASSWORD", "x"), ("COLOUR", "blue")]),
             ..Sources::default()
         };
-        let session = Session::of(sources.clone());
-        session.give(&place.link).await;
+        let session = SessionEnv::from_sources(sources.clone());
+        session.send(&place.link).await;
         let shown = "echo \"$NPM_TOKEN $OLD_TOKEN $COLOUR $DB_PASSWORD\"";
         assert_eq!(sh(&place, shown).await, "first old blue x\n");
-        let remembered = SessionEnvRecord::of(&session, &sources);
+        let remembered = SessionEnvRecord::from_session(&session, &sources);
         let again = remembered.again(&host(&[("NPM_TOKEN", "second")]), &rules(), Sources::default());
         assert_eq!(again.missing, ["DB_PASSWORD", "OLD_TOKEN"]);
-        let step = again.session.give(&place.link).await;
+        let step = again.session.send(&place.link).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
         assert_eq!(sh(&place, shown).await, "second  blue \n");
     })
@@ -81,8 +81,8 @@ async fn a_token_that_is_not_there_is_told() {
     with_a_guest(async |running| {
         let place = place(running).await;
         let token = Some(Secret::new(b"gho_1".to_vec()));
-        let session = Session::of(Sources { token, ..Sources::default() });
-        let given = session.give(&place.link).await;
+        let session = SessionEnv::from_sources(Sources { token, ..Sources::default() });
+        let given = session.send(&place.link).await;
         place.link.set_session(&[("GH_TOKEN".to_owned(), Secret::new(Vec::new()))]).await.unwrap();
         let step = gh::forwarded(&place, &session, &given).await;
         assert_eq!((step.status, step.probe), (Status::Failed, None), "{step:?}");

@@ -65,7 +65,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use coracle::{Frontend, Host, Input, Options, Process};
+use coracle::{CallInput, Frontend, Host, Options, Process};
 use coracle_runtime::Secret;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -198,7 +198,7 @@ impl<'a> Tool<'a> {
     /// Answers are one JSON object on stdout and nothing else, with the exit status that belongs to it.
     pub(crate) async fn call_text(&self, call: String) -> Value {
         if let Some(process) = &self.library {
-            return coracle::answer(coracle::operations::ALL, process, Input::Text(call.into_bytes())).await.into();
+            return coracle::answer(coracle::operations::ALL, process, CallInput::Text(call.into_bytes())).await.into();
         }
         let output = self.run(["call", "-"], call.as_bytes()).await;
         let answer: Value = serde_json::from_slice(&output.stdout)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle::{Frontend, Host, Input, Options, Process};
+use coracle::{CallInput, Frontend, Host, Options, Process};
 use coracle_runtime::fake::Verb;
 use coracle_runtime::{EngineKind, FakeRuntime};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn s17_whatever_fails_preflight_only_reads() {
         }
         let call = json!({ "operation": "preflight", "refresh": true });
         let answer =
-            coracle::answer(coracle::operations::ALL, &process, Input::Text(call.to_string().into_bytes())).await;
+            coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes())).await;
         let answer = Value::from(answer);
         // A state directory that is too open is closed before anything else.
         let well = !(ills.config || ills.silent_engine || ills.no_info || ills.no_state);
@@ -122,7 +122,8 @@ async fn a_configured_engine_that_is_not_there_is_named() {
     let options = Options { config: Some(config), ..Options::default() };
     let process = Process::open(Host::below(&root), &options, Frontend::Call).unwrap();
     let call = json!({ "operation": "preflight" }).to_string();
-    let answer = Value::from(coracle::answer(coracle::operations::ALL, &process, Input::Text(call.into_bytes())).await);
+    let answer =
+        Value::from(coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.into_bytes())).await);
     assert_eq!(answer["ready"], false, "{answer:#}");
     let check = &answer["checks"][0];
     assert_eq!((&check["name"], &check["passed"]), (&"runtime_installed".into(), &false.into()), "{answer:#}");

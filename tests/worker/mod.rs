@@ -18,8 +18,8 @@ use coracle_runtime::{ContainerPath, Ids, ImageId, Link, Secret};
 use coracle_sandbox::driver::{AgenticRequest, Event, LinkOnce, LinkWorker, SandboxDriver, WorkerStart};
 use coracle_sandbox::protocol::{Lines, ResponseFrame, WorkerRequest, encode};
 use coracle_sandbox::provider::{
-    ExecCall, ExecStream, Forward, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, Teardown,
-    TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+    ExecCall, ExecStream, Forward, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, Teardown,
+    TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
 };
 use coracle_sandbox::{Code, Failure, Result, fresh_token};
 use coracle_worker::{ProxyUrl, RetryPolicy, Worker, WorkerSettings, serve};
@@ -73,9 +73,9 @@ impl<'a> Bench<'a> {
         let link = running.link().clone();
         let agent = if case.is_real() { AGENT } else { myself() };
         let workdir = "/workspace".to_owned();
-        link.settle(EnsureUser { uid: agent.uid, gid: agent.gid, workdir, bound: vec![] }).await.unwrap();
+        link.ensure_user(EnsureUser { uid: agent.uid, gid: agent.gid, workdir, bound: vec![] }).await.unwrap();
         if case.is_real() {
-            link.let_worker_in(WORKER, AGENT, &root()).await.unwrap();
+            link.open_worker_socket(WORKER, AGENT, &root()).await.unwrap();
         }
         let (token, spawned) = (fresh_token(), Arc::<AtomicUsize>::default());
         let seen = String::from_utf8(token.reveal().to_vec()).unwrap();
@@ -214,8 +214,8 @@ impl SandboxProvider for Provider {
         unreachable!("no test asks")
     }
 
-    fn metered(&self) -> Metered {
-        Metered::default()
+    fn metered(&self) -> UsageTotals {
+        UsageTotals::default()
     }
 
     async fn teardown(&self, _: Teardown) -> TeardownReport {

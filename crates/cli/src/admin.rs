@@ -1,7 +1,7 @@
 //! The operations that only a person may call, as subcommands.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
-use coracle::{Entry, Seconds, admin};
+use coracle::{OperationEntry, Seconds, admin};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) fn command(name: &str) -> Command {
 }
 
 /// The operation that a command line names.
-pub(super) fn find(mut matches: &ArgMatches) -> Option<(&'static Entry, &ArgMatches)> {
+pub(super) fn find(mut matches: &ArgMatches) -> Option<(&'static OperationEntry, &ArgMatches)> {
     let mut words = Vec::new();
     while let Some((word, inner)) = matches.subcommand() {
         words.push(word);

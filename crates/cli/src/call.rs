@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use coracle::{Event, Failure, Frontend, Host, Input, MAX_BYTES, Options, Process, frontend, operations, tool_schema};
+use coracle::{
+    CallInput, Event, Failure, Frontend, Host, MAX_BYTES, Options, Process, frontend, operations, tool_schema,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +69,7 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
         Err(err) => return Failure::internal(format!("cannot read standard input: {err}")).answer(None),
     };
     if !call.stream {
-        return frontend::drive(process, Input::Text(text), None).await;
+        return frontend::drive(process, CallInput::Text(text), None).await;
     }
     let cancel = cx.call.cancel.clone();
     let mut on_event = move |event: Event| {
@@ -75,7 +77,7 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
             cancel.cancel();
         }
     };
-    result(frontend::drive(process, Input::Text(text), Some(&mut on_event)).await)
+    result(frontend::drive(process, CallInput::Text(text), Some(&mut on_event)).await)
 }
 
 /// The last line of a stream.

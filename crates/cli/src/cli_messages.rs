@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use coracle::config::Toolset;
-use coracle::failure::Reader;
+use coracle::failure::HintReader;
 use coracle::operations::{self, worktree};
 use coracle::schema::Arguments;
-use coracle::{Entry, Failure, admin, tools};
+use coracle::{Failure, OperationEntry, admin, tools};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value};
 
@@ -35,7 +35,7 @@ pub(super) fn complain(failure: &Failure) {
 /// The same failure in the words of a person.
 pub(super) fn to_person(failure: Failure) -> Failure {
     let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
-    failure.for_reader(&Reader::Person(settings))
+    failure.for_reader(&HintReader::Person(settings))
 }
 
 /// The words at a prompt for an operation or a tool; nothing where the command line has none.
@@ -58,12 +58,12 @@ pub(super) fn command_of(name: &str) -> Option<String> {
 }
 
 /// The answer of an operation for a person's eyes.
-pub(super) fn for_people(entry: &Entry, answer: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn for_people(entry: &OperationEntry, answer: &Map<String, Value>) -> Map<String, Value> {
     in_cli_words(entry.name, &entry.arguments(), answer)
 }
 
 /// The same of a tool, whose messages name other tools as an agent calls them.
-pub(super) fn for_people_of_tool(entry: &Entry, answer: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn for_people_of_tool(entry: &OperationEntry, answer: &Map<String, Value>) -> Map<String, Value> {
     let mut shown = in_cli_words(entry.name, &entry.arguments(), answer);
     let message = text(&shown, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
     shown.insert("message".into(), message.into());

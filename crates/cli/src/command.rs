@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::config::{Engine, Toolset};
-use coracle::{Entry, tools};
+use coracle::{OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
 use super::{admin, copy, help, logs, operation, worktree};
@@ -24,8 +24,8 @@ fn alias(operation: &str) -> Option<&'static str> {
 ///
 /// `words` are those of the person: an operation that none of them names gets no options, since making them for all takes
 /// longer than most calls.
-pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
-    let named = |entry: &Entry| {
+pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
+    let named = |entry: &OperationEntry| {
         let alias = alias(entry.name);
         words.iter().any(|it| *it == *word(entry.name) || alias.is_some_and(|alias| *it == *alias))
     };
@@ -39,7 +39,7 @@ pub(super) fn command(table: &[Entry], words: &[OsString]) -> Command {
         .arg_required_else_help(true)
         .args(global())
         .after_help(help::ROOT);
-    let row = |entry: &Entry| {
+    let row = |entry: &OperationEntry| {
         let command = if one && !named(entry) {
             Command::new(word(entry.name))
         } else {

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use coracle::Entry;
+use coracle::OperationEntry;
 use serde_json::{Map, Value};
 
 use super::stdio::out;
 
 /// Requests a page as bytes, since it is printed byte for byte.
-pub(super) fn as_bytes(entry: &Entry, object: &mut Map<String, Value>) {
+pub(super) fn as_bytes(entry: &OperationEntry, object: &mut Map<String, Value>) {
     if entry.name == "job_read" && !object.contains_key("pattern") {
         object.insert("encoding".into(), "base64".into());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{CallResponse, Code, Failure, Host, Input, Options, Process, operations, reply};
+use coracle::{CallInput, CallResponse, Code, Failure, Host, Options, Process, operations, reply};
 use coracle_runtime::JobId;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ enum LogEnd {
 }
 
 /// A job that is shown.
-struct Log<'a> {
+struct JobLog<'a> {
     process: &'a Process,
     container: String,
     job: String,
@@ -64,7 +64,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     };
     let follow = matches.get_flag("follow");
     let shown = async {
-        let mut log = Log::of(&process, matches).await?;
+        let mut log = JobLog::from_matches(&process, matches).await?;
         if let Some(lines) = matches.get_one::<u32>("tail") {
             log.tail(*lines).await?;
         }
@@ -89,8 +89,8 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
     ExitCode::from(if follow { NOT_RUN } else { 1 })
 }
 
-impl<'a> Log<'a> {
-    async fn of(process: &'a Process, matches: &ArgMatches) -> Result<Self, LogEnd> {
+impl<'a> JobLog<'a> {
+    async fn from_matches(process: &'a Process, matches: &ArgMatches) -> Result<Self, LogEnd> {
         let container = matches.get_one::<String>("container").cloned().unwrap_or_default();
         let job = match matches.get_one::<String>("job") {
             Some(job) => job.clone(),
@@ -204,7 +204,7 @@ async fn call_operation(process: &Process, operation: &'static str, call: Value)
         return Err(LogEnd::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
-    let reply = reply(operations::ALL, process, Input::Object(call)).await;
+    let reply = reply(operations::ALL, process, CallInput::Object(call)).await;
     if reply.response.is_some() { Ok(reply) } else { Err(LogEnd::Failed(operation, reply.json)) }
 }
 

@@ -62,7 +62,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Ok(matches) => matches,
         Err(err) => return print_usage(&err, words),
     };
-    let host = match Host::look() {
+    let host = match Host::detect() {
         Ok(host) => host,
         Err(err) => return no_host(&err.into(), words),
     };

@@ -2,13 +2,13 @@
 
 use clap::ArgMatches;
 use coracle::schema::Arguments;
-use coracle::{Entry, shorthand};
+use coracle::{OperationEntry, shorthand};
 use serde_json::{Map, Value};
 
 use super::operation_args::{COMMAND, as_word, is, words};
 
 /// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
-pub(super) fn object(entry: &Entry, matches: &ArgMatches) -> Map<String, Value> {
+pub(super) fn object(entry: &OperationEntry, matches: &ArgMatches) -> Map<String, Value> {
     let mut object = Map::from_iter([("operation".to_owned(), entry.name.into())]);
     object.extend(fields(&entry.arguments(), matches));
     object
@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use coracle::document::{Document, Render};
-    use coracle::{Context, Entry, Failure, Operation, Script, Seconds};
+    use coracle::{Context, Failure, Operation, OperationEntry, Script, Seconds};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::{Value, json};
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn check(words: &[&str], mut object: Value) {
-        let entry = Entry::of::<TryOut>();
+        let entry = OperationEntry::for_operation::<TryOut>();
         let all = ["coracle", "try-out"].iter().chain(words);
         let matches = command(&[entry], &[]).try_get_matches_from(all).unwrap();
         object["operation"] = "try_out".into();

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
-use coracle::Entry;
+use coracle::OperationEntry;
 use coracle::operations::worktree;
 use coracle::schema::Arguments;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(super) fn word(name: &str) -> String {
 }
 
 /// `worktree_create` as `create`.
-pub(super) fn operation_word(entry: &Entry) -> String {
+pub(super) fn operation_word(entry: &OperationEntry) -> String {
     word(entry.name.strip_prefix(worktree::PREFIX).unwrap_or(entry.name))
 }
 

@@ -1,7 +1,7 @@
 //! An operation with its fields, and what the command line alone knows of it.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use coracle::{CallResponse, Entry, Input, Process, frontend};
+use coracle::{CallInput, CallResponse, OperationEntry, Process, frontend};
 use serde_json::{Map, Value};
 
 use super::matches_to_json;
@@ -27,8 +27,8 @@ pub(super) fn allow() -> Arg {
 
 /// An operation with its fields, and what the command line alone knows of it.
 pub(super) struct OperationCall {
-    pub(super) table: &'static [Entry],
-    pub(super) entry: Entry,
+    pub(super) table: &'static [OperationEntry],
+    pub(super) entry: OperationEntry,
     pub(super) object: Map<String, Value>,
     /// The flags that are no fields, those that were given.
     pub(super) flags: Vec<&'static str>,
@@ -42,7 +42,7 @@ pub(super) fn flags(matches: &ArgMatches) -> Vec<&'static str> {
 
 impl OperationCall {
     /// The call that a subcommand's words stand for.
-    pub(super) fn from_matches(table: &'static [Entry], entry: &Entry, matches: &ArgMatches) -> Self {
+    pub(super) fn from_matches(table: &'static [OperationEntry], entry: &OperationEntry, matches: &ArgMatches) -> Self {
         Self { table, entry: *entry, object: matches_to_json::object(entry, matches), flags: flags(matches) }
     }
 
@@ -53,7 +53,7 @@ impl OperationCall {
 
     /// The answer. Progress is shown meanwhile, if `present` is given.
     pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> CallResponse {
-        let input = Input::Object(self.object.clone());
+        let input = CallInput::Object(self.object.clone());
         match present {
             None => frontend::drive_one_of(self.table, process, input, None).await,
             Some(present) => {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use coracle::document::{Block, ProgramOutput};
-use coracle::{CallResponse, Entry, Event, Host, step_block};
+use coracle::{CallResponse, Event, Host, OperationEntry, step_block};
 use coracle_runtime::Stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -87,7 +87,7 @@ impl Present {
     }
 
     /// Shows the answer. A command's own exit code becomes ours.
-    pub(super) fn end(mut self, entry: &Entry, reply: CallResponse) -> ExitCode {
+    pub(super) fn end(mut self, entry: &OperationEntry, reply: CallResponse) -> ExitCode {
         let Some(response) = reply.response else { return self.fail(entry, &reply.json) };
         self.reporter.clear();
         render::warnings(&reply.json);
@@ -119,12 +119,12 @@ impl Present {
     }
 
     /// Shows a failure.
-    pub(super) fn fail(mut self, entry: &Entry, answer: &Map<String, Value>) -> ExitCode {
+    pub(super) fn fail(mut self, entry: &OperationEntry, answer: &Map<String, Value>) -> ExitCode {
         self.reporter.clear();
         self.failed(entry, answer)
     }
 
-    fn failed(&self, entry: &Entry, answer: &Map<String, Value>) -> ExitCode {
+    fn failed(&self, entry: &OperationEntry, answer: &Map<String, Value>) -> ExitCode {
         let code = answer.get("code").and_then(Value::as_str).unwrap_or_default();
         if code == "cancelled" && self.unread {
             // As a program ends that the broken pipe's signal kills: `… | head` is no failure to tell.

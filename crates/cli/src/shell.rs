@@ -135,7 +135,7 @@ mod tests {
     use std::sync::Arc;
 
     use coracle::config::{Config, Preset};
-    use coracle::{Frontend, Input, Process, answer};
+    use coracle::{CallInput, Frontend, Process, answer};
     use coracle_runtime::FakeRuntime;
     use serde_json::json;
 
@@ -149,7 +149,8 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(operations::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        let made =
+            answer(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let handle = Handle::parse("usual").unwrap();
         let shell = |as_root| Terminal { as_root, ..Terminal::default() };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle::{Code, Context, Entry, Failure};
+use coracle::{Code, Context, Failure, OperationEntry};
 use coracle_runtime::Input;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
 /// whatever it is.
 pub(super) async fn attach(
-    entry: &Entry,
+    entry: &OperationEntry,
     object: &mut Map<String, Value>,
     (cx, interactive): (Context, bool),
 ) -> Result<Context, Failure> {
@@ -35,7 +35,7 @@ pub(super) async fn attach(
     Ok(if interactive || is_data() { cx.with_input(Input::Stream(Box::new(tokio::io::stdin()))) } else { cx })
 }
 
-async fn read(entry: &Entry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {
+async fn read(entry: &OperationEntry, object: &mut Map<String, Value>, cx: &Context) -> Result<(), Failure> {
     let given = object.contains_key("stdin") || object.contains_key("stdin_base64");
     if given || !entry.arguments().properties.contains_key("stdin_base64") || !is_data() {
         return Ok(());

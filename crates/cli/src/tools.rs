@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::ArgMatches;
-use coracle::{CallResponse, Code, Entry, Failure, Host, Options, Process, frontend, tools};
+use coracle::{CallResponse, Code, Failure, Host, OperationEntry, Options, Process, frontend, tools};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 
@@ -67,7 +67,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-async fn call(process: &Process, entry: &Entry, arguments: Map<String, Value>, json: bool) -> ExitCode {
+async fn call(process: &Process, entry: &OperationEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
     if json {
         return exit::finish(&frontend::drive_tool(process, *entry, arguments, None).await.json);
     }
@@ -87,7 +87,7 @@ async fn call(process: &Process, entry: &Entry, arguments: Map<String, Value>, j
 }
 
 /// What a program printed goes where the program would have printed it; the rest is text.
-fn show(entry: &Entry, response: &CallResponse) -> ExitCode {
+fn show(entry: &OperationEntry, response: &CallResponse) -> ExitCode {
     if let Some((stdout, stderr, code)) = printed(&response.json) {
         render::warnings(&response.json);
         render::printed(stdout, stderr);

@@ -106,7 +106,7 @@ struct EnteredWorktree {
 }
 
 impl EnteredWorktree {
-    async fn of(sandboxes: Sandboxes<'_>, matches: &ArgMatches) -> Result<Self, Failure> {
+    async fn from_matches(sandboxes: Sandboxes<'_>, matches: &ArgMatches) -> Result<Self, Failure> {
         let word = |name: &str| matches.get_one::<String>(name).cloned();
         let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
         let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
@@ -127,7 +127,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let intent = audit::intent(cx, "worktree_exec", &args).await?;
     let done = async {
         let entered = with_progress(cx, async |cx| {
-            Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+            Box::pin(EnteredWorktree::from_matches(Sandboxes { cx, ..process.sandboxes() }, matches)).await
         })
         .await?;
         let (live, chunks) = mpsc::channel(8);
@@ -177,7 +177,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
     let done = async {
         let entered = with_progress(cx, async |cx| {
-            Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+            Box::pin(EnteredWorktree::from_matches(Sandboxes { cx, ..process.sandboxes() }, matches)).await
         })
         .await?;
         let engine = cx.runtime().await?;
@@ -205,7 +205,7 @@ async fn looked(
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
     let entered = with_progress(cx, async |cx| {
-        Box::pin(EnteredWorktree::of(Sandboxes { cx, ..process.sandboxes() }, matches)).await
+        Box::pin(EnteredWorktree::from_matches(Sandboxes { cx, ..process.sandboxes() }, matches)).await
     })
     .await?;
     let Worktree { id, path, host_path, branch, base_commit, .. } = &entered.worktree;

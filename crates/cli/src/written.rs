@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ArgMatches;
-use coracle::{Context, Entry, Failure};
+use coracle::{Context, Failure, OperationEntry};
 use coracle_workspace::{Tool as _, WriteFile};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ const CONTENT: &str = "content";
 /// Puts standard input in the place of a content that is the bare word `-`; `--content -` is a dash.
 pub(super) async fn from_stdin(
     cx: &Context,
-    entry: &Entry,
+    entry: &OperationEntry,
     matches: &ArgMatches,
     arguments: &mut Map<String, Value>,
 ) -> Result<(), Failure> {

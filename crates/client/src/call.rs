@@ -46,7 +46,7 @@ where
     };
     let after = call.timeout();
     let outcome = timeout(after, both).await.map_err(|_| Error::TimedOut { verb: C::NAME, after })??;
-    outcome.map_err(|broken| broken.of(C::NAME))
+    outcome.map_err(|broken| broken.into_error(C::NAME))
 }
 
 /// A request, if it is not too long.

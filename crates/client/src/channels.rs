@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_protocol::call::{Call, Streams};
 use coracle_protocol::codec::Frame;
-use coracle_protocol::mux::{Backlog, BacklogSender, Delivery, Mux, Part, Pushed, Violation, backlog};
+use coracle_protocol::mux::{Backlog, BacklogSender, Delivery, Mux, Part, PushOutcome, Violation, backlog};
 use coracle_protocol::{CHUNK, GuestMessage, HostMessage, MAX_HEADER, Stream};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -101,7 +101,7 @@ impl ReplyShape {
 
 /// One channel, as its caller sees it.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenChannel {
     pub(crate) number: u32,
     pub(crate) heard: Backlog<GuestMessage>,
     /// Woken when data may be sent, or the channel ended.
@@ -123,7 +123,7 @@ struct ChannelState {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedFrame {
     frame: Frame<HostMessage>,
     /// It holds one of the places of the queue.
     counted: bool,
@@ -149,7 +149,7 @@ impl WriteBatch {
 #[derive(Debug)]
 pub(crate) struct Channels {
     mux: Mux<ChannelState>,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedFrame>,
     /// Why the connection is over.
     pub(crate) over: Option<String>,
 }
@@ -169,7 +169,7 @@ impl Channels {
         payload: Vec<u8>,
         shape: ReplyShape,
         permit: OwnedSemaphorePermit,
-    ) -> Opened {
+    ) -> OpenChannel {
         let (tell, heard) = backlog(MAX_WAITING);
         let writable = Arc::<Notify>::default();
         let (sent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -182,15 +182,15 @@ impl Channels {
         };
         let number = self.mux.open(state).expect("each channel holds a permit");
         let frame = Frame { channel: number, head: opening, payload };
-        self.queue.push_back(Waiting { frame, counted: true, opens: Some(Arc::clone(&sent)) });
-        Opened { number, heard, writable, sent, ended }
+        self.queue.push_back(QueuedFrame { frame, counted: true, opens: Some(Arc::clone(&sent)) });
+        OpenChannel { number, heard, writable, sent, ended }
     }
 
     /// Queues a frame; `false` when the guest has said the channel's last word.
     pub(crate) fn push(&mut self, channel: u32, head: HostMessage, payload: Vec<u8>, counted: bool) -> bool {
         let open = self.over.is_none() && self.mux.is_open(channel);
         if open {
-            self.queue.push_back(Waiting { frame: Frame { channel, head, payload }, counted, opens: None });
+            self.queue.push_back(QueuedFrame { frame: Frame { channel, head, payload }, counted, opens: None });
         }
         open
     }
@@ -214,14 +214,14 @@ impl Channels {
         self.mux.release(channel, bytes)
     }
 
-    /// Nobody waits for a channel any more. Whether there is something to write.
-    pub(crate) fn leave(&mut self, channel: u32) -> bool {
+    /// Closes a channel that has no caller any more. Answers whether there is something to write.
+    pub(crate) fn close(&mut self, channel: u32) -> bool {
         self.mux.close(channel);
         self.push(channel, HostMessage::CloseChannel, Vec::new(), false)
     }
 
     /// Takes what the guest said. Whether there is something to write.
-    pub(crate) fn hear(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
+    pub(crate) fn on_frame(&mut self, frame: Frame<GuestMessage>) -> Result<bool, ProtocolViolation> {
         let Frame { channel, head, payload } = frame;
         if let (0, GuestMessage::Failed(fault)) = (channel, &head) {
             return Err(ProtocolViolation::Ended(fault.message.clone()));
@@ -232,7 +232,7 @@ impl Channels {
         let last = state.shape.has_ended() || matches!(head, GuestMessage::Failed(_));
         match self.mux.receive(channel, part, counted)? {
             Delivery::Deliver(state) => {
-                if let Some(Pushed::Full) = state.heard.as_ref().map(|it| it.push(head, payload)) {
+                if let Some(PushOutcome::Full) = state.heard.as_ref().map(|it| it.push(head, payload)) {
                     return Err(Violation::Backlog(channel).into());
                 }
             }

@@ -25,7 +25,7 @@ pub(crate) async fn read<T: Head>(from: &mut (impl AsyncRead + Unpin)) -> Result
 }
 
 /// An error with what is behind it.
-pub(crate) fn told(err: &Error) -> String {
+pub(crate) fn with_source(err: &Error) -> String {
     match std::error::Error::source(err) {
         Some(source) => format!("{err}: {source}"),
         None => err.to_string(),

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::outgoing::Outgoing;
 pub(crate) use self::state::ConnectionLost;
-use self::state::{CLOSE_TIMEOUT, QUEUE_TIMEOUT, Shared};
+use self::state::{CLOSE_TIMEOUT, ConnectionInner, QUEUE_TIMEOUT};
 use self::writer::write;
-use crate::channels::{Incoming, Opened, ReplyShape};
-use crate::codec::{self, Frame, told};
+use crate::channels::{Incoming, OpenChannel, ReplyShape};
+use crate::codec::{self, Frame, with_source};
 use crate::dial::{GuestStream, Liveness, Transport};
 
 /// A guest that runs answers within a moment.
@@ -39,7 +39,7 @@ const LONG_REPLIES: usize = 8;
 
 /// A connection whose guest said hello.
 pub(crate) struct Connection {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionInner>,
     reader: AbortHandle,
     pub(crate) run: String,
     /// Names of the calls that the guest knows.
@@ -76,7 +76,7 @@ impl Connection {
                 return Err(Error::GuestFailed { reason });
             }
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ConnectionInner {
             outgoing: tokio::sync::Mutex::new(Outgoing::new(dialled.writer)),
             heard: Mutex::new(Instant::now()),
             channels: Mutex::default(),
@@ -141,7 +141,7 @@ impl Connection {
         };
         place.forget();
         self.shared.write_now();
-        let Opened { number, heard, writable, sent, ended } = opened;
+        let OpenChannel { number, heard, writable, sent, ended } = opened;
         Ok(Channel { to: Sender { connection: Arc::clone(self), number, writable }, heard, sent, ended })
     }
 }
@@ -215,7 +215,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         let shared = &self.to.connection.shared;
-        if shared.lock().leave(self.to.number) {
+        if shared.lock().close(self.to.number) {
             shared.wake.notify_one();
         }
     }
@@ -294,7 +294,7 @@ async fn hello(
     match codec::read::<FirstMessage>(reader).await {
         // A program in between says something else than a guest does.
         Err(codec::Error::Length { .. } | codec::Error::FirstMessage(_)) => none("what answered is no guest"),
-        Err(err) => none(&told(&err)),
+        Err(err) => none(&with_source(&err)),
         Ok(None) => none("it ended without a hello"),
         Ok(Some(Frame { channel: 0, head: FirstMessage::Hello(theirs), .. })) if theirs.nonce == nonce => {
             match theirs.version {
@@ -307,12 +307,12 @@ async fn hello(
     }
 }
 
-async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
+async fn read(shared: Arc<ConnectionInner>, mut reader: impl AsyncRead + Unpin) {
     let reason = loop {
         match codec::read::<GuestMessage>(&mut reader).await {
             Ok(Some(frame)) => {
                 *shared.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-                let heard = shared.lock().hear(frame);
+                let heard = shared.lock().on_frame(frame);
                 match heard {
                     Err(breach) => break breach.to_string(),
                     // Else the writer would take the turn of the call that was just answered.
@@ -321,7 +321,7 @@ async fn read(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) {
                 }
             }
             Ok(None) => break "the guest closed the connection".to_owned(),
-            Err(err) => break told(&err),
+            Err(err) => break with_source(&err),
         }
     };
     shared.end(&reason);

@@ -61,7 +61,7 @@ pub struct GuestStream {
 impl fmt::Debug for GuestStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transport, peer, .. } = self;
-        f.debug_struct("Dialled").field("transport", transport).field("peer", peer).finish_non_exhaustive()
+        f.debug_struct("GuestStream").field("transport", transport).field("peer", peer).finish_non_exhaustive()
     }
 }
 

@@ -332,7 +332,11 @@ impl ExecSession {
     /// The connection broke: decides whether another one can help.
     fn on_disconnect(&mut self, broken: &ConnectionLost, attached: bool, feed: &mut InputSource) -> Result<()> {
         if broken.full {
-            return Err(if self.sent_to.is_some() { self.lost(&broken.reason) } else { broken.clone().of("exec") });
+            return Err(if self.sent_to.is_some() {
+                self.lost(&broken.reason)
+            } else {
+                broken.clone().into_error("exec")
+            });
         }
         let now = Instant::now();
         self.outputs.forget_room();

@@ -90,7 +90,7 @@ impl Link {
                 Err(broken) => broken,
             };
             if broken.sent || broken.full || !feed.rewind() {
-                return Err(broken.of(PutFile::NAME));
+                return Err(broken.into_error(PutFile::NAME));
             }
         }
     }
@@ -164,7 +164,7 @@ pub struct FileContent {
 
 impl fmt::Debug for FileContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Content").field("ended", &self.channel.is_none()).finish()
+        f.debug_struct("FileContent").field("ended", &self.channel.is_none()).finish()
     }
 }
 

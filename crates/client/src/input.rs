@@ -10,14 +10,14 @@ use crate::connection::Sender;
 
 /// Input of a command or content of a file, and how far it got.
 pub(crate) struct InputSource {
-    source: Source,
+    source: StdinSource,
     /// Something of it was given to the connection.
     begun: bool,
     /// All of it was.
     done: bool,
 }
 
-enum Source {
+enum StdinSource {
     Nothing,
     Bytes { bytes: Vec<u8>, at: usize },
     Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
@@ -34,14 +34,14 @@ impl InputSource {
     }
 
     fn nothing() -> Self {
-        Self { source: Source::Nothing, begun: false, done: true }
+        Self { source: StdinSource::Nothing, begun: false, done: true }
     }
 
     /// Content of a file, which may be empty.
     pub(crate) fn content(input: Input) -> Self {
         let source = match input {
-            Input::Bytes(bytes) => Source::Bytes { bytes, at: 0 },
-            Input::Stream(stream) => Source::Stream(stream),
+            Input::Bytes(bytes) => StdinSource::Bytes { bytes, at: 0 },
+            Input::Stream(stream) => StdinSource::Stream(stream),
         };
         Self { source, begun: false, done: false }
     }
@@ -82,26 +82,26 @@ impl InputSource {
     /// comes back, so of a stream that is never certain.
     pub(crate) fn settled(&self, to: &Sender) -> bool {
         match &self.source {
-            Source::Nothing => true,
-            Source::Bytes { bytes, .. } => self.done && !bytes.is_empty() && to.all_taken(),
-            Source::Stream(_) => false,
+            StdinSource::Nothing => true,
+            StdinSource::Bytes { bytes, .. } => self.done && !bytes.is_empty() && to.all_taken(),
+            StdinSource::Stream(_) => false,
         }
     }
 
     /// Begins again; `false` when that cannot be.
     pub(crate) fn rewind(&mut self) -> bool {
         match &mut self.source {
-            Source::Nothing => return true,
-            Source::Bytes { at, .. } => *at = 0,
-            Source::Stream(_) if self.begun => return false,
-            Source::Stream(_) => {}
+            StdinSource::Nothing => return true,
+            StdinSource::Bytes { at, .. } => *at = 0,
+            StdinSource::Stream(_) if self.begun => return false,
+            StdinSource::Stream(_) => {}
         }
         (self.begun, self.done) = (false, false);
         true
     }
 }
 
-impl Source {
+impl StdinSource {
     /// The next piece, and whether nothing comes after it.
     async fn next(&mut self, room: usize) -> io::Result<(Vec<u8>, bool)> {
         match self {

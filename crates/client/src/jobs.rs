@@ -96,7 +96,7 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`].
-    pub async fn settle(&self, settle: protocol::EnsureUser) -> Result<protocol::UserInfo> {
+    pub async fn ensure_user(&self, settle: protocol::EnsureUser) -> Result<protocol::UserInfo> {
         self.call(&settle).await
     }
 }

@@ -22,11 +22,11 @@ pub struct LinkSettings {
 
 /// A connection to the guest of one container. A clone is the same connection.
 #[derive(Clone)]
-pub struct Link(Arc<Shared>);
+pub struct Link(Arc<LinkInner>);
 
 /// A handle that keeps nothing connected.
 #[derive(Clone, Debug)]
-pub struct WeakLink(Weak<Shared>);
+pub struct WeakLink(Weak<LinkInner>);
 
 impl WeakLink {
     /// The link, if anybody still has it.
@@ -36,7 +36,7 @@ impl WeakLink {
     }
 }
 
-struct Shared {
+struct LinkInner {
     dial: Arc<dyn Dial>,
     settings: LinkSettings,
     /// Held while a connection is made, so that only one is.
@@ -54,7 +54,7 @@ impl Link {
     /// A link that is not connected yet.
     #[must_use]
     pub fn new(dial: Arc<dyn Dial>, settings: LinkSettings) -> Self {
-        Self(Arc::new(Shared { dial, settings, dialling: tokio::sync::Mutex::default(), current: Mutex::default() }))
+        Self(Arc::new(LinkInner { dial, settings, dialling: tokio::sync::Mutex::default(), current: Mutex::default() }))
     }
 
     /// A link by a socket alone, connected, without a call to an engine. `None` when the container's PID 1 as it was

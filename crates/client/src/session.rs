@@ -55,7 +55,7 @@ impl Link {
     ///
     /// # Errors
     /// As for [`put_secret`](Self::put_secret).
-    pub async fn lend_secret(&self, file: SecretFile) -> Result<ContainerPath> {
+    pub async fn put_command_secret(&self, file: SecretFile) -> Result<ContainerPath> {
         self.place(file, true).await
     }
 
@@ -78,7 +78,7 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::Refused`]: another worker was let in before, a user is root, or the root is no directory's path.
-    pub async fn let_worker_in(&self, worker: Ids, agent: Ids, root: &ContainerPath) -> Result<()> {
+    pub async fn open_worker_socket(&self, worker: Ids, agent: Ids, root: &ContainerPath) -> Result<()> {
         let numbers = |it: Ids| (it.uid, it.gid);
         let (worker, agent) = (numbers(worker), numbers(agent));
         self.call(&protocol::OpenWorkerSocket { worker, agent, root: root.to_string() }).await

@@ -40,13 +40,13 @@ const LOOKS: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Tunnel {
     stream: DuplexStream,
-    ends: Ends,
+    ends: CloseState,
     _gone: DropGuard,
 }
 
 /// What both sides know of the end of a connection.
 #[derive(Clone, Debug, Default)]
-struct Ends {
+struct CloseState {
     /// Everything was said on this side.
     finished: Arc<AtomicBool>,
     /// Nobody is there any more on this side.
@@ -74,13 +74,13 @@ impl Link {
         connection.check_knows(AcceptTunnel::NAME)?;
         let call = AcceptTunnel { port };
         let opened = connection.open(AcceptTunnel::NAME, &encoded(&call)?, ReplyShape::new(&call)).await;
-        let mut channel = opened.map_err(|it| it.of(AcceptTunnel::NAME))?;
-        match channel.next().await.map_err(|it| it.of(AcceptTunnel::NAME))? {
+        let mut channel = opened.map_err(|it| it.into_error(AcceptTunnel::NAME))?;
+        match channel.next().await.map_err(|it| it.into_error(AcceptTunnel::NAME))? {
             (GuestMessage::Event, _) => {}
             (GuestMessage::Failed(fault), _) => return Err(refused(fault)),
             _ => return Err(not_understood()),
         }
-        let ((near, stream), ends) = (duplex(WAITING), Ends::default());
+        let ((near, stream), ends) = (duplex(WAITING), CloseState::default());
         let passing = pass(channel, split(near), ends.clone());
         let over = ends.over.clone().drop_guard();
         tokio::spawn(async move {
@@ -92,7 +92,11 @@ impl Link {
 }
 
 /// Until the guest has said its last word, or nobody is there any more on this side and the program had its time.
-async fn pass(mut channel: Channel, (from, mut to): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>), ends: Ends) {
+async fn pass(
+    mut channel: Channel,
+    (from, mut to): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
+    ends: CloseState,
+) {
     let sender = channel.sender();
     let mut feed = InputSource::content(Input::Stream(Box::new(from)));
     let all = CancellationToken::new();

@@ -37,7 +37,7 @@ pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, Read
     if file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty) {
         return Err(yaml::invalid("the file has no `services`".into(), None));
     }
-    let mut reader = Reader { dir, policy, diagnostics: Diagnostics::default() };
+    let mut reader = ComposeReader { dir, policy, diagnostics: Diagnostics::default() };
     reader.file(&mut file);
     reader.diagnostics.into_result()?;
     Ok(ComposeFile { content: yaml::print(&Value::Object(file)) })
@@ -68,13 +68,13 @@ fn is_dropped(key: &str) -> bool {
     key.starts_with("x-") || key == "develop"
 }
 
-struct Reader<'a> {
+struct ComposeReader<'a> {
     dir: &'a Path,
     policy: &'a Policy,
     diagnostics: Diagnostics,
 }
 
-impl Reader<'_> {
+impl ComposeReader<'_> {
     fn file(&mut self, file: &mut Map<String, Value>) {
         file.retain(|key, _| !is_dropped(key) && key != "version" && key != "name");
         for (key, value) in &mut *file {

@@ -10,7 +10,7 @@ use crate::error::Error;
 /// Where an image came from (containers.md 4.5, `image_source`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum ImageOrigin {
     /// It was here.
     Local,
     /// From its registry.
@@ -27,7 +27,7 @@ pub struct Base {
     /// The name it was found or made under.
     pub reference: ImageRef,
     /// Where it came from.
-    pub source: Source,
+    pub source: ImageOrigin,
     /// Of a bootstrapped one: which way it was made, from what, and which versions.
     pub note: Option<String>,
 }

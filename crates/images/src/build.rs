@@ -15,10 +15,10 @@ use coracle_runtime::{ByteSize, ContainerId, ContainerRuntime, Image, ImageRef};
 use tokio_util::sync::CancellationToken;
 
 pub use self::recipe_run::{BuildReport, CommandReport, run_recipe};
-use crate::cache::{Built, Cache, CachedImage, Found};
+use crate::cache::{Built, Cache, CacheLookup, CachedImage};
 use crate::ensure::{BaseRequest, FetchSettings, Pull, ensure};
 use crate::recipe::{BuildOptions, OnFailure};
-use crate::{Base, Error, ImageRequest, Progress, Recipe, Source, stand_in};
+use crate::{Base, Error, ImageOrigin, ImageRequest, Progress, Recipe, stand_in};
 
 /// A running container of a base, whose link is to a guest that may act as root.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub enum BuildOutcome {
     /// It was in the cache and is stale, but its base cannot be had for a newer one.
     Stale(CachedImage, Error),
     /// It was built, on a base from that source.
-    Built(CachedImage, Source),
+    Built(CachedImage, ImageOrigin),
     /// The recipe failed on that base.
     Failed(Base, BuildFailure),
 }
@@ -114,9 +114,9 @@ impl ImageBuilder<'_> {
             return Ok(BuildOutcome::Base(self.base(request).await?));
         }
         let stale = match self.cache.find(self.runtime, request).await? {
-            Found::Hit(cached) if !request.is_fresh() => return Ok(BuildOutcome::Cached(cached)),
-            Found::Hit(cached) | Found::Stale(cached) => Some(cached),
-            Found::Miss => None,
+            CacheLookup::Hit(cached) if !request.is_fresh() => return Ok(BuildOutcome::Cached(cached)),
+            CacheLookup::Hit(cached) | CacheLookup::Stale(cached) => Some(cached),
+            CacheLookup::Miss => None,
         };
         let base = match (self.base(request).await, stale) {
             (Ok(base), _) => base,
@@ -129,7 +129,7 @@ impl ImageBuilder<'_> {
         let _lock = self.cache.lock(&request.key_on(&base, self.runtime.kind()), self.progress).await?;
         // The holder before may have built it.
         if !request.is_fresh()
-            && let Found::Hit(cached) = self.cache.find_on(self.runtime, request, &base).await?
+            && let CacheLookup::Hit(cached) = self.cache.find_on(self.runtime, request, &base).await?
         {
             return Ok(BuildOutcome::Cached(cached));
         }
@@ -184,7 +184,7 @@ impl ImageBuilder<'_> {
         if let Some(why) = report.failure() {
             return Ok(Err(BuildFailure { why, log: report.log().map(str::to_owned) }));
         }
-        let contents = match base.source == Source::Bootstrap || request.stands_in {
+        let contents = match base.source == ImageOrigin::Bootstrap || request.stands_in {
             true => Some(stand_in::probe(&container.link, &self.options(&container)).await?),
             false => None,
         };

@@ -19,11 +19,11 @@ use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter};
 use jiff::Timestamp;
 
-pub use self::clear::{Clear, Cleared, Kept, Listed};
+pub use self::clear::{CacheClearReport, CachedImageInfo, Clear, RetainedImage};
 pub use self::commit::Built;
 pub use self::image::CachedImage;
 use self::image::{CONTENTS, KIND};
-use crate::digest::Sum;
+use crate::digest::Sha256Hex;
 use crate::profile::Purpose;
 use crate::stand_in::Contents;
 use crate::{Base, Error, ImageRequest, Progress, Recipe, base_image, lock};
@@ -43,7 +43,7 @@ pub struct Cache {
 
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CacheLookup {
     /// The requested image.
     Hit(CachedImage),
     /// The same, but too old or made by another version: used if no newer one can be made.
@@ -57,7 +57,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Engine`].
-    pub async fn find(&self, runtime: &dyn ContainerRuntime, request: &ImageRequest) -> Result<Found, Error> {
+    pub async fn find(&self, runtime: &dyn ContainerRuntime, request: &ImageRequest) -> Result<CacheLookup, Error> {
         let engine = runtime.kind();
         let slot = request.slot(engine);
         let (mut names, known) = (base_image::names(engine, &request.image), self.recall(&slot));
@@ -67,14 +67,14 @@ impl Cache {
         let base = here.iter().find(|it| bases.iter().any(|name| it.is_named(name)));
         let known = here.iter().find(|it| Some(&it.id) == known.as_ref());
         let key = base.map(|it| request.key_on_local(it, engine));
-        let mut found = known.map_or(Found::Miss, |it| self.rate(engine, request, it, key.as_ref()));
-        if !matches!(found, Found::Hit(_)) {
+        let mut found = known.map_or(CacheLookup::Miss, |it| self.rate(engine, request, it, key.as_ref()));
+        if !matches!(found, CacheLookup::Hit(_)) {
             found = match &key {
                 Some(key) => self.by_key(runtime, request, key).await?,
                 None => self.newest(runtime, request).await?,
             };
         }
-        if let Found::Hit(it) = &found {
+        if let CacheLookup::Hit(it) = &found {
             self.remember(&slot, &it.image.id);
             self.used(&it.image.id, request.now);
         }
@@ -90,7 +90,7 @@ impl Cache {
         runtime: &dyn ContainerRuntime,
         request: &ImageRequest,
         base: &Base,
-    ) -> Result<Found, Error> {
+    ) -> Result<CacheLookup, Error> {
         self.by_key(runtime, request, &request.key_on(base, runtime.kind())).await
     }
 
@@ -98,18 +98,23 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::State`].
-    pub async fn lock(&self, key: &Sum, progress: &Progress<'_>) -> Result<File, Error> {
+    pub async fn lock(&self, key: &Sha256Hex, progress: &Progress<'_>) -> Result<File, Error> {
         lock::lock(&self.locks.join(format!("cache-{}", key.short())), lock::SAME_IMAGE, progress).await
     }
 
-    async fn by_key(&self, runtime: &dyn ContainerRuntime, request: &ImageRequest, key: &Sum) -> Result<Found, Error> {
+    async fn by_key(
+        &self,
+        runtime: &dyn ContainerRuntime,
+        request: &ImageRequest,
+        key: &Sha256Hex,
+    ) -> Result<CacheLookup, Error> {
         let names = base_image::names(runtime.kind(), &self.tag(request.purpose.as_ref(), key));
         let here = runtime.find_images(&names).await?;
         let all = here.iter().map(|it| self.rate(runtime.kind(), request, it, Some(key)));
         Ok(best(all))
     }
 
-    async fn newest(&self, runtime: &dyn ContainerRuntime, request: &ImageRequest) -> Result<Found, Error> {
+    async fn newest(&self, runtime: &dyn ContainerRuntime, request: &ImageRequest) -> Result<CacheLookup, Error> {
         let label = |name: &str, value: &str| (self.signer.key(name), Some(value.to_owned()));
         let recipe = label("cache.recipe", request.recipe.sum().as_str());
         let filter = LabelFilter(vec![recipe, label("cache.base", request.image.as_str())]);
@@ -119,18 +124,18 @@ impl Cache {
 
     /// Decides whether an image is what was requested, and whether it is stale. Without a key, its base is not local: then
     /// the base that its labels name counts.
-    fn rate(&self, engine: EngineKind, request: &ImageRequest, image: &Image, key: Option<&Sum>) -> Found {
-        let Some(it) = self.read(engine, image) else { return Found::Miss };
+    fn rate(&self, engine: EngineKind, request: &ImageRequest, image: &Image, key: Option<&Sha256Hex>) -> CacheLookup {
+        let Some(it) = self.read(engine, image) else { return CacheLookup::Miss };
         if it.base != request.image || it.recipe != request.recipe.sum().as_str() {
-            return Found::Miss;
+            return CacheLookup::Miss;
         }
         // An image without the label is of a version that did not record what stands in.
         let may_stand_in = it.contents.is_some() || !image.labels.contains_key(&self.signer.key(CONTENTS));
         if request.explicit && may_stand_in {
-            return Found::Miss;
+            return CacheLookup::Miss;
         }
         let current = match key {
-            Some(key) if it.key != key.as_str() => return Found::Miss,
+            Some(key) if it.key != key.as_str() => return CacheLookup::Miss,
             Some(_) => true,
             None => {
                 let possible = request.possible_keys(&it.base_digest, &image.arch, engine);
@@ -138,7 +143,7 @@ impl Cache {
             }
         };
         let age = Duration::try_from(request.now.duration_since(it.created)).unwrap_or_default();
-        if current && age <= request.max_age { Found::Hit(it) } else { Found::Stale(it) }
+        if current && age <= request.max_age { CacheLookup::Hit(it) } else { CacheLookup::Stale(it) }
     }
 
     /// The local image of a fixed name, unless another state directory signed it, or this cache made it by another recipe. What a
@@ -194,7 +199,7 @@ impl Cache {
         serde_json::from_str(image.labels.get(&self.signer.key(CONTENTS))?).ok()
     }
 
-    fn tag(&self, purpose: Option<&Purpose>, key: &Sum) -> ImageRef {
+    fn tag(&self, purpose: Option<&Purpose>, key: &Sha256Hex) -> ImageRef {
         let purpose = purpose.map_or("custom", Purpose::as_str);
         // Each state directory has its own names: with shared ones, another's image would lose its name to ours, and be
         // removed when ours is cleared.
@@ -205,13 +210,13 @@ impl Cache {
 }
 
 /// A hit before a stale one, and of two alike the newer.
-fn best(all: impl Iterator<Item = Found>) -> Found {
-    let rank = |it: &Found| match it {
-        Found::Hit(it) => (2, it.created),
-        Found::Stale(it) => (1, it.created),
-        Found::Miss => (0, Timestamp::MIN),
+fn best(all: impl Iterator<Item = CacheLookup>) -> CacheLookup {
+    let rank = |it: &CacheLookup| match it {
+        CacheLookup::Hit(it) => (2, it.created),
+        CacheLookup::Stale(it) => (1, it.created),
+        CacheLookup::Miss => (0, Timestamp::MIN),
     };
-    all.max_by_key(rank).unwrap_or(Found::Miss)
+    all.max_by_key(rank).unwrap_or(CacheLookup::Miss)
 }
 
 #[cfg(test)]

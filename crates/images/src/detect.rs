@@ -8,7 +8,7 @@ use crate::profile::Purpose;
 
 /// What the names say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Detected {
+pub struct DetectedProfile {
     /// The profile that fits.
     pub purpose: Purpose,
     /// The file that decided it.
@@ -59,7 +59,7 @@ const LOCKS: [(&str, Hint); 4] = [
 ];
 
 /// Detects the profile from the names in a repository's top directory.
-pub fn detect<'a>(names: impl IntoIterator<Item = &'a str>) -> Detected {
+pub fn detect<'a>(names: impl IntoIterator<Item = &'a str>) -> DetectedProfile {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let found = MARKERS.iter().find(|it| names.contains(it.0));
     let (marker, purpose, commands) = found.map_or((None, "general", &[][..]), |it| (Some(it.0), it.1, it.2));
@@ -72,10 +72,10 @@ pub fn detect<'a>(names: impl IntoIterator<Item = &'a str>) -> Detected {
         commands.push(MAKE);
     }
     let venv = (purpose == "python").then_some(".venv");
-    Detected { purpose: Purpose::known(purpose), marker, commands, venv }
+    DetectedProfile { purpose: Purpose::known(purpose), marker, commands, venv }
 }
 
-impl Detected {
+impl DetectedProfile {
     /// `VIRTUAL_ENV`, and what comes first in `PATH`, for a session on the clone that lies there.
     #[must_use]
     pub fn python_env(&self, clone: &ContainerPath) -> Option<(String, String)> {

@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 /// A SHA-256 in hex.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Sum(String);
+pub struct Sha256Hex(String);
 
-impl Sum {
+impl Sha256Hex {
     /// All of it.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -24,14 +24,14 @@ impl Sum {
     }
 }
 
-impl fmt::Display for Sum {
+impl fmt::Display for Sha256Hex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// The sum of anything that can be written as JSON.
-pub(crate) fn sum_of(it: &impl Serialize) -> Sum {
+pub(crate) fn sum_of(it: &impl Serialize) -> Sha256Hex {
     hashed(&canonical(it))
 }
 
@@ -40,6 +40,6 @@ pub(crate) fn canonical(it: &impl Serialize) -> Value {
     serde_json::to_value(it).expect("text and lists of text can be written as JSON")
 }
 
-pub(crate) fn hashed(value: &Value) -> Sum {
-    Sum(hex::encode(Sha256::digest(value.to_string())))
+pub(crate) fn hashed(value: &Value) -> Sha256Hex {
+    Sha256Hex(hex::encode(Sha256::digest(value.to_string())))
 }

@@ -6,7 +6,7 @@ use coracle_runtime::{ContainerRuntime, Error as EngineError, Excerpt, ImageRef}
 use serde::{Deserialize, Serialize};
 
 use crate::base::{self, Bootstrap};
-use crate::base_image::{Base, Source, find};
+use crate::base_image::{Base, ImageOrigin, find};
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::registry;
@@ -62,7 +62,7 @@ pub async fn ensure(
     if pull != Pull::Always
         && let Some((image, reference)) = find(runtime, image).await?
     {
-        return Ok(Base { image, reference, source: Source::Local, note: None });
+        return Ok(Base { image, reference, source: ImageOrigin::Local, note: None });
     }
     if pull == Pull::Never || image.as_str().starts_with("sha256:") {
         return Err(Error::NotFound(image.clone()));
@@ -70,17 +70,17 @@ pub async fn ensure(
     // An image that was named, or is wanted fresh, is not replaced by another.
     let may_stand_in = !explicit && pull == Pull::Missing;
     match (fetch(runtime, image, settings, progress).await, &settings.fallback) {
-        (Err(Missed::Unreachable(why)), Some(recipe)) if may_stand_in => {
+        (Err(FetchFailure::Unreachable(why)), Some(recipe)) if may_stand_in => {
             progress(&why.to_string());
             base::ensure(runtime, recipe, progress).await
         }
-        (Err(Missed::Unreachable(err) | Missed::Refused(err)), _) => Err(err),
+        (Err(FetchFailure::Unreachable(err) | FetchFailure::Refused(err)), _) => Err(err),
         (Ok(base), _) => Ok(base),
     }
 }
 
 /// Why a fetch failed: no registry answered, or one refused.
-enum Missed {
+enum FetchFailure {
     Unreachable(Error),
     Refused(Error),
 }
@@ -90,25 +90,27 @@ async fn fetch(
     image: &ImageRef,
     settings: &FetchSettings,
     progress: &Progress<'_>,
-) -> Result<Base, Missed> {
+) -> Result<Base, FetchFailure> {
     if !settings.proxy
         && let Err(why) = registry::reach(image, settings.probe_timeout).await
     {
         let excerpt = Excerpt::from_bytes(why.as_bytes());
-        return Err(Missed::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
+        return Err(FetchFailure::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
     }
     progress(&format!("pulling {image}"));
     match runtime.pull_image(image, settings.pull_timeout).await {
-        Ok(pulled) => Ok(Base { image: pulled, reference: image.clone(), source: Source::Pulled, note: None }),
-        Err(EngineError::Unreadable { .. }) => Err(Missed::Refused(Error::NotFound(image.clone()))),
+        Ok(pulled) => Ok(Base { image: pulled, reference: image.clone(), source: ImageOrigin::Pulled, note: None }),
+        Err(EngineError::Unreadable { .. }) => Err(FetchFailure::Refused(Error::NotFound(image.clone()))),
         Err(EngineError::TimedOut { after, .. }) => {
-            Err(Missed::Unreachable(Error::PullTimeout { image: image.clone(), after }))
+            Err(FetchFailure::Unreachable(Error::PullTimeout { image: image.clone(), after }))
         }
         Err(EngineError::PullFailed { image, excerpt }) if registry::is_transport(excerpt.as_str()) => {
-            Err(Missed::Unreachable(Error::PullFailed { image, excerpt }))
+            Err(FetchFailure::Unreachable(Error::PullFailed { image, excerpt }))
         }
-        Err(EngineError::PullFailed { image, excerpt }) => Err(Missed::Refused(Error::PullFailed { image, excerpt })),
-        Err(other) => Err(Missed::Refused(other.into())),
+        Err(EngineError::PullFailed { image, excerpt }) => {
+            Err(FetchFailure::Refused(Error::PullFailed { image, excerpt }))
+        }
+        Err(other) => Err(FetchFailure::Refused(other.into())),
     }
 }
 

@@ -33,7 +33,7 @@ pub enum Error {
     #[error("no base image could be made (while {stage})")]
     BaseBuildFailed {
         /// How far it came.
-        stage: Stage,
+        stage: BaseStage,
         /// Why it broke off.
         #[source]
         source: BaseError,
@@ -70,7 +70,7 @@ pub enum Error {
 
 /// A stage of making a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum BaseStage {
     /// Choosing how.
     Choose,
     /// Waiting for another process that makes the same base.
@@ -83,7 +83,7 @@ pub enum Stage {
     Import,
 }
 
-impl Stage {
+impl BaseStage {
     /// The word for answers (containers.md 1.6, `details.stage`).
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -97,7 +97,7 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for BaseStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Choose => "choosing how",
@@ -158,7 +158,7 @@ impl BaseError {
         move |source| Self::Io { what: what.into(), source }
     }
 
-    pub(crate) fn at(self, stage: Stage) -> Error {
+    pub(crate) fn at(self, stage: BaseStage) -> Error {
         Error::BaseBuildFailed { stage, source: self }
     }
 }

@@ -4,7 +4,7 @@ use coracle_runtime::EngineKind;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use crate::digest::Sum;
+pub use crate::digest::Sha256Hex;
 use crate::digest::{canonical, hashed};
 use crate::recipe::Recipe;
 
@@ -31,7 +31,7 @@ pub struct KeyOf<'a> {
 impl KeyOf<'_> {
     /// The key.
     #[must_use]
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> Sha256Hex {
         let mut parts = canonical(self);
         if let Value::Object(parts) = &mut parts {
             parts.insert("schema".into(), SCHEMA.into());

@@ -40,13 +40,13 @@ pub mod snapshot;
 pub mod stand_in;
 
 pub use base::Bootstrap;
-pub use base_image::{Base, Source, digest as digest_of, find};
+pub use base_image::{Base, ImageOrigin, digest as digest_of, find};
 pub use build::{
     BuildContainer, BuildContainers, BuildFailure, BuildOutcome, BuildReport, CommandReport, ImageBuilder, run_recipe,
 };
 pub use dockerfile::{DockerfileBuild, DockerfileImages};
 pub use ensure::{BaseRequest, FetchSettings, Pull, ensure};
-pub use error::{BaseError, Error, Stage};
+pub use error::{BaseError, BaseStage, Error};
 pub use progress::Progress;
-pub use recipe::{BuildOptions, OnFailure, Owned, Recipe, Setup};
+pub use recipe::{BuildOptions, OnFailure, OwnedDirectory, Recipe, Setup};
 pub use request::ImageRequest;

@@ -22,7 +22,7 @@ use crate::stand_in;
 ///
 /// # Errors
 /// [`ProfileError`].
-pub fn of(
+pub fn resolve(
     purpose: &Purpose,
     settings: &BTreeMap<Purpose, ProfileSettings>,
     version: Option<&str>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::digest::{Sum, sum_of};
+use crate::digest::{Sha256Hex, sum_of};
 use crate::packages::{self, PackageName};
 
 /// What is put on a base: packages, then commands. Serialised it is what makes two recipes the same.
@@ -20,12 +20,12 @@ pub struct Recipe {
     pub env: BTreeMap<String, String>,
     /// Directories that belong to users, made at last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub owned: Vec<Owned>,
+    pub owned: Vec<OwnedDirectory>,
 }
 
 /// A directory and who it belongs to: a user that the image knows from then on, with a home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Owned {
+pub struct OwnedDirectory {
     /// The user.
     pub uid: u32,
     /// Its group.
@@ -92,7 +92,7 @@ impl Recipe {
 
     /// Tells it from every other.
     #[must_use]
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> Sha256Hex {
         sum_of(self)
     }
 

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::base_image::digest;
-use crate::digest::{Sum, sum_of};
+use crate::digest::{Sha256Hex, sum_of};
 use crate::ensure::Pull;
 use crate::key::KeyOf;
 use crate::profile::Purpose;
-use crate::{Base, Recipe, Source};
+use crate::{Base, ImageOrigin, Recipe};
 
 /// A request for an image with a recipe on it, every default decided.
 #[derive(Clone, Debug)]
@@ -46,12 +46,12 @@ impl ImageRequest {
     /// The whole recipe on that base.
     #[must_use]
     pub fn recipe_on(&self, base: &Base) -> Recipe {
-        if base.source == Source::Bootstrap { self.bootstrapped() } else { self.recipe.clone() }
+        if base.source == ImageOrigin::Bootstrap { self.bootstrapped() } else { self.recipe.clone() }
     }
 
     /// The key of the image on that base.
     #[must_use]
-    pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sum {
+    pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sha256Hex {
         self.key(&self.recipe_on(base), base.digest(), &base.image.arch, engine)
     }
 
@@ -67,12 +67,12 @@ impl ImageRequest {
     }
 
     /// The key on a local image of the base's name.
-    pub(crate) fn key_on_local(&self, base: &Image, engine: EngineKind) -> Sum {
+    pub(crate) fn key_on_local(&self, base: &Image, engine: EngineKind) -> Sha256Hex {
         self.key(&self.recipe, digest(base), &base.arch, engine)
     }
 
     /// The keys that a cached image of these labels may have: its base came from a registry, or was made here.
-    pub(crate) fn possible_keys(&self, base_digest: &str, arch: &str, engine: EngineKind) -> [Sum; 2] {
+    pub(crate) fn possible_keys(&self, base_digest: &str, arch: &str, engine: EngineKind) -> [Sha256Hex; 2] {
         [&self.recipe, &self.bootstrapped()].map(|recipe| self.key(recipe, base_digest, arch, engine))
     }
 
@@ -80,12 +80,12 @@ impl ImageRequest {
         self.recipe.clone().after(&self.bootstrap)
     }
 
-    fn key(&self, recipe: &Recipe, base_digest: &str, arch: &str, engine: EngineKind) -> Sum {
+    fn key(&self, recipe: &Recipe, base_digest: &str, arch: &str, engine: EngineKind) -> Sha256Hex {
         KeyOf { recipe, base_digest, ca: self.ca.as_deref(), arch, engine, tool: &self.tool }.sum()
     }
 
     /// Identifies the request in the file that remembers the last result.
-    pub(crate) fn slot(&self, engine: EngineKind) -> Sum {
+    pub(crate) fn slot(&self, engine: EngineKind) -> Sha256Hex {
         #[derive(Serialize)]
         struct Slot<'a>(EngineKind, &'a Recipe, &'a ImageRef);
         sum_of(&Slot(engine, &self.recipe, &self.image))

@@ -1,6 +1,6 @@
 //! The files of a container, kept as an image (containers.md 11.5 to 11.8).
 //!
-//! [`Snapshots::place`] makes sure of the name, [`Place::take`] makes the image; [`Snapshots::find`], [`list`] and
+//! [`Snapshots::place`] makes sure of the name, [`SnapshotReservation::take`] makes the image; [`Snapshots::find`], [`list`] and
 //! [`delete`] are about those that there are.
 //!
 //! [`list`]: Snapshots::list
@@ -21,8 +21,8 @@ use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
 use coracle_runtime::{ContainerPath, ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter, SnapshotName};
 
 pub use self::error::Error;
-pub use self::image::{Of, Snapshot};
-pub use self::take::Place;
+pub use self::image::{SnapshotImage, SnapshotOrigin};
+pub use self::take::SnapshotReservation;
 use crate::base_image;
 use crate::profile::Purpose;
 
@@ -39,9 +39,9 @@ pub struct Snapshots {
 
 /// A snapshot, and the containers that are made of it.
 #[derive(Clone, Debug)]
-pub struct Used {
+pub struct SnapshotUse {
     /// The snapshot.
-    pub snapshot: Snapshot,
+    pub snapshot: SnapshotImage,
     /// Names of containers.
     pub by: Vec<String>,
 }
@@ -59,7 +59,7 @@ impl Snapshots {
     /// # Errors
     /// [`Error::NotFound`] with names that are alike; [`Error::NotManaged`] when the image is not ours;
     /// [`Error::Engine`].
-    pub async fn find(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Snapshot, Error> {
+    pub async fn find(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<SnapshotImage, Error> {
         let Some(image) = self.image(runtime, name).await? else {
             let all = self.all(runtime).await?;
             let near = all.into_iter().map(|it| it.name).filter(|it| it.as_str().eq_ignore_ascii_case(name.as_str()));
@@ -72,14 +72,17 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Error::Engine`].
-    pub async fn list(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Used>, Error> {
+    pub async fn list(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<SnapshotUse>, Error> {
         let mut all = self.all(runtime).await?;
         if all.is_empty() {
             return Ok(Vec::new());
         }
         all.sort_by_key(|it| std::cmp::Reverse(it.created));
         let mut users = base_image::users(runtime).await?;
-        let used = |snapshot: Snapshot| Used { by: users.remove(&snapshot.image.id).unwrap_or_default(), snapshot };
+        let used = |snapshot: SnapshotImage| SnapshotUse {
+            by: users.remove(&snapshot.image.id).unwrap_or_default(),
+            snapshot,
+        };
         Ok(all.into_iter().map(used).collect())
     }
 
@@ -87,7 +90,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// [`Error::InUse`] while a container is made of it; as for [`find`](Self::find).
-    pub async fn delete(&self, runtime: &dyn ContainerRuntime, snapshot: &Snapshot) -> Result<(), Error> {
+    pub async fn delete(&self, runtime: &dyn ContainerRuntime, snapshot: &SnapshotImage) -> Result<(), Error> {
         let by = base_image::users(runtime).await?.remove(&snapshot.image.id).unwrap_or_default();
         if !by.is_empty() {
             return Err(Error::InUse { name: snapshot.name.clone(), by });
@@ -105,7 +108,7 @@ impl Snapshots {
         Ok(here.into_iter().next())
     }
 
-    async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Snapshot>, Error> {
+    async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<SnapshotImage>, Error> {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(SNAPSHOT.to_owned()))]);
         let here = runtime.list_images(&ours).await?;
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it, None)).collect())
@@ -113,7 +116,7 @@ impl Snapshots {
 
     /// A snapshot of ours, or none: a right signature over the right labels says so. What lost its name to a newer one is
     /// none any more.
-    fn read(&self, engine: EngineKind, image: &Image, name: Option<&SnapshotName>) -> Option<Snapshot> {
+    fn read(&self, engine: EngineKind, image: &Image, name: Option<&SnapshotName>) -> Option<SnapshotImage> {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).map(String::as_str);
         if label("kind") != Some(SNAPSHOT) || !self.signer.verify(engine, &image.labels) {
             return None;
@@ -124,9 +127,9 @@ impl Snapshots {
             return None;
         }
         let purpose = label("snapshot.purpose").filter(|it| !it.is_empty());
-        Some(Snapshot {
+        Some(SnapshotImage {
             created: label("created")?.parse().ok()?,
-            of: Of {
+            of: SnapshotOrigin {
                 container: label("snapshot.container")?.to_owned(),
                 purpose: purpose.and_then(|it| Purpose::parse(it).ok()),
                 session: label("snapshot.session")?.to_owned(),

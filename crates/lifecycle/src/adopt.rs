@@ -6,8 +6,8 @@ use coracle_runtime::{Container, ContainerName, ContainerPath, Handle};
 
 use crate::compose_stack::numbers;
 use crate::record::{Origin, Record, Role};
-use crate::store::Loaded;
-use crate::{Engines, Error, Kind, ManagedContainer, Result, Store, find};
+use crate::store::LoadOutcome;
+use crate::{Engines, Error, ManagedContainer, ResourceKind, Result, Store, find};
 
 /// Records a running container that is not proven ours, for a session. It has no guest, so commands run through the
 /// engine's own exec, as the user of its image.
@@ -26,15 +26,15 @@ pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, sessio
         let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
         return Err(coracle_runtime::Error::NotRunning { status, exit_code, oom_killed, output: None }.into());
     }
-    let unfit = || Error::NotManaged { kind: Kind::Container, name: container.name.clone() };
+    let unfit = || Error::NotManaged { kind: ResourceKind::Container, name: container.name.clone() };
     let name = ContainerName::parse(&container.name).map_err(|_| unfit())?;
     let _lock = store.lock(&name).await?;
-    if !matches!(store.load(&name)?, Loaded::Missing)
+    if !matches!(store.load(&name)?, LoadOutcome::Missing)
         || store.records()?.iter().any(|it| it.id.as_ref() == Some(&container.id))
     {
         return Err(taken(name, Some(&container)));
     }
-    let origin = Origin::of(&*runtime, store.signer().namespace());
+    let origin = Origin::for_runtime(&*runtime, store.signer().namespace());
     let record = Record {
         role: Role::Adopted,
         persistent: true,

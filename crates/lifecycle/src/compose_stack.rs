@@ -154,7 +154,7 @@ pub(crate) fn numbers(user: &str) -> Option<Ids> {
 /// Removes a stack that was made with a container: by Compose, which gives services time to end, and what that leaves
 /// by id. Only what is proven ours goes. Answers whether there was anything.
 pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<bool> {
-    let there = Parts::look(runtime, store, project).await?;
+    let there = Parts::inspect(runtime, store, project).await?;
     if there.is_empty() {
         return Ok(false);
     }
@@ -164,7 +164,7 @@ pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, 
             tracing::warn!(%project, %err, "compose did not take the stack down");
         }
     }
-    let left = Parts::look(runtime, store, project).await?;
+    let left = Parts::inspect(runtime, store, project).await?;
     let mut failed = Vec::new();
     for id in &left.containers {
         failed.extend(runtime.remove(id).await.err());
@@ -191,7 +191,7 @@ struct Parts {
 }
 
 impl Parts {
-    async fn look(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<Self> {
+    async fn inspect(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<Self> {
         let filter = LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))]);
         let containers = runtime.list(&filter).await?;
         let networks = runtime.list_networks(&filter).await?;

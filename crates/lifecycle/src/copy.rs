@@ -11,7 +11,7 @@ use coracle_runtime::archive::{self, Writer};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
 pub use self::meter::{CopyAmount, CopyMeter};
-pub use self::request::{Copied, CopyLimits, CopyRequest};
+pub use self::request::{CopyLimits, CopyReport, CopyRequest};
 use self::request::{blocking, cannot_spool, pack, temporary};
 pub use self::via_guest::{copy_in_by, copy_out_by};
 use crate::{Error, ManagedContainer, Result, session};
@@ -32,7 +32,7 @@ const FIRST_EXISTING: &str = r#"while IFS= read -r path; do
 done"#;
 
 /// What stands at the target inside.
-struct Target {
+struct CopyTarget {
     kind: String,
     above: ContainerPath,
     path: ContainerPath,
@@ -42,11 +42,11 @@ struct Target {
 ///
 /// # Errors
 /// [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_in(found: &ManagedContainer, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_in(found: &ManagedContainer, request: CopyRequest) -> Result<CopyReport> {
     let container = found.present()?;
     let owner = session(found, false)?.user;
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
-    let target = look(found, &request, &name).await?;
+    let target = inspect_target(found, &request, &name).await?;
     let clash = if request.host.is_dir() { "file" } else { "dir" };
     if target.kind == clash || (target.kind == "file" && !request.overwrite) {
         return Err(Error::PathExists { path: target.path.to_string(), side: "in the container" });
@@ -61,12 +61,12 @@ pub async fn copy_in(found: &ManagedContainer, request: CopyRequest) -> Result<C
     }
     request.meter.sends(&tar);
     found.runtime.upload(&container.id, &target.above, tar).await?;
-    Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: target.path })
+    Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: target.path })
 }
 
-async fn look(found: &ManagedContainer, request: &CopyRequest, name: &str) -> Result<Target> {
+async fn inspect_target(found: &ManagedContainer, request: &CopyRequest, name: &str) -> Result<CopyTarget> {
     let into = if request.into_directory { "1" } else { "0" };
-    let answer = ask(found, LOOK, &[request.container.as_str(), name, into], None).await?;
+    let answer = run_script(found, LOOK, &[request.container.as_str(), name, into], None).await?;
     let mut lines = answer.lines();
     let mut next = || lines.next().unwrap_or_default().to_owned();
     let (kind, above, path) = (next(), next(), next());
@@ -74,11 +74,16 @@ async fn look(found: &ManagedContainer, request: &CopyRequest, name: &str) -> Re
         let unreadable = |err| coracle_runtime::Error::Unreadable { verb: "copy", detail: format!("{err}") };
         ContainerPath::parse(text).map_err(unreadable)
     };
-    Ok(Target { kind, above: read(above)?, path: read(path)? })
+    Ok(CopyTarget { kind, above: read(above)?, path: read(path)? })
 }
 
 /// Runs a constant program as root inside and gives what it printed.
-async fn ask(found: &ManagedContainer, program: &str, arguments: &[&str], stdin: Option<Vec<u8>>) -> Result<String> {
+async fn run_script(
+    found: &ManagedContainer,
+    program: &str,
+    arguments: &[&str],
+    stdin: Option<Vec<u8>>,
+) -> Result<String> {
     let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
     let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
     exec.stdin = stdin.map(Input::Bytes);
@@ -96,7 +101,7 @@ async fn ask(found: &ManagedContainer, program: &str, arguments: &[&str], stdin:
     Ok(output.stdout.text())
 }
 
-async fn nothing_exists(found: &ManagedContainer, target: &Target, tar: &File) -> Result<()> {
+async fn nothing_exists(found: &ManagedContainer, target: &CopyTarget, tar: &File) -> Result<()> {
     use std::io::Seek;
     let again = |source| coracle_runtime::Error::Host { what: "cannot read the archive".into(), source };
     let mut tar = tar.try_clone().map_err(again)?;
@@ -108,7 +113,7 @@ async fn nothing_exists(found: &ManagedContainer, target: &Target, tar: &File) -
         }
     }
     tar.rewind().map_err(again)?;
-    let first = ask(found, FIRST_EXISTING, &[], Some(paths.into_bytes())).await?;
+    let first = run_script(found, FIRST_EXISTING, &[], Some(paths.into_bytes())).await?;
     match first.lines().next() {
         Some(path) => Err(Error::PathExists { path: path.to_owned(), side: "in the container" }),
         None => Ok(()),
@@ -121,7 +126,7 @@ async fn nothing_exists(found: &ManagedContainer, target: &Target, tar: &File) -
 ///
 /// # Errors
 /// [`Error::NoSuchPath`], [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<CopyReport> {
     let container = found.present()?;
     let spool = temporary(&request.scratch)?;
     let into = spool.try_clone().map_err(cannot_spool)?;
@@ -131,7 +136,7 @@ pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<
     match found.runtime.download(&container.id, &request.container, into, most).await {
         Ok(()) => {}
         Err(failure @ coracle_runtime::Error::Engine { .. }) => {
-            return Err(blame(found, &request.container, failure).await);
+            return Err(diagnose(found, &request.container, failure).await);
         }
         Err(coracle_runtime::Error::TooLarge { .. }) => {
             return Err(Error::Copy(archive::Error::TooLarge(request.limits.max_bytes)));
@@ -140,13 +145,13 @@ pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<
     }
     let path = request.container.clone();
     let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
-    Ok(Copied { moved, host_path, container_path: path })
+    Ok(CopyReport { moved, host_path, container_path: path })
 }
 
 /// The engines fail alike for a path that is missing and for all else, so the container is asked.
-async fn blame(found: &ManagedContainer, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
+async fn diagnose(found: &ManagedContainer, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
     const EXISTS: &str = r#"if [ -e ".$1" ] || [ -L ".$1" ]; then echo yes; else echo no; fi"#;
-    match ask(found, EXISTS, &[path.as_str()], None).await {
+    match run_script(found, EXISTS, &[path.as_str()], None).await {
         Ok(answer) if answer.trim() == "no" => Error::NoSuchPath(path.clone()),
         Ok(_) => failure.into(),
         Err(err) => err,

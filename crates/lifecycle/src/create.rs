@@ -17,10 +17,10 @@ use serde_json::{Map, Value};
 use crate::clock::now;
 use crate::guest::{GuestProgram, Links};
 use crate::networks::place;
-use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordedMount, Role, SecretState, State};
+use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordState, RecordedMount, Role, SecretState};
 use crate::remove::remove_all;
 use crate::shared_mounts::shared_problem;
-use crate::store::Loaded;
+use crate::store::LoadOutcome;
 use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
 /// What a record holds before the container is made. Every default is decided.
@@ -112,8 +112,8 @@ fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
 /// Only our own records are asked: the engine says at `create` whether somebody else has the name.
 fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
     match store.load(name)? {
-        Loaded::Record(_) => Err(Error::NameTaken { name: name.clone(), ours: true, running: None }),
-        Loaded::Damaged | Loaded::Missing => Ok(()),
+        LoadOutcome::Record(_) => Err(Error::NameTaken { name: name.clone(), ours: true, running: None }),
+        LoadOutcome::Damaged | LoadOutcome::Missing => Ok(()),
     }
 }
 
@@ -131,7 +131,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: NewRecord) ->
         owner: draft.owner,
         asked: draft.asked,
         tool_version: draft.tool_version,
-        ..Record::intent(Origin::of(runtime, store.signer().namespace()), draft.name, &draft.session)
+        ..Record::intent(Origin::for_runtime(runtime, store.signer().namespace()), draft.name, &draft.session)
     }
 }
 
@@ -203,7 +203,7 @@ impl Creation<'_> {
     ///
     /// # Errors
     /// Anything that an engine refuses; then the caller calls [`undo`](Self::undo).
-    pub async fn make(
+    pub async fn create_container(
         &mut self,
         admitted: Admitted,
         image: &Image,
@@ -252,8 +252,8 @@ impl Creation<'_> {
     ///
     /// # Errors
     /// Then the caller calls [`undo`](Self::undo).
-    pub async fn meet(&mut self, links: &Links, container: &Container) -> Result<Link> {
-        links.meet(self.runtime, self.store, &mut self.record, container).await
+    pub async fn wait_for_guest(&mut self, links: &Links, container: &Container) -> Result<Link> {
+        links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await
     }
 
     /// Somebody has the name, and nothing that this call made is theirs. It may be ours with its record lost.
@@ -337,7 +337,7 @@ impl Creation<'_> {
     fn remember_id(&mut self, id: ContainerId) -> Result<()> {
         self.record.container_id = Some(id.short().to_owned());
         self.record.id = Some(id);
-        self.record.state = State::Created;
+        self.record.state = RecordState::Created;
         // Better no container than one that nobody remembers: the caller undoes when this fails.
         Ok(self.store.save(&self.record)?)
     }
@@ -392,7 +392,7 @@ impl Creation<'_> {
         self.record.provisioning_report = report;
         self.record.answer = answer;
         self.record.filled = Some(self.filled.unwrap_or_else(now));
-        self.record.state = State::Ready;
+        self.record.state = RecordState::Ready;
         self.store.save(&self.record)?;
         Ok(self.record.clone())
     }

@@ -7,26 +7,26 @@ use coracle_runtime::ContainerRuntime;
 
 use crate::error::one_or_several;
 use crate::host_review::{Review, SetIdReport, looked_through, take_off, writable};
-use crate::record::{Record, Role, State};
+use crate::record::{Record, RecordState, Role};
 use crate::remove::remove_all;
 use crate::save::{SaveContext, end_commands};
-use crate::store::Loaded;
-use crate::{Links, Result, SaveLimits, Saved, Store};
+use crate::store::LoadOutcome;
+use crate::{Links, Result, SaveLimits, SaveReport, Store};
 
 /// What a removal found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destroyed {
+pub struct DestroyReport {
     /// The container was gone from the engine before.
     pub already_gone: bool,
     /// What was kept of it.
-    pub saved: Vec<Saved>,
+    pub saved: Vec<SaveReport>,
     /// What is to be looked at in directories of the host that it could write.
     pub review: Review,
     /// It was adopted, and is left as it is.
     pub forgotten: bool,
 }
 
-impl Destroyed {
+impl DestroyReport {
     /// Nothing was left to remove.
     #[must_use]
     pub fn gone() -> Self {
@@ -69,28 +69,28 @@ pub async fn destroy(
     store: &Store,
     record: &Record,
     removing: &RemoveOptions<'_>,
-) -> Result<Destroyed> {
+) -> Result<DestroyReport> {
     let _lock = store.lock(&record.name).await?;
     let record = match store.load(&record.name)? {
         // While we waited it was destroyed, and another of the same name was made.
-        Loaded::Record(now) if now.record_id != record.record_id => {
-            return Ok(Destroyed::gone());
+        LoadOutcome::Record(now) if now.record_id != record.record_id => {
+            return Ok(DestroyReport::gone());
         }
         // What was read before the lock may know less: of the id, of what lies beneath its binds.
-        Loaded::Record(now) => Arc::unwrap_or_clone(now),
+        LoadOutcome::Record(now) => Arc::unwrap_or_clone(now),
         _ => record.clone(),
     };
     if record.role == Role::Adopted && !removing.adopted_too {
         // It is somebody else's, and no business of ours any more.
         store.forget(&record.name)?;
-        return Ok(Destroyed { forgotten: true, already_gone: false, ..Destroyed::gone() });
+        return Ok(DestroyReport { forgotten: true, already_gone: false, ..DestroyReport::gone() });
     }
     let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
         // One that was never ready holds nobody's work. What is in one that was adopted its maker put there, and where work
         // lies in it nobody said.
-        SavePolicy::Keep(limits) if record.state == State::Ready && record.role != Role::Adopted => {
+        SavePolicy::Keep(limits) if record.state == RecordState::Ready && record.role != Role::Adopted => {
             SaveContext { runtime, store, links, limits, grace }.save(&record).await?
         }
         _ => Vec::new(),
@@ -98,7 +98,7 @@ pub async fn destroy(
     let already_gone = destroy_locked(runtime, store, &record).await?;
     record.id.iter().for_each(|id| links.forget(id));
     let review = review(record, swept).await;
-    Ok(Destroyed { already_gone, saved, review, forgotten: false })
+    Ok(DestroyReport { already_gone, saved, review, forgotten: false })
 }
 
 /// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
@@ -110,7 +110,7 @@ async fn swept(
     removing: &RemoveOptions<'_>,
 ) -> SetIdReport {
     let RemoveOptions { links, grace, .. } = *removing;
-    if record.state != State::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
+    if record.state != RecordState::Ready || runtime.endpoint().rootless || writable(record).next().is_none() {
         return SetIdReport::default();
     }
     match links.at_hand(store, record).await {
@@ -125,7 +125,7 @@ async fn swept(
 }
 
 async fn review(record: Record, swept: SetIdReport) -> Review {
-    if record.state != State::Ready || writable(&record).next().is_none() {
+    if record.state != RecordState::Ready || writable(&record).next().is_none() {
         return Review::default();
     }
     let name = record.name.clone();
@@ -138,7 +138,7 @@ async fn review(record: Record, swept: SetIdReport) -> Review {
 
 /// Removes what has nothing to save, or was saved. Whether the container was gone before.
 pub(crate) async fn destroy_locked(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<bool> {
-    let record = Record { state: State::Destroying, ..record.clone() };
+    let record = Record { state: RecordState::Destroying, ..record.clone() };
     store.save(&record)?;
     let removal = remove_all(runtime, store, &record).await;
     if !removal.failed.is_empty() {
@@ -165,7 +165,7 @@ mod tests {
         let id = fake.runs("theirs").await;
         let record = Record {
             id: Some(id),
-            state: State::Ready,
+            state: RecordState::Ready,
             role: Role::Adopted,
             workdir: ContainerPath::root(),
             ..record("theirs")

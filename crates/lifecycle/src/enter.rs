@@ -4,7 +4,7 @@ use coracle_runtime::link::Link;
 use coracle_runtime::{Error as Engine, Handle};
 
 use crate::find::recorded;
-use crate::record::{GuestRecord, Record, Role, State};
+use crate::record::{GuestRecord, Record, RecordState, Role};
 use crate::{Engines, Links, Result, Store};
 
 /// A recorded container and a link to its guest: one that is held, its socket, or the engine's exec. That exec names the
@@ -26,7 +26,7 @@ pub async fn enter(
         return Ok(Some((record, link)));
     }
     let Some(id) = record.id.clone().filter(|_| suffices(&record)) else { return Ok(None) };
-    let runtime = engines.of(record.engine, &record.endpoint).await?;
+    let runtime = engines.for_record(record.engine, &record.endpoint).await?;
     let link = match links.open(&*runtime, &id, store.socket(&record).as_ref()).await {
         Ok(link) => link,
         // The container was seen to run.
@@ -54,5 +54,8 @@ pub async fn enter(
 /// Whether the record tells all that an inspection would: of a service or an adopted container the user may have to be
 /// looked up, and what has no user in its record may have one in its labels.
 fn suffices(record: &Record) -> bool {
-    record.state == State::Ready && record.role == Role::Primary && record.guest.is_some() && record.exec_user.is_some()
+    record.state == RecordState::Ready
+        && record.role == Role::Primary
+        && record.guest.is_some()
+        && record.exec_user.is_some()
 }

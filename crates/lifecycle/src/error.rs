@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResourceKind {
     /// A container.
     Container,
     /// A network.
@@ -19,7 +19,7 @@ pub enum Kind {
     Volume,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Container => "container",
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("no {kind} `{name}`")]
     NotFound {
         /// What was looked for.
-        kind: Kind,
+        kind: ResourceKind,
         /// As it was named.
         name: String,
         /// Names of ours that look alike.
@@ -47,7 +47,7 @@ pub enum Error {
     #[error("{kind} `{name}` exists and is not managed by coracle")]
     NotManaged {
         /// What it is.
-        kind: Kind,
+        kind: ResourceKind,
         /// As it was named.
         name: String,
     },
@@ -75,7 +75,7 @@ pub enum Error {
     #[error("{kind} `{name}` is used by {}", .containers.join(", "))]
     InUse {
         /// What it is.
-        kind: Kind,
+        kind: ResourceKind,
         /// Its name.
         name: String,
         /// Who uses it.
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("{kind} `{name}` goes with what it was made for")]
     Belongs {
         /// What it is.
-        kind: Kind,
+        kind: ResourceKind,
         /// Its name.
         name: String,
     },

@@ -15,7 +15,7 @@ const GUEST: &str = "/.coracle/guest";
 
 /// Who runs commands in a container, where, and with which environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
+pub struct ExecContext {
     /// As whom.
     pub user: Ids,
     /// Where.
@@ -24,7 +24,7 @@ pub struct Session {
     pub env: BTreeMap<String, String>,
 }
 
-impl Session {
+impl ExecContext {
     /// A command in this session.
     #[must_use]
     pub fn exec(&self, command: Command) -> Exec {
@@ -38,7 +38,7 @@ impl Session {
 ///
 /// # Errors
 /// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
-pub fn session(found: &ManagedContainer, as_root: bool) -> Result<Session> {
+pub fn session(found: &ManagedContainer, as_root: bool) -> Result<ExecContext> {
     let mut session = whoever(&found.record, as_root)?;
     session.env.extend(found.record.env_plain.clone());
     let of_image = environment(found.present()?, session.env.get("HOME"));
@@ -50,7 +50,7 @@ pub fn session(found: &ManagedContainer, as_root: bool) -> Result<Session> {
 ///
 /// # Errors
 /// As [`session`].
-pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
+pub fn guided_session(record: &Record, as_root: bool) -> Result<ExecContext> {
     let mut session = whoever(record, as_root)?;
     // What a command is given wins over the session, in which the caller may have set these.
     session.env.retain(|name, _| !record.env_keys.contains(name));
@@ -58,7 +58,7 @@ pub fn guided_session(record: &Record, as_root: bool) -> Result<Session> {
 }
 
 /// Who runs commands, and what a process of that user finds in its environment.
-fn whoever(record: &Record, as_root: bool) -> Result<Session> {
+fn whoever(record: &Record, as_root: bool) -> Result<ExecContext> {
     let user = record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?;
     let user = if as_root { Ids::ROOT } else { user };
     let root_home = ContainerPath::parse("/root").expect("a plain path");
@@ -71,7 +71,7 @@ fn whoever(record: &Record, as_root: bool) -> Result<Session> {
     let mut env = BTreeMap::from([("HOME".to_owned(), home.to_string())]);
     env.extend(name.into_iter().flat_map(|it| [("USER".to_owned(), it.clone()), ("LOGNAME".to_owned(), it)]));
     env.extend(record.shell.as_ref().map(|it| ("SHELL".to_owned(), it.to_string())));
-    Ok(Session { user, workdir: record.workdir.clone(), env })
+    Ok(ExecContext { user, workdir: record.workdir.clone(), env })
 }
 
 /// Whether root may run something in that container: nobody can in one whose PID 1 is its user.
@@ -153,7 +153,7 @@ pub fn on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Hin
     let (first, rest) = program.split_first().map_or((&shell, &[][..]), |it| it);
     let kind = kind.map(|it| format!("--env=TERM={it}"));
     if found.record.guest.is_some() {
-        let Session { user, workdir, .. } = guided_session(&found.record, as_root)?;
+        let ExecContext { user, workdir, .. } = guided_session(&found.record, as_root)?;
         let workdir = place.unwrap_or(&workdir);
         let mut words = guest_shell(found.record.name.as_str(), user, workdir.as_str(), first);
         words.splice(1..1, kind);

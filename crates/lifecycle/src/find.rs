@@ -12,20 +12,20 @@ use coracle_runtime::{
 
 use crate::compose_stack::service;
 use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
-use crate::store::Loaded;
-use crate::{Error, Kind, Links, ManagedContainer, Result, SlotId, Store, volume};
+use crate::store::LoadOutcome;
+use crate::{Error, Links, ManagedContainer, ResourceKind, Result, SlotId, Store, volume};
 
 /// The engines that records name.
 #[async_trait]
 pub trait Engines: Send + Sync {
     /// The engine of a record. Asks it nothing.
-    async fn of(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>>;
+    async fn for_record(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>>;
 
     /// The engine that new containers are made with.
     async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
 
     /// The same engine for what is done to a container of that slot. Whoever keeps a log of it hears of each call.
-    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, _room: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
+    fn traced(&self, runtime: Arc<dyn ContainerRuntime>, _room: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
         runtime
     }
 }
@@ -42,7 +42,7 @@ pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Op
 /// [`Error::NotManaged`] for somebody else's; [`Error::NotFound`].
 pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<ManagedContainer> {
     if let Some(record) = recorded(store, handle)? {
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let runtime = engines.for_record(record.engine, &record.endpoint).await?;
         let container = proven(&*runtime, &record).await?;
         let record = signed_user_wins(store, &*runtime, record, container.as_ref());
         return Ok(ManagedContainer { runtime, record, container });
@@ -55,7 +55,7 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
                 None => rebuild(&*runtime, store, &container).await?,
             };
             let name = handle.to_string();
-            let record = record.ok_or(Error::NotManaged { kind: Kind::Container, name })?;
+            let record = record.ok_or(Error::NotManaged { kind: ResourceKind::Container, name })?;
             Ok(ManagedContainer { runtime, record, container: Some(container) })
         }
         Err(coracle_runtime::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
@@ -70,15 +70,15 @@ pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     let mut near: Vec<String> = names.filter(|it| alike(it) > 0.8).collect();
     near.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
     near.truncate(5);
-    Error::NotFound { kind: Kind::Container, name: handle.to_string(), near }
+    Error::NotFound { kind: ResourceKind::Container, name: handle.to_string(), near }
 }
 
 /// A caller cannot name the container of a session's slot.
 pub(crate) fn recorded(store: &Store, handle: &Handle) -> Result<Option<Record>> {
     let found = match handle {
         Handle::Name(name) => match store.load(name)? {
-            Loaded::Record(record) => Some(Arc::unwrap_or_clone(record)),
-            Loaded::Damaged | Loaded::Missing => None,
+            LoadOutcome::Record(record) => Some(Arc::unwrap_or_clone(record)),
+            LoadOutcome::Damaged | LoadOutcome::Missing => None,
         },
         Handle::IdPrefix(digits) => {
             let begins = |it: &Arc<Record>| it.id.as_ref().is_some_and(|id| id.as_str().starts_with(digits));
@@ -140,8 +140,8 @@ pub(crate) async fn rebuild(
 pub(crate) fn remember(store: &Store, record: &Record) -> Result<()> {
     let Some(_lock) = store.try_lock(&record.name)? else { return Ok(()) };
     match store.load(&record.name)? {
-        Loaded::Record(_) => Ok(()),
-        Loaded::Damaged | Loaded::Missing => Ok(store.save(record)?),
+        LoadOutcome::Record(_) => Ok(()),
+        LoadOutcome::Damaged | LoadOutcome::Missing => Ok(store.save(record)?),
     }
 }
 
@@ -177,7 +177,8 @@ pub(crate) fn read_labels(
         compose_project: it("compose_project").and_then(|it| ProjectName::parse(it).ok()),
         compose_joined: it("compose_joined") == Some("true"),
         tool_version: it("version").unwrap_or_default().to_owned(),
-        ..Record::intent(Origin::of(runtime, store.signer().namespace()), name, it("session")?).shown(container)
+        ..Record::intent(Origin::for_runtime(runtime, store.signer().namespace()), name, it("session")?)
+            .shown(container)
     })
 }
 

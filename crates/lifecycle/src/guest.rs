@@ -14,7 +14,7 @@ use coracle_runtime::{
 };
 use tokio::time::timeout;
 
-use crate::record::{GuestRecord, Record, RecordedJob, State};
+use crate::record::{GuestRecord, Record, RecordState, RecordedJob};
 use crate::store::own_directory;
 use crate::{ManagedContainer, Result, Store};
 
@@ -202,7 +202,7 @@ impl Links {
     /// The link to the guest of a record, if that can be had without asking the engine anything: one that is held, or one
     /// by the socket, whose peer is the PID 1 that the record names. Either proves that the container is ours and runs.
     pub async fn at_hand(&self, store: &Store, record: &Record) -> Option<Link> {
-        let id = record.id.as_ref().filter(|_| record.state == State::Ready)?;
+        let id = record.id.as_ref().filter(|_| record.state == RecordState::Ready)?;
         // That the guest of a connection is gone is only known for sure when something goes over it: a command would be put
         // to the next guest, which has no session yet.
         if let Some(link) = self.held(id)
@@ -267,7 +267,7 @@ impl Links {
     }
 
     /// Waits until the guest of a container that was just started answers.
-    pub(crate) async fn meet(
+    pub(crate) async fn wait_for_guest(
         &self,
         runtime: &dyn ContainerRuntime,
         store: &Store,

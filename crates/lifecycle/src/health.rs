@@ -11,7 +11,7 @@ use coracle_runtime::{
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Result, Session};
+use crate::{ExecContext, Result};
 
 /// No wait is longer, whatever its attempts add up to.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -31,7 +31,7 @@ pub struct Probe {
     /// Where.
     pub inside: ExecTarget,
     /// As whom.
-    pub session: Session,
+    pub session: ExecContext,
     /// What.
     pub check: Check,
     /// Ends the wait, with what is just being tried.
@@ -163,13 +163,13 @@ fn tried(output: &ExecOutput) -> ProbeOutcome {
         Exit::Code(code) => Some(code),
         Exit::TimedOut(_) | Exit::Running(_) => None,
     };
-    let said = [&output.stderr, &output.stdout].into_iter().map(told).find(|it| !it.is_empty());
+    let said = [&output.stderr, &output.stdout].into_iter().map(output_tail).find(|it| !it.is_empty());
     let silent = || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, no output"));
     ProbeOutcome::Failed { error: said.unwrap_or_else(silent), exit_code }
 }
 
 /// The end of what was printed, where programs say what went wrong.
-fn told(capture: &Capture) -> String {
+fn output_tail(capture: &Capture) -> String {
     let text = capture.text();
     let text = text.trim();
     let from = text.len().saturating_sub(TOLD);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn probe(fake: &FakeRuntime, id: &ContainerId, check: Check) -> Probe {
-        let session = Session { user: Ids::ROOT, workdir: ContainerPath::root(), env: Default::default() };
+        let session = ExecContext { user: Ids::ROOT, workdir: ContainerPath::root(), env: Default::default() };
         let inside = ExecTarget::Plain(Arc::new(fake.clone()), id.clone());
         Probe { inside, session, check, cancel: CancellationToken::new() }
     }

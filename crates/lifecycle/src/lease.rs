@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::ClockReading;
-use crate::record::{Lease, Record, State};
+use crate::record::{Lease, Record, RecordState};
 use crate::{Lock, Result, Store};
 
 /// How long things are kept.
@@ -54,7 +54,7 @@ pub fn expires_at(record: &Record, terms: &LeaseTerms, now: Timestamp) -> Option
 pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &ClockReading) -> Verdict {
     let lease = &record.lease;
     let past = |since: &ClockReading, time: Duration| now.is_past(since, time, terms.orphan_grace);
-    if record.state != State::Ready {
+    if record.state != RecordState::Ready {
         return Verdict::Stays;
     }
     let noted = |change: Lease| Verdict::Note(change);
@@ -87,7 +87,7 @@ impl Store {
     pub fn touch(&self, record: &Record) -> Result<()> {
         let now = ClockReading::now();
         let last_used = minute(now.wall);
-        if record.state != State::Ready || last_used <= record.last_used {
+        if record.state != RecordState::Ready || last_used <= record.last_used {
             return Ok(());
         }
         self.note(record, |it| {
@@ -146,7 +146,7 @@ mod tests {
 
     fn ready(owner: Option<ProcessId>) -> Record {
         let lease = Lease { used: Some(at(0, "a", 1000)), ..Lease::default() };
-        Record { state: State::Ready, last_used: at(0, "a", 0).wall, owner, lease, ..record("web") }
+        Record { state: RecordState::Ready, last_used: at(0, "a", 0).wall, owner, lease, ..record("web") }
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let persistent = Record { persistent: true, ..ready(None) };
         assert_eq!(verdict(&persistent, true, &TERMS, &late), Verdict::Stays);
         assert_eq!(expires_at(&persistent, &TERMS, late.wall), None);
-        let making = Record { state: State::Created, ..ready(None) };
+        let making = Record { state: RecordState::Created, ..ready(None) };
         assert_eq!(verdict(&making, true, &TERMS, &late), Verdict::Stays);
     }
 

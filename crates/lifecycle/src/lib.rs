@@ -54,19 +54,21 @@ mod volume;
 pub use adopt::adopt;
 pub use clock::ClockReading;
 pub use compose_stack::StackPart;
-pub use copy::{Copied, CopyAmount, CopyLimits, CopyMeter, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by};
+pub use copy::{
+    CopyAmount, CopyLimits, CopyMeter, CopyReport, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by,
+};
 pub use coracle_runtime::host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};
-pub use destroy::{Destroyed, RemoveOptions, SavePolicy, destroy};
+pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
-pub use error::{Error, Kind, Result, StoreError};
-pub use exec::{Hint, OnTerminal, Session, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
+pub use error::{Error, ResourceKind, Result, StoreError};
+pub use exec::{ExecContext, Hint, OnTerminal, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
 pub use find::{Engines, at_hand, find};
 pub use guest::{GuestProgram, Links};
 pub use health::{Check, HealthReport, Probe, ProbeOutcome, RetryPolicy, wait_healthy};
 pub use host_review::{Change, Finding, Review, compared, read_only_paths};
 pub use lease::{LeaseTerms, expires_at};
-pub(crate) use list::asked;
+pub(crate) use list::recorded_engines;
 pub use list::{ContainerEntry, ContainerList, list, list_recent};
 pub use managed_container::ManagedContainer;
 pub use networks::{
@@ -79,14 +81,14 @@ pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{
-    GuestRecord, Lease, MadeFrom, MainProgram, OwnVolume, Record, RecordedJob, RecordedMount, Role, SecretState, State,
-    Watched,
+    GuestRecord, Lease, MadeFrom, MainProgram, OwnVolume, PathFingerprint, Record, RecordState, RecordedJob,
+    RecordedMount, Role, SecretState,
 };
 pub use restart::restart;
 pub use save::{
     ArchiveWriter, Bundle, Commits, GitPlace, NameList, Omission, Omissions, OutputReceiver, PartKind, RepoStatus,
-    RestoredItem, SAVE_TIME, SAVED_REFS, STAGING_PREFIX, Save, SaveDestination, SaveError, SaveLimits, SaveManifest,
-    SaveWriter, Saved, SavedItem, SavedKind, SavedPart, Target, is_object_id, stream_stdout,
+    RestoreTarget, RestoredItem, SAVE_TIME, SAVED_REFS, STAGING_PREFIX, Save, SaveDestination, SaveError, SaveLimits,
+    SaveManifest, SaveReport, SaveWriter, SavedItem, SavedKind, SavedPart, is_object_id, stream_stdout,
 };
 pub use session_container::{
     BoxError, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, EnsureRequest, Ready, Reason,

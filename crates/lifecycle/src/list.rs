@@ -108,7 +108,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
     let another = |it: &Arc<dyn ContainerRuntime>| {
         it.kind() != preferred.kind() || it.endpoint().address != preferred.endpoint().address
     };
-    for runtime in asked(engines, &records).await?.into_iter().filter(another) {
+    for runtime in recorded_engines(engines, &records).await?.into_iter().filter(another) {
         seen.extend(with(&runtime, managed(&*runtime, store, freshness).await?));
     }
     let mut listing = ContainerList::default();
@@ -118,7 +118,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
         match record.role {
             Role::Primary => listing.containers.push(ContainerEntry { record, container }),
             Role::Adopted => {
-                let runtime = engines.of(record.engine, &record.endpoint).await?;
+                let runtime = engines.for_record(record.engine, &record.endpoint).await?;
                 // It need not carry a label of ours.
                 let container = proven(&*runtime, &record).await?.map(Arc::new);
                 listing.containers.push(ContainerEntry { record, container });
@@ -155,14 +155,17 @@ fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container
 }
 
 /// The preferred engine, and every engine that a record names.
-pub(crate) async fn asked(engines: &dyn Engines, records: &[Arc<Record>]) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
+pub(crate) async fn recorded_engines(
+    engines: &dyn Engines,
+    records: &[Arc<Record>],
+) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
     let mut asked: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
     let preferred = engines.preferred().await?;
     asked.insert((preferred.kind(), preferred.endpoint().address), preferred);
     for record in records {
         let key = (record.engine, record.endpoint.clone());
         if let std::collections::btree_map::Entry::Vacant(slot) = asked.entry(key) {
-            slot.insert(engines.of(record.engine, &record.endpoint).await?);
+            slot.insert(engines.for_record(record.engine, &record.endpoint).await?);
         }
     }
     Ok(asked.into_values().collect())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coracle_runtime::{Container, ContainerRuntime};
 
 use crate::record::Record;
-use crate::{Error, Kind, Result};
+use crate::{Error, ResourceKind, Result};
 
 /// A container of ours, as far as it is there.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ impl ManagedContainer {
     /// [`Error::NotFound`].
     pub fn present(&self) -> Result<&Container> {
         let name = || self.record.name.to_string();
-        self.container.as_ref().ok_or_else(|| Error::NotFound { kind: Kind::Container, name: name(), near: Vec::new() })
+        self.container.as_ref().ok_or_else(|| Error::NotFound {
+            kind: ResourceKind::Container,
+            name: name(),
+            near: Vec::new(),
+        })
     }
 }

@@ -9,8 +9,8 @@ use coracle_runtime::{
     NetworkCreate, NetworkName, NetworkRequest, ProjectName, random_hex,
 };
 
-use crate::record::{Record, State};
-use crate::{Engines, Error, Kind, Result, Store, asked};
+use crate::record::{Record, RecordState};
+use crate::{Engines, Error, ResourceKind, Result, Store, recorded_engines};
 
 /// The label `kind` of a network that a caller requested by name.
 const NAMED: &str = "network";
@@ -152,8 +152,8 @@ pub async fn find_network(
     let Some(found) = named(runtime, name).await? else { return Ok(None) };
     match own(store, runtime, &found) {
         Some(own) if own.kind == NAMED => Ok(Some(own)),
-        Some(_) => Err(Error::Belongs { kind: Kind::Network, name: name.to_string() }),
-        None => Err(Error::NotManaged { kind: Kind::Network, name: name.to_string() }),
+        Some(_) => Err(Error::Belongs { kind: ResourceKind::Network, name: name.to_string() }),
+        None => Err(Error::NotManaged { kind: ResourceKind::Network, name: name.to_string() }),
     }
 }
 
@@ -165,7 +165,7 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
     let _lock = store.common_lock("networks").await?;
     let mut members = members(runtime).await?;
     if let Some(containers) = members.remove(&network.name) {
-        return Err(Error::InUse { kind: Kind::Network, name: network.name.clone(), containers });
+        return Err(Error::InUse { kind: ResourceKind::Network, name: network.name.clone(), containers });
     }
     runtime.remove_network(&network.id).await?;
     if let Ok(name) = NetworkName::parse(&network.name) {
@@ -181,7 +181,7 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
 /// When one of these engines does not answer.
 pub async fn networks(engines: &dyn Engines, store: &Store) -> Result<Vec<OwnNetwork>> {
     let mut all = Vec::new();
-    for runtime in asked(engines, &store.records()?).await? {
+    for runtime in recorded_engines(engines, &store.records()?).await? {
         all.extend(networks_on(&*runtime, store).await?.into_iter().filter(|it| it.slot.is_none()));
     }
     all.sort_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)));
@@ -233,7 +233,7 @@ pub async fn drop_networks(
     of: impl Fn(&OwnNetwork) -> bool,
 ) -> Result<Vec<String>> {
     let mut gone = Vec::new();
-    for runtime in asked(engines, &store.records()?).await? {
+    for runtime in recorded_engines(engines, &store.records()?).await? {
         let unused = |it: &OwnNetwork| it.containers.is_empty() && it.project.is_none() && it.slot.is_none() && of(it);
         for network in networks_on(&*runtime, store).await?.into_iter().filter(unused) {
             match destroy_network(&*runtime, store, &network).await {
@@ -335,7 +335,7 @@ async fn ensure_shared(runtime: &dyn ContainerRuntime, store: &Store, name: &Net
 
 /// The id of the network of that name, which must be ours.
 async fn proven(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkName) -> Result<String> {
-    let (kind, text) = (Kind::Network, name.to_string());
+    let (kind, text) = (ResourceKind::Network, name.to_string());
     match named(runtime, name).await? {
         Some(network) if store.signed(runtime.kind(), &network.labels) => Ok(network.id),
         Some(_) => Err(Error::NotManaged { kind, name: text }),
@@ -351,7 +351,7 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
     let Some(name) = shared_name(runtime, store) else { return Ok(()) };
     let _turn = store.common_lock("network").await?;
     let Some(_mine) = store.try_own_network()? else { return Ok(()) };
-    let stays = |it: &Record| it.engine == last.engine && it.state != State::Destroying;
+    let stays = |it: &Record| it.engine == last.engine && it.state != RecordState::Destroying;
     if store.records()?.iter().any(|it| it.record_id != last.record_id && stays(it)) {
         return Ok(());
     }
@@ -378,7 +378,7 @@ mod tests {
 
     #[async_trait]
     impl Engines for SingleEngine {
-        async fn of(&self, _: EngineKind, _: &str) -> Result<Arc<dyn ContainerRuntime>> {
+        async fn for_record(&self, _: EngineKind, _: &str) -> Result<Arc<dyn ContainerRuntime>> {
             Ok(Arc::new(self.0.clone()))
         }
 
@@ -466,8 +466,8 @@ mod tests {
             let name = shared_name(&fake, &store).unwrap();
             fake.find_network(&name).await.unwrap().is_some()
         };
-        let [one, other] = ["one", "other"].map(|it| Record { state: State::Destroying, ..record(it) });
-        let staying = Record { state: State::Ready, ..record("staying") };
+        let [one, other] = ["one", "other"].map(|it| Record { state: RecordState::Destroying, ..record(it) });
+        let staying = Record { state: RecordState::Ready, ..record("staying") };
         for it in [&one, &other, &staying] {
             store.save(it).unwrap();
         }

@@ -18,12 +18,12 @@ use crate::lease::{LeaseTerms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
 use crate::reap::in_use;
-use crate::record::{Record, Role, State};
+use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
     ContainerEntry, EndOptions, EndReason, Engines, Error, Links, RemoveOptions, Result, SAVE_TIME, SessionContainers,
-    SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store, StoreError, asked, destroy, destroy_network,
-    list, reconcile,
+    SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store, StoreError, destroy, destroy_network, list,
+    reconcile, recorded_engines,
 };
 
 /// Something of ours.
@@ -122,7 +122,7 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
     let listing = list(engines, store).await?;
     if scope.has(PruneKind::Containers) || scope.has(PruneKind::Records) {
         for entry in listing.containers {
-            let runtime = engines.of(entry.record.engine, &entry.record.endpoint).await?;
+            let runtime = engines.for_record(entry.record.engine, &entry.record.endpoint).await?;
             let item = of_record(&runtime, (store, links), entry, scope).await;
             if scope.has(item.kind) {
                 found.add(item);
@@ -136,7 +136,7 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
             found.add(PruneItem::new(PruneKind::Containers, name, reason));
         }
     }
-    for runtime in asked(engines, &store.records()?).await? {
+    for runtime in recorded_engines(engines, &store.records()?).await? {
         if scope.has(PruneKind::Containers) {
             builds(&runtime, store, &mut found).await?;
         }
@@ -220,8 +220,8 @@ async fn of_record(
         ..PruneItem::new(PruneKind::Containers, record.name.as_str(), "")
     };
     let stays = |reason: &str| PruneItem { reason: reason.to_owned(), ..item.clone() };
-    if record.state != State::Ready {
-        if record.state != State::Destroying && record.maker.alive() {
+    if record.state != RecordState::Ready {
+        if record.state != RecordState::Destroying && record.maker.alive() {
             return stays("it is just being made");
         }
         item.session = None;
@@ -309,16 +309,16 @@ async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut
     let managed = LabelFilter(vec![(store.signer().key("managed"), Some("true".into()))]);
     let mut listed = runtime.list_volumes(&managed).await?;
     listed.retain(|it| store.signed(runtime.kind(), &it.labels));
-    let owners = VolumeOwners::of(store)?;
+    let owners = VolumeOwners::load(store)?;
     let mut packages = None;
     for it in listed {
         let (reason, stays) = if owners.role(&it) == packages::ROLE {
             if packages.is_none() {
-                packages = Some(PackageUse::of(&**runtime, store).await?);
+                packages = Some(PackageUse::load(&**runtime, store).await?);
             }
-            packages.as_ref().map_or(("", true), |packages| packages.look(&it.name))
+            packages.as_ref().map_or(("", true), |packages| packages.describe_use(&it.name))
         } else {
-            owners.look(&it)
+            owners.describe_use(&it)
         };
         let item = PruneItem {
             id: Some(it.name.clone()),
@@ -341,7 +341,7 @@ struct VolumeOwners<'a> {
 }
 
 impl<'a> VolumeOwners<'a> {
-    fn of(store: &'a Store) -> Result<Self, StoreError> {
+    fn load(store: &'a Store) -> Result<Self, StoreError> {
         Ok(Self { store, records: store.records()?, slots: store.slots()? })
     }
 
@@ -350,7 +350,7 @@ impl<'a> VolumeOwners<'a> {
     }
 
     /// Whether the owner of a volume is there.
-    fn look(&self, it: &Volume) -> (&'static str, bool) {
+    fn describe_use(&self, it: &Volume) -> (&'static str, bool) {
         let role = self.role(it);
         if SlotRole::ALL.iter().any(|it| it.as_str() == role) {
             let there = self.slots.iter().any(|slot| slot.volume.name.as_str() == it.name);
@@ -377,7 +377,7 @@ struct PackageUse {
 }
 
 impl PackageUse {
-    async fn of(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Self> {
+    async fn load(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Self> {
         // While packages are added, their volume is not recorded yet.
         let at_rest = store.try_common_lock(packages::ROLE)?.is_some();
         let kept = store.shared_packages()?;
@@ -385,7 +385,7 @@ impl PackageUse {
         Ok(Self { kept, at_rest, containers: runtime.list(&managed).await? })
     }
 
-    fn look(&self, volume: &str) -> (&'static str, bool) {
+    fn describe_use(&self, volume: &str) -> (&'static str, bool) {
         let is_it = |part: Component<'_>| part.as_os_str() == volume;
         let has_it = |it: &MountPoint| it.source.components().any(is_it);
         match () {

@@ -52,7 +52,7 @@ pub async fn reap(
 
 /// Whether it could be ended: not one in which something runs.
 async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: ContainerEntry) -> Result<bool> {
-    let runtime = engines.of(it.record.engine, &it.record.endpoint).await?;
+    let runtime = engines.for_record(it.record.engine, &it.record.endpoint).await?;
     let mut found = it.on(runtime);
     if in_use(store, removing.links, &mut found).await {
         return Ok(false);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use coracle_runtime::ContainerRuntime;
 
 use crate::destroy::destroy_locked;
-use crate::record::{Record, State};
+use crate::record::{Record, RecordState};
 use crate::remove::{remove_all, sweep};
-use crate::store::Loaded;
+use crate::store::LoadOutcome;
 use crate::{Engines, Result, Store};
 
 /// Removes what dead makers left half made, goes on with what was being destroyed, and lets go of records whose
@@ -24,12 +24,12 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
         // Whoever holds the lock is still at it.
         let Some(_lock) = store.try_lock(&candidate.name)? else { continue };
         // What was read before the lock may have become another container since.
-        let Loaded::Record(record) = store.load(&candidate.name)? else { continue };
+        let LoadOutcome::Record(record) = store.load(&candidate.name)? else { continue };
         if record.record_id != candidate.record_id || !needs_healing(&record) {
             continue;
         }
         let healing = async {
-            let runtime = engines.of(record.engine, &record.endpoint).await?;
+            let runtime = engines.for_record(record.engine, &record.endpoint).await?;
             heal(&*runtime, store, &record).await
         };
         match healing.await {
@@ -51,7 +51,7 @@ const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     for record in store.doomed()? {
-        let swept = match engines.of(record.engine, &record.endpoint).await {
+        let swept = match engines.for_record(record.engine, &record.endpoint).await {
             Ok(runtime) => sweep(&*runtime, store, &record).await,
             Err(err) => Err(err),
         };
@@ -67,18 +67,18 @@ async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
 
 fn needs_healing(record: &Record) -> bool {
     match record.state {
-        State::Intent | State::Created => !record.maker.alive(),
-        State::Destroying => true,
-        State::Ready => false,
+        RecordState::Intent | RecordState::Created => !record.maker.alive(),
+        RecordState::Destroying => true,
+        RecordState::Ready => false,
     }
 }
 
 async fn heal(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     tracing::info!(container = %record.name, state = ?record.state, "healing what a dead process left");
-    if record.state == State::Destroying {
+    if record.state == RecordState::Destroying {
         return destroy_locked(runtime, store, record).await.map(drop);
     }
-    if record.state == State::Intent {
+    if record.state == RecordState::Intent {
         store.doom(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;
     }
     let failed = remove_all(runtime, store, record).await.failed;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-pub use self::fingerprints::Watched;
+pub use self::fingerprints::PathFingerprint;
 pub(crate) use self::fingerprints::{Fingerprint, FingerprintKind};
 pub use self::guest::GuestRecord;
 pub use self::lease::Lease;
@@ -28,7 +28,7 @@ const SCHEMA: u32 = 1;
 /// How far the making of a container has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum RecordState {
     /// The engine has not been told, or its answer is not known.
     Intent,
     /// The engine has made it; it is not ready.
@@ -169,7 +169,7 @@ pub struct Record {
     /// Our id, the label `<ns>.id`.
     pub record_id: RecordId,
     /// How far it has come.
-    pub state: State,
+    pub state: RecordState,
     /// What it was made for.
     #[serde(default)]
     pub role: Role,
@@ -262,7 +262,7 @@ pub struct Record {
     pub placeholders: Vec<PathBuf>,
     /// Protected paths beneath its binds, as they were when it was made.
     #[serde(default)]
-    pub watched: Vec<Watched>,
+    pub watched: Vec<PathFingerprint>,
     /// Files of the host that lost a set-id bit when it was filled.
     #[serde(default)]
     pub swept: Vec<PathBuf>,
@@ -291,7 +291,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(crate) fn of(runtime: &dyn ContainerRuntime, namespace: &LabelNamespace) -> Self {
+    pub(crate) fn for_runtime(runtime: &dyn ContainerRuntime, namespace: &LabelNamespace) -> Self {
         let (engine, endpoint) = (runtime.kind(), runtime.endpoint().address);
         Self { engine, endpoint, namespace: namespace.clone() }
     }
@@ -318,7 +318,7 @@ impl Record {
             container_id: None,
             id: None,
             record_id: RecordId::random(),
-            state: State::Intent,
+            state: RecordState::Intent,
             role: Role::default(),
             engine: origin.engine,
             endpoint: origin.endpoint,
@@ -371,7 +371,7 @@ impl Record {
         Self {
             container_id: Some(container.id.short().to_owned()),
             id: Some(container.id.clone()),
-            state: State::Ready,
+            state: RecordState::Ready,
             image: container.image.to_string(),
             image_id: Some(container.image.clone()),
             ports: container.ports.clone(),

@@ -24,7 +24,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    pub(crate) fn of(meta: &Metadata) -> Self {
+    pub(crate) fn from_metadata(meta: &Metadata) -> Self {
         let changed = (meta.ctime(), meta.ctime_nsec());
         Self { device: meta.dev(), inode: meta.ino(), bytes: meta.size(), changed }
     }

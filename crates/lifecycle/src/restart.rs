@@ -34,7 +34,7 @@ async fn started(found: &mut ManagedContainer, store: &Store, links: &Links, mou
     }
     if found.record.guest.is_some() {
         links.forget(&id);
-        links.meet(&*found.runtime, store, &mut found.record, &container).await?;
+        links.wait_for_guest(&*found.runtime, store, &mut found.record, &container).await?;
         store.update(&found.record)?;
     }
     found.container = Some(container);

@@ -38,7 +38,7 @@ pub use self::manifest::{
     Bundle, NameList, Omission, Omissions, PartKind, SaveManifest, SavedItem, SavedKind, SavedPart,
 };
 pub use self::repo_status::{RepoStatus, is_object_id};
-pub use self::restore::{Commits, RestoredItem, SAVED_REFS, Target};
+pub use self::restore::{Commits, RestoreTarget, RestoredItem, SAVED_REFS};
 pub use self::saves::{Save, SaveDestination};
 use self::via_engine::EngineSave;
 use self::via_guest::GuestSave;
@@ -49,7 +49,7 @@ use crate::{Error, Links, Result, Store, volume};
 
 /// What was saved of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Saved {
+pub struct SaveReport {
     /// The place inside.
     pub path: ContainerPath,
     /// What it is.
@@ -80,7 +80,7 @@ impl SaveContext<'_> {
     ///
     /// # Errors
     /// [`Error::SaveFailed`]: nothing was saved, and the container is stopped.
-    pub(crate) async fn save(&self, record: &Record) -> Result<Vec<Saved>> {
+    pub(crate) async fn save(&self, record: &Record) -> Result<Vec<SaveReport>> {
         let begun = Instant::now();
         self.store.clear_unfinished_of(&record.name)?;
         let saved = Box::pin(self.try_save(record)).await;
@@ -93,7 +93,7 @@ impl SaveContext<'_> {
         saved
     }
 
-    async fn try_save(&self, record: &Record) -> Result<Vec<Saved>> {
+    async fn try_save(&self, record: &Record) -> Result<Vec<SaveReport>> {
         let until = Instant::now() + self.limits.time;
         if let Some(link) = self.link(record).await? {
             match self.by_link(&link, record, until).await {
@@ -114,7 +114,7 @@ impl SaveContext<'_> {
         }
     }
 
-    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<Saved>> {
+    async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<SaveReport>> {
         let mut out = self.save_writer(record);
         let outside = EngineSave { runtime: self.runtime, store: self.store, record, until, limits: self.limits };
         let done = outside.save(&mut out).await;
@@ -122,7 +122,7 @@ impl SaveContext<'_> {
     }
 
     /// Saves the volume of a container that is gone.
-    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<Saved>> {
+    async fn by_volume(&self, record: &Record, until: Instant) -> Result<Vec<SaveReport>> {
         let reader = volume::reader(self.runtime, self.store, record).await.map_err(|err| match err {
             Error::Runtime(err) => self.failure(PathError { path: record.workdir.to_string(), error: err.into() }),
             other => other,
@@ -145,7 +145,7 @@ impl SaveContext<'_> {
         }
     }
 
-    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<Saved>, PathError> {
+    async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<SaveReport>, PathError> {
         let mut out = self.save_writer(record);
         let baseline = self.baseline(record);
         let inside = GuestSave { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
@@ -190,14 +190,14 @@ impl SaveContext<'_> {
 }
 
 /// Finishes a save, or removes what was written of it.
-fn finish(out: SaveWriter, done: Result<(), PathError>, record: &Record) -> Result<Vec<Saved>, PathError> {
+fn finish(out: SaveWriter, done: Result<(), PathError>, record: &Record) -> Result<Vec<SaveReport>, PathError> {
     if let Err(failed) = done {
         out.give_up();
         return Err(failed);
     }
     let save = out.finish().map_err(|error| PathError { path: record.workdir.to_string(), error })?;
     let Some(Save { location, manifest, .. }) = save else { return Ok(Vec::new()) };
-    let saved = |it: SavedItem| Saved {
+    let saved = |it: SavedItem| SaveReport {
         path: it.path,
         kind: it.kind,
         files: it.files,

@@ -35,14 +35,14 @@ pub struct Store {
 
 /// A record, or a file that should have been one.
 #[derive(Debug)]
-pub(crate) enum Loaded<T = Arc<Record>> {
+pub(crate) enum LoadOutcome<T = Arc<Record>> {
     Record(T),
     /// Moved aside; the container's labels may still tell what it was.
     Damaged,
     Missing,
 }
 
-impl<T> Loaded<T> {
+impl<T> LoadOutcome<T> {
     pub(crate) fn record(self) -> Option<T> {
         match self {
             Self::Record(record) => Some(record),
@@ -150,12 +150,12 @@ impl Store {
     }
 
     /// Reads one record. A damaged one is moved aside, once.
-    pub(crate) fn load(&self, name: &ContainerName) -> Result<Loaded, StoreError> {
+    pub(crate) fn load(&self, name: &ContainerName) -> Result<LoadOutcome, StoreError> {
         let file = self.record_file(name);
         // Of before it is read: what takes the file's place meanwhile has another stamp, and is read the next time.
-        let stamp = file.symlink_metadata().ok().map(|it| FileStamp::of(&it));
+        let stamp = file.symlink_metadata().ok().map(|it| FileStamp::from_metadata(&it));
         if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
-            return Ok(Loaded::Record(known));
+            return Ok(LoadOutcome::Record(known));
         }
         let loaded = load_file(&file, |bytes| match Record::from_bytes(bytes) {
             Ok(record) if key_of(&record.name) == key_of(name) => Ok(Arc::new(record)),
@@ -163,8 +163,8 @@ impl Store {
             Err(err) => Err(err.to_string()),
         })?;
         match (&loaded, stamp) {
-            (Loaded::Record(record), Some(stamp)) => self.read.keep(&file, stamp, record),
-            (Loaded::Record(_), None) => {}
+            (LoadOutcome::Record(record), Some(stamp)) => self.read.keep(&file, stamp, record),
+            (LoadOutcome::Record(_), None) => {}
             _ => self.read.forget(&file),
         }
         Ok(loaded)
@@ -229,7 +229,7 @@ impl Store {
         for entry in std::fs::read_dir(&dir).map_err(StoreError::io(&dir))? {
             let name = entry.map_err(StoreError::io(&dir))?.file_name();
             let Some(Ok(name)) = name.to_str().map(ContainerName::parse) else { continue };
-            if let Loaded::Record(record) = self.load(&name)? {
+            if let LoadOutcome::Record(record) = self.load(&name)? {
                 records.push(record);
             }
         }
@@ -311,22 +311,22 @@ fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), 
 pub(crate) fn load_file<T>(
     file: &Path,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
-) -> Result<Loaded<T>, StoreError> {
+) -> Result<LoadOutcome<T>, StoreError> {
     let parsed = match read_own(file) {
-        Ok(None) => return Ok(Loaded::Missing),
+        Ok(None) => return Ok(LoadOutcome::Missing),
         Ok(Some(bytes)) => parse(&bytes),
         Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => Err(err.to_string()),
         Err(err) => return Err(err),
     };
     let why = match parsed {
-        Ok(record) => return Ok(Loaded::Record(record)),
+        Ok(record) => return Ok(LoadOutcome::Record(record)),
         Err(why) => why,
     };
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let aside = file.with_file_name(format!("{name}.bad-{}", jiff::Timestamp::now().as_millisecond()));
     tracing::warn!(file = %file.display(), why, "a record is set aside");
     std::fs::rename(file, aside).map_err(StoreError::io(file))?;
-    Ok(Loaded::Damaged)
+    Ok(LoadOutcome::Damaged)
 }
 
 /// A plain file of ours, or nothing.
@@ -385,10 +385,12 @@ mod tests {
         let store = store(dir.path());
         let it = record("Web");
         store.save(&it).unwrap();
-        assert!(matches!(store.load(&ContainerName::parse("wEB").unwrap()), Ok(Loaded::Record(read)) if *read == it));
+        assert!(
+            matches!(store.load(&ContainerName::parse("wEB").unwrap()), Ok(LoadOutcome::Record(read)) if *read == it)
+        );
         assert_eq!(store.records().unwrap().len(), 1);
         store.forget(&it.name).unwrap();
-        assert!(matches!(store.load(&it.name), Ok(Loaded::Missing)));
+        assert!(matches!(store.load(&it.name), Ok(LoadOutcome::Missing)));
         assert!(!dir.path().join("containers/web").exists());
     }
 
@@ -398,7 +400,7 @@ mod tests {
         let (one, other) = (store(dir.path()), store(dir.path()));
         let name = ContainerName::parse("web").unwrap();
         let purpose = |store: &Store| match store.load(&name).unwrap() {
-            Loaded::Record(it) => it.purpose.clone(),
+            LoadOutcome::Record(it) => it.purpose.clone(),
             _ => panic!("it was saved"),
         };
         for wanted in ["a", "b", "a"].map(|it| Some(it.to_owned())) {
@@ -406,7 +408,7 @@ mod tests {
             assert_eq!([purpose(&one), purpose(&one)], [wanted.clone(), wanted]);
         }
         other.forget(&name).unwrap();
-        assert!(matches!(one.load(&name), Ok(Loaded::Missing)));
+        assert!(matches!(one.load(&name), Ok(LoadOutcome::Missing)));
     }
 
     #[test]
@@ -419,7 +421,7 @@ mod tests {
         store.save(&crate::Record { jobs: [it.jobs.clone(), vec![other.clone()]].concat(), ..it.clone() }).unwrap();
         it.main_began("second".into());
         store.update(&it).unwrap();
-        let Loaded::Record(now) = store.load(&it.name).unwrap() else { panic!("it was saved") };
+        let LoadOutcome::Record(now) = store.load(&it.name).unwrap() else { panic!("it was saved") };
         let runs: Vec<_> = now.jobs.iter().map(|it| (it.job.clone(), it.run.as_str())).collect();
         assert_eq!(runs, [(JobId::main(), "second"), (other.job, "first")]);
     }
@@ -432,7 +434,7 @@ mod tests {
         let file = dir.path().join("containers/web/metadata.json");
         let text = std::fs::read_to_string(&file).unwrap().replace("1000:1000", "0:0");
         std::fs::write(&file, text).unwrap();
-        assert!(matches!(store.load(&ContainerName::parse("web").unwrap()), Ok(Loaded::Damaged)));
+        assert!(matches!(store.load(&ContainerName::parse("web").unwrap()), Ok(LoadOutcome::Damaged)));
         assert!(!file.exists() && dir.path().join("containers/web").read_dir().unwrap().count() == 1);
     }
 

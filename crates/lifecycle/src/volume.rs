@@ -10,7 +10,7 @@ use coracle_runtime::{
 };
 
 use crate::record::{OwnVolume, Record, Role};
-use crate::{Error, Kind, Result, Store};
+use crate::{Error, ResourceKind, Result, Store};
 
 /// What the label says where it is inside.
 const AT: &str = "volume_at";
@@ -93,7 +93,7 @@ pub(crate) async fn create(runtime: &dyn ContainerRuntime, store: &Store, new: N
     if store.signed(runtime.kind(), &made.labels) {
         return Ok(());
     }
-    Err(Error::NotManaged { kind: Kind::Volume, name: new.name.to_string() })
+    Err(Error::NotManaged { kind: ResourceKind::Volume, name: new.name.to_string() })
 }
 
 /// Removes it, when it is there and ours.

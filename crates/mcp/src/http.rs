@@ -130,7 +130,7 @@ fn unbound(address: SocketAddr, err: &std::io::Error) -> Failure {
 type Protocol = StreamableHttpService<Server, Clients>;
 
 fn protocol(process: &Process, clients: &Clients) -> Protocol {
-    let server = Server::new(SessionSource::Each(clients.clone()), Arc::new(Tools::of(process)));
+    let server = Server::new(SessionSource::Each(clients.clone()), Arc::new(Tools::for_process(process)));
     // Hosts are held to loopback by default; origins are not.
     let local = ["localhost", "127.0.0.1", "[::1]"];
     let origins = local.iter().flat_map(|it| [format!("http://{it}:*"), format!("https://{it}:*")]);

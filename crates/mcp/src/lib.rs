@@ -44,7 +44,7 @@ pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> 
 /// Serves the client at standard input and output. `upkeep` is waited for at the end.
 async fn serve_one(process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let session = Session::new(process.clone());
-    let server = Server::new(SessionSource::One(session.clone().into()), Arc::new(Tools::of(process)));
+    let server = Server::new(SessionSource::One(session.clone().into()), Arc::new(Tools::for_process(process)));
     converse(server, &process.context).await?;
     let leave = async { tokio::join!(Box::pin(session.end()), process.end(), upkeep) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {

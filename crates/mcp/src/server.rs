@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle::{CallResponse, Event, Failure, Input, Process, Progress, frontend, operations};
+use coracle::{CallInput, CallResponse, Event, Failure, Process, Progress, frontend, operations};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -124,7 +124,7 @@ async fn drive(
 ) -> CallResponse {
     match called {
         ToolCall::Containers => {
-            frontend::drive_one_of(operations::ALL, process, Input::Object(arguments), on_event).await
+            frontend::drive_one_of(operations::ALL, process, CallInput::Object(arguments), on_event).await
         }
         ToolCall::Tool(entry) => frontend::drive_tool(process, entry, arguments, on_event).await,
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coracle::config::Toolset;
 use coracle::tools::{given, reaches_out};
-use coracle::{Context, Entry, Process, operations, schema, tool_schema};
+use coracle::{Context, OperationEntry, Process, operations, schema, tool_schema};
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(super) enum ToolCall {
     /// `containers`, with an operation.
     Containers,
     /// One of the others.
-    Tool(Entry),
+    Tool(OperationEntry),
 }
 
 /// The tools of a connection.
@@ -26,11 +26,11 @@ pub(super) struct Tools {
     has_containers: bool,
     /// Snippets run in no container.
     on_host: bool,
-    others: Vec<Entry>,
+    others: Vec<OperationEntry>,
 }
 
 impl Tools {
-    pub(super) fn of(process: &Process) -> Self {
+    pub(super) fn for_process(process: &Process) -> Self {
         let has_containers = process.toolsets.contains(&Toolset::Containers);
         let others = given(process);
         let cx = &process.context;
@@ -97,7 +97,7 @@ fn containers() -> Tool {
         .with_annotations(ToolAnnotations::new().read_only(false).destructive(true).open_world(true))
 }
 
-fn describe(entry: &Entry, cx: &Context) -> Tool {
+fn describe(entry: &OperationEntry, cx: &Context) -> Tool {
     let arguments = entry.arguments();
     let output = entry.output().as_object().cloned().unwrap_or_default();
     let looks = entry.effect == Effect::ReadOnly;

@@ -10,7 +10,7 @@ mod backlog;
 
 use std::collections::{BTreeSet, HashMap};
 
-pub use self::backlog::{Backlog, BacklogSender, Continue, Continues, Pushed, backlog};
+pub use self::backlog::{Backlog, BacklogSender, Continue, Continues, PushOutcome, backlog};
 use crate::{MAX_CHANNELS, WINDOW};
 
 /// Credit is returned in pieces of at least this size, so that a flood of single bytes is not answered byte by byte.

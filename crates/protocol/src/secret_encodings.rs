@@ -15,7 +15,7 @@ const LINE_BYTES: usize = 24;
 /// All forms of at least [`MIN_BYTES`], the value itself among them: hexadecimal, base64 at each place, percent-encoded,
 /// escaped as in JSON, and the lines of a longer value.
 #[must_use]
-pub fn of(value: &[u8]) -> Vec<Vec<u8>> {
+pub fn encode_all(value: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = BTreeSet::from([value.to_vec(), hex::encode(value).into(), hex::encode_upper(value).into()]);
     forms.extend(base64(value));
     forms.extend(percent(value));

@@ -7,7 +7,7 @@ use coracle_runtime::ContainerPath;
 use futures_util::future::join_all;
 
 use crate::secret_files::SecretFiles;
-use crate::{Item, Step, StepContext, backup, secret_files};
+use crate::{ReportItem, StepContext, StepReport, backup, secret_files};
 
 const STEP: &str = "amplifier_settings";
 
@@ -20,25 +20,25 @@ pub fn read(dir: &Path) -> SecretFiles {
 }
 
 /// Puts them on the tmpfs, with links in `~/.amplifier`.
-pub async fn forward(context: &StepContext, settings: &SecretFiles) -> Step {
+pub async fn forward(context: &StepContext, settings: &SecretFiles) -> StepReport {
     let begun = Instant::now();
     if settings.is_empty() {
-        let step = Step::skipped(STEP, "the host has no settings of Amplifier that can go in");
-        return Step { items: settings.left_out_items().collect(), ..step };
+        let step = StepReport::skipped(STEP, "the host has no settings of Amplifier that can go in");
+        return StepReport { items: settings.left_out_items().collect(), ..step };
     }
     let step = match context.home.join(".amplifier") {
         Ok(dir) => step(context, &dir, settings).await,
-        Err(err) => Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", err.to_string()),
+        Err(err) => StepReport::flawed(STEP, crate::Status::Failed, "the settings cannot be used", err.to_string()),
     };
-    step.took(begun.elapsed())
+    step.with_duration(begun.elapsed())
 }
 
-async fn step(context: &StepContext, dir: &ContainerPath, settings: &SecretFiles) -> Step {
+async fn step(context: &StepContext, dir: &ContainerPath, settings: &SecretFiles) -> StepReport {
     let (items, made) = tokio::join!(
         secret_files::put(context, "amplifier", &settings.files),
         context.link.make_dir(context.at(dir), 0o700, true)
     );
-    let failed = |error: String| Step::flawed(STEP, crate::Status::Failed, "the settings cannot be used", error);
+    let failed = |error: String| StepReport::flawed(STEP, crate::Status::Failed, "the settings cannot be used", error);
     if let Err(err) = made {
         return failed(err.to_string());
     }
@@ -48,11 +48,11 @@ async fn step(context: &StepContext, dir: &ContainerPath, settings: &SecretFiles
         Ok(false) => "PID 1 wrote each to the tmpfs, and the links lead there",
         Err(error) => return failed(error),
     };
-    let items: Vec<Item> = items.into_iter().chain(settings.left_out_items()).collect();
-    Step::of_items(STEP, format!("links in {dir} lead to the tmpfs"), probe, items)
+    let items: Vec<ReportItem> = items.into_iter().chain(settings.left_out_items()).collect();
+    StepReport::of_items(STEP, format!("links in {dir} lead to the tmpfs"), probe, items)
 }
 
-async fn linked(context: &StepContext, dir: &ContainerPath, item: Item) -> Item {
+async fn linked(context: &StepContext, dir: &ContainerPath, item: ReportItem) -> ReportItem {
     if item.error.is_some() {
         return item;
     }
@@ -66,6 +66,6 @@ async fn linked(context: &StepContext, dir: &ContainerPath, item: Item) -> Item 
     };
     match done {
         Ok(()) => item,
-        Err(error) => Item::failed(item.name, error),
+        Err(error) => ReportItem::failed(item.name, error),
     }
 }

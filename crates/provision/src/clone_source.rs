@@ -10,7 +10,7 @@ use crate::{StepContext, exit};
 
 /// What is cloned, and where to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct CloneRequest<'a> {
     /// A URL, or a file of this container.
     pub(crate) from: &'a str,
     pub(crate) branch: Option<&'a BranchName>,
@@ -31,7 +31,7 @@ const ASK_NOBODY: [(&str, &str); 4] = [
 const SOON: Duration = Duration::from_secs(30);
 
 /// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
-pub(crate) async fn cloned(context: &StepContext, source: Source<'_>) -> Result<String, StepError> {
+pub(crate) async fn cloned(context: &StepContext, source: CloneRequest<'_>) -> Result<String, StepError> {
     let path = source.path;
     let Some(above) = path.parent() else { return Err(exists(path)) };
     context.within(free(context, path)).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn cloned(context: &StepContext, source: Source<'_>) -> Result<
 }
 
 /// From the directory above and by its name there, so that git's words hold no path that it could take for another's.
-fn clone_words(source: Source<'_>) -> Vec<String> {
+fn clone_words(source: CloneRequest<'_>) -> Vec<String> {
     let mut words = vec!["clone".to_owned()];
     if source.shallow {
         words.push("--depth=1".into());

@@ -9,7 +9,7 @@ use coracle_runtime::{ContainerPath, Input};
 use futures_util::{StreamExt, stream};
 
 use crate::step_error::StepError;
-use crate::{Item, Step, StepContext};
+use crate::{ReportItem, StepContext, StepReport};
 
 /// A file to be written, every default decided.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,27 +31,27 @@ impl fmt::Debug for FileToPut {
 
 /// What lies in a bind of the host and is not written: the host's own programs would trust it (containers.md 4.10).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Protected {
+pub struct ProtectedBinds {
     /// Where host directories are bound.
     pub roots: Vec<ContainerPath>,
     /// Protected paths, relative to any directory at or below a root.
     pub names: Vec<String>,
 }
 
-impl Protected {
+impl ProtectedBinds {
     /// Whether a file at that path would be, lie in, or stand in the way of a protected path. Case makes no difference:
     /// it makes none on many hosts either.
     #[must_use]
     pub fn covers(&self, path: &ContainerPath) -> bool {
         self.roots.iter().filter(|it| path.is_beneath(it.as_str())).any(|root| {
             let parts: Vec<&str> = path.parts().skip(root.parts().count()).collect();
-            (0..parts.len()).any(|at| self.names.iter().any(|name| meet(&parts[at..], name)))
+            (0..parts.len()).any(|at| self.names.iter().any(|name| paths_overlap(&parts[at..], name)))
         })
     }
 }
 
 /// Whether one of the two paths lies in the other.
-fn meet(parts: &[&str], name: &str) -> bool {
+fn paths_overlap(parts: &[&str], name: &str) -> bool {
     let name = name.split('/').filter(|it| !it.is_empty());
     parts.iter().zip(name).all(|(one, other)| one.to_lowercase() == other.to_lowercase())
 }
@@ -66,7 +66,7 @@ const AT_ONCE: usize = 8;
 ///
 /// They are the exec user's in its home and in the work directory, else root's, where there is one. A link in the place of a file is
 /// replaced, not followed.
-pub async fn config_files(context: &StepContext, files: &[FileToPut], protected: &Protected) -> Step {
+pub async fn config_files(context: &StepContext, files: &[FileToPut], protected: &ProtectedBinds) -> StepReport {
     let own = |path: &ContainerPath| context.rootless || is_users(context, path);
     let at = |path: &ContainerPath| if own(path) { context.at(path) } else { context.at_as_root(path) };
     let wanted = files.iter().map(|it| (it.path.to_string(), at(&it.path), Ok(it.clone()))).collect();
@@ -80,16 +80,16 @@ fn is_users(context: &StepContext, path: &ContainerPath) -> bool {
 }
 
 /// A file by the name that it has in the report, who writes it, and the file, unless it is none.
-pub(crate) type Wanted = (String, FileRef, Result<FileToPut, StepError>);
+pub(crate) type ReportedFile = (String, FileRef, Result<FileToPut, StepError>);
 
 pub(crate) async fn put_all(
     name: &'static str,
     context: &StepContext,
-    wanted: Vec<Wanted>,
-    protected: &Protected,
-) -> Step {
+    wanted: Vec<ReportedFile>,
+    protected: &ProtectedBinds,
+) -> StepReport {
     if wanted.is_empty() {
-        return Step::skipped(name, "none were given");
+        return StepReport::skipped(name, "none were given");
     }
     let begun = Instant::now();
     let paths: Vec<ContainerPath> = wanted.iter().filter_map(|it| Some(it.2.as_ref().ok()?.path.clone())).collect();
@@ -104,17 +104,17 @@ pub(crate) async fn put_all(
             });
             async move {
                 let put = async { context.within(put(context, at, file?)).await };
-                put.await.map_or_else(|failure| failure.of(&name), |()| Item::success(&name))
+                put.await.map_or_else(|failure| failure.into_item(&name), |()| ReportItem::success(&name))
             }
         })
         .collect();
-    let items: Vec<Item> = stream::iter(puts).buffered(AT_ONCE).collect().await;
+    let items: Vec<ReportItem> = stream::iter(puts).buffered(AT_ONCE).collect().await;
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let detail = format!("{good}/{} files written", items.len());
-    Step::of_items(name, detail, "each file has the given bytes and mode", items).took(begun.elapsed())
+    StepReport::of_items(name, detail, "each file has the given bytes and mode", items).with_duration(begun.elapsed())
 }
 
-fn allowed(file: &FileToPut, protected: &Protected) -> Result<(), StepError> {
+fn allowed(file: &FileToPut, protected: &ProtectedBinds) -> Result<(), StepError> {
     if file.mode > 0o777 {
         return Err(StepError::new("invalid_input", format!("the mode {:o} is above 777", file.mode)));
     }
@@ -163,9 +163,9 @@ mod tests {
     use crate::Status;
     use crate::test_support::{Trial, path};
 
-    fn protected() -> Protected {
+    fn protected() -> ProtectedBinds {
         let names = [".git/config", ".git/hooks", ".envrc", ".cargo/config"].map(String::from);
-        Protected { roots: vec![path("/workspace")], names: names.into() }
+        ProtectedBinds { roots: vec![path("/workspace")], names: names.into() }
     }
 
     fn file(at: &str, content: &[u8], mode: u32) -> FileToPut {

@@ -10,9 +10,9 @@ use coracle_runtime::Chunk;
 use tokio::sync::mpsc;
 
 pub use self::request::Dotfiles;
-use crate::clone_source::{Source, cloned};
+use crate::clone_source::{CloneRequest, cloned};
 use crate::step_error::StepError;
-use crate::{Item, Status, Step, StepContext};
+use crate::{ReportItem, Status, StepContext, StepReport};
 
 const NAME: &str = "dotfiles";
 
@@ -22,17 +22,21 @@ const LINKED: &str = "the clone is at its commit, and each link leads to a file"
 
 /// Clones the dotfiles as the exec user and runs their script; where they have none, links the usual files from its home.
 /// `live` gets what the script prints.
-pub async fn dotfiles(context: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn dotfiles(context: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> StepReport {
     let begun = Instant::now();
     let step = match set_up(context, dotfiles, live).await {
         Ok(step) => step,
         Err(failure) => failed("they could not be cloned".into(), failure),
     };
-    step.took(begun.elapsed())
+    step.with_duration(begun.elapsed())
 }
 
-async fn set_up(context: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> Result<Step, StepError> {
-    let source = Source { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
+async fn set_up(
+    context: &StepContext,
+    it: &Dotfiles,
+    live: Option<&mpsc::Sender<Chunk>>,
+) -> Result<StepReport, StepError> {
+    let source = CloneRequest { from: it.url.as_str(), branch: it.branch.as_ref(), path: &it.target, shallow: true };
     let commit = cloned(context, source).await?;
     let cloned = format!("cloned to {} at {}", it.target, &commit[..commit.len().min(12)]);
     Ok(match script::find(context, it).await {
@@ -42,33 +46,33 @@ async fn set_up(context: &StepContext, it: &Dotfiles, live: Option<&mpsc::Sender
     })
 }
 
-fn ran(item: Item, cloned: &str) -> Step {
+fn ran(item: ReportItem, cloned: &str) -> StepReport {
     let step = match &item.error {
-        None => Step::success(NAME, format!("{cloned}; {} ended with 0", item.name), RAN),
+        None => StepReport::success(NAME, format!("{cloned}; {} ended with 0", item.name), RAN),
         Some(error) => {
             let error = format!("{}: {error}", item.name);
-            Step::flawed(NAME, Status::Failed, format!("{cloned}; {} failed", item.name), error)
+            StepReport::flawed(NAME, Status::Failed, format!("{cloned}; {} failed", item.name), error)
         }
     };
-    Step { code: item.code, items: vec![item], ..step }
+    StepReport { code: item.code, items: vec![item], ..step }
 }
 
-fn linked(items: Vec<Item>, cloned: &str) -> Step {
+fn linked(items: Vec<ReportItem>, cloned: &str) -> StepReport {
     if items.is_empty() {
         let detail = format!("{cloned}; there is no script in it, and none of the files that are linked");
-        return Step::success(NAME, detail, LINKED);
+        return StepReport::success(NAME, detail, LINKED);
     }
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let mut detail = format!("{cloned}; {good}/{} files linked", items.len());
     if items.iter().any(|it| it.name == ".gitconfig" && it.about.contains_key("kept_as")) {
         detail.push_str("; its .gitconfig stands in for the settings that were forwarded, which are kept beside it");
     }
-    Step::of_items(NAME, detail, LINKED, items)
+    StepReport::of_items(NAME, detail, LINKED, items)
 }
 
-fn failed(detail: String, failure: StepError) -> Step {
-    let step = Step::flawed(NAME, Status::Failed, detail, failure.error);
-    Step { code: failure.code, ..step }
+fn failed(detail: String, failure: StepError) -> StepReport {
+    let step = StepReport::flawed(NAME, Status::Failed, detail, failure.error);
+    StepReport { code: failure.code, ..step }
 }
 
 #[cfg(test)]
@@ -79,7 +83,7 @@ mod tests {
     use crate::test_support::{Trial, path};
 
     /// Sets up dotfiles of these files, none of which is executable.
-    async fn set_up(trial: &mut Trial, files: &[(&str, &str)], script: Option<&str>) -> Step {
+    async fn set_up(trial: &mut Trial, files: &[(&str, &str)], script: Option<&str>) -> StepReport {
         let url = trial.remote("dots", files).await;
         let script = script.map(str::to_owned);
         let it = Dotfiles { url, branch: None, target: path("/home/agent/.dotfiles"), script };

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use coracle_runtime::{Command, Exit, Secret};
 
 pub use crate::env::token::NAMES;
-use crate::env::{Session, Source};
-use crate::{Status, Step, StepContext};
+use crate::env::{SessionEnv, VariableSource};
+use crate::{Status, StepContext, StepReport};
 
 const STEP: &str = "forward_gh";
 
@@ -16,7 +16,7 @@ const MAX_TOKEN: usize = 4096;
 
 /// Why no token goes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skipped {
+pub enum GhSkipReason {
     /// It was not requested.
     NotRequested,
     /// The host has no `gh`.
@@ -25,7 +25,7 @@ pub enum Skipped {
     NotSignedIn,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for GhSkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotRequested => "not requested",
@@ -37,8 +37,8 @@ impl fmt::Display for Skipped {
 
 /// The entry of a container that gets no token.
 #[must_use]
-pub fn skipped(why: Skipped) -> Step {
-    Step::skipped(STEP, why.to_string())
+pub fn skipped(why: GhSkipReason) -> StepReport {
+    StepReport::skipped(STEP, why.to_string())
 }
 
 /// The token in what `gh auth token` printed; none when that is no token.
@@ -61,22 +61,22 @@ const HELD: &str =
     r#"if [ -n "$GH_TOKEN" ]; then echo GH_TOKEN; fi; if [ -n "$GITHUB_TOKEN" ]; then echo GITHUB_TOKEN; fi"#;
 
 /// The entry of a container whose session holds the token. `given` is the session's own entry.
-pub async fn forwarded(context: &StepContext, session: &Session, given: &Step) -> Step {
+pub async fn forwarded(context: &StepContext, session: &SessionEnv, given: &StepReport) -> StepReport {
     let begun = Instant::now();
-    let names: Vec<&str> = session.names().filter(|it| it.1 == Source::Gh).map(|it| it.0).collect();
+    let names: Vec<&str> = session.names().filter(|it| it.1 == VariableSource::Gh).map(|it| it.0).collect();
     if names.is_empty() {
-        return Step::skipped(STEP, "`env` of the call sets `GH_TOKEN` and `GITHUB_TOKEN` itself");
+        return StepReport::skipped(STEP, "`env` of the call sets `GH_TOKEN` and `GITHUB_TOKEN` itself");
     }
     let detail = format!("{} of every command", names.join(" and "));
     if given.status == Status::Failed {
         let error = given.error.clone().unwrap_or_else(|| "the session was not set".to_owned());
-        return Step::flawed(STEP, Status::Failed, detail, error);
+        return StepReport::flawed(STEP, Status::Failed, detail, error);
     }
     match held(context, &names).await {
-        Ok(probe) => Step::success(STEP, detail, probe),
-        Err(error) => Step::flawed(STEP, Status::Failed, detail, error),
+        Ok(probe) => StepReport::success(STEP, detail, probe),
+        Err(error) => StepReport::flawed(STEP, Status::Failed, detail, error),
     }
-    .took(begun.elapsed())
+    .with_duration(begun.elapsed())
 }
 
 async fn held(context: &StepContext, names: &[&str]) -> Result<&'static str, String> {

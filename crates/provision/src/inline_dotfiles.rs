@@ -4,9 +4,9 @@ use std::fmt;
 
 use coracle_runtime::ContainerPath;
 
-use crate::config_files::{Wanted, put_all};
+use crate::config_files::{ReportedFile, put_all};
 use crate::step_error::StepError;
-use crate::{FileToPut, Protected, Step, StepContext};
+use crate::{FileToPut, ProtectedBinds, StepContext, StepReport};
 
 /// A file below the home of the exec user.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,12 +28,12 @@ impl fmt::Debug for InlineFile {
 
 /// Writes the files as the exec user, over what the dotfiles' repository has put there: a link to a file of its clone is
 /// replaced, the file itself stays.
-pub async fn dotfiles_inline(context: &StepContext, files: &[InlineFile], protected: &Protected) -> Step {
+pub async fn dotfiles_inline(context: &StepContext, files: &[InlineFile], protected: &ProtectedBinds) -> StepReport {
     let wanted = files.iter().map(|it| wanted(context, it)).collect();
     put_all("dotfiles_inline", context, wanted, protected).await
 }
 
-fn wanted(context: &StepContext, file: &InlineFile) -> Wanted {
+fn wanted(context: &StepContext, file: &InlineFile) -> ReportedFile {
     let path = below(&context.home, &file.path);
     let at = context.at(path.as_ref().unwrap_or(&context.home));
     let file_to_put = path.map(|path| FileToPut { path, content: file.content.clone(), mode: file.mode });
@@ -64,7 +64,7 @@ mod tests {
         let paths = [".config/a/b", "./.bashrc", "../x", "a/../../x", "/etc/x", "", ".", "a\nb"];
         let files: Vec<_> =
             paths.iter().map(|it| InlineFile { path: (*it).into(), content: b"x".to_vec(), mode: 0o600 }).collect();
-        let step = dotfiles_inline(&trial.context, &files, &Protected::default()).await;
+        let step = dotfiles_inline(&trial.context, &files, &ProtectedBinds::default()).await;
         assert_eq!(
             (step.name, step.status, step.detail.as_str()),
             ("dotfiles_inline", Status::Partial, "2/8 files written")
@@ -80,7 +80,7 @@ mod tests {
         trial.write("home/agent/.dotfiles/.vimrc", "theirs");
         std::os::unix::fs::symlink(".dotfiles/.vimrc", trial.root.join("home/agent/.vimrc")).unwrap();
         let file = InlineFile { path: ".vimrc".into(), content: b"mine".to_vec(), mode: 0o644 };
-        let step = dotfiles_inline(&trial.context, &[file], &Protected::default()).await;
+        let step = dotfiles_inline(&trial.context, &[file], &ProtectedBinds::default()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
         assert_eq!(trial.read("home/agent/.vimrc"), "mine");
         assert_eq!(trial.read("home/agent/.dotfiles/.vimrc"), "theirs");

@@ -1,7 +1,7 @@
 //! What is put into a container after it is made, with a report of what really worked.
 //!
 //! [`prepare`] makes the exec user and the work directory and proves both; [`setup`] runs the caller's commands. Every
-//! step ends in a [`Step`] of the report.
+//! step ends in a [`StepReport`] of the report.
 //!
 //! **Invariant:** a step is `success` only when a probe saw it work; the absence of an error is no probe.
 //! **Invariant:** a program of ours that runs inside is constant; what varies reaches it as arguments.
@@ -33,13 +33,13 @@ mod test_support;
 mod user;
 mod user_setup;
 
-pub use config_files::{FileToPut, Protected, config_files};
+pub use config_files::{FileToPut, ProtectedBinds, config_files};
 pub use context::StepContext;
 pub use dotfiles::{Dotfiles, dotfiles};
 pub use error::{Error, Result};
 pub use inline_dotfiles::{InlineFile, dotfiles_inline};
-pub use report::{Item, Report, Status, Step};
-pub use repos::{Repo, RepoBundle, RepoSource, repos};
+pub use report::{Report, ReportItem, Status, StepReport};
+pub use repos::{RepoBundle, RepoRequest, RepoSource, repos};
 pub use setup::{Setup, SetupCommand, setup};
-pub use user::{Accounts, InvalidUser, UserAsk, accounts};
-pub use user_setup::{Prepared, Workspace, prepare};
+pub use user::{Accounts, InvalidUser, UserRequest, accounts};
+pub use user_setup::{UserSetupReport, Workspace, prepare};

@@ -22,7 +22,7 @@ pub enum Status {
 
 /// One entry of the report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub struct StepReport {
     /// Its name, by which consumers find it.
     pub name: &'static str,
     /// How it ended.
@@ -36,7 +36,7 @@ pub struct Step {
     /// What was checked to hold.
     pub probe: Option<&'static str>,
     /// The parts of a step that has several.
-    pub items: Vec<Item>,
+    pub items: Vec<ReportItem>,
     /// How long it took.
     pub duration_ms: u64,
 }
@@ -45,7 +45,7 @@ pub struct Step {
 ///
 /// What parts of one kind have beside the common fields is in `about`, and stands among them in an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Item {
+pub struct ReportItem {
     /// What it is.
     pub name: String,
     /// How it ended.
@@ -61,7 +61,7 @@ pub struct Item {
     pub about: BTreeMap<&'static str, Value>,
 }
 
-impl Item {
+impl ReportItem {
     /// A part that was done and seen to work.
     #[must_use]
     pub fn success(name: impl Into<String>) -> Self {
@@ -95,7 +95,7 @@ impl Item {
     }
 }
 
-impl Step {
+impl StepReport {
     /// A step that was done and seen to work.
     #[must_use]
     pub fn success(name: &'static str, detail: impl Into<String>, probe: &'static str) -> Self {
@@ -116,7 +116,12 @@ impl Step {
 
     /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is reported.
     #[must_use]
-    pub fn of_items(name: &'static str, detail: impl Into<String>, probe: &'static str, items: Vec<Item>) -> Self {
+    pub fn of_items(
+        name: &'static str,
+        detail: impl Into<String>,
+        probe: &'static str,
+        items: Vec<ReportItem>,
+    ) -> Self {
         let failed = items.iter().filter(|it| it.status == Status::Failed).count();
         let first = items.iter().find_map(|it| Some(format!("`{}`: {}", it.name, it.error.as_ref()?)));
         let mut step = match first {
@@ -130,7 +135,7 @@ impl Step {
 
     /// The same step with a part before its others.
     #[must_use]
-    pub fn with_first(self, item: Item) -> Self {
+    pub fn with_first(self, item: ReportItem) -> Self {
         let items = [item].into_iter().chain(self.items).collect();
         Self { items, ..self }.judged()
     }
@@ -150,7 +155,7 @@ impl Step {
         let what = self.detail.split_once(' ').filter(|it| it.0.contains('/')).map_or("parts succeeded", |it| it.1);
         let detail = format!("{good}/{} {what}", self.items.len());
         let step = Self::of_items(self.name, detail, self.probe.unwrap_or("each was seen to work"), self.items);
-        step.took(Duration::from_millis(self.duration_ms))
+        step.with_duration(Duration::from_millis(self.duration_ms))
     }
 
     /// The same step with the code of its error.
@@ -162,7 +167,7 @@ impl Step {
 
     /// The same step with the time it took.
     #[must_use]
-    pub fn took(mut self, duration: Duration) -> Self {
+    pub fn with_duration(mut self, duration: Duration) -> Self {
         self.duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self
     }
@@ -175,7 +180,7 @@ impl Step {
 /// All steps, in the order of execution.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Report(pub Vec<Step>);
+pub struct Report(pub Vec<StepReport>);
 
 impl Report {
     /// Whether nothing is failed or partial.

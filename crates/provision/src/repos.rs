@@ -7,13 +7,13 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::clone_source::{Source, cloned, run_in};
+use crate::clone_source::{CloneRequest, cloned, run_in};
 use crate::step_error::StepError;
-use crate::{Item, Step, StepContext, exit};
+use crate::{ReportItem, StepContext, StepReport, exit};
 
 /// A repository to clone, every default decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repo {
+pub struct RepoRequest {
     /// From where.
     pub from: RepoSource,
     /// To where: nothing is there, or an empty directory.
@@ -71,9 +71,9 @@ const AT_ONCE: usize = 4;
 
 /// Clones the repositories as the exec user, side by side, and then runs what they need, one after the other: package
 /// managers do not wait for each other. `live` gets what that prints.
-pub async fn repos(context: &StepContext, repos: &[Repo], live: Option<&mpsc::Sender<Chunk>>) -> Step {
+pub async fn repos(context: &StepContext, repos: &[RepoRequest], live: Option<&mpsc::Sender<Chunk>>) -> StepReport {
     if repos.is_empty() {
-        return Step::skipped("repos", "none were given");
+        return StepReport::skipped("repos", "none were given");
     }
     let begun = Instant::now();
     let clones: Vec<_> = repos.iter().map(|it| clone(context, it)).collect();
@@ -82,33 +82,35 @@ pub async fn repos(context: &StepContext, repos: &[Repo], live: Option<&mpsc::Se
     for (repo, cloned) in repos.iter().zip(clones) {
         items.push(match cloned {
             Ok(commit) => install(context, repo, live).await.with("commit", commit),
-            Err(failure) => failure.of(repo.from.name()).with("commit", Value::Null).with("install", Value::Null),
+            Err(failure) => {
+                failure.into_item(repo.from.name()).with("commit", Value::Null).with("install", Value::Null)
+            }
         });
     }
     let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let detail = format!("{good}/{} repositories are in place{}", items.len(), not_taken(repos));
-    Step::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
-        .took(begun.elapsed())
+    StepReport::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
+        .with_duration(begun.elapsed())
 }
 
 /// One that lies in another has to wait for it.
-fn at_once(repos: &[Repo]) -> usize {
-    let nested = |(at, repo): (usize, &Repo)| {
+fn at_once(repos: &[RepoRequest]) -> usize {
+    let nested = |(at, repo): (usize, &RepoRequest)| {
         let others = repos.iter().enumerate().filter(|it| it.0 != at);
         others.map(|it| it.1).any(|other| repo.path.is_beneath(other.path.as_str()))
     };
     if repos.iter().enumerate().any(nested) { 1 } else { AT_ONCE }
 }
 
-impl Repo {
-    fn source(&self) -> Source<'_> {
-        Source { from: self.from.address(), branch: self.branch.as_ref(), path: &self.path, shallow: false }
+impl RepoRequest {
+    fn source(&self) -> CloneRequest<'_> {
+        CloneRequest { from: self.from.address(), branch: self.branch.as_ref(), path: &self.path, shallow: false }
     }
 }
 
 /// What the host's directories have beside their commits.
-fn not_taken(repos: &[Repo]) -> String {
+fn not_taken(repos: &[RepoRequest]) -> String {
     let told = repos.iter().filter_map(|it| match &it.from {
         RepoSource::Bundle(RepoBundle { name, uncommitted, .. }) if *uncommitted > 0 => {
             let (files, are) = if *uncommitted == 1 { ("file", "is") } else { ("files", "are") };
@@ -119,7 +121,7 @@ fn not_taken(repos: &[Repo]) -> String {
     told.collect()
 }
 
-async fn clone(context: &StepContext, repo: &Repo) -> Result<String, StepError> {
+async fn clone(context: &StepContext, repo: &RepoRequest) -> Result<String, StepError> {
     let commit = cloned(context, repo.source()).await?;
     if let RepoSource::Bundle(bundle) = &repo.from {
         lead_back(context, repo, bundle).await?;
@@ -129,7 +131,7 @@ async fn clone(context: &StepContext, repo: &Repo) -> Result<String, StepError> 
 
 /// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
 /// own, since no other repository has them.
-async fn lead_back(context: &StepContext, repo: &Repo, bundle: &RepoBundle) -> Result<(), StepError> {
+async fn lead_back(context: &StepContext, repo: &RepoRequest, bundle: &RepoBundle) -> Result<(), StepError> {
     if let Some(origin) = &bundle.origin {
         return run_in(context, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
@@ -139,9 +141,9 @@ async fn lead_back(context: &StepContext, repo: &Repo, bundle: &RepoBundle) -> R
 }
 
 /// The clone stays, whatever becomes of this.
-async fn install(context: &StepContext, repo: &Repo, live: Option<&mpsc::Sender<Chunk>>) -> Item {
+async fn install(context: &StepContext, repo: &RepoRequest, live: Option<&mpsc::Sender<Chunk>>) -> ReportItem {
     let name = repo.from.name();
-    let Some(command) = &repo.install else { return Item::success(name).with("install", Value::Null) };
+    let Some(command) = &repo.install else { return ReportItem::success(name).with("install", Value::Null) };
     let mut exec = match repo.as_root {
         true => context.exec_as_root(command.clone(), &repo.path, context.timeout),
         false => context.exec(command.clone(), &repo.path, context.timeout),
@@ -149,11 +151,11 @@ async fn install(context: &StepContext, repo: &Repo, live: Option<&mpsc::Sender<
     exec.keep_bytes = exit::KEEP_BYTES;
     exec.live = live.cloned();
     let limit = exec.limits.total;
-    let failed = |failure: StepError| StepError { error: format!("install: {failure}"), ..failure }.of(name);
+    let failed = |failure: StepError| StepError { error: format!("install: {failure}"), ..failure }.into_item(name);
     match context.run(exec).await {
         Ok(output) => {
             let about = json!({ "exit_code": exit::exit_code(&output), "output": exit::tail(&output) });
-            exit::failure(&output, limit).map_or_else(|| Item::success(name), failed).with("install", about)
+            exit::failure(&output, limit).map_or_else(|| ReportItem::success(name), failed).with("install", about)
         }
         Err(failure) => failed(failure).with("install", Value::Null),
     }
@@ -170,8 +172,8 @@ mod tests {
     use crate::Status;
     use crate::test_support::{Trial, path};
 
-    fn repo(url: &GitUrl, at: &str) -> Repo {
-        Repo { from: RepoSource::Url(url.clone()), path: path(at), branch: None, install: None, as_root: false }
+    fn repo(url: &GitUrl, at: &str) -> RepoRequest {
+        RepoRequest { from: RepoSource::Url(url.clone()), path: path(at), branch: None, install: None, as_root: false }
     }
 
     fn url(name: &str) -> GitUrl {
@@ -182,7 +184,7 @@ mod tests {
         Some(Command::Shell(script.into()))
     }
 
-    fn errors(step: &Step) -> Vec<&str> {
+    fn errors(step: &StepReport) -> Vec<&str> {
         step.items.iter().map(|it| it.error.as_deref().unwrap_or("-")).collect()
     }
 
@@ -212,7 +214,7 @@ mod tests {
     async fn a_branch_is_cloned_and_one_that_is_missing_is_said() {
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
-        let on = |branch: &str, at: &str| Repo { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
+        let on = |branch: &str, at: &str| RepoRequest { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
         let step = repos(&trial.context, &[on("main", "/workspace/a"), on("none", "/workspace/b")], None).await;
         assert_eq!(errors(&step), ["-", "git: Remote branch none not found in upstream origin (exit 128)"]);
         assert!(trial.read("workspace/a/.git/HEAD").contains("refs/heads/main"));
@@ -239,9 +241,12 @@ mod tests {
     async fn an_install_that_fails_leaves_the_clone_and_its_output() {
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
-        let good = Repo { install: shell("cat README >../seen; echo done"), ..repo(&url, "/workspace/a") };
-        let bad =
-            Repo { install: shell("echo out; echo why >&2; exit 3"), as_root: true, ..repo(&url, "/workspace/b") };
+        let good = RepoRequest { install: shell("cat README >../seen; echo done"), ..repo(&url, "/workspace/a") };
+        let bad = RepoRequest {
+            install: shell("echo out; echo why >&2; exit 3"),
+            as_root: true,
+            ..repo(&url, "/workspace/b")
+        };
         let (live, mut printed) = mpsc::channel(8);
         let step = repos(&trial.context, &[good, bad], Some(&live)).await;
         assert_eq!(errors(&step), ["-", "install: exit 3: why"]);

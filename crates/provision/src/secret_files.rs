@@ -10,7 +10,7 @@ use coracle_runtime::link::SecretFile;
 use coracle_runtime::{Command, ContainerPath, Exit, Secret};
 use futures_util::future::join_all;
 
-use crate::{Item, StepContext};
+use crate::{ReportItem, StepContext};
 
 /// A key or a configuration is shorter.
 const MAX_FILE: u64 = 64 << 10;
@@ -55,8 +55,8 @@ impl SecretFiles {
         found
     }
 
-    pub(crate) fn left_out_items(&self) -> impl Iterator<Item = Item> {
-        self.left_out.iter().map(|(name, why)| Item::skipped(name).with("why", *why))
+    pub(crate) fn left_out_items(&self) -> impl Iterator<Item = ReportItem> {
+        self.left_out.iter().map(|(name, why)| ReportItem::skipped(name).with("why", *why))
     }
 }
 
@@ -78,15 +78,15 @@ fn content(dir: &Dir, name: &str) -> Result<Secret, &'static str> {
 }
 
 /// Writes files to a directory of the tmpfs, readable by the exec user alone, all at once.
-pub(crate) async fn put(context: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<Item> {
+pub(crate) async fn put(context: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<ReportItem> {
     let put = |(name, content): &(String, Secret)| {
         let file =
             SecretFile { name: format!("{dir}/{name}"), user: context.user, mode: 0o600, content: content.clone() };
         let name = name.clone();
         async move {
             match context.link.put_secret(file).await {
-                Ok(_) => Item::success(name),
-                Err(err) => Item::failed(name, err.to_string()),
+                Ok(_) => ReportItem::success(name),
+                Err(err) => ReportItem::failed(name, err.to_string()),
             }
         }
     };
@@ -98,7 +98,11 @@ const READABLE: &str = r#"for it; do if [ -f "$it" ] && [ -r "$it" ]; then print
 
 /// Has the exec user try files in a directory; those that it cannot read become failures. False when the image has no
 /// shell to ask.
-pub(crate) async fn tried(context: &StepContext, dir: &ContainerPath, items: &mut [Item]) -> Result<bool, String> {
+pub(crate) async fn tried(
+    context: &StepContext,
+    dir: &ContainerPath,
+    items: &mut [ReportItem],
+) -> Result<bool, String> {
     let words = ["/bin/sh", "-c", READABLE, "coracle"].map(str::to_owned);
     let names = items.iter().filter(|it| it.error.is_none()).map(|it| it.name.clone());
     let command = Command::Argv(words.into_iter().chain(names).collect());
@@ -115,7 +119,7 @@ pub(crate) async fn tried(context: &StepContext, dir: &ContainerPath, items: &mu
     let said = output.stdout.text();
     for item in items.iter_mut().filter(|it| it.error.is_none()) {
         if !said.lines().any(|it| it == item.name) {
-            *item = Item::failed(&item.name, "the exec user cannot read it");
+            *item = ReportItem::failed(&item.name, "the exec user cannot read it");
         }
     }
     Ok(true)

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::step_error::StepError;
-use crate::{Item, Status, Step, StepContext, exit};
+use crate::{ReportItem, Status, StepContext, StepReport, exit};
 
 /// One command that makes the container ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,25 +87,30 @@ impl<'a> Setup<'a> {
 }
 
 /// Runs the commands and reports each.
-pub async fn setup(inside: &ExecTarget, setup: &Setup<'_>) -> Step {
+pub async fn setup(inside: &ExecTarget, setup: &Setup<'_>) -> StepReport {
     if setup.commands.is_empty() {
-        return Step::skipped("setup_commands", "none were given");
+        return StepReport::skipped("setup_commands", "none were given");
     }
     let begun = Instant::now();
     let mut items = Vec::with_capacity(setup.commands.len());
     for command in setup.commands {
         items.push(tracked(inside, setup, command).await);
     }
-    summary(items).took(begun.elapsed())
+    summary(items).with_duration(begun.elapsed())
 }
 
-fn summary(items: Vec<Item>) -> Step {
+fn summary(items: Vec<ReportItem>) -> StepReport {
     let (all, good) = (items.len(), items.iter().filter(|it| it.status == Status::Success).count());
-    Step::of_items("setup_commands", format!("{good}/{all} commands succeeded"), "each command ended with 0", items)
+    StepReport::of_items(
+        "setup_commands",
+        format!("{good}/{all} commands succeeded"),
+        "each command ended with 0",
+        items,
+    )
 }
 
 /// One command, and its alternative where it failed. The item's fields are those of the one that ran last.
-async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand) -> Item {
+async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand) -> ReportItem {
     let first = Attempt::run(inside, setup, &command.command, command.as_root).await;
     let item = match &command.alternative {
         Some(other) if first.failed_by_itself() => {
@@ -149,8 +154,8 @@ impl<'a> Attempt<'a> {
         json!({ "command": exit::words(self.command), "exit_code": exit_code, "error": error })
     }
 
-    fn item(self, name: &str) -> Item {
-        let item = self.failure.map_or_else(|| Item::success(name), |it| it.of(name));
+    fn item(self, name: &str) -> ReportItem {
+        let item = self.failure.map_or_else(|| ReportItem::success(name), |it| it.into_item(name));
         let item = item.with("command", exit::words(self.command));
         match self.output {
             Some(output) => item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output)),
@@ -175,7 +180,7 @@ mod tests {
         SetupCommand { hint: true, as_root: false, alternative, ..command(script) }
     }
 
-    async fn ran(trial: &Trial, commands: &[SetupCommand]) -> Step {
+    async fn ran(trial: &Trial, commands: &[SetupCommand]) -> StepReport {
         setup(&ExecTarget::Guest(trial.context.link.clone()), &Setup::at(&trial.context, commands)).await
     }
 

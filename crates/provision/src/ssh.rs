@@ -7,7 +7,7 @@ use std::time::Instant;
 use coracle_runtime::{ContainerPath, PatternSet, Secret};
 
 pub use crate::secret_files::SecretFiles;
-use crate::{Item, Status, Step, StepContext, backup, secret_files};
+use crate::{ReportItem, Status, StepContext, StepReport, backup, secret_files};
 
 const STEP: &str = "forward_ssh";
 
@@ -18,14 +18,14 @@ const NO_KEYS: &[&str] =
 
 /// Why no keys go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skipped {
+pub enum SshSkipReason {
     /// They were not requested.
     NotRequested,
     /// None of the host's matches.
     NoKeys,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for SshSkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotRequested => "not requested",
@@ -36,8 +36,8 @@ impl fmt::Display for Skipped {
 
 /// The entry of a container that gets no keys.
 #[must_use]
-pub fn skipped(why: Skipped) -> Step {
-    Step::skipped(STEP, why.to_string())
+pub fn skipped(why: SshSkipReason) -> StepReport {
+    StepReport::skipped(STEP, why.to_string())
 }
 
 /// Reads the keys of the person's `~/.ssh` that the patterns name, and its `config`. Keys may be encrypted; what is
@@ -58,21 +58,21 @@ pub fn key_lines(key: &Secret) -> Vec<Secret> {
 }
 
 /// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
-pub async fn forward(context: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> Step {
+pub async fn forward(context: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> StepReport {
     let begun = Instant::now();
     if keys.is_empty() {
-        return Step { items: keys.left_out_items().collect(), ..skipped(Skipped::NoKeys) };
+        return StepReport { items: keys.left_out_items().collect(), ..skipped(SshSkipReason::NoKeys) };
     }
     let mut files = keys.files.clone();
     if !known_hosts.is_empty() {
         files.push(("known_hosts".to_owned(), Secret::new(known_hosts.to_vec())));
     }
-    step(context, keys, &files).await.took(begun.elapsed())
+    step(context, keys, &files).await.with_duration(begun.elapsed())
 }
 
-async fn step(context: &StepContext, keys: &SecretFiles, files: &[(String, Secret)]) -> Step {
+async fn step(context: &StepContext, keys: &SecretFiles, files: &[(String, Secret)]) -> StepReport {
     let detail = format!("{} on the tmpfs, where `~/.ssh` leads", counted(files.len()));
-    let failed = |error: String| Step::flawed(STEP, Status::Failed, "the keys cannot be used", error);
+    let failed = |error: String| StepReport::flawed(STEP, Status::Failed, "the keys cannot be used", error);
     let mut items = secret_files::put(context, "ssh", files).await;
     let seen = match linked(context).await {
         Ok(dir) if items.iter().any(|it| it.error.is_none()) => secret_files::tried(context, &dir, &mut items).await,
@@ -84,8 +84,8 @@ async fn step(context: &StepContext, keys: &SecretFiles, files: &[(String, Secre
         Ok(false) => "PID 1 wrote each to the tmpfs, for the exec user alone",
         Err(error) => return failed(error),
     };
-    let items: Vec<Item> = items.into_iter().chain(keys.left_out_items()).collect();
-    Step::of_items(STEP, detail, probe, items)
+    let items: Vec<ReportItem> = items.into_iter().chain(keys.left_out_items()).collect();
+    StepReport::of_items(STEP, detail, probe, items)
 }
 
 /// Makes `~/.ssh` lead to the tmpfs.

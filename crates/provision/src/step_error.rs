@@ -5,7 +5,7 @@ use std::fmt;
 use coracle_runtime::Error;
 use coracle_runtime::link::protocol::ErrorCode;
 
-use crate::Item;
+use crate::ReportItem;
 
 /// A reason for the report: the container is there all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ impl StepError {
     }
 
     /// A part that failed for this reason.
-    pub(crate) fn of(self, name: impl Into<String>) -> Item {
-        let item = Item::failed(name, self.error);
-        Item { code: self.code, ..item }
+    pub(crate) fn into_item(self, name: impl Into<String>) -> ReportItem {
+        let item = ReportItem::failed(name, self.error);
+        ReportItem { code: self.code, ..item }
     }
 }
 

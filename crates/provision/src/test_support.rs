@@ -82,11 +82,11 @@ impl Trial {
 
 #[tokio::test]
 async fn steps_may_go_from_thread_to_thread() {
-    fn may(_: impl Future<Output = crate::Step> + Send) {}
+    fn may(_: impl Future<Output = crate::StepReport> + Send) {}
     let Trial { context, .. } = Trial::new().await;
     let url = GitUrl::parse("https://git.test/x", GitRules::default()).unwrap();
     let dotfiles = crate::Dotfiles { url, branch: None, target: path("/x"), script: None };
-    let protected = crate::Protected::default();
+    let protected = crate::ProtectedBinds::default();
     may(crate::repos(&context, &[], None));
     may(crate::dotfiles(&context, &dotfiles, None));
     may(crate::dotfiles_inline(&context, &[], &protected));

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// The exec user as asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum UserAsk {
+pub enum UserRequest {
     /// Both numbers.
     Ids(Ids),
     /// A uid whose group the image decides; the same number if it does not.
@@ -22,7 +22,7 @@ pub enum UserAsk {
 #[error("`{}` is not a user: a name, a uid, or `uid:gid`", .0.escape_debug())]
 pub struct InvalidUser(String);
 
-impl UserAsk {
+impl UserRequest {
     /// Reads `root`, `1000`, `1000:1000` or a name.
     ///
     /// # Errors
@@ -44,19 +44,19 @@ impl UserAsk {
     }
 }
 
-impl TryFrom<String> for UserAsk {
+impl TryFrom<String> for UserRequest {
     type Error = InvalidUser;
     fn try_from(text: String) -> Result<Self, InvalidUser> {
         Self::parse(&text)
     }
 }
 
-impl From<UserAsk> for String {
-    fn from(it: UserAsk) -> Self {
+impl From<UserRequest> for String {
+    fn from(it: UserRequest) -> Self {
         match it {
-            UserAsk::Ids(ids) => ids.to_string(),
-            UserAsk::Uid(uid) => uid.to_string(),
-            UserAsk::Name(name) => name,
+            UserRequest::Ids(ids) => ids.to_string(),
+            UserRequest::Uid(uid) => uid.to_string(),
+            UserRequest::Name(name) => name,
         }
     }
 }
@@ -92,14 +92,14 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::UserNotFound`] for a name that the image does not know.
-    pub fn resolve(&self, ask: &UserAsk) -> Result<Ids> {
+    pub fn resolve(&self, ask: &UserRequest) -> Result<Ids> {
         match ask {
-            UserAsk::Ids(ids) => Ok(*ids),
-            UserAsk::Uid(uid) => {
+            UserRequest::Ids(ids) => Ok(*ids),
+            UserRequest::Uid(uid) => {
                 let known = self.0.iter().find(|it| it.ids.uid == *uid);
                 Ok(known.map_or(Ids { uid: *uid, gid: *uid }, |it| it.ids))
             }
-            UserAsk::Name(name) => {
+            UserRequest::Name(name) => {
                 let known = self.0.iter().find(|it| it.name == *name);
                 known.map(|it| it.ids).ok_or_else(|| Error::UserNotFound(name.clone()))
             }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn users_are_names_uids_or_both_numbers() {
-        let read = |text: &str| UserAsk::parse(text).map(String::from);
+        let read = |text: &str| UserRequest::parse(text).map(String::from);
         for (text, same) in [("root", "0:0"), ("0", "0:0"), ("1000", "1000"), ("7:8", "7:8"), ("node", "node")] {
             assert_eq!(read(text).as_deref(), Ok(same));
         }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_image_decides_names_and_groups() {
         let it = Accounts::parse(b"root:x:0:0::/root:/bin/sh\nbroken\nnode:x:1000:50::/home/node:\n\xff\n");
-        let resolve = |text: &str| it.resolve(&UserAsk::parse(text).unwrap()).map(|it| it.to_string());
+        let resolve = |text: &str| it.resolve(&UserRequest::parse(text).unwrap()).map(|it| it.to_string());
         assert_eq!(resolve("node").unwrap(), "1000:50");
         assert_eq!(resolve("1000").unwrap(), "1000:50");
         assert_eq!(resolve("1234").unwrap(), "1234:1234");

@@ -7,7 +7,7 @@ use coracle_runtime::{
     Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, ExecTarget, Exit, Ids,
 };
 
-use crate::{Error, Result, Status, Step};
+use crate::{Error, Result, Status, StepReport};
 
 /// Where commands will run.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Workspace {
 
 /// What is known of the exec user afterwards, and the report's lines about both.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct UserSetupReport {
     /// Name inside.
     pub name: String,
     /// Home inside.
@@ -30,9 +30,9 @@ pub struct Prepared {
     /// Login shell inside.
     pub shell: ContainerPath,
     /// The line about the user.
-    pub user: Step,
+    pub user: StepReport,
     /// The line about the work directory.
-    pub workspace: Step,
+    pub workspace: StepReport,
 }
 
 /// As root: finds the entry of `$1` in the passwd file or adds one, the same for the group `$2`, makes a missing home,
@@ -79,7 +79,7 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 ///
 /// # Errors
 /// Without them there is no usable container, so every failure is one.
-pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<UserSetupReport> {
     match inside {
         ExecTarget::Guest(link) => by_guest(link, user, workspace).await,
         ExecTarget::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
@@ -87,11 +87,11 @@ pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> R
 }
 
 /// The guest needs nothing of the image: no shell, no tool.
-async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<Prepared> {
+async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<UserSetupReport> {
     let begun = Instant::now();
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
     let ensure = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
-    let seen = link.settle(ensure).await.map_err(|err| match err {
+    let seen = link.ensure_user(ensure).await.map_err(|err| match err {
         coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
         other => other.into(),
     })?;
@@ -110,7 +110,7 @@ async fn by_shell(
     id: &ContainerId,
     user: Ids,
     workspace: &Workspace,
-) -> Result<Prepared> {
+) -> Result<UserSetupReport> {
     let begun = Instant::now();
     let arguments = [user.uid.to_string(), user.gid.to_string(), workspace.path.to_string()];
     let mut make = exec(MAKE, &arguments, Ids::ROOT);
@@ -142,7 +142,7 @@ struct UserProbe<'a> {
 }
 
 /// Compares the probe with the request.
-fn prepared(user: Ids, workspace: &Workspace, probe: UserProbe<'_>, begun: Instant) -> Result<Prepared> {
+fn prepared(user: Ids, workspace: &Workspace, probe: UserProbe<'_>, begun: Instant) -> Result<UserSetupReport> {
     let UserProbe { ids, name, home, shell, access } = probe;
     if ids != user.to_string() {
         return Err(Error::User(format!("a process reports {ids}")));
@@ -150,18 +150,19 @@ fn prepared(user: Ids, workspace: &Workspace, probe: UserProbe<'_>, begun: Insta
     let path = |text: &str| ContainerPath::parse(text).map_err(|err| Error::User(err.to_string()));
     let (home, shell) = (path(home)?, path(if shell.is_empty() { "/bin/sh" } else { shell })?);
     let detail = format!("commands run as {name} ({user}), home {home}");
-    let user = Step::success("user", detail, "a process reports uid, gid and home").took(begun.elapsed());
+    let user =
+        StepReport::success("user", detail, "a process reports uid, gid and home").with_duration(begun.elapsed());
     let workspace = workspace_step(workspace, access)?;
-    Ok(Prepared { name, home, shell, user, workspace })
+    Ok(UserSetupReport { name, home, shell, user, workspace })
 }
 
-fn workspace_step(workspace: &Workspace, access: &str) -> Result<Step> {
+fn workspace_step(workspace: &Workspace, access: &str) -> Result<StepReport> {
     let what = if workspace.bound { "a directory of the host" } else { "a directory of the container" };
     let detail = format!("{} is {what}", workspace.path);
     match access {
-        "rw" => Ok(Step::success("workspace", detail, "the exec user may read and write it")),
+        "rw" => Ok(StepReport::success("workspace", detail, "the exec user may read and write it")),
         "ro" if workspace.bound => {
-            Ok(Step::flawed("workspace", Status::Partial, detail, "the exec user may read it and not write it"))
+            Ok(StepReport::flawed("workspace", Status::Partial, detail, "the exec user may read it and not write it"))
         }
         _ => Err(Error::Workspace(format!("the exec user cannot use {}", workspace.path))),
     }

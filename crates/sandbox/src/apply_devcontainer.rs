@@ -6,10 +6,12 @@ use coracle_runtime::{ContainerPath, Error, Ids};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::devcontainer::{CommandRan, DevcontainerState, HookProgress, MountKind, RunAs, Stage, lock_file, run};
+use crate::devcontainer::{
+    CommandRan, DevcontainerState, HookProgress, LifecycleStage, MountKind, RunAs, lock_file, run,
+};
 use crate::handle::{OpenSandbox, SandboxHandle};
 use crate::worktree::Worktree;
-use crate::{Failure, Result, Warning};
+use crate::{Failure, Result, SandboxWarning};
 
 /// Where volumes of a file lie: in the sandbox's own volume, so that they stay and go with it.
 const VOLUMES: &str = "/workspace/.volumes";
@@ -38,7 +40,7 @@ pub struct DevcontainerReport {
     /// The command that failed, now or before: none follows it.
     pub failed: Option<CommandRan>,
     /// What has no effect.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -59,7 +61,7 @@ impl SandboxHandle {
         open: &OpenSandbox,
         worktree: &Worktree,
         cancel: &CancellationToken,
-        before: impl Fn(Stage) -> F + Send + Sync,
+        before: impl Fn(LifecycleStage) -> F + Send + Sync,
     ) -> Result<Option<DevcontainerReport>>
     where
         F: Future<Output = ()> + Send,
@@ -84,9 +86,9 @@ impl SandboxHandle {
         }
         let workdir = ContainerPath::parse(&worktree.path).map_err(Failure::internal)?;
         let user = RunAs { link, user: open.inside.agent, workdir, cancel: cancel.clone() };
-        for stage in Stage::ALL {
+        for stage in LifecycleStage::ALL {
             let due = match stage {
-                Stage::PostStart => progress.started.as_ref() != Some(&run_id),
+                LifecycleStage::PostStart => progress.started.as_ref() != Some(&run_id),
                 stage => !progress.stages.contains(&stage),
             };
             if !due || progress.failed.is_some() {
@@ -101,13 +103,13 @@ impl SandboxHandle {
                 let failed = all.iter().find(|it| it.error.is_some()).cloned();
                 // The next start tries it again; what runs once for a container is not repeated.
                 report.failed.clone_from(&failed);
-                if stage != Stage::PostStart {
+                if stage != LifecycleStage::PostStart {
                     progress.failed = failed;
                 }
                 report.commands.extend(all);
             }
             match stage {
-                Stage::PostStart => progress.started = Some(run_id.clone()),
+                LifecycleStage::PostStart => progress.started = Some(run_id.clone()),
                 stage => progress.stages.push(stage),
             }
             progress.save(dir)?;
@@ -159,7 +161,7 @@ async fn create_links(
     state: &DevcontainerState,
     agent: Ids,
     worktree: &Worktree,
-) -> Result<Vec<Warning>, Error> {
+) -> Result<Vec<SandboxWarning>, Error> {
     let mut wanted = Vec::new();
     if let Some(folder) = &state.file.workspace_folder {
         wanted.push((folder.clone(), worktree.path.clone()));
@@ -180,7 +182,7 @@ async fn create_links(
         }
         if let Err(why) = made {
             let message = format!("there is no link at `{place}`: {why}");
-            warnings.push(Warning::new("devcontainer_ignored", message));
+            warnings.push(SandboxWarning::new("devcontainer_ignored", message));
         }
     }
     Ok(warnings)

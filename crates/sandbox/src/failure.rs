@@ -13,14 +13,14 @@ pub(crate) fn over_limit(message: impl Into<String>) -> Failure {
 
 /// A warning beside a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warning {
+pub struct SandboxWarning {
     /// What a caller can branch on.
     pub code: String,
     /// A sentence.
     pub message: String,
 }
 
-impl Warning {
+impl SandboxWarning {
     /// A warning.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into() }

@@ -14,11 +14,11 @@ use crate::container::{
 };
 use crate::devcontainer::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
-use crate::proxy::{Grants, Metered};
+use crate::proxy::{Grants, UsageTotals};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
 use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
-use crate::{Code, Failure, ProfileName, Result, SandboxKey, Warning, WorktreeManager};
+use crate::{Code, Failure, ProfileName, Result, SandboxKey, SandboxWarning, WorktreeManager};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
 /// needs all of its time at once.
@@ -36,13 +36,13 @@ pub struct GitIdentity {
 impl GitIdentity {
     /// States the fallback.
     #[must_use]
-    pub fn warning(&self) -> Option<Warning> {
+    pub fn warning(&self) -> Option<SandboxWarning> {
         let Author { name, email } = &self.author;
         let message = format!(
             "this host's git has no `user.name` and `user.email`, so commits inside are by `{name} <{email}>`; \
              `git config --global` sets them for the next sandbox"
         );
-        self.is_fallback.then(|| Warning::new("git_identity_missing", message))
+        self.is_fallback.then(|| SandboxWarning::new("git_identity_missing", message))
     }
 }
 
@@ -134,7 +134,7 @@ pub struct SandboxRemoval {
 impl OpenSandbox {
     /// Warnings about its container.
     #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
+    pub fn warnings(&self) -> Vec<SandboxWarning> {
         self.container.info.warnings()
     }
 
@@ -229,7 +229,7 @@ impl SandboxHandle {
 
     /// What its proxy counted.
     #[must_use]
-    pub fn metered(&self) -> Metered {
+    pub fn metered(&self) -> UsageTotals {
         self.proxy.metered()
     }
 

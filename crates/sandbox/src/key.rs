@@ -23,7 +23,7 @@ pub struct SandboxKey(String);
 impl SandboxKey {
     /// Of a profile and a domain, on the engine at `endpoint`.
     #[must_use]
-    pub fn of(profile: &ProfileName, domain: &Domain, endpoint: &str) -> Self {
+    pub fn new(profile: &ProfileName, domain: &Domain, endpoint: &str) -> Self {
         let domain = match domain {
             Domain::Workflow(id) => format!("workflow:{id}"),
             Domain::Named(word) => format!("named:{word}"),
@@ -63,14 +63,14 @@ mod tests {
         let alone = |id: &str| Domain::Workflow(WorkflowId::parse(id).unwrap());
         let shared = Domain::Named("a".into());
         let all = [
-            SandboxKey::of(&profile("one"), &alone("a"), "local"),
-            SandboxKey::of(&profile("two"), &alone("a"), "local"),
-            SandboxKey::of(&profile("one"), &alone("b"), "local"),
-            SandboxKey::of(&profile("one"), &shared, "local"),
-            SandboxKey::of(&profile("one"), &alone("a"), "unix:///run/other"),
+            SandboxKey::new(&profile("one"), &alone("a"), "local"),
+            SandboxKey::new(&profile("two"), &alone("a"), "local"),
+            SandboxKey::new(&profile("one"), &alone("b"), "local"),
+            SandboxKey::new(&profile("one"), &shared, "local"),
+            SandboxKey::new(&profile("one"), &alone("a"), "unix:///run/other"),
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        assert_eq!(all[3], SandboxKey::of(&profile("one"), &shared, "local"));
+        assert_eq!(all[3], SandboxKey::new(&profile("one"), &shared, "local"));
     }
 }

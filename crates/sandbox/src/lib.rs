@@ -56,7 +56,7 @@ pub use container::{
     ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, StartHook, Startup, StartupOptions, TemplateResult, TemplateSource, Transport,
 };
-pub use failure::{Code, Failure, Result, Warning};
+pub use failure::{Code, Failure, Result, SandboxWarning};
 #[cfg(feature = "host")]
 pub use handle::{FinalSave, GitIdentity, OpenSandbox, SAVE_TIMEOUT, SandboxHandle, SandboxOptions, SandboxRemoval};
 pub use key::{Domain, SandboxKey};

@@ -241,12 +241,12 @@ mod tests {
 
     fn record() -> SandboxRecord {
         let profile = ProfileName::parse("default").unwrap();
-        let key = SandboxKey::of(&profile, &Domain::Workflow(WorkflowId::parse("a").unwrap()), "local");
+        let key = SandboxKey::new(&profile, &Domain::Workflow(WorkflowId::parse("a").unwrap()), "local");
         let ready = StartRecord {
             container: "c".into(),
             run: "r".into(),
             at: Timestamp::UNIX_EPOCH,
-            net: TokenHash::of(b"net"),
+            net: TokenHash::from_token(b"net"),
             llm: vec![],
             proven: true,
             walled: true,
@@ -259,10 +259,10 @@ mod tests {
     fn x52_a_token_opens_what_it_is_for_and_nothing_once_its_container_is_not_ready() {
         let mut record = record();
         let worker = fresh_token();
-        record.admit(TokenHash::of(worker.reveal()));
+        record.admit(TokenHash::from_token(worker.reveal()));
         assert!(record.opens(Scope::Net, b"net") && record.opens(Scope::Llm, worker.reveal()));
         assert!(!record.opens(Scope::Llm, b"net") && !record.opens(Scope::Net, worker.reveal()));
-        record.dismiss(&TokenHash::of(worker.reveal()));
+        record.dismiss(&TokenHash::from_token(worker.reveal()));
         assert!(!record.opens(Scope::Llm, worker.reveal()) && record.opens(Scope::Net, b"net"));
         record.ready = None;
         assert!(!record.opens(Scope::Net, b"net"));
@@ -293,7 +293,7 @@ mod tests {
     fn the_oldest_worker_goes_when_there_are_too_many() {
         let mut record = record();
         for number in 0..=MOST_WORKERS {
-            record.admit(TokenHash::of(number.to_string().as_bytes()));
+            record.admit(TokenHash::from_token(number.to_string().as_bytes()));
         }
         assert!(!record.opens(Scope::Llm, b"0") && record.opens(Scope::Llm, b"1") && record.opens(Scope::Llm, b"16"));
     }
@@ -316,7 +316,7 @@ mod tests {
         let dir = SandboxDir::open(state.path(), &record().key).unwrap();
         assert_eq!(dir.record().unwrap(), None);
         dir.save(&record()).unwrap();
-        dir.change(|it| it.admit(TokenHash::of(b"w"))).await.unwrap();
+        dir.change(|it| it.admit(TokenHash::from_token(b"w"))).await.unwrap();
         assert!(dir.record().unwrap().unwrap().opens(Scope::Llm, b"w"));
         std::fs::write(dir.file(), b"{").unwrap();
         assert!(dir.record().is_err());

@@ -15,13 +15,13 @@ use crate::{Code, Failure, Result, WorkflowId};
 
 /// A repository that was named, and may be taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum RepositorySource {
     Url(GitUrl),
     /// A directory of this host, without links.
     Dir(PathBuf),
 }
 
-impl Source {
+impl RepositorySource {
     /// Reads a URL, or a directory that lies beneath one of `roots`.
     pub(crate) fn parse(text: &str, allow_private: bool, roots: &[PathBuf]) -> Result<Self> {
         if !text.starts_with('/') {
@@ -150,7 +150,7 @@ mod tests {
     fn sources_are_urls_and_directories_that_may_be_used() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = [dir.path().to_owned()];
-        let code = |text: &str| Source::parse(text, false, &roots).map_err(|it| it.code);
+        let code = |text: &str| RepositorySource::parse(text, false, &roots).map_err(|it| it.code);
         assert!(code(dir.path().to_str().unwrap()).is_ok());
         assert!(code("https://e.com/r.git").is_ok() && code("git@e.com:a/r.git").is_ok());
         assert!(code("ssh://git@e.com/a/r").is_ok());

@@ -84,7 +84,7 @@ pub(crate) mod test_support {
 
     #[async_trait]
     impl Engines for OneEngine {
-        async fn of(&self, _: EngineKind, _: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        async fn for_record(&self, _: EngineKind, _: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
             Ok(Arc::new(self.0.clone()))
         }
 

@@ -66,7 +66,7 @@ impl SharedDir {
     ///
     /// # Errors
     /// `policy_denied` where agents would have to be root.
-    pub fn of(sandbox: &SandboxDir, root: Option<&Path>, person: Ids) -> Result<Option<Self>> {
+    pub fn for_sandbox(sandbox: &SandboxDir, root: Option<&Path>, person: Ids) -> Result<Option<Self>> {
         if let Some(place) = read(&file(sandbox))? {
             return Ok(Some(Self { place, sandbox: sandbox.clone() }));
         }
@@ -107,10 +107,10 @@ impl SharedDir {
         }
         let _alone = lock(&self.sandbox.root().join("shared.lock"), PATIENCE).await?;
         if self.held()?.is_none() {
-            self.above().and_then(|(above, name)| self.make(&above, name)).map_err(|err| self.failed(&err))?;
+            self.above().and_then(|(above, name)| self.create(&above, name)).map_err(|err| self.failed(&err))?;
         }
         let dir = self.held()?.ok_or_else(|| self.not_ours())?;
-        self.mend(&dir).map_err(|err| self.failed(&err))?;
+        self.restore_directories(&dir).map_err(|err| self.failed(&err))?;
         self.good()?.ok_or_else(|| self.odd())
     }
 
@@ -159,7 +159,7 @@ impl SharedDir {
     }
 
     /// Under another name first: what has the name is whole, and remembered.
-    fn make(&self, above: &DirHandle, name: &OsStr) -> io::Result<()> {
+    fn create(&self, above: &DirHandle, name: &OsStr) -> io::Result<()> {
         let temp = OsString::from(format!(".coracle-{}", self.sandbox.key()));
         match above.remove_all(&temp) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
@@ -168,14 +168,14 @@ impl SharedDir {
         let tree = above.create_dir(&temp)?;
         // Root creates it for the agent.
         tree.set_owner(self.place.agent)?;
-        self.mend(&tree)?;
+        self.restore_directories(&tree)?;
         let place = SharedDirRecord { identity: Some(tree.identity()?), ..self.place.clone() };
         write(&file(&self.sandbox), &place).map_err(io::Error::other)?;
         above.rename(&temp, name)
     }
 
     /// Creates what is missing, for example because it was removed since.
-    fn mend(&self, dir: &DirHandle) -> io::Result<()> {
+    fn restore_directories(&self, dir: &DirHandle) -> io::Result<()> {
         let agent = self.place.agent;
         for name in DIRECTORIES {
             let (above, last) = below(dir, name)?.ok_or(io::ErrorKind::NotFound)?;
@@ -328,7 +328,7 @@ mod tests {
 
         fn sandbox(&self) -> SandboxDir {
             let domain = Domain::Workflow(WorkflowId::parse("a").unwrap());
-            let key = SandboxKey::of(&ProfileName::parse("default").unwrap(), &domain, "local");
+            let key = SandboxKey::new(&ProfileName::parse("default").unwrap(), &domain, "local");
             SandboxDir::open(self.state.path(), &key).unwrap()
         }
 
@@ -338,7 +338,7 @@ mod tests {
             if me.is_root() {
                 std::os::unix::fs::chown(self.root.path(), Some(1234), Some(1234)).unwrap();
             }
-            SharedDir::of(&self.sandbox(), Some(self.root.path()), me).unwrap().unwrap()
+            SharedDir::for_sandbox(&self.sandbox(), Some(self.root.path()), me).unwrap().unwrap()
         }
     }
 
@@ -358,12 +358,15 @@ mod tests {
         assert_ne!(shared.prepare().await.unwrap(), first, "another directory is another mount");
         // The configuration wants something else now, and it stays where it is.
         let elsewhere = tempfile::tempdir().unwrap();
-        let again = SharedDir::of(&bench.sandbox(), Some(elsewhere.path()), shared.agent()).unwrap().unwrap();
+        let again = SharedDir::for_sandbox(&bench.sandbox(), Some(elsewhere.path()), shared.agent()).unwrap().unwrap();
         assert_eq!(again.path(), shared.path());
-        assert_eq!(SharedDir::of(&bench.sandbox(), None, shared.agent()).unwrap().unwrap().path(), shared.path());
+        assert_eq!(
+            SharedDir::for_sandbox(&bench.sandbox(), None, shared.agent()).unwrap().unwrap().path(),
+            shared.path()
+        );
         assert_eq!(shared.remove().await.unwrap(), [""; 0].map(PathBuf::from));
         assert_eq!(std::fs::read_dir(bench.root.path()).unwrap().count(), 0);
-        assert!(SharedDir::of(&bench.sandbox(), None, shared.agent()).unwrap().is_none());
+        assert!(SharedDir::for_sandbox(&bench.sandbox(), None, shared.agent()).unwrap().is_none());
     }
 
     #[tokio::test]
@@ -443,7 +446,7 @@ mod tests {
         let before = owner(&theirs).unwrap();
         let (above, name) = shared.above().unwrap();
         swap(root, &away, other.path());
-        shared.make(&above, name).unwrap();
+        shared.create(&above, name).unwrap();
         assert!(away.join(name).join("repo.git/config").exists());
         assert_eq!((owner(&theirs).unwrap(), theirs.join("kept").exists()), (before, true));
         assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);
@@ -457,7 +460,7 @@ mod tests {
     #[test]
     fn no_agent_works_as_root_or_as_the_worker() {
         let bench = Bench::new();
-        let of = |person| SharedDir::of(&bench.sandbox(), Some(bench.root.path()), person);
+        let of = |person| SharedDir::for_sandbox(&bench.sandbox(), Some(bench.root.path()), person);
         assert_eq!(of(WORKER).unwrap_err().details["rule"], "worktree.shared_owner");
         if owner(bench.root.path()).unwrap().is_root() {
             assert_eq!(of(Ids::ROOT).unwrap_err().details["rule"], "worktree.shared_owner");

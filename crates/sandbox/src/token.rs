@@ -24,14 +24,14 @@ pub struct TokenHash(String);
 impl TokenHash {
     /// Of the bytes that somebody sent.
     #[must_use]
-    pub fn of(token: &[u8]) -> Self {
+    pub fn from_token(token: &[u8]) -> Self {
         Self(hex::encode(Sha256::digest(token)))
     }
 
     /// Whether it is of that token, in time that tells nothing.
     #[must_use]
     pub fn is_of(&self, token: &[u8]) -> bool {
-        self.0.as_bytes().ct_eq(Self::of(token).0.as_bytes()).into()
+        self.0.as_bytes().ct_eq(Self::from_token(token).0.as_bytes()).into()
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     fn a_hash_knows_its_token_and_no_other() {
         let (one, other) = (fresh(), fresh());
         assert_ne!(one, other);
-        let hash = TokenHash::of(one.reveal());
+        let hash = TokenHash::from_token(one.reveal());
         assert!(hash.is_of(one.reveal()));
         assert!(!hash.is_of(other.reveal()) && !hash.is_of(b""));
     }

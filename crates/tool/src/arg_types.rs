@@ -63,10 +63,10 @@ impl Seconds {
             _ => (text, 1),
         };
         let number: u32 = digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse().ok()).flatten()?;
-        Self::of(f64::from(number) * f64::from(factor))
+        Self::from_secs(f64::from(number) * f64::from(factor))
     }
 
-    fn of(seconds: f64) -> Option<Self> {
+    fn from_secs(seconds: f64) -> Option<Self> {
         (0.0..=LONGEST_S).contains(&seconds).then(|| Self(Duration::from_secs_f64(seconds)))
     }
 }
@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for Seconds {
             fn visit_u64<E: Error>(self, it: u64) -> Result<Seconds, E> {
                 u32::try_from(it)
                     .ok()
-                    .and_then(|it| Seconds::of(f64::from(it)))
+                    .and_then(|it| Seconds::from_secs(f64::from(it)))
                     .ok_or_else(|| wrong(Unexpected::Unsigned(it)))
             }
 
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Seconds {
             }
 
             fn visit_f64<E: Error>(self, it: f64) -> Result<Seconds, E> {
-                Seconds::of(it).ok_or_else(|| wrong(Unexpected::Float(it)))
+                Seconds::from_secs(it).ok_or_else(|| wrong(Unexpected::Float(it)))
             }
 
             fn visit_str<E: Error>(self, it: &str) -> Result<Seconds, E> {
@@ -139,7 +139,7 @@ pub struct Script(pub Command);
 const MAX_COMMAND_BYTES: usize = 1 << 20;
 
 impl Script {
-    fn of<E: Error>(command: Command) -> Result<Self, E> {
+    fn from_command<E: Error>(command: Command) -> Result<Self, E> {
         let (empty, bytes) = match &command {
             Command::Shell(text) => (text.is_empty(), text.len()),
             Command::Argv(words) => (words.first().is_none_or(String::is_empty), words.iter().map(String::len).sum()),
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Script {
             }
 
             fn visit_str<E: Error>(self, it: &str) -> Result<Script, E> {
-                Script::of(Command::Shell(it.to_owned()))
+                Script::from_command(Command::Shell(it.to_owned()))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Script, A::Error> {
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for Script {
                 while let Some(word) = from.next_element()? {
                     words.push(word);
                 }
-                Script::of(Command::Argv(words))
+                Script::from_command(Command::Argv(words))
             }
         }
         from.deserialize_any(Read)

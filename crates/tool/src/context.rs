@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, CrossSession, Engine, Toolset};
 use crate::engines::{Choice, Engines};
-use crate::failure::{Failure, Reader};
+use crate::failure::{Failure, HintReader};
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::records::Records;
@@ -180,10 +180,10 @@ impl Context {
 
     /// Who reads the answers of this process.
     #[must_use]
-    pub(crate) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> HintReader {
         match self.call.frontend {
-            Frontend::Cli => Reader::Person(self.settings.file.clone()),
-            Frontend::Call | Frontend::Mcp => Reader::Agent,
+            Frontend::Cli => HintReader::Person(self.settings.file.clone()),
+            Frontend::Call | Frontend::Mcp => HintReader::Agent,
         }
     }
 

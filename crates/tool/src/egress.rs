@@ -107,7 +107,7 @@ pub(crate) struct HostCertificates {
 
 impl HostCertificates {
     /// None where there is no network, or the host has none, or they are to stay on it.
-    pub(crate) fn of(cx: &Context, has_network: bool, user: Ids) -> Option<Self> {
+    pub(crate) fn for_container(cx: &Context, has_network: bool, user: Ids) -> Option<Self> {
         if !has_network || !cx.config.auto_passthrough.ca_certificates {
             return None;
         }

@@ -193,7 +193,11 @@ fn is_configured(engine: Engine, kind: EngineKind) -> bool {
 
 #[async_trait]
 impl coracle_lifecycle::Engines for Engines {
-    async fn of(&self, kind: EngineKind, endpoint: &str) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+    async fn for_record(
+        &self,
+        kind: EngineKind,
+        endpoint: &str,
+    ) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
         self.recorded(kind, endpoint).map_err(no_engine)
     }
 
@@ -201,7 +205,7 @@ impl coracle_lifecycle::Engines for Engines {
         self.chosen().await.map_err(no_engine)
     }
 
-    fn heard(&self, runtime: Arc<dyn ContainerRuntime>, slot: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
+    fn traced(&self, runtime: Arc<dyn ContainerRuntime>, slot: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
         event_log::observe(self.state().ok(), runtime, slot)
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn slot_observer(state: Option<&StateDir>, own: &ContainerName) -> Bo
         }
         // A search for unused slots finds those of other sessions, too. A sandbox is no session.
         let session = if event.role == SlotRole::Sandbox { &own } else { &event.session };
-        if let Some(log) = Log::of(state.as_ref(), session) {
+        if let Some(log) = EventLog::for_session(state.as_ref(), session) {
             log.slot(&event);
         }
     })
@@ -53,19 +53,19 @@ pub(crate) fn observe(
     slot: SlotId<'_>,
 ) -> Arc<dyn ContainerRuntime> {
     let SlotId { role, generation, session } = slot;
-    match Log::of(state, session).filter(|_| role != SlotRole::Sandbox) {
+    match EventLog::for_session(state, session).filter(|_| role != SlotRole::Sandbox) {
         Some(log) => Arc::new(ObservedRuntime::new(runtime, Arc::new(move |call| log.engine(call, role, generation)))),
         None => runtime,
     }
 }
 
-pub(crate) struct Log {
+pub(crate) struct EventLog {
     file: PathBuf,
     session: String,
 }
 
-impl Log {
-    pub(crate) fn of(state: Option<&StateDir>, session: &ContainerName) -> Option<Self> {
+impl EventLog {
+    pub(crate) fn for_session(state: Option<&StateDir>, session: &ContainerName) -> Option<Self> {
         let dir = state?.session(session);
         Some(Self { file: dir.join("events.jsonl"), session: session.to_string() })
     }

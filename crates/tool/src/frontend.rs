@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::dispatch::{self, CallResponse, Entry, Input};
+use crate::dispatch::{self, CallInput, CallResponse, OperationEntry};
 use crate::failure::Failure;
 use crate::operations;
 use crate::process::Process;
@@ -17,7 +17,7 @@ const LATE: Duration = Duration::from_millis(200);
 /// Runs a call beside its listener, who hears everything before the answer is given.
 pub async fn drive(
     process: &Process,
-    input: Input,
+    input: CallInput,
     on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> Map<String, Value> {
     drive_one_of(operations::ALL, process, input, on_event).await.json
@@ -25,9 +25,9 @@ pub async fn drive(
 
 /// The same for another table of operations, with the response as a person reads it.
 pub async fn drive_one_of(
-    table: &'static [Entry],
+    table: &'static [OperationEntry],
     process: &Process,
-    input: Input,
+    input: CallInput,
     on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> CallResponse {
     let work = |process: Process| async move { dispatch::reply(table, &process, input).await };
@@ -37,7 +37,7 @@ pub async fn drive_one_of(
 /// The same for one of the other tools.
 pub async fn drive_tool(
     process: &Process,
-    entry: Entry,
+    entry: OperationEntry,
     arguments: Map<String, Value>,
     on_event: Option<&mut (dyn FnMut(Event) + Send)>,
 ) -> CallResponse {
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let process = Process::of(Context::for_tests(dir.path()));
+        let process = Process::new(Context::for_tests(dir.path()));
         let work = |_: Process| async { assert_eq!(1, 2, "as planned") };
         let failure = beside(&process, work, None).await.unwrap_err();
         assert_eq!(failure.code.word(), "internal");

@@ -61,7 +61,7 @@ impl Host {
     ///
     /// # Errors
     /// [`NoHost`].
-    pub fn look() -> Result<Self, NoHost> {
+    pub fn detect() -> Result<Self, NoHost> {
         let home = std::env::home_dir().filter(|it| it.is_absolute()).ok_or(NoHost::Home)?;
         let cwd = std::env::current_dir().and_then(|it| it.canonicalize()).map_err(NoHost::Cwd)?;
         let vars = variables();

@@ -25,7 +25,7 @@ pub enum System {
 
 /// What a person has to bring about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingPrerequisite {
     /// No engine's program is there.
     Engine,
     /// Podman is there and does not answer.
@@ -50,13 +50,13 @@ const ROOTLESS_DOCKER: &str = "https://docs.docker.com/engine/security/rootless/
 pub fn system() -> System {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let kernel = if cfg!(target_os = "macos") { "Darwin".into() } else { read("/proc/sys/kernel/osrelease") };
-    System::of(&read("/etc/os-release"), &kernel)
+    System::from_release(&read("/etc/os-release"), &kernel)
 }
 
 impl System {
     /// From the text of `os-release` and the kernel's own name and release (`Linux 6.1.0-18-amd64`, `Darwin 23.4.0`).
     #[must_use]
-    pub(crate) fn of(os_release: &str, kernel: &str) -> Self {
+    pub(crate) fn from_release(os_release: &str, kernel: &str) -> Self {
         if kernel.starts_with("Darwin") {
             return Self::MacOs;
         }
@@ -93,15 +93,15 @@ fn supported(id: &str, version: &str) -> bool {
 
 /// What a person types on that system. Engines that need no root come first.
 #[must_use]
-pub fn guidance(system: &System, missing: Missing) -> String {
+pub fn guidance(system: &System, missing: MissingPrerequisite) -> String {
     match missing {
-        Missing::Engine => engine(system),
-        Missing::PodmanAnswer => podman_answer(system),
-        Missing::DockerAnswer => docker_answer(system),
-        Missing::AppleAnswer => {
+        MissingPrerequisite::Engine => engine(system),
+        MissingPrerequisite::PodmanAnswer => podman_answer(system),
+        MissingPrerequisite::DockerAnswer => docker_answer(system),
+        MissingPrerequisite::AppleAnswer => {
             "Start its service (version 1.1.0 or later on macOS 26 is needed):\n  container system start\n".into()
         }
-        Missing::DockerPermission => docker_permission(system),
+        MissingPrerequisite::DockerPermission => docker_permission(system),
     }
 }
 
@@ -207,13 +207,13 @@ mod tests {
             ("ID=ubuntu\nVERSION_ID=24.04\n", "Linux 5.15.146.1-microsoft-standard-WSL2", System::Wsl { apt: true }),
         ];
         for (os_release, kernel, expected) in cases {
-            assert_eq!(System::of(os_release, kernel), expected, "{os_release:?} {kernel}");
+            assert_eq!(System::from_release(os_release, kernel), expected, "{os_release:?} {kernel}");
         }
     }
 
     #[test]
     fn debian_is_told_the_packages() {
-        assert_snapshot!(guidance(&System::Debian { supported: true }, Missing::Engine), @r"
+        assert_snapshot!(guidance(&System::Debian { supported: true }, MissingPrerequisite::Engine), @r"
         Install Podman, which needs no root to run containers:
           sudo apt-get update
           sudo apt-get install -y --no-install-recommends podman crun runc netavark aardvark-dns catatonit uidmap slirp4netns fuse-overlayfs
@@ -223,13 +223,13 @@ mod tests {
 
     #[test]
     fn a_mac_is_told_of_its_virtual_machine() {
-        assert_snapshot!(guidance(&System::MacOs, Missing::Engine), @r"
+        assert_snapshot!(guidance(&System::MacOs, MissingPrerequisite::Engine), @r"
         Install Podman and start its virtual machine:
           brew install podman
           podman machine init
           podman machine start
         ");
-        assert_snapshot!(guidance(&System::MacOs, Missing::DockerAnswer), @r"
+        assert_snapshot!(guidance(&System::MacOs, MissingPrerequisite::DockerAnswer), @r"
         Start Docker Desktop:
           open -a Docker
         ");
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn who_may_not_use_docker_hears_of_a_rootless_engine_first_and_what_the_group_means() {
-        assert_snapshot!(guidance(&System::Fedora, Missing::DockerPermission), @r#"
+        assert_snapshot!(guidance(&System::Fedora, MissingPrerequisite::DockerPermission), @r#"
         The safer way is an engine that runs as you.
         Install Podman, which needs no root to run containers:
           sudo dnf install -y podman
@@ -261,11 +261,11 @@ mod tests {
             System::Other,
         ];
         let missing = [
-            Missing::Engine,
-            Missing::PodmanAnswer,
-            Missing::DockerAnswer,
-            Missing::AppleAnswer,
-            Missing::DockerPermission,
+            MissingPrerequisite::Engine,
+            MissingPrerequisite::PodmanAnswer,
+            MissingPrerequisite::DockerAnswer,
+            MissingPrerequisite::AppleAnswer,
+            MissingPrerequisite::DockerPermission,
         ];
         for text in systems.iter().flat_map(|it| missing.map(|missing| guidance(it, missing))) {
             let says_how = text.contains("\n  ") || text.contains("https://");

@@ -61,7 +61,7 @@ pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
 pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{
-    Audience, CallResponse, Entry, Input, MAX_BYTES, Operation, SharedFields, answer, reply, tool_schema,
+    Audience, CallInput, CallResponse, MAX_BYTES, Operation, OperationEntry, SharedFields, answer, reply, tool_schema,
 };
 pub use engines::{Choice, Engines};
 pub use failure::{Code, Failure};

@@ -40,12 +40,12 @@ impl Process {
     pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
         let context = Context::open(host, options, frontend)?;
         let toolsets = options.toolsets.as_ref().unwrap_or(&context.config.workspace.toolsets).as_slice().into();
-        Ok(Self { toolsets, ..Self::of(context) })
+        Ok(Self { toolsets, ..Self::new(context) })
     }
 
     /// One whose agent gets the tools that the configuration names.
     #[must_use]
-    pub fn of(context: Context) -> Self {
+    pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
         let (registry, session_tools, own_secrets) = Default::default();
         Self { context, toolsets, registry, session_tools, own_secrets }

@@ -1,7 +1,7 @@
 //! What commands inside meet at protected paths of a bound directory, said before and after they meet it.
 
 use coracle_lifecycle::{Record, read_only_paths};
-use coracle_provision::Item;
+use coracle_provision::ReportItem;
 use coracle_runtime::{ExecOutput, Exit};
 
 use crate::warning::Warning;
@@ -16,10 +16,11 @@ const HINT: &str = "inside, `git config --global` and `git -c` work, also for re
                     configuration and hooks on the host";
 
 /// A part of the step `workspace`.
-pub(super) fn report_item(record: &Record) -> Option<Item> {
+pub(super) fn report_item(record: &Record) -> Option<ReportItem> {
     let paths = read_only_paths(record);
-    let item =
-        |named: String| Item::success(format!("read-only: {named}")).with("paths", paths.clone()).with("hint", HINT);
+    let item = |named: String| {
+        ReportItem::success(format!("read-only: {named}")).with("paths", paths.clone()).with("hint", HINT)
+    };
     named(&paths).map(item)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy, Saved};
+use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy, SaveReport};
 use coracle_runtime::{PolicyRefusal, Problem};
 
 use crate::context::{Context, Frontend};
@@ -34,8 +34,8 @@ pub(crate) fn expiry(cx: &Context, record: &Record) -> Option<String> {
 }
 
 /// What a removal saved, if anything.
-pub(crate) fn saved_lines(saved: &[Saved]) -> Vec<StyledText> {
-    let item = |it: &Saved| {
+pub(crate) fn saved_lines(saved: &[SaveReport]) -> Vec<StyledText> {
+    let item = |it: &SaveReport| {
         let kind = match word(it.kind).as_str() {
             "git" => "git work tree",
             "tree" => "whole work tree",
@@ -48,7 +48,8 @@ pub(crate) fn saved_lines(saved: &[Saved]) -> Vec<StyledText> {
             some => line.plain("; ").doubtful(format!("{some} left out")).plain(", see its `manifest.json`"),
         }
     };
-    let place = |it: &Saved| format!("  to {}; `coracle saved restore` puts it back", it.location.display()).into();
+    let place =
+        |it: &SaveReport| format!("  to {}; `coracle saved restore` puts it back", it.location.display()).into();
     saved.iter().map(item).chain(saved.first().map(place)).collect()
 }
 
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_removal_says_what_it_saved() {
-        let saved = Saved {
+        let saved = SaveReport {
             path: coracle_runtime::ContainerPath::parse("/workspace/app").unwrap(),
             kind: coracle_lifecycle::SavedKind::Git,
             files: 2,

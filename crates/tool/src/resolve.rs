@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use coracle_images::profile::Purpose;
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_runtime::{
     Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkRequest,
     Port,
@@ -47,7 +47,7 @@ pub(crate) struct Request {
     pub(crate) image_named: bool,
     pub(crate) pull: coracle_images::Pull,
     /// Who runs commands, as far as it can be said without the image.
-    pub(crate) user: UserAsk,
+    pub(crate) user: UserRequest,
     /// Why the working directory is not mounted, though the call did not refuse it.
     pub(crate) unmounted: Option<String>,
     /// A host directory is bound at the work directory.
@@ -195,9 +195,9 @@ fn too_short(name: &ContainerName) -> Failure {
 }
 
 /// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.
-fn default_user(mounts: &[Mount], cx: &Context) -> UserAsk {
+fn default_user(mounts: &[Mount], cx: &Context) -> UserRequest {
     let ids = if mounts.is_empty() { Ids::ROOT } else { Ids { uid: cx.host.uid, gid: cx.host.gid } };
-    UserAsk::Ids(if cx.config.is_strict() { USER } else { ids })
+    UserRequest::Ids(if cx.config.is_strict() { USER } else { ids })
 }
 
 /// What of the host a container sees, or gets.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session};
-use coracle_provision::env::{EnvRules, Session, SessionEnvRecord, Source, Sources};
+use coracle_provision::env::{EnvRules, SessionEnv, SessionEnvRecord, Sources, VariableSource};
 use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{StepContext, amplifier, env, ssh};
 use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
@@ -22,16 +22,16 @@ pub(crate) type KeptEnv = (Vec<String>, BTreeMap<String, String>, SecretState);
 
 /// Of a session that a guest was given.
 pub(crate) fn kept(
-    session: &Session,
+    session: &SessionEnv,
     sources: &Sources,
     run: String,
     person: &HostIdentity,
 ) -> Result<KeptEnv, Failure> {
-    let mut remembered = SessionEnvRecord::of(session, sources);
+    let mut remembered = SessionEnvRecord::from_session(session, sources);
     let keys = session.names().map(|it| it.0.to_owned()).collect();
     let mut plain = std::mem::take(&mut remembered.plain);
     // A profile may be another one by then; what it was is no secret.
-    let of_profile = session.plain(Source::Profile).into_iter();
+    let of_profile = session.plain(VariableSource::Profile).into_iter();
     plain.extend(of_profile.filter(|(name, value)| env::is_plain(name, value, session.secrets().map(|it| it.1))));
     let held = SecretState {
         run: Some(run),
@@ -118,12 +118,12 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     // A new guest knows no user yet, and its shells need one.
     let (uid, gid) = (place.user.uid, place.user.gid);
     let bound = record.mounts.iter().map(|it| it.container.to_string()).collect();
-    link.settle(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
+    link.ensure_user(EnsureUser { uid, gid, workdir: place.workdir.to_string(), bound }).await?;
     link.set_session(&again.session.variables()).await?;
     if let Requested::Yes(printed) = &person.git {
         let settings = Some(Settings::read(printed, &cx.config.auto_passthrough.git_keys));
         let config = GitConfig { settings, safe: vec![place.workdir.clone()], ..GitConfig::default() };
-        git::forward(&place, &config, git::Skipped::NoConfig).await;
+        git::forward(&place, &config, git::GitSkipReason::NoConfig).await;
     }
     if let Requested::Yes(keys) = &person.keys {
         ssh::forward(&place, keys, &person.known_hosts).await;
@@ -195,7 +195,7 @@ pub(crate) async fn live(cx: &Context, record: &Record) -> LiveSecrets {
 }
 
 /// Removes from texts what commands of a container may print and other readers may not see.
-pub(crate) fn redactor(session: &Session, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
+pub(crate) fn redactor(session: &SessionEnv, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));
     let secret = |name: &&String| !env::is_plain(name, "", std::iter::empty());
     let given = env.keys().filter(secret).map(|name| (name.clone(), Secret::from(env[name].clone())));

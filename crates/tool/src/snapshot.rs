@@ -5,7 +5,7 @@ mod secrets;
 use std::sync::Arc;
 
 use coracle_images::profile::Purpose;
-use coracle_images::snapshot::{self, Of, Snapshots};
+use coracle_images::snapshot::{self, SnapshotOrigin, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
 use coracle_runtime::{Container, ContainerName, ContainerRuntime, ExecTarget, Handle, SnapshotName};
 use schemars::JsonSchema;
@@ -59,7 +59,7 @@ impl Operation for Snapshot {
 
     async fn run(self, cx: &Context) -> Result<SnapshotResponse, Failure> {
         let name = named(self.name, self.snapshot)?;
-        let source = Source::reach(cx, &self.container).await?;
+        let source = SnapshotSource::reach(cx, &self.container).await?;
         let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
         let TakenSnapshot { snapshot, not_included, warnings } = taken;
         Ok(SnapshotResponse {
@@ -97,7 +97,7 @@ pub(super) fn snapshots(cx: &Context, store: &Store) -> Result<Snapshots, Failur
 }
 
 /// A container whose files are to be kept.
-pub(crate) struct Source {
+pub(crate) struct SnapshotSource {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) record: Record,
     inside: ExecTarget,
@@ -106,12 +106,12 @@ pub(crate) struct Source {
 
 /// What was kept of it.
 pub(super) struct TakenSnapshot {
-    pub(super) snapshot: snapshot::Snapshot,
+    pub(super) snapshot: snapshot::SnapshotImage,
     pub(super) not_included: Vec<String>,
     pub(super) warnings: Vec<Warning>,
 }
 
-impl Source {
+impl SnapshotSource {
     /// Finds it. It has to run: its guest knows which files hold a secret.
     pub(super) async fn reach(cx: &Context, handle: &Handle) -> Result<Self, Failure> {
         let CommandTarget { record, inside, warnings, .. } = reach_inside(cx, handle, false).await?;
@@ -129,7 +129,7 @@ impl Source {
         Ok(Self { runtime, record, inside, warnings })
     }
 
-    /// Keeps its files. Not to be abandoned half way: see [`snapshot::Place::take`].
+    /// Keeps its files. Not to be abandoned half way: see [`snapshot::SnapshotReservation::take`].
     pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
         let kept = self.try_keep(cx, name).await;
         kept.map_err(|it| it.known("container", &self.record.name))
@@ -148,7 +148,7 @@ impl Source {
         let mut warnings = self.warnings.clone();
         warnings.extend(secrets::search(cx, record, &self.inside).await?);
         cx.call.progress.message(format!("keeping the files of {}", record.name)).await;
-        let of = Of {
+        let of = SnapshotOrigin {
             container: record.name.to_string(),
             purpose: record.purpose.as_deref().and_then(|it| Purpose::parse(it).ok()),
             session: cx.call.session.to_string(),

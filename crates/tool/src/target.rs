@@ -1,11 +1,11 @@
 //! From the `container` of a call to a container that this session may access on.
 
-use coracle_images::snapshot::Snapshot;
+use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::{
-    ManagedContainer, Record, Role, Session, enter, find, guided_session, may_be_root, restart,
+    ExecContext, ManagedContainer, Record, Role, enter, find, guided_session, may_be_root, restart,
     session as plain_session,
 };
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_runtime::{Container, ExecTarget, Handle, Ids, PolicyRefusal, Problem};
 
 use crate::config::CrossSession;
@@ -77,7 +77,7 @@ pub(crate) async fn start_again(
 async fn with_user(mut found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
     let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
-    let user = UserAsk::parse(&name)?;
+    let user = UserRequest::parse(&name)?;
     let id = &found.present()?.id;
     let accounts = coracle_provision::accounts(&*found.runtime, id).await?;
     found.record.exec_user = Some(accounts.resolve(&user)?);
@@ -103,7 +103,7 @@ pub(crate) struct CommandTarget {
     pub(crate) record: Record,
     pub(crate) inside: ExecTarget,
     /// Who runs commands there, where and with which environment.
-    pub(crate) session: Session,
+    pub(crate) session: ExecContext,
     pub(crate) warnings: Vec<Warning>,
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
 
 /// Whether this session may make containers of a snapshot, see it and remove it: those that it made in any case, others
 /// unless sessions are to see nothing of each other. A snapshot is there for later sessions.
-pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &Snapshot) -> Result<(), Failure> {
+pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &SnapshotImage) -> Result<(), Failure> {
     let session = snapshot.of.session.as_str();
     if session == cx.call.session.as_str() || cx.cross_session() != CrossSession::None {
         return Ok(());
@@ -215,12 +215,12 @@ mod tests {
 
     use crate::config::{Config, Preset};
     use crate::process::Process;
-    use crate::{Context, Frontend, Host, Input, Options, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });
         call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-        answer(operations::ALL, &Process::of(cx.clone()), Input::Text(call.to_string().into())).await
+        answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await
     }
 
     #[tokio::test]
@@ -234,7 +234,7 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(operations::ALL, &Process::of(open()), Input::Text(create.to_string().into())).await;
+        let made = answer(operations::ALL, &Process::new(open()), CallInput::Text(create.to_string().into())).await;
         let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
         let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
         let before = inspected();
@@ -260,7 +260,8 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(operations::ALL, &Process::of(usual.clone()), Input::Text(create.to_string().into())).await;
+        let made =
+            answer(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into())).await;
         assert_eq!(made["success"], true, "{made:#?}");
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
         // Its link is held by the one, and asked for by the other.

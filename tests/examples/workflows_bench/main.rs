@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Frontend, Host, Input, Options, Process};
+use coracle::{CallInput, Frontend, Host, Options, Process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -163,7 +163,7 @@ impl Person {
         });
         let Value::Object(call) = call else { panic!("an object") };
         let begun = Instant::now();
-        let answer = coracle::answer(coracle::operations::worktree::ALL, server, Input::Object(call)).await;
+        let answer = coracle::answer(coracle::operations::worktree::ALL, server, CallInput::Object(call)).await;
         let took = begun.elapsed();
         assert_eq!(answer["success"], true, "{answer:#?}");
         took

@@ -40,7 +40,7 @@ async fn gone(it: &Recording<'_>) {
     for (name, act) in [("web", FakeRuntime::crash as fn(&FakeRuntime, &_)), ("kept", FakeRuntime::disappear)] {
         let status = json!({ "operation": "status", "container": name });
         let answer =
-            coracle::answer(coracle::operations::ALL, &it.process, coracle::Input::Text(status.to_string().into()))
+            coracle::answer(coracle::operations::ALL, &it.process, coracle::CallInput::Text(status.to_string().into()))
                 .await;
         act(&it.fake, &coracle_runtime::ContainerId::parse(answer["id"].as_str().unwrap()).unwrap());
     }

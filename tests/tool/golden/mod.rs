@@ -18,7 +18,7 @@ pub(super) mod worktrees;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle::{Entry, Input, Process};
+use coracle::{CallInput, OperationEntry, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use insta::assert_snapshot;
@@ -84,13 +84,13 @@ impl Recording<'_> {
 
     /// Makes a call from text that need not be JSON.
     async fn call_text(&self, what: &str, call: &str) {
-        let input = Input::Text(call.as_bytes().to_vec());
+        let input = CallInput::Text(call.as_bytes().to_vec());
         let answer: Value = coracle::answer(coracle::operations::ALL, &self.process, input).await.into();
         self.note(what, call, &format!("{answer:#}"));
     }
 
-    async fn answer(&self, table: &[Entry], (what, process): (&str, &Process), call: Value) -> Value {
-        let input = Input::Text(call.to_string().into_bytes());
+    async fn answer(&self, table: &[OperationEntry], (what, process): (&str, &Process), call: Value) -> Value {
+        let input = CallInput::Text(call.to_string().into_bytes());
         let answer: Value = coracle::answer(table, process, input).await.into();
         self.note(what, &call.to_string(), &format!("{answer:#}"));
         answer
@@ -139,7 +139,8 @@ impl Recording<'_> {
         let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
         super::merge(call.as_object_mut().unwrap(), more);
         let answer =
-            coracle::answer(coracle::operations::ALL, &self.process, Input::Text(call.to_string().into_bytes())).await;
+            coracle::answer(coracle::operations::ALL, &self.process, CallInput::Text(call.to_string().into_bytes()))
+                .await;
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 

@@ -8,7 +8,7 @@ mod archive;
 mod checks;
 mod fixture;
 
-use coracle::{Frontend, Input, Process};
+use coracle::{CallInput, Frontend, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use serde_json::{Map, Value, json};
@@ -61,7 +61,7 @@ impl Client<'_> {
     async fn try_call(&self, call: Value) -> Value {
         let is_of_worktree = call["operation"].as_str().is_some_and(|it| it.starts_with("worktree_"));
         let table = if is_of_worktree { coracle::operations::worktree::ALL } else { coracle::operations::ALL };
-        coracle::answer(table, &self.process, Input::Text(call.to_string().into_bytes())).await.into()
+        coracle::answer(table, &self.process, CallInput::Text(call.to_string().into_bytes())).await.into()
     }
 
     /// Calls a tool of a session.
@@ -81,7 +81,7 @@ impl Client<'_> {
         let mut process = self.session("mcp-1");
         process.context.call.frontend = Frontend::Mcp;
         let call = json!({ "operation": "create", "name": "served", "image": LOCAL_IMAGE, "mount_cwd": false });
-        coracle::answer(coracle::operations::ALL, &process, Input::Text(call.to_string().into_bytes())).await
+        coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes())).await
     }
 
     /// Runs the program, which has to succeed and prints JSON. Its own fake engine has no containers.

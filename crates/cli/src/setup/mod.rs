@@ -10,13 +10,13 @@ use std::fs;
 use std::io::{self, BufRead as _, Write};
 use std::path::Path;
 
-use coracle::host_system::{Missing, guidance, system};
+use coracle::host_system::{MissingPrerequisite, guidance, system};
 use coracle::{Code, Failure, Host};
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
 use self::detect::HostProbe;
-use self::plan::{Plan, Step, plan};
+use self::plan::{SetupPlan, SetupStep, plan};
 
 /// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
 ///
@@ -25,16 +25,16 @@ use self::plan::{Plan, Step, plan};
 pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(), Failure> {
     let place = HostProbe(host);
     match plan(&place.machine().await) {
-        Plan::Ready(engine) => {
+        SetupPlan::Ready(engine) => {
             print(out, &format!("{engine} answers; there is nothing to do\n"))?;
             return hints(place, out);
         }
-        Plan::Theirs => {
-            print(out, &guidance(&system(), Missing::Engine))?;
+        SetupPlan::Theirs => {
+            print(out, &guidance(&system(), MissingPrerequisite::Engine))?;
             return Err(Failure::new(Code::EngineUnavailable, "`setup` does not act on this system")
                 .hint("follow the guidance above, then call `coracle preflight`"));
         }
-        Plan::NotRoot(commands) => {
+        SetupPlan::NotRoot(commands) => {
             print(out, &format!("As root:\n{}", commands.concat()))?;
             return Err(Failure::new(
                 Code::EngineUnavailable,
@@ -42,7 +42,7 @@ pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(
             )
             .hint("run the commands above as root, then `coracle setup` again"));
         }
-        Plan::Steps(steps) => {
+        SetupPlan::Steps(steps) => {
             for step in &steps {
                 act(step, yes, place, out).await?;
             }
@@ -60,12 +60,12 @@ fn hints(place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     place.hints().iter().try_for_each(|it| print(out, it))
 }
 
-async fn act(step: &Step, yes: bool, place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+async fn act(step: &SetupStep, yes: bool, place: HostProbe<'_>, out: &mut dyn Write) -> Result<(), Failure> {
     print(out, &format!("{}:\n{}", step.why(), step.shown()))?;
     consent(yes, place.0.stdin_is_terminal, out)?;
     match step {
-        Step::Run { words, why } => start(words, why, place).await,
-        Step::Write { path, text, .. } => write(path, text)
+        SetupStep::Run { words, why } => start(words, why, place).await,
+        SetupStep::Write { path, text, .. } => write(path, text)
             .map_err(|err| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", path.display()))),
     }
 }

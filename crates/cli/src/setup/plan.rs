@@ -37,18 +37,18 @@ pub(super) struct Settings {
 
 /// One act, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SetupStep {
     Run { why: &'static str, words: Vec<String> },
     Write { why: &'static str, path: PathBuf, text: String },
 }
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum SetupPlan {
     /// An engine answers and lacks nothing.
     Ready(String),
     /// These, in this order.
-    Steps(Vec<Step>),
+    Steps(Vec<SetupStep>),
     /// We do not act on such a system; the person does.
     Theirs,
     /// Packages are missing, and this person may not install any.
@@ -66,25 +66,25 @@ const TEST_MARK: &str =
 /// Waits for another installation to end instead of failing at its lock.
 const APT: &[&str] = &["apt-get", "-o", "DPkg::Lock::Timeout=120"];
 
-pub(super) fn plan(machine: &Machine) -> Plan {
+pub(super) fn plan(machine: &Machine) -> SetupPlan {
     let acts = matches!(machine.system, System::Debian { supported: true });
     match &machine.answers {
-        Some(engine) if !acts || !machine.podman => return Plan::Ready(engine.clone()),
-        None if !acts => return Plan::Theirs,
+        Some(engine) if !acts || !machine.podman => return SetupPlan::Ready(engine.clone()),
+        None if !acts => return SetupPlan::Theirs,
         _ => {}
     }
     let mut steps = packages(machine);
     if !machine.root && !machine.sudo && !steps.is_empty() {
-        return Plan::NotRoot(steps.iter().map(Step::shown).collect());
+        return SetupPlan::NotRoot(steps.iter().map(SetupStep::shown).collect());
     }
     steps.extend(settings(&machine.settings));
     match &machine.answers {
-        Some(engine) if steps.is_empty() => Plan::Ready(engine.clone()),
-        _ => Plan::Steps(steps),
+        Some(engine) if steps.is_empty() => SetupPlan::Ready(engine.clone()),
+        _ => SetupPlan::Steps(steps),
     }
 }
 
-fn packages(machine: &Machine) -> Vec<Step> {
+fn packages(machine: &Machine) -> Vec<SetupStep> {
     let as_root = |words: Vec<&str>| {
         let sudo: &[&str] =
             if machine.root || !machine.sudo { &[] } else { &["sudo", "env", "DEBIAN_FRONTEND=noninteractive"] };
@@ -96,15 +96,15 @@ fn packages(machine: &Machine) -> Vec<Step> {
     }
     if machine.lists_are_old {
         let words = as_root([APT, &["update"]].concat());
-        steps.push(Step::Run { why: "the package lists are missing or older than a day", words });
+        steps.push(SetupStep::Run { why: "the package lists are missing or older than a day", words });
     }
     let words = as_root([APT, &["install", "-y", "--no-install-recommends"], &machine.missing].concat());
-    steps.push(Step::Run { why: "Podman, and what it needs for networks and for running without root", words });
+    steps.push(SetupStep::Run { why: "Podman, and what it needs for networks and for running without root", words });
     steps
 }
 
 /// The keys that no other file sets, if they are not there yet. A file without our mark is the person's.
-fn settings(settings: &Settings) -> Option<Step> {
+fn settings(settings: &Settings) -> Option<SetupStep> {
     let present = settings.present.as_deref().unwrap_or_default();
     let (ours, tests) = (present.starts_with(MARK), present.starts_with(TEST_MARK));
     let theirs = toml::from_str::<Table>(present).ok().filter(|_| !ours);
@@ -117,7 +117,7 @@ fn settings(settings: &Settings) -> Option<Step> {
     let others: Vec<&Table> = settings.others.iter().collect();
     let text = format!("{MARK}\n{}", without(&settings.mends, &others));
     let why = "settings without which Podman starts no container on this machine";
-    (text != present).then(|| Step::Write { why, path: settings.drop_in.clone(), text })
+    (text != present).then(|| SetupStep::Write { why, path: settings.drop_in.clone(), text })
 }
 
 /// The keys of these tables that none of the others sets.
@@ -135,7 +135,7 @@ fn without(mends: &Table, others: &[&Table]) -> Table {
     tables.collect()
 }
 
-impl Step {
+impl SetupStep {
     /// As a person reads it before saying yes.
     pub(super) fn shown(&self) -> String {
         match self {
@@ -228,9 +228,9 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    fn render(plan: &Plan) -> String {
+    fn render(plan: &SetupPlan) -> String {
         match plan {
-            Plan::Steps(steps) => steps.iter().map(|it| format!("{}\n{}", it.why(), it.shown())).collect(),
+            SetupPlan::Steps(steps) => steps.iter().map(|it| format!("{}\n{}", it.why(), it.shown())).collect(),
             other => format!("{other:?}"),
         }
     }
@@ -281,16 +281,16 @@ mod tests {
     #[test]
     fn nothing_is_done_where_an_engine_answers_and_lacks_nothing() {
         let mended = Machine { settings: Settings::default(), ..podman() };
-        assert_eq!(plan(&mended), Plan::Ready("Podman 4.3.1".into()));
+        assert_eq!(plan(&mended), SetupPlan::Ready("Podman 4.3.1".into()));
         let docker = Machine { answers: Some("Docker 28.2.2".into()), ..bare() };
-        assert_eq!(plan(&docker), Plan::Ready("Docker 28.2.2".into()));
+        assert_eq!(plan(&docker), SetupPlan::Ready("Docker 28.2.2".into()));
     }
 
     #[test]
     fn other_systems_are_left_alone() {
         for system in [System::Debian { supported: false }, System::Fedora, System::Wsl { apt: true }, System::Other] {
-            assert_eq!(plan(&Machine { system: system.clone(), ..bare() }), Plan::Theirs);
-            assert_eq!(plan(&Machine { system, ..podman() }), Plan::Ready("Podman 4.3.1".into()));
+            assert_eq!(plan(&Machine { system: system.clone(), ..bare() }), SetupPlan::Theirs);
+            assert_eq!(plan(&Machine { system, ..podman() }), SetupPlan::Ready("Podman 4.3.1".into()));
         }
     }
 
@@ -310,11 +310,11 @@ mod tests {
     #[test]
     fn what_is_written_is_not_written_twice() {
         let mut machine = podman();
-        let Plan::Steps(steps) = plan(&machine) else { panic!("nothing to do") };
-        let [Step::Write { text, .. }] = &steps[..] else { panic!("{steps:?}") };
+        let SetupPlan::Steps(steps) = plan(&machine) else { panic!("nothing to do") };
+        let [SetupStep::Write { text, .. }] = &steps[..] else { panic!("{steps:?}") };
         for mark in [MARK, TEST_MARK] {
             machine.settings.present = Some(text.replace(MARK, mark));
-            assert_eq!(plan(&machine), Plan::Ready("Podman 4.3.1".into()), "{mark}");
+            assert_eq!(plan(&machine), SetupPlan::Ready("Podman 4.3.1".into()), "{mark}");
         }
     }
 
@@ -323,11 +323,11 @@ mod tests {
         let mut machine = podman();
         for mark in [MARK, TEST_MARK] {
             machine.settings.present = Some(format!("{mark}\n[engine]\nruntime = \"runc\"\n"));
-            let Plan::Steps(steps) = plan(&machine) else { panic!("nothing to do") };
+            let SetupPlan::Steps(steps) = plan(&machine) else { panic!("nothing to do") };
             assert!(steps[0].shown().contains("cgroup_manager") && steps[0].shown().contains("runtime"), "{steps:?}");
         }
         machine.settings.present = Some("[engine]\nruntime = \"runc\"\n".into());
-        assert_eq!(plan(&machine), Plan::Ready("Podman 4.3.1".into()));
+        assert_eq!(plan(&machine), SetupPlan::Ready("Podman 4.3.1".into()));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl ConnectionLost {
     }
 
     /// What it is to who asked for `verb`.
-    pub(crate) fn of(self, verb: &'static str) -> Error {
+    pub(crate) fn into_error(self, verb: &'static str) -> Error {
         if self.full {
             return Error::TimedOut { verb, after: QUEUE_TIMEOUT };
         }
@@ -43,11 +43,11 @@ impl ConnectionLost {
 
 impl From<ConnectionLost> for Error {
     fn from(it: ConnectionLost) -> Self {
-        it.of("link")
+        it.into_error("link")
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct ConnectionInner {
     pub(super) outgoing: tokio::sync::Mutex<Outgoing>,
     /// When the guest last said something.
     pub(super) heard: Mutex<Instant>,
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub(super) parting: CancellationToken,
 }
 
-impl Shared {
+impl ConnectionInner {
     pub(super) fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,10 +10,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use super::outgoing::Outgoing;
-use super::state::{CLOSE_TIMEOUT, Shared};
-use crate::codec::told;
+use super::state::{CLOSE_TIMEOUT, ConnectionInner};
+use crate::codec::with_source;
 
-impl Shared {
+impl ConnectionInner {
     /// Takes what waits, when all that was taken before is written. Whether there is something to write.
     fn fill(&self, outgoing: &mut Outgoing) -> bool {
         if outgoing.written == outgoing.bytes.len() {
@@ -39,7 +39,7 @@ impl Shared {
 }
 
 /// Holds what the connection hangs on, and lets it go with it.
-pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
+pub(super) async fn write(shared: Arc<ConnectionInner>, hold: Box<dyn Any + Send>) {
     loop {
         tokio::select! {
             biased;
@@ -59,7 +59,7 @@ pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
         if let Err(err) = written {
             // What the guest said before it closed is still to be read.
             sleep(CLOSE_TIMEOUT).await;
-            shared.end(&told(&err.into()));
+            shared.end(&with_source(&err.into()));
         }
     }
     let mut outgoing = shared.outgoing.lock().await;
@@ -70,13 +70,13 @@ pub(super) async fn write(shared: Arc<Shared>, hold: Box<dyn Any + Send>) {
 }
 
 /// A while after nobody will ask anything any more.
-async fn parted(shared: &Shared) {
+async fn parted(shared: &ConnectionInner) {
     shared.parting.cancelled().await;
     sleep(CLOSE_TIMEOUT).await;
 }
 
 /// May be abandoned: what is under way stays where it is.
-async fn flush(shared: &Shared) -> Result<()> {
+async fn flush(shared: &ConnectionInner) -> Result<()> {
     let mut outgoing = shared.outgoing.lock().await;
     while shared.fill(&mut outgoing) {
         std::future::poll_fn(|cx| outgoing.poll_write(cx)).await?;

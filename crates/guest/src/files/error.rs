@@ -25,7 +25,7 @@ impl From<WorkspaceError> for FsError {
 
 impl From<WorkspaceErrorCode> for FsError {
     fn from(code: WorkspaceErrorCode) -> Self {
-        Self(WorkspaceError::of(code))
+        Self(WorkspaceError::from_code(code))
     }
 }
 

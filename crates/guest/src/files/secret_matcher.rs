@@ -31,7 +31,7 @@ impl SecretMatcher {
                 patterns.push(value[..value.len().min(MIN_PREFIX)].to_vec());
                 continue;
             }
-            let forms = secret_encodings::of(begin);
+            let forms = secret_encodings::encode_all(begin);
             room = room.saturating_sub(forms.iter().map(Vec::len).sum());
             patterns.extend(forms);
         }
@@ -46,7 +46,7 @@ impl SecretMatcher {
 
 impl fmt::Debug for SecretMatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sought")
+        f.write_str("SecretMatcher")
     }
 }
 

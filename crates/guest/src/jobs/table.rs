@@ -16,7 +16,7 @@ use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
 use crate::secrets::session_env::SessionEnv;
 use crate::secrets::{CommandSecrets, Secrets};
 
-/// JobTable that ended and are remembered, at most.
+/// The limit of ended jobs that are remembered.
 const MAX_ENDED: usize = 1000;
 
 /// Foreground commands that ended well and were delivered, retained in case the last message was lost.
@@ -153,7 +153,7 @@ impl JobTable {
         job.ok_or_else(|| RpcError::new(ErrorCode::NoJob, format!("no job `{id}`")))
     }
 
-    /// JobTable that a caller may ask for, oldest first.
+    /// Jobs that a caller may ask for, oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.evict();
         self.table().jobs.values().filter(|it| !it.is_delivered()).cloned().collect()

@@ -51,7 +51,7 @@ pub(crate) enum Upstream {
 
 impl std::fmt::Debug for PortState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("listening", &self.listening).finish_non_exhaustive()
+        f.debug_struct("PortState").field("listening", &self.listening).finish_non_exhaustive()
     }
 }
 

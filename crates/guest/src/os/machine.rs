@@ -130,7 +130,7 @@ impl SecretBytes {
 
 impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hidden")
+        f.write_str("SecretBytes")
     }
 }
 
@@ -152,7 +152,7 @@ impl SessionVariables {
 
 impl fmt::Debug for SessionVariables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Session")
+        f.write_str("SessionVariables")
     }
 }
 

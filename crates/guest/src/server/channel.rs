@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, mpsc};
 
 pub(crate) use self::direct::Direct;
-pub(crate) use self::inbox::{Inbox, Sender, inbox};
+pub(crate) use self::inbox::{RequestReceiver, Sender, inbox};
 use crate::protocol::body::encode;
 use crate::protocol::mux::Mux;
 use crate::protocol::{CHUNK, ErrorCode, GuestMessage, HostMessage, RpcError};
@@ -166,7 +166,7 @@ pub(crate) fn closed() -> RpcError {
 }
 
 /// Waits until the caller closes the channel.
-pub(crate) async fn until_closed(inbox: &mut Inbox) -> RpcError {
+pub(crate) async fn until_closed(inbox: &mut RequestReceiver) -> RpcError {
     while let Some((message, _)) = inbox.recv().await {
         if message == HostMessage::CloseChannel {
             break;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::protocol::call::CallInfo;
 use crate::protocol::calls::find_call;
-use crate::protocol::mux::{Announcement, Delivery, Part, Pushed, Violation};
+use crate::protocol::mux::{Announcement, Delivery, Part, PushOutcome, Violation};
 use crate::protocol::{
     ErrorCode, FirstMessage, GuestMessage, Hello, HostMessage, MAX_HEADER, RpcError, VERSION, WINDOW,
 };
@@ -53,7 +53,7 @@ pub(crate) async fn serve_socket(
     stream: UnixStream,
     caller: Caller,
 ) -> Result<(), codec::Error> {
-    let direct = Arc::new(Direct::of(&stream));
+    let direct = Arc::new(Direct::new(&stream));
     let (from, to) = stream.into_split();
     serve_caller(supervisor, (BufReader::new(from), to), direct, caller).await
 }
@@ -64,7 +64,7 @@ async fn serve_caller(
     direct: Arc<Direct>,
     caller: Caller,
 ) -> Result<(), codec::Error> {
-    if !greet(&supervisor, &mut from, &mut to, &caller).await? {
+    if !handshake(&supervisor, &mut from, &mut to, &caller).await? {
         return Ok(());
     }
     let (messages, queue) = mpsc::channel(QUEUE);
@@ -102,7 +102,7 @@ async fn serve_caller(
 ///
 /// # Errors
 /// When the caller speaks another version, or does not greet; it is told.
-async fn greet(
+async fn handshake(
     supervisor: &Supervisor,
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -120,10 +120,12 @@ async fn greet(
                 Ok(true)
             } else {
                 let (theirs, what) = (hello.version, "make the container anew, or use the program that made it");
-                Err(against(format!("the host speaks version {theirs} of the protocol, this guest {VERSION}: {what}")))
+                Err(protocol_error(format!(
+                    "the host speaks version {theirs} of the protocol, this guest {VERSION}: {what}"
+                )))
             }
         }
-        Ok(Some(_)) => Err(against("the first message is no hello")),
+        Ok(Some(_)) => Err(protocol_error("the first message is no hello")),
         Err(err) => Err(err),
     };
     if let Err(why) = &greeted {
@@ -183,7 +185,7 @@ impl Drop for Connection {
 }
 
 /// What a call may send, which is reserved before it comes.
-struct Admitted {
+struct CallReservation {
     info: &'static CallInfo,
     /// For as long as its channel is open: what its header says, and a window if it takes data.
     channel: Reservation,
@@ -213,7 +215,7 @@ impl Connection {
     fn receive(&self, channel: u32, part: Part, message: (HostMessage, Vec<u8>)) -> Result<(), codec::Error> {
         let (head, payload) = message;
         match self.channels.lock().receive(channel, part, payload.len() as u64).map_err(violation)? {
-            Delivery::Deliver(state) if state.inbox.push(head, payload) == Pushed::Full => {
+            Delivery::Deliver(state) if state.inbox.push(head, payload) == PushOutcome::Full => {
                 return Err(violation(Violation::Backlog(channel)));
             }
             Delivery::Credit(state) => state.writable.notify_one(),
@@ -240,7 +242,7 @@ impl Connection {
             ended: Arc::default(),
         };
         match admitted {
-            Ok(Admitted { info, channel, request }) => {
+            Ok(CallReservation { info, channel, request }) => {
                 inbox.hold_payload(request);
                 let call = OpenCall { cx: self.cx.clone(), first, bytes, channel: Channel { inbox, out } };
                 let handling = handle(info.name, call);
@@ -262,7 +264,7 @@ impl Connection {
     }
 
     /// A call that this guest knows, from a caller that may make it, with room for what it sends.
-    fn admit(&self, call: &str, bytes: usize) -> Result<Admitted, RpcError> {
+    fn admit(&self, call: &str, bytes: usize) -> Result<CallReservation, RpcError> {
         let info = find_call(call)?;
         check_scope(&self.cx.caller, info)?;
         if bytes > info.request_limit {
@@ -271,14 +273,14 @@ impl Connection {
         }
         let window = if info.streams.has_input() { WINDOW as usize } else { 0 };
         let reserve = |bytes| self.quota.reserve(bytes).ok_or_else(busy);
-        Ok(Admitted { info, channel: reserve(MAX_HEADER + window)?, request: reserve(bytes)? })
+        Ok(CallReservation { info, channel: reserve(MAX_HEADER + window)?, request: reserve(bytes)? })
     }
 }
 
 fn violation(it: Violation) -> codec::Error {
-    against(it.to_string())
+    protocol_error(it.to_string())
 }
 
-fn against(what: impl Into<String>) -> codec::Error {
+fn protocol_error(what: impl Into<String>) -> codec::Error {
     codec::Error::Protocol(what.into())
 }

@@ -12,7 +12,7 @@ use crate::protocol::calls::{
 };
 use crate::protocol::{ErrorCode, HostMessage, OpenWorkerSocket, RpcError, for_each_call};
 use crate::secrets::PendingSecret;
-use crate::server::channel::{Inbox, ReplySender, until_closed};
+use crate::server::channel::{ReplySender, RequestReceiver, until_closed};
 use crate::server::services::Supervisor;
 
 /// Who calls.
@@ -64,7 +64,7 @@ pub(crate) trait StreamHandler: Call {
 /// Both directions of a channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: RequestReceiver,
     pub(crate) out: ReplySender,
 }
 

@@ -9,7 +9,7 @@ use crate::os::blocking::run_blocking;
 use crate::protocol::body::encode;
 use crate::protocol::relay::{API_PORT, AcceptTunnel, EGRESS_PORT, MAX_TOKEN, OpenProxyPorts};
 use crate::protocol::{CHUNK, ErrorCode, GuestMessage, HostMessage, RpcError};
-use crate::server::channel::{Inbox, ReplySender, Sender, closed, inbox as queue};
+use crate::server::channel::{ReplySender, RequestReceiver, Sender, closed, inbox as queue};
 use crate::server::dispatch::{CallContext, Channel, StreamHandler, UnaryHandler, UnaryReply};
 use crate::server::exec::pump;
 use crate::server::session_env::check_size;
@@ -75,7 +75,7 @@ impl StreamHandler for AcceptTunnel {
         tokio::select! {
             () = sending => {}
             () = writing => {}
-            () = hear(inbox, data) => {}
+            () = forward_data(inbox, data) => {}
         }
         out.send_reply(&encode(&())).await;
     }
@@ -95,7 +95,7 @@ async fn send(mut from: OwnedReadHalf, preamble: Vec<u8>, out: &ReplySender) -> 
 
 /// A program that does not read must not keep the end of the channel from being heard, so what it is sent goes another way:
 /// never more than a window of it.
-async fn hear(mut inbox: Inbox, data: Sender) {
+async fn forward_data(mut inbox: RequestReceiver, data: Sender) {
     while let Some((head @ HostMessage::Data { .. }, piece)) = inbox.recv().await {
         data.push(head, piece);
     }

@@ -13,7 +13,7 @@ use crate::protocol::{
     AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, HostMessage, Lifetime,
     MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, Stream, StreamSelector, TerminalSize,
 };
-use crate::server::channel::{Inbox, ReplySender, Sender, closed, inbox as queue};
+use crate::server::channel::{ReplySender, RequestReceiver, Sender, closed, inbox as queue};
 use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::services::Supervisor;
 
@@ -108,7 +108,7 @@ async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
 
 type Resize = Box<dyn Fn(TerminalSize) + Send + Sync>;
 
-type Input = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
+type CommandInput = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
 
 /// Who waits for a command.
 struct OutputSubscriber {
@@ -130,7 +130,7 @@ impl OutputSubscriber {
         Self { supervisor: supervisor.clone(), job, number, show, sent }
     }
 
-    async fn follow(mut self, input: Input, inbox: Inbox, out: &ReplySender) {
+    async fn follow(mut self, input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
             end = self.until_end(out) => end.ok_or(Disconnect::Gone),
@@ -219,14 +219,14 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
 }
 
 /// Input of a job that nobody waits for: taken to its end, then the channel is done.
-async fn feed_job(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) {
+async fn feed_job(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestReceiver, out: &ReplySender) {
     let Some(stdin) = stdin else { return };
     let (data, pieces) = queue();
     let mut changes = job.changes();
     let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
     tokio::select! {
         () = pump(stdin, pieces, out) => {}
-        _ = obey(job, resize, inbox, data) => {}
+        _ = handle_control(job, resize, inbox, data) => {}
         () = over => {}
     }
 }
@@ -240,7 +240,7 @@ enum Disconnect {
 }
 
 /// Hands over what comes on the channel, until nobody is there any more.
-async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplySender) -> Disconnect {
+async fn feed(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestReceiver, out: &ReplySender) -> Disconnect {
     let (data, pieces) = queue();
     let pumping = async {
         if let Some(stdin) = stdin {
@@ -249,14 +249,19 @@ async fn feed(job: &Arc<Job>, (stdin, resize): Input, inbox: Inbox, out: &ReplyS
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        listener = obey(job, resize, inbox, data) => listener,
+        listener = handle_control(job, resize, inbox, data) => listener,
         () = pumping => Disconnect::Gone,
     }
 }
 
 /// A command that does not read its input must not keep a cancel from being heard, so data goes another way: never more
 /// than a window of it, since the host gets room only for what was written.
-async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Sender) -> Disconnect {
+async fn handle_control(
+    job: &Arc<Job>,
+    resize: Option<Resize>,
+    mut inbox: RequestReceiver,
+    data: Sender,
+) -> Disconnect {
     while let Some((head, piece)) = inbox.recv().await {
         match head {
             HostMessage::Data { .. } => drop(data.push(head, piece)),
@@ -270,7 +275,7 @@ async fn obey(job: &Arc<Job>, resize: Option<Resize>, mut inbox: Inbox, data: Se
 }
 
 /// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
-pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: Inbox, out: &ReplySender) {
+pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: RequestReceiver, out: &ReplySender) {
     let mut stdin = Some(stdin);
     while let Some((HostMessage::Data { last }, bytes)) = pieces.recv().await {
         if let Some(pipe) = &mut stdin {

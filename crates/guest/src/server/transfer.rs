@@ -6,7 +6,7 @@ use crate::files::{AtomicWriter, WriteOptions};
 use crate::os::blocking::run_blocking;
 use crate::protocol::body::encode;
 use crate::protocol::{CHUNK, ErrorCode, FileEntry, GetFile, GuestMessage, HostMessage, PutFile, RpcError};
-use crate::server::channel::{Inbox, ReplySender};
+use crate::server::channel::{ReplySender, RequestReceiver};
 use crate::server::dispatch::{CallContext, Channel, StreamHandler};
 use crate::server::requests::on_files;
 
@@ -20,7 +20,7 @@ impl StreamHandler for GetFile {
         let out = &channel.out;
         let opened = on_files(&cx.supervisor, at, move |files, ids, at| {
             let (entry, file) = files.get(ids, at, offset)?;
-            let mut source = Source { file, left: limit };
+            let mut source = FileSource { file, left: limit };
             let block = source.next()?;
             Ok((entry, source, block))
         });
@@ -36,7 +36,7 @@ impl StreamHandler for GetFile {
     }
 }
 
-async fn send(mut source: Source, mut block: Vec<u8>, out: &ReplySender) -> Result<(), RpcError> {
+async fn send(mut source: FileSource, mut block: Vec<u8>, out: &ReplySender) -> Result<(), RpcError> {
     loop {
         for piece in block.chunks(CHUNK) {
             if !out.send_data(GuestMessage::Data { last: false }, piece.to_vec()).await {
@@ -50,12 +50,12 @@ async fn send(mut source: Source, mut block: Vec<u8>, out: &ReplySender) -> Resu
     }
 }
 
-struct Source {
+struct FileSource {
     file: std::fs::File,
     left: u64,
 }
 
-impl Source {
+impl FileSource {
     /// A whole block, or what is left.
     fn next(&mut self) -> Result<Vec<u8>, RpcError> {
         let mut block = Vec::new();
@@ -85,16 +85,20 @@ impl StreamHandler for PutFile {
 }
 
 /// Who waits for content holds no thread: there are few.
-async fn fill(mut writing: AtomicWriter, inbox: &mut Inbox, out: &ReplySender) -> Result<FileEntry, RpcError> {
+async fn fill(
+    mut writing: AtomicWriter,
+    inbox: &mut RequestReceiver,
+    out: &ReplySender,
+) -> Result<FileEntry, RpcError> {
     while let Some((HostMessage::Data { last }, payload)) = inbox.recv().await {
         let bytes = payload.len();
         let write = move || {
             writing.write(&payload)?;
-            Ok(if last { Written::Whole(writing.commit()?) } else { Written::Part(writing) })
+            Ok(if last { WriteOutcome::Whole(writing.commit()?) } else { WriteOutcome::Part(writing) })
         };
         writing = match run_blocking(write).await?? {
-            Written::Whole(entry) => return Ok(entry),
-            Written::Part(writing) => writing,
+            WriteOutcome::Whole(entry) => return Ok(entry),
+            WriteOutcome::Part(writing) => writing,
         };
         out.credit(bytes).await;
     }
@@ -103,7 +107,7 @@ async fn fill(mut writing: AtomicWriter, inbox: &mut Inbox, out: &ReplySender) -
     Err(RpcError::new(ErrorCode::Io, "the content broke off, and nothing was replaced"))
 }
 
-enum Written {
+enum WriteOutcome {
     Part(AtomicWriter),
     Whole(FileEntry),
 }

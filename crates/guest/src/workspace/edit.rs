@@ -75,8 +75,11 @@ fn replaced(content: &[u8], old: &[u8], new: &[u8], all: bool) -> OperationResul
     if count > 1 && !all {
         let first: Vec<usize> = finder.find_iter(content).take(LINES).collect();
         let lines = first.iter().map(|at| 1 + memchr_iter(b'\n', &content[..*at]).count() as u64).collect();
-        let ambiguous =
-            WorkspaceError { occurrences: count as u64, lines, ..WorkspaceError::of(WorkspaceErrorCode::Ambiguous) };
+        let ambiguous = WorkspaceError {
+            occurrences: count as u64,
+            lines,
+            ..WorkspaceError::from_code(WorkspaceErrorCode::Ambiguous)
+        };
         return Err(ambiguous.into());
     }
     let size = content.len() - count * old.len() + count.saturating_mul(new.len());

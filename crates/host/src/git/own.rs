@@ -97,7 +97,7 @@ pub struct GitProcess {
 
 impl fmt::Debug for GitProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("pid", &self.child.id()).finish_non_exhaustive()
+        f.debug_struct("GitProcess").field("pid", &self.child.id()).finish_non_exhaustive()
     }
 }
 

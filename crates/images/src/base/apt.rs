@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use super::dpkg_status::{field, stanzas};
-use super::host::{Host, OsRelease};
+use super::host::{DebianHost, OsRelease};
 use super::tree::{Node, Tree};
 
 /// A source of packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct AptSource {
     pub(super) uri: String,
     suites: Vec<String>,
     components: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct Source {
 }
 
 /// The host's sources for its own release.
-pub(super) fn host_sources(host: &Host) -> Vec<Source> {
+pub(super) fn host_sources(host: &DebianHost) -> Vec<AptSource> {
     let mut files = vec![host.root.join("etc/apt/sources.list")];
     let more = fs::read_dir(host.root.join("etc/apt/sources.list.d")).into_iter().flatten();
     files.extend(more.flatten().map(|it| it.path()));
@@ -40,19 +40,19 @@ pub(super) fn host_sources(host: &Host) -> Vec<Source> {
 
 /// Writes sources into a base, with the keyrings they name. A keyring that is no plain set of public keys costs the
 /// source, never the check.
-pub(super) fn add(tree: &mut Tree, host: &Host) {
+pub(super) fn add(tree: &mut Tree, host: &DebianHost) {
     let mut kept = host_sources(host);
     kept.retain(|it| it.keyrings().all(|path| add_keyring(tree, host, path)));
     if kept.is_empty() && host.os.id == "debian" {
-        kept.push(Source::debian(&host.os.codename));
+        kept.push(AptSource::debian(&host.os.codename));
     }
-    let text: Vec<String> = kept.iter().map(Source::stanza).collect();
+    let text: Vec<String> = kept.iter().map(AptSource::stanza).collect();
     tree.put(format!("etc/apt/sources.list.d/{}.sources", host.os.id), Node::text(text.join("\n")));
 }
 
 pub(super) const DEBIAN: &str = "http://deb.debian.org/debian";
 
-impl Source {
+impl AptSource {
     fn debian(codename: &str) -> Self {
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg".to_owned();
         let suites = vec![codename.to_owned(), format!("{codename}-updates")];
@@ -82,11 +82,11 @@ impl Source {
 }
 
 /// `deb [options] uri suite component…`, one a line.
-fn read_lines(text: &str) -> Vec<Source> {
+fn read_lines(text: &str) -> Vec<AptSource> {
     text.lines().filter_map(|line| read_line(line.split('#').next().unwrap_or_default())).collect()
 }
 
-fn read_line(line: &str) -> Option<Source> {
+fn read_line(line: &str) -> Option<AptSource> {
     let rest = line.trim().strip_prefix("deb")?;
     let rest = rest.strip_prefix([' ', '\t'])?.trim_start();
     let (options, rest) = match rest.strip_prefix('[') {
@@ -95,7 +95,7 @@ fn read_line(line: &str) -> Option<Source> {
     };
     let option = |key: &str| options.split_whitespace().find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
     let mut words = rest.split_whitespace().map(str::to_owned);
-    Some(Source {
+    Some(AptSource {
         uri: words.next()?,
         suites: vec![words.next()?],
         components: words.collect(),
@@ -105,20 +105,20 @@ fn read_line(line: &str) -> Option<Source> {
 }
 
 /// The newer format: a stanza a source, several URIs and suites in each.
-fn read_stanzas(text: &str) -> Vec<Source> {
+fn read_stanzas(text: &str) -> Vec<AptSource> {
     let without_comments: Vec<&str> = text.lines().filter(|it| !it.starts_with('#')).map(str::trim_end).collect();
     let without_comments = without_comments.join("\n");
     stanzas(&without_comments).flat_map(read_stanza).collect()
 }
 
-fn read_stanza(stanza: &str) -> Vec<Source> {
+fn read_stanza(stanza: &str) -> Vec<AptSource> {
     let words =
         |name| field(stanza, name).unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let disabled = field(stanza, "Enabled").is_some_and(|it| it.eq_ignore_ascii_case("no"));
     if disabled || !words("Types").iter().any(|it| it == "deb") {
         return Vec::new();
     }
-    let source = |uri| Source {
+    let source = |uri| AptSource {
         uri,
         suites: words("Suites"),
         components: words("Components"),
@@ -130,7 +130,7 @@ fn read_stanza(stanza: &str) -> Vec<Source> {
 
 /// A source of the host's own release and nothing else: packages of another release, or of a third party, would mix
 /// with it. Neither a login in the URL nor one kept beside it goes along, so that source does not go either.
-fn fit_for_base(mut source: Source, os: &OsRelease, locked: &BTreeSet<String>) -> Option<Source> {
+fn fit_for_base(mut source: AptSource, os: &OsRelease, locked: &BTreeSet<String>) -> Option<AptSource> {
     let code = &os.codename;
     let own = ["", "-updates", "-security", "-backports", "/updates"].map(|it| format!("{code}{it}"));
     source.suites.retain(|it| own.contains(it));
@@ -151,7 +151,7 @@ fn uri_host(uri: &str) -> Option<&str> {
 }
 
 /// Hosts that apt has logins for.
-fn hosts_with_logins(host: &Host) -> BTreeSet<String> {
+fn hosts_with_logins(host: &DebianHost) -> BTreeSet<String> {
     let mut files = vec![host.root.join("etc/apt/auth.conf")];
     let more = fs::read_dir(host.root.join("etc/apt/auth.conf.d")).into_iter().flatten();
     files.extend(more.flatten().map(|it| it.path()));
@@ -166,7 +166,7 @@ fn machines(text: &str) -> Vec<String> {
     named.filter_map(bare).collect()
 }
 
-fn add_keyring(tree: &mut Tree, host: &Host, path: &str) -> bool {
+fn add_keyring(tree: &mut Tree, host: &DebianHost, path: &str) -> bool {
     const PLACES: [&str; 3] = ["/usr/share/keyrings", "/etc/apt/keyrings", "/etc/apt/trusted.gpg.d"];
     if tree.has(path) {
         return true;
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn kept(sources: Vec<Source>, locked: &[&str]) -> String {
+    fn kept(sources: Vec<AptSource>, locked: &[&str]) -> String {
         let os = OsRelease { codename: "bookworm".into(), ..OsRelease::default() };
         let locked = locked.iter().map(|it| (*it).to_owned()).collect();
         let fit = sources.into_iter().filter_map(|it| fit_for_base(it, &os, &locked));

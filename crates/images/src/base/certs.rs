@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::host::Host;
+use super::host::DebianHost;
 use super::tree::{Node, Tree};
 
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Adds the bundle, the authorities that the host's owner added, and the links by name and hash to what is packed.
-pub(super) fn add(tree: &mut Tree, host: &Host) {
+pub(super) fn add(tree: &mut Tree, host: &DebianHost) {
     add_if_public(tree, host, Path::new("etc/ssl/certs/ca-certificates.crt"));
     for path in files_in(host, "usr/local/share/ca-certificates") {
         add_if_public(tree, host, &path);
@@ -26,7 +26,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host) {
     }
 }
 
-fn files_in(host: &Host, dir: &str) -> Vec<PathBuf> {
+fn files_in(host: &DebianHost, dir: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(host.root.join(dir)).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|it| Path::new(dir).join(it.file_name())).collect();
     paths.sort_unstable();
@@ -34,7 +34,7 @@ fn files_in(host: &Host, dir: &str) -> Vec<PathBuf> {
 }
 
 /// A file among certificates is taken only if it holds certificates and nothing private.
-fn add_if_public(tree: &mut Tree, host: &Host, path: &Path) {
+fn add_if_public(tree: &mut Tree, host: &DebianHost, path: &Path) {
     let real = host.root.join(path);
     let small = fs::metadata(&real).is_ok_and(|it| it.is_file() && it.len() <= MAX_BYTES);
     match fs::read_to_string(&real) {

@@ -11,7 +11,7 @@ use md5::{Digest, Md5};
 
 use super::dependency_closure::Closure;
 use super::dpkg_status::Package;
-use super::host::Host;
+use super::host::DebianHost;
 use super::tree::{Node, Tree};
 
 /// What was not taken, and why.
@@ -24,7 +24,7 @@ pub(super) struct SkippedConffiles {
 }
 
 /// Adds the files of all packages of a closure.
-pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> SkippedConffiles {
+pub(super) fn add(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> SkippedConffiles {
     for name in &host.merged {
         tree.put(name, Node::Link(Path::new("usr").join(name)));
     }
@@ -39,7 +39,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> Skippe
 
 struct Taker<'a> {
     tree: &'a mut Tree,
-    host: &'a Host,
+    host: &'a DebianHost,
     closure: &'a Closure<'a>,
     /// Whether a directory is what its path says, or is reached through a link.
     genuine: HashMap<PathBuf, bool>,
@@ -99,7 +99,7 @@ impl Taker<'_> {
 
 /// Adds what Python compiled from the modules that were taken. Who is not root inside could never write it, and would
 /// compile the standard library anew in each run.
-fn add_compiled(tree: &mut Tree, host: &Host) {
+fn add_compiled(tree: &mut Tree, host: &DebianHost) {
     let is_module = |path: &Path| path.extension().is_some_and(|it| it == "py");
     let dirs: BTreeSet<PathBuf> =
         tree.iter().filter(|(path, _)| is_module(path)).filter_map(|(path, _)| Some(path.parent()?.into())).collect();

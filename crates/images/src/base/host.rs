@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A Debian-like host.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct DebianHost {
     /// Canonical.
     pub(super) root: PathBuf,
     pub(super) os: OsRelease,
@@ -40,7 +40,7 @@ pub(super) struct OsRelease {
 
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-impl Host {
+impl DebianHost {
     /// Reads the system below `root`. `None` if it is no Debian or has no readable package database.
     pub(super) fn inspect(root: &Path) -> Option<Self> {
         let root = root.canonicalize().ok()?;

@@ -9,7 +9,7 @@ use coracle_runtime::host::process::{self, Invocation, Stdin};
 
 use super::apt::{self, DEBIAN};
 use super::bootstrap::Bootstrap;
-use super::host::Host;
+use super::host::DebianHost;
 use super::packages::SEEDS;
 use crate::error::BaseError;
 
@@ -54,7 +54,7 @@ pub(super) fn select(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirr
         [Tool::Mmdebstrap, Tool::Debootstrap].into_iter().find_map(|tool| Some((tool, find(&recipe.root, tool)?)));
     let (tool, program) = found.ok_or(BaseError::NoWay { why })?;
     // A configured mirror is one of Debian's, and has no suite of another distribution.
-    let host = Host::inspect(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
+    let host = DebianHost::inspect(&recipe.root).filter(|it| recipe.mirror.is_none() || it.os.id == "debian");
     let suite = match (&recipe.suite, &host) {
         (Some(suite), _) => checked_suite(suite)?,
         (None, Some(host)) => host.os.codename.clone(),
@@ -79,7 +79,7 @@ impl Mirror {
     /// # Errors
     /// When a program fails or takes too long.
     pub(super) async fn fetch(&self, temp_dir: &Path, deadline: Duration) -> Result<(File, String), BaseError> {
-        let work = Work::new(temp_dir).map_err(BaseError::io("make a temporary directory"))?;
+        let work = MirrorWorkDir::new(temp_dir).map_err(BaseError::io("make a temporary directory"))?;
         let (root, tar) = (work.path().join("root"), work.path().join("base.tar"));
         let target = if self.tool == Tool::Mmdebstrap { &tar } else { &root };
         run(self.tool.name(), Invocation::new(&self.program, self.words(target)), work.path(), deadline).await?;
@@ -150,9 +150,9 @@ fn checked_mirror(uri: &str) -> Result<String, BaseError> {
 
 /// A directory that goes with all that is in it, unless a killed program left something mounted there: then removing
 /// would reach through the mount.
-struct Work(Option<tempfile::TempDir>);
+struct MirrorWorkDir(Option<tempfile::TempDir>);
 
-impl Work {
+impl MirrorWorkDir {
     fn new(temp_dir: &Path) -> std::io::Result<Self> {
         fs::create_dir_all(temp_dir)?;
         let dir = tempfile::Builder::new().prefix("base-").tempdir_in(temp_dir.canonicalize()?)?;
@@ -164,7 +164,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for MirrorWorkDir {
     fn drop(&mut self) {
         let Some(dir) = self.0.take() else { return };
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

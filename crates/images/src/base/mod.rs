@@ -25,9 +25,9 @@ use coracle_runtime::{ContainerRuntime, ImageImport, ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
-use crate::error::{BaseError, Error, Stage};
+use crate::error::{BaseError, BaseStage, Error};
 use crate::lock::{self, make_private_dir};
-use crate::{Base, Progress, Source, find};
+use crate::{Base, ImageOrigin, Progress, find};
 
 /// Changes whenever the same host would give another base.
 const MAKER: u32 = 1;
@@ -37,7 +37,7 @@ const IMPORT_ATTEMPTS: usize = 3;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-enum Way {
+enum BaseStrategy {
     Packages(Box<packages::HostPackages>),
     Mirror(mirror::Mirror),
 }
@@ -50,34 +50,34 @@ pub(crate) async fn ensure(
 ) -> Result<Base, Error> {
     let arch = runtime.info().await?.arch;
     let (asked, wanted) = (recipe.clone(), debian_arch(&arch).to_owned());
-    let way = blocking(move || choose(&asked, &wanted)).await.map_err(|it| it.at(Stage::Choose))?;
-    let reference = name(recipe, &way, &arch).map_err(|it| it.at(Stage::Choose))?;
+    let way = blocking(move || choose(&asked, &wanted)).await.map_err(|it| it.at(BaseStage::Choose))?;
+    let reference = name(recipe, &way, &arch).map_err(|it| it.at(BaseStage::Choose))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
     let waiting = "another process makes the base image; waiting for it";
     let locked = lock::take(&recipe.lock_file, waiting, progress).await;
     let failed = BaseError::io(format!("lock `{}`", recipe.lock_file.display()));
-    let _lock = locked.map_err(|it| failed(it).at(Stage::Lock))?;
+    let _lock = locked.map_err(|it| failed(it).at(BaseStage::Lock))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
     let (tar, note) = build(recipe, way, progress).await?;
     progress("importing the base image");
-    import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(Stage::Import))
+    import(runtime, recipe, reference, tar, note).await.map_err(|it| it.at(BaseStage::Import))
 }
 
-fn choose(recipe: &Bootstrap, arch: &str) -> Result<Way, BaseError> {
+fn choose(recipe: &Bootstrap, arch: &str) -> Result<BaseStrategy, BaseError> {
     match packages::inspect(&recipe.root, arch) {
-        Ok(packages) => Ok(Way::Packages(Box::new(packages))),
-        Err(why) => mirror::select(recipe, arch, why).map(Way::Mirror),
+        Ok(packages) => Ok(BaseStrategy::Packages(Box::new(packages))),
+        Err(why) => mirror::select(recipe, arch, why).map(BaseStrategy::Mirror),
     }
 }
 
-fn name(recipe: &Bootstrap, way: &Way, arch: &str) -> Result<ImageRef, BaseError> {
+fn name(recipe: &Bootstrap, way: &BaseStrategy, arch: &str) -> Result<ImageRef, BaseError> {
     let (distribution, suite) = match way {
-        Way::Packages(it) => (&it.host().os.id, &it.host().os.codename),
-        Way::Mirror(it) => (&it.distribution, &it.suite),
+        BaseStrategy::Packages(it) => (&it.host().os.id, &it.host().os.codename),
+        BaseStrategy::Mirror(it) => (&it.distribution, &it.suite),
     };
     let value = format!("{}-base:{distribution}-{suite}-{arch}", recipe.signer.namespace());
     let why = "the image of that name would have none";
@@ -97,19 +97,19 @@ async fn existing(
         return Ok(None);
     }
     let note = labels.get(&signer.key("base.note")).cloned();
-    Ok(Some(Base { image, reference: reference.clone(), source: Source::Bootstrap, note }))
+    Ok(Some(Base { image, reference: reference.clone(), source: ImageOrigin::Bootstrap, note }))
 }
 
-async fn build(recipe: &Bootstrap, way: Way, progress: &Progress<'_>) -> Result<(File, String), Error> {
+async fn build(recipe: &Bootstrap, way: BaseStrategy, progress: &Progress<'_>) -> Result<(File, String), Error> {
     match way {
-        Way::Packages(packages) => {
+        BaseStrategy::Packages(packages) => {
             progress("making a base image from packages of this host");
             let dir = recipe.temp_dir.clone();
-            blocking(move || pack(&packages, &dir)).await.map_err(|it| it.at(Stage::Pack))
+            blocking(move || pack(&packages, &dir)).await.map_err(|it| it.at(BaseStage::Pack))
         }
-        Way::Mirror(mirror) => {
+        BaseStrategy::Mirror(mirror) => {
             progress("making a base image from a Debian mirror; this takes a minute");
-            mirror.fetch(&recipe.temp_dir, recipe.build_timeout).await.map_err(|it| it.at(Stage::Mirror))
+            mirror.fetch(&recipe.temp_dir, recipe.build_timeout).await.map_err(|it| it.at(BaseStage::Mirror))
         }
     }
 }
@@ -158,7 +158,7 @@ async fn import(
             imported => break imported?,
         }
     };
-    Ok(Base { image, reference, source: Source::Bootstrap, note: Some(note) })
+    Ok(Base { image, reference, source: ImageOrigin::Bootstrap, note: Some(note) })
 }
 
 /// Same seeds and same maker: same kind of base.

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::conffiles::SkippedConffiles;
 use super::dependency_closure::{Closure, closure};
 use super::dpkg_status::{Package, installed};
-use super::host::Host;
-use super::tar_writer::{Packed, pack};
+use super::host::DebianHost;
+use super::tar_writer::{PackReport, pack};
 use super::tree::Tree;
 use super::{apt, certs, conffiles, rootfs};
 use crate::error::BaseError;
@@ -35,14 +35,14 @@ pub(super) const REQUIRED: [&str; 6] = ["apt", "bash", "ca-certificates", "curl"
 
 /// A host whose packages will do.
 #[derive(Debug)]
-pub(super) struct HostPackages(Host);
+pub(super) struct HostPackages(DebianHost);
 
 /// Looks at the host below `root` for an engine of that architecture (Debian's word).
 ///
 /// # Errors
 /// In words, why its packages will not do.
 pub(super) fn inspect(root: &Path, arch: &str) -> Result<HostPackages, String> {
-    let host = Host::inspect(root).ok_or("this host is no Debian whose packages can be read")?;
+    let host = DebianHost::inspect(root).ok_or("this host is no Debian whose packages can be read")?;
     if host.arch != arch {
         return Err(format!("this host is {} and the engine {arch}", host.arch));
     }
@@ -57,7 +57,7 @@ pub(super) fn inspect(root: &Path, arch: &str) -> Result<HostPackages, String> {
 }
 
 impl HostPackages {
-    pub(super) fn host(&self) -> &Host {
+    pub(super) fn host(&self) -> &DebianHost {
         &self.0
     }
 
@@ -81,7 +81,7 @@ impl HostPackages {
     }
 }
 
-fn native(host: &Host) -> Vec<Package<'_>> {
+fn native(host: &DebianHost) -> Vec<Package<'_>> {
     let mut packages = installed(&host.status);
     packages.retain(|it| it.arch == host.arch || it.arch == "all");
     packages
@@ -92,7 +92,7 @@ fn chosen<'p>(packages: &'p [Package<'p>]) -> Closure<'p> {
     closure(packages, &minimal.chain(REQUIRED).chain(SEEDS).collect::<Vec<_>>())
 }
 
-fn note(host: &Host, closure: &Closure<'_>, left: SkippedConffiles, packed: Packed) -> String {
+fn note(host: &DebianHost, closure: &Closure<'_>, left: SkippedConffiles, packed: PackReport) -> String {
     let version = |name| closure.packages.get(name).map_or("none", |it| upstream(it.version));
     let mut note = format!(
         "made from {} packages installed on this host ({} {}, Python {}, git {}), {} MB",

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::alternatives;
 use super::dependency_closure::Closure;
-use super::host::Host;
-use super::tar_writer::Owners;
+use super::host::DebianHost;
+use super::tar_writer::OwnerIds;
 use super::tree::{Node, Tree};
 
 /// Directories with the modes they should have.
@@ -75,7 +75,7 @@ const SESSION: &str = "session [default=1] pam_permit.so\nsession requisite pam_
 ///
 /// # Errors
 /// When the masters of the accounts or dpkg's directory cannot be read.
-pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> io::Result<Owners> {
+pub(super) fn add(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> io::Result<OwnerIds> {
     for (path, mode) in DIRECTORIES {
         tree.put(path, Node::Dir { mode });
     }
@@ -100,7 +100,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> io::Re
 }
 
 /// Accounts from base-passwd's masters, and apt's own, which its package script makes.
-fn add_accounts(tree: &mut Tree, host: &Host) -> io::Result<Owners> {
+fn add_accounts(tree: &mut Tree, host: &DebianHost) -> io::Result<OwnerIds> {
     const SHADOW_GID: u32 = 42;
     let passwd = host.read("usr/share/base-passwd/passwd.master")?;
     let passwd = shadowed(&passwd) + "_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n";
@@ -111,7 +111,7 @@ fn add_accounts(tree: &mut Tree, host: &Host) -> io::Result<Owners> {
         tree.put(path, Node::File { mode: 0o640, gid: SHADOW_GID, bytes });
     }
     let ids = |text: &str| text.lines().filter_map(|it| it.split(':').nth(2)?.parse().ok()).collect();
-    let owners = Owners { uids: ids(&passwd), gids: ids(&group) };
+    let owners = OwnerIds { uids: ids(&passwd), gids: ids(&group) };
     tree.put("etc/passwd", Node::text(passwd));
     tree.put("etc/group", Node::text(group));
     Ok(owners)
@@ -127,7 +127,7 @@ fn shadowed(master: &str) -> String {
 }
 
 /// The package database of the chosen packages, so that `apt-get install` works inside.
-fn add_dpkg(tree: &mut Tree, host: &Host, closure: &Closure<'_>) -> io::Result<()> {
+fn add_dpkg(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> io::Result<()> {
     let dpkg = Path::new("var/lib/dpkg");
     let has = |name: &str| closure.packages.contains_key(name);
     let status: String = closure.packages.values().map(|it| format!("{}\n\n", it.stanza)).collect();

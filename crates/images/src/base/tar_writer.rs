@@ -12,14 +12,14 @@ use super::tree::{Node, Tree};
 
 /// The user and group ids that a base knows. What belongs to anybody else on the host becomes root's.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Owners {
+pub(super) struct OwnerIds {
     pub(super) uids: BTreeSet<u32>,
     pub(super) gids: BTreeSet<u32>,
 }
 
 /// What a tar holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Packed {
+pub(super) struct PackReport {
     pub(super) entries: usize,
     pub(super) bytes: u64,
     /// Gone, not readable, or a device: not there.
@@ -30,10 +30,10 @@ pub(super) struct Packed {
 ///
 /// # Errors
 /// When the tar cannot be written.
-pub(super) fn pack(tree: &Tree, owners: &Owners, out: &File) -> io::Result<Packed> {
+pub(super) fn pack(tree: &Tree, owners: &OwnerIds, out: &File) -> io::Result<PackReport> {
     let mut packer =
         Packer { tar: Builder::new(BufWriter::with_capacity(1 << 20, out)), owners, links: HashMap::new() };
-    let mut packed = Packed::default();
+    let mut packed = PackReport::default();
     for (path, node) in tree.iter() {
         match packer.add(path, node)? {
             Some(bytes) => (packed.entries, packed.bytes) = (packed.entries + 1, packed.bytes + bytes),
@@ -46,7 +46,7 @@ pub(super) fn pack(tree: &Tree, owners: &Owners, out: &File) -> io::Result<Packe
 
 struct Packer<'a> {
     tar: Builder<BufWriter<&'a File>>,
-    owners: &'a Owners,
+    owners: &'a OwnerIds,
     /// Device and inode of files with several names, and the first of these.
     links: HashMap<(u64, u64), PathBuf>,
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// One line an entry, as `tar -tv` would print it.
-    fn listed(tree: &Tree, owners: &Owners) -> (String, Packed) {
+    fn listed(tree: &Tree, owners: &OwnerIds) -> (String, PackReport) {
         let mut out = tempfile::tempfile().unwrap();
         let packed = pack(tree, owners, &out).unwrap();
         out.rewind().unwrap();
@@ -181,7 +181,7 @@ mod tests {
         tree.put("tmp", Node::Dir { mode: 0o1777 });
         tree.put("bin", Node::Link("usr/bin".into()));
         tree.close();
-        let (lines, packed) = listed(&tree, &Owners::default());
+        let (lines, packed) = listed(&tree, &OwnerIds::default());
         assert_eq!((packed.entries, packed.left_out), (9, 2));
         assert_snapshot!(lines, @r#"
         Symlink 777 0:0 bin -> usr/bin ""
@@ -205,7 +205,7 @@ mod tests {
         let meta = fs::metadata(&file).unwrap();
         let mut tree = Tree::default();
         tree.put("su", Node::Host(file));
-        let owners = Owners { uids: [meta.uid()].into(), gids: [meta.gid()].into() };
+        let owners = OwnerIds { uids: [meta.uid()].into(), gids: [meta.gid()].into() };
         let (lines, _) = listed(&tree, &owners);
         assert_eq!(lines, format!("Regular 4755 {}:{} su \"\"\n", meta.uid(), meta.gid()));
     }
@@ -220,7 +220,7 @@ mod tests {
         }
         let tars = [(); 2].map(|()| {
             let mut out = tempfile::tempfile().unwrap();
-            pack(&tree, &Owners::default(), &out).unwrap();
+            pack(&tree, &OwnerIds::default(), &out).unwrap();
             out.rewind().unwrap();
             let mut bytes = Vec::new();
             out.read_to_end(&mut bytes).unwrap();

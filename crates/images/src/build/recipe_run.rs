@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::output::OutputTail;
 use crate::packages::Manager;
-use crate::recipe::{BuildOptions, OnFailure, Owned, Recipe, Setup};
+use crate::recipe::{BuildOptions, OnFailure, OwnedDirectory, Recipe, Setup};
 use crate::{Error, Progress};
 
 /// Pieces of output that are buffered at once.
@@ -150,11 +150,11 @@ impl RecipeRun<'_> {
     }
 
     /// Done by the guest: the image may have no shell.
-    async fn create_owned(&mut self, Owned { uid, gid, path }: &Owned) -> Result<(), Error> {
+    async fn create_owned(&mut self, OwnedDirectory { uid, gid, path }: &OwnedDirectory) -> Result<(), Error> {
         let name = format!("giving {path} to {uid}:{gid}");
         (self.progress)(&name);
         let user = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
-        let error = match self.link.settle(user).await {
+        let error = match self.link.ensure_user(user).await {
             Ok(settled) if settled.writable => None,
             // A directory of another user stays that user's.
             Ok(_) => Some(format!("{path} is another user's in the image")),

@@ -13,7 +13,7 @@ const BASE: &str = "base";
 
 /// A cached image or a bootstrapped base of ours, as answers show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Listed {
+pub struct CachedImageInfo {
     /// Its name, or its id when it lost the name.
     pub image: ImageRef,
     /// Its id.
@@ -45,18 +45,18 @@ pub struct Clear {
 
 /// What was removed and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cleared {
+pub struct CacheClearReport {
     /// All images that were found.
-    pub images: Vec<Listed>,
+    pub images: Vec<CachedImageInfo>,
     /// Those that were removed, or would be.
     pub cleared: Vec<ImageRef>,
     /// Those that were not, or would not be.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<RetainedImage>,
 }
 
 /// An image that stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct RetainedImage {
     /// Which.
     pub image: ImageRef,
     /// Why.
@@ -68,7 +68,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Engine`].
-    pub async fn list(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<Listed>, Error> {
+    pub async fn list(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<CachedImageInfo>, Error> {
         Ok(self.users(runtime).await?.into_iter().map(|it| it.0).collect())
     }
 
@@ -76,8 +76,8 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Engine`] when images or containers cannot be listed.
-    pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<Cleared, Error> {
-        let mut answer = Cleared::default();
+    pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<CacheClearReport, Error> {
+        let mut answer = CacheClearReport::default();
         for (listed, names, users) in self.users(runtime).await? {
             if clear.purpose.is_some() && listed.purpose != clear.purpose {
                 continue;
@@ -85,12 +85,12 @@ impl Cache {
             let (image, id) = (listed.image.clone(), listed.image_id.clone());
             answer.images.push(listed);
             if !users.is_empty() {
-                answer.kept.push(Kept { image, reason: format!("used by {}", users.join(", ")) });
+                answer.kept.push(RetainedImage { image, reason: format!("used by {}", users.join(", ")) });
                 continue;
             }
             if !clear.dry_run {
                 if let Err(reason) = self.untag(runtime, &id, &names, &clear.own_names).await {
-                    answer.kept.push(Kept { image, reason });
+                    answer.kept.push(RetainedImage { image, reason });
                     continue;
                 }
                 self.forget(&id);
@@ -127,8 +127,11 @@ impl Cache {
     }
 
     /// Each with all its names, and the names of the containers that were made from it.
-    async fn users(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<(Listed, Vec<ImageRef>, Vec<String>)>, Error> {
-        let mut images: Vec<(Listed, Vec<ImageRef>)> = Vec::new();
+    async fn users(
+        &self,
+        runtime: &dyn ContainerRuntime,
+    ) -> Result<Vec<(CachedImageInfo, Vec<ImageRef>, Vec<String>)>, Error> {
+        let mut images: Vec<(CachedImageInfo, Vec<ImageRef>)> = Vec::new();
         for kind in [KIND, BASE] {
             let filter = LabelFilter(vec![(self.signer.key("kind"), Some(kind.to_owned()))]);
             let here = runtime.list_images(&filter).await?;
@@ -141,20 +144,20 @@ impl Cache {
             return Ok(Vec::new());
         }
         let users = base_image::users(runtime).await?;
-        let with_users = |(it, names): (Listed, Vec<ImageRef>)| {
+        let with_users = |(it, names): (CachedImageInfo, Vec<ImageRef>)| {
             let users = users.get(&it.image_id).cloned().unwrap_or_default();
-            (Listed { in_use: !users.is_empty(), ..it }, names, users)
+            (CachedImageInfo { in_use: !users.is_empty(), ..it }, names, users)
         };
         Ok(images.into_iter().map(with_users).collect())
     }
 
     /// By labels that were verified.
-    fn listed(&self, image: &Image) -> Option<Listed> {
+    fn listed(&self, image: &Image) -> Option<CachedImageInfo> {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).filter(|it| !it.is_empty()).cloned();
         // A base has these no more than an image of another kind that was made from a cached one may show them.
         let cached = |name: &str| label(name).filter(|_| label("kind").as_deref() == Some(KIND));
         let named = names(image).into_iter().next();
-        Some(Listed {
+        Some(CachedImageInfo {
             image: named.unwrap_or_else(|| image.id.clone().into()),
             image_id: image.id.clone(),
             purpose: cached("cache.purpose").and_then(|it| Purpose::parse(it).ok()),

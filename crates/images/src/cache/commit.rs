@@ -55,7 +55,7 @@ impl Cache {
         let cached = commit.run(runtime, labels, |image| self.read(engine, image)).await?;
         self.remember(&request.slot(engine), &cached.image.id);
         self.used(&cached.image.id, request.now);
-        self.make_room(runtime, built, &cached).await?;
+        self.enforce_quota(runtime, built, &cached).await?;
         Ok(cached)
     }
 
@@ -71,7 +71,7 @@ impl Cache {
 
     /// Removes the images that the new one replaces, then the least recently used until the rest is small enough. An image
     /// in use stays.
-    async fn make_room(
+    async fn enforce_quota(
         &self,
         runtime: &dyn ContainerRuntime,
         built: &Built<'_>,

@@ -7,7 +7,7 @@ use coracle_runtime::ImageId;
 use jiff::Timestamp;
 
 use super::Cache;
-use crate::digest::Sum;
+use crate::digest::Sha256Hex;
 use crate::lock::make_private_dir;
 
 /// Larger files are not ours.
@@ -15,11 +15,11 @@ const MAX_BYTES: u64 = 256;
 
 impl Cache {
     /// The image that was last found for a request.
-    pub(super) fn recall(&self, slot: &Sum) -> Option<ImageId> {
+    pub(super) fn recall(&self, slot: &Sha256Hex) -> Option<ImageId> {
         ImageId::parse(read(&self.slot_file(slot))?).ok()
     }
 
-    pub(super) fn remember(&self, slot: &Sum, image: &ImageId) {
+    pub(super) fn remember(&self, slot: &Sha256Hex, image: &ImageId) {
         if self.recall(slot).as_ref() != Some(image) {
             write(&self.slot_file(slot), image.as_str());
         }
@@ -38,7 +38,7 @@ impl Cache {
         let _ = fs::remove_file(self.used_file(image));
     }
 
-    fn slot_file(&self, slot: &Sum) -> PathBuf {
+    fn slot_file(&self, slot: &Sha256Hex) -> PathBuf {
         self.dir.join("found").join(slot.short())
     }
 

@@ -17,7 +17,7 @@ use super::*;
 use crate::build::run_recipe;
 use crate::packages::PackageName;
 use crate::recipe::{BuildOptions, OnFailure};
-use crate::{Pull, Recipe, Setup, Source};
+use crate::{ImageOrigin, Pull, Recipe, Setup};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -93,7 +93,7 @@ impl World {
         self.cache().commit(&self.fake, &built).await
     }
 
-    async fn find(&self, request: &ImageRequest) -> Found {
+    async fn find(&self, request: &ImageRequest) -> CacheLookup {
         self.cache().find(&self.fake, request).await.unwrap()
     }
 
@@ -119,7 +119,7 @@ impl World {
 
 async fn base_image(fake: &FakeRuntime, request: &ImageRequest) -> Base {
     let (image, reference) = crate::find(fake, &request.image).await.unwrap().unwrap();
-    Base { image, reference, source: Source::Local, note: None }
+    Base { image, reference, source: ImageOrigin::Local, note: None }
 }
 
 fn request(script: &str) -> ImageRequest {
@@ -143,15 +143,15 @@ fn later(request: &ImageRequest, by: Duration) -> ImageRequest {
     ImageRequest { now: request.now + jiff::SignedDuration::try_from(by).unwrap(), ..request.clone() }
 }
 
-fn hit(found: Found) -> CachedImage {
-    let Found::Hit(it) = found else { panic!("{found:?}") };
+fn hit(found: CacheLookup) -> CachedImage {
+    let CacheLookup::Hit(it) = found else { panic!("{found:?}") };
     it
 }
 
 #[tokio::test]
 async fn what_was_built_is_found_in_one_call_and_has_what_the_recipe_made() {
     let (world, request) = (World::new(), request("echo cooked >made"));
-    assert_eq!(world.find(&request).await, Found::Miss);
+    assert_eq!(world.find(&request).await, CacheLookup::Miss);
     let kept = world.build(&request, None).await.unwrap();
     assert!(!kept.image.labels.values().any(|it| it == "build" || it == "of one"), "{:?}", kept.image.labels);
     let owner = world.cache().signer.fingerprint();
@@ -176,9 +176,9 @@ async fn without_its_base_it_is_found_by_what_was_asked_for() {
     let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
     assert_eq!(asked, [Verb::FindImage, Verb::ListImages]);
     let other = ImageRequest { image: ImageRef::parse("alpine").unwrap(), ..request.clone() };
-    assert_eq!(world.find(&other).await, Found::Miss);
+    assert_eq!(world.find(&other).await, CacheLookup::Miss);
     let other_ca = ImageRequest { ca: Some("x".into()), ..request };
-    assert_eq!(world.find(&other_ca).await, Found::Stale(kept), "better than nothing, and not what is request");
+    assert_eq!(world.find(&other_ca).await, CacheLookup::Stale(kept), "better than nothing, and not what is request");
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn other_contents_are_another_image() {
         ImageRequest { ca: Some("x".into()), ..plain.clone() },
         ImageRequest { tool: "0.2".into(), ..plain.clone() },
     ] {
-        assert_eq!(world.find(&other).await, Found::Miss, "{other:?}");
+        assert_eq!(world.find(&other).await, CacheLookup::Miss, "{other:?}");
     }
 }
 
@@ -205,13 +205,13 @@ async fn two_profiles_on_one_bootstrapped_base_are_two_images() {
     };
     let (bun, go) = (on("echo bun", "oven/bun:1-slim"), on("echo go", "golang:1.22"));
     let world = World::new();
-    let base = Base { source: Source::Bootstrap, ..world.base(&request("true")).await };
+    let base = Base { source: ImageOrigin::Bootstrap, ..world.base(&request("true")).await };
     assert_ne!(bun.key_on(&base, EngineKind::Fake), go.key_on(&base, EngineKind::Fake));
     assert_eq!(bun.recipe_on(&base).setup.len(), 2);
     let container = world.container(&base.image, &[]).await;
     let kept = world.commit(&container, &base, &bun, None).await.unwrap();
     assert_eq!(hit(world.find(&bun).await), kept);
-    assert_eq!(world.find(&go).await, Found::Miss);
+    assert_eq!(world.find(&go).await, CacheLookup::Miss);
     assert_eq!(hit(world.cache().find_on(&world.fake, &bun, &base).await.unwrap()), kept);
 }
 
@@ -220,7 +220,7 @@ async fn an_image_that_is_not_ours_is_not_used() {
     let (world, request) = (World::new(), request("true"));
     let kept = world.build(&request, None).await.unwrap();
     let theirs = world.cache_of(2);
-    assert_eq!(theirs.find(&world.fake, &request).await.unwrap(), Found::Miss);
+    assert_eq!(theirs.find(&world.fake, &request).await.unwrap(), CacheLookup::Miss);
     assert_eq!(theirs.list(&world.fake).await.unwrap(), []);
     // The right name and key, and labels that were copied and changed.
     world.fake.remove_image(&kept.image.id).await.unwrap();
@@ -234,7 +234,7 @@ async fn an_image_that_is_not_ours_is_not_used() {
         config: ImageConfig::default(),
     };
     world.fake.commit_image(&commit).await.unwrap();
-    assert_eq!(world.find(&request).await, Found::Miss);
+    assert_eq!(world.find(&request).await, CacheLookup::Miss);
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn an_old_one_is_told_apart_and_its_successor_takes_its_place() {
     let week = later(&request, 7 * DAY);
     assert_eq!(hit(world.find(&week).await), old);
     let late = later(&request, 8 * DAY);
-    assert_eq!(world.find(&late).await, Found::Stale(old.clone()));
+    assert_eq!(world.find(&late).await, CacheLookup::Stale(old.clone()));
     let new = world.build(&late, None).await.unwrap();
     assert_eq!((&new.key, hit(world.find(&late).await)), (&old.key, new.clone()));
     assert!(!world.images().await.iter().any(|it| it.id == old.image.id), "the old one is gone");
@@ -296,7 +296,7 @@ async fn the_longest_unused_goes_when_there_is_no_room() {
     hit(world.find(&later(&a, 2 * DAY)).await);
     let room = ByteSize(first.image.size_bytes * 2 + 100);
     world.build(&later(&c, 3 * DAY), Some(room)).await.unwrap();
-    assert_eq!(world.find(&b).await, Found::Miss);
+    assert_eq!(world.find(&b).await, CacheLookup::Miss);
     hit(world.find(&a).await);
     hit(world.find(&c).await);
     let alone = world.build(&later(&b, 4 * DAY), Some(ByteSize(1))).await.unwrap();
@@ -322,7 +322,7 @@ async fn a_container_that_holds_more_than_the_recipe_becomes_no_image() {
     let kept = keep(&other).await;
     assert!(matches!(kept, Err(Error::Unfit { .. })), "{kept:?}");
     assert_eq!(world.images().await.len(), 1, "nothing is left");
-    assert_eq!(world.find(&request).await, Found::Miss);
+    assert_eq!(world.find(&request).await, CacheLookup::Miss);
 }
 
 #[tokio::test]
@@ -355,7 +355,7 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
     };
     let dry = clear(None, true).await;
     assert_eq!((dry.images.len(), dry.cleared.len(), dry.kept.len()), (3, 2, 1));
-    assert_eq!(dry.kept[0], Kept { image: node.reference.clone(), reason: "used by c4".into() });
+    assert_eq!(dry.kept[0], RetainedImage { image: node.reference.clone(), reason: "used by c4".into() });
     let listed = cache.list(&world.fake).await.unwrap();
     let one = listed.iter().find(|it| it.image_id == python.image.id).unwrap();
     assert_eq!((one.purpose.clone(), one.in_use), (python.purpose.clone(), false));
@@ -364,10 +364,10 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
 
     let cleared = clear(Some("python"), false).await;
     assert_eq!((cleared.cleared, cleared.kept), (vec![python.reference], vec![]));
-    assert_eq!(clear(Some("rust"), false).await, Cleared::default());
+    assert_eq!(clear(Some("rust"), false).await, CacheClearReport::default());
     world.fake.remove(&user).await.unwrap();
     assert_eq!(clear(None, false).await.cleared.len(), 2);
-    assert_eq!(clear(None, false).await, Cleared::default());
+    assert_eq!(clear(None, false).await, CacheClearReport::default());
 }
 
 #[tokio::test]
@@ -389,7 +389,7 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
     let cleared = world.cache().clear(&world.fake, &clear).await.unwrap();
     assert_eq!(cleared.cleared.len(), 2, "{cleared:?}");
     let reason = "it has another name, `docker.io/team/tools:1`; remove it by that name".to_owned();
-    assert_eq!(cleared.kept, [Kept { image: shared.reference, reason }]);
+    assert_eq!(cleared.kept, [RetainedImage { image: shared.reference, reason }]);
     let left = world.images().await;
     assert!(left.iter().all(|it| it.id != snippets.image.id && it.id != sandbox.image.id), "{left:?}");
     let shared = left.iter().find(|it| it.id == shared.image.id).unwrap();
@@ -409,5 +409,5 @@ async fn an_image_that_stands_in_is_remembered_as_such_and_serves_nobody_who_nam
     assert_eq!(kept.contents, Some(contents));
     assert_eq!(hit(world.find(&request).await), kept);
     let explicit = ImageRequest { explicit: true, ..request };
-    assert_eq!(world.find(&explicit).await, Found::Miss);
+    assert_eq!(world.find(&explicit).await, CacheLookup::Miss);
 }

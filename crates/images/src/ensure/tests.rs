@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::base::fixture;
 use crate::base_image::names;
-use crate::error::Stage;
+use crate::error::BaseStage;
 
 #[derive(Clone, Debug)]
 struct Want {
@@ -105,7 +105,7 @@ async fn a_local_image_is_taken_and_nobody_asked() {
     let busybox = ImageRef::parse("busybox").unwrap();
     for pull in [Pull::Missing, Pull::Never] {
         let base = world.ensure(&Want { image: busybox.clone(), pull, ..world.want() }).await.unwrap();
-        assert_eq!((base.source, base.note), (Source::Local, None));
+        assert_eq!((base.source, base.note), (ImageOrigin::Local, None));
     }
     assert_eq!(world.count(Verb::Pull), 0);
 }
@@ -114,10 +114,10 @@ async fn a_local_image_is_taken_and_nobody_asked() {
 async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_if_asked() {
     let world = World::new().await;
     world.fake.registry_has(&world.image);
-    assert_eq!(world.ensure(&world.want()).await.unwrap().source, Source::Pulled);
-    assert_eq!(world.ensure(&world.want()).await.unwrap().source, Source::Local);
+    assert_eq!(world.ensure(&world.want()).await.unwrap().source, ImageOrigin::Pulled);
+    assert_eq!(world.ensure(&world.want()).await.unwrap().source, ImageOrigin::Local);
     let always = Want { pull: Pull::Always, ..world.want() };
-    assert_eq!(world.ensure(&always).await.unwrap().source, Source::Pulled);
+    assert_eq!(world.ensure(&always).await.unwrap().source, ImageOrigin::Pulled);
     assert_eq!(world.count(Verb::Pull), 2);
 }
 
@@ -126,7 +126,7 @@ async fn without_a_registry_a_base_is_made_once_and_signed() {
     let world = World::without_registry().await;
     let said = Mutex::new(Vec::new());
     let made = world.want().ensure(&world.fake, &|it| said.lock().unwrap().push(it.to_owned())).await.unwrap();
-    assert_eq!(made.source, Source::Bootstrap);
+    assert_eq!(made.source, ImageOrigin::Bootstrap);
     let name = format!("coracle-base:debian-bookworm-{}", debian_arch_of_the_fake());
     assert_eq!(made.reference.as_str(), name);
     assert!(
@@ -193,7 +193,7 @@ async fn behind_a_proxy_the_engine_is_asked_although_nothing_answers_here() {
     let world = World::without_registry().await;
     world.fake.registry_has(&world.image);
     let base = world.ensure(&world.want().with(|it| it.proxy = true)).await.unwrap();
-    assert_eq!(base.source, Source::Pulled);
+    assert_eq!(base.source, ImageOrigin::Pulled);
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn a_pull_that_takes_too_long_ends_and_a_base_stands_in() {
     let short = world.want().with(|it| it.pull_timeout = Duration::from_millis(10));
     let explicit = Want { explicit: true, ..short.clone() };
     assert!(matches!(world.ensure(&explicit).await, Err(Error::PullTimeout { .. })));
-    assert_eq!(world.ensure(&short).await.unwrap().source, Source::Bootstrap);
+    assert_eq!(world.ensure(&short).await.unwrap().source, ImageOrigin::Bootstrap);
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn a_base_that_cannot_be_made_says_how_far_it_came() {
     let world = World::without_registry().await;
     world.fake.fail_next(Verb::Import);
     let failed = world.ensure(&world.want()).await.unwrap_err();
-    assert!(matches!(failed, Error::BaseBuildFailed { stage: Stage::Import, .. }), "{failed:?}");
+    assert!(matches!(failed, Error::BaseBuildFailed { stage: BaseStage::Import, .. }), "{failed:?}");
     std::fs::remove_file(world.host.path().join("var/lib/dpkg/status")).unwrap();
     let failed = world.ensure(&world.want()).await.unwrap_err();
     let source = std::error::Error::source(&failed).unwrap().to_string();

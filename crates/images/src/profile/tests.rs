@@ -6,7 +6,7 @@ fn purpose(name: &str) -> Purpose {
 }
 
 fn built_in(name: &str) -> Profile {
-    of(&purpose(name), &BTreeMap::new(), None).unwrap()
+    resolve(&purpose(name), &BTreeMap::new(), None).unwrap()
 }
 
 fn configured(name: &str, toml: &str) -> BTreeMap<Purpose, ProfileSettings> {
@@ -25,7 +25,7 @@ fn every_line_of_the_table_is_a_profile_with_all_its_packages() {
         "amplifier bun clean general go node python rust try-repo"
     );
     for it in all.iter().filter(|it| !it.is_detected()) {
-        assert!(shown(&of(it, &BTreeMap::new(), None).unwrap().recipe.packages).contains("git"), "{it}");
+        assert!(shown(&resolve(it, &BTreeMap::new(), None).unwrap().recipe.packages).contains("git"), "{it}");
     }
     let python = built_in("python");
     assert_eq!(shown(&python.recipe.packages), "build-essential ca-certificates curl git");
@@ -36,7 +36,7 @@ fn every_line_of_the_table_is_a_profile_with_all_its_packages() {
 
 #[test]
 fn the_version_of_amplifier_is_an_argument_and_looks_like_one() {
-    let with = |version| of(&purpose("amplifier"), &BTreeMap::new(), version);
+    let with = |version| resolve(&purpose("amplifier"), &BTreeMap::new(), version);
     assert_eq!(with(None).unwrap().recipe.setup[1].args, ["amplifier"]);
     assert_eq!(with(Some("0.3.1")).unwrap().recipe.setup[1].args, ["amplifier==0.3.1"]);
     for bad in ["", "1; id", "$(id)", "1 2", &"1".repeat(65)] {
@@ -47,7 +47,7 @@ fn the_version_of_amplifier_is_an_argument_and_looks_like_one() {
 #[test]
 fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
     let own = configured("python", r#"{"packages":["jq"],"forward_ssh":true,"env_passthrough":["A","B"]}"#);
-    let profile = of(&purpose("python"), &own, None).unwrap();
+    let profile = resolve(&purpose("python"), &own, None).unwrap();
     assert_eq!(shown(&profile.recipe.packages), "jq");
     assert_eq!((profile.forward_ssh, profile.forward_git), (Some(true), None));
     assert_eq!(profile.env_passthrough, Some(Passthrough::Names(vec!["A".into(), "B".into()])));
@@ -60,7 +60,7 @@ fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
 
 #[test]
 fn the_image_of_a_profile_decides_what_stands_in_for_it() {
-    let of = |name: &str, settings: &str| super::of(&purpose(name), &configured(name, settings), None).unwrap();
+    let of = |name: &str, settings: &str| super::resolve(&purpose(name), &configured(name, settings), None).unwrap();
     let shown = |it: &Profile| format!("{:?}", it.bootstrap);
     assert!(shown(&of("python", r#"{"image":"python:3.11-slim"}"#)).contains("3.11"));
     assert!(shown(&of("data", r#"{"image":"python:3.12-slim"}"#)).contains("3.12"), "of a new one, too");
@@ -72,13 +72,13 @@ fn the_image_of_a_profile_decides_what_stands_in_for_it() {
 #[test]
 fn a_new_profile_needs_an_image_and_an_unknown_one_is_told_with_those_there_are() {
     let own = configured("mine", r#"{"image":"debian:12","setup":["echo hi"]}"#);
-    let mine = of(&purpose("mine"), &own, None).unwrap();
+    let mine = resolve(&purpose("mine"), &own, None).unwrap();
     assert_eq!((mine.image.as_str(), mine.recipe.setup[0].script.as_str()), ("debian:12", "echo hi"));
     let bare = configured("mine", "{}");
-    assert_eq!(of(&purpose("mine"), &bare, None), Err(ProfileError::NoImage(purpose("mine"))));
-    let Err(unknown) = of(&purpose("pyhton"), &own, None) else { panic!() };
+    assert_eq!(resolve(&purpose("mine"), &bare, None), Err(ProfileError::NoImage(purpose("mine"))));
+    let Err(unknown) = resolve(&purpose("pyhton"), &own, None) else { panic!() };
     assert!(unknown.to_string().contains("`pyhton`") && unknown.to_string().contains("mine"), "{unknown}");
-    assert!(matches!(of(&purpose("try-repo"), &own, None), Err(ProfileError::Detected(_))));
+    assert!(matches!(resolve(&purpose("try-repo"), &own, None), Err(ProfileError::Detected(_))));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::profile::Purpose;
 
 /// A snapshot of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct SnapshotImage {
     /// Its name.
     pub name: SnapshotName,
     /// The same as the name of an image.
@@ -17,14 +17,14 @@ pub struct Snapshot {
     /// When it was made.
     pub created: Timestamp,
     /// The container that it is of.
-    pub of: Of,
+    pub of: SnapshotOrigin,
     /// Bytes that it has beyond what its container was made from.
     pub own_bytes: u64,
 }
 
 /// What a snapshot says of the container that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Of {
+pub struct SnapshotOrigin {
     /// Its name.
     pub container: String,
     /// What it was made for.

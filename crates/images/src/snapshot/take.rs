@@ -6,7 +6,7 @@ use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{Container, ContainerRuntime, Image, ImageId, SnapshotName};
 use jiff::Timestamp;
 
-use super::image::{Of, Snapshot};
+use super::image::{SnapshotImage, SnapshotOrigin};
 use super::{Error, Snapshots};
 use crate::Progress;
 use crate::commit::{Commit, unfit};
@@ -14,7 +14,7 @@ use crate::lock::lock;
 
 /// A name that is held for a snapshot.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct SnapshotReservation<'a> {
     snapshots: &'a Snapshots,
     name: SnapshotName,
     /// What has the name, and loses it.
@@ -33,7 +33,7 @@ impl Snapshots {
         name: SnapshotName,
         replace: bool,
         progress: &Progress<'_>,
-    ) -> Result<Place<'_>, Error> {
+    ) -> Result<SnapshotReservation<'_>, Error> {
         let waiting = "another call makes a snapshot of that name; waiting for it";
         let lock = lock(&self.locks.join(format!("snapshot-{name}")), waiting, progress).await?;
         let there = self.image(runtime, &name).await?;
@@ -41,11 +41,11 @@ impl Snapshots {
         if there.is_some() && !(ours && replace) {
             return Err(Error::Taken { name, ours });
         }
-        Ok(Place { snapshots: self, name, old: there.map(|it| it.id), _lock: lock })
+        Ok(SnapshotReservation { snapshots: self, name, old: there.map(|it| it.id), _lock: lock })
     }
 }
 
-impl Place<'_> {
+impl SnapshotReservation<'_> {
     /// Makes the image of a container, which may run, and is paused meanwhile. What had the name before goes, or, while
     /// containers are made of it, loses its name.
     ///
@@ -58,9 +58,9 @@ impl Place<'_> {
         self,
         runtime: &dyn ContainerRuntime,
         container: &Container,
-        of: &Of,
+        of: &SnapshotOrigin,
         now: Timestamp,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<SnapshotImage, Error> {
         let base = runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
         let Some(base) = base else { return Ok(unfit("what the container was made from is gone")?) };
         let commit = Commit {

@@ -50,10 +50,16 @@ impl World {
         self.fake.create(&placed).await.unwrap()
     }
 
-    async fn take_by(&self, key: u8, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {
+    async fn take_by(
+        &self,
+        key: u8,
+        as_name: &str,
+        container: &ContainerId,
+        replace: bool,
+    ) -> Result<SnapshotImage, Error> {
         let snapshots = self.snapshots_of(key);
         let container = self.fake.inspect(&container.into()).await.unwrap();
-        let of = Of {
+        let of = SnapshotOrigin {
             container: container.name.clone(),
             purpose: Some(Purpose::parse("python").unwrap()),
             session: "mine".into(),
@@ -64,7 +70,7 @@ impl World {
         place.take(&self.fake, &container, &of, NOW).await
     }
 
-    async fn take(&self, as_name: &str, container: &ContainerId, replace: bool) -> Result<Snapshot, Error> {
+    async fn take(&self, as_name: &str, container: &ContainerId, replace: bool) -> Result<SnapshotImage, Error> {
         self.take_by(1, as_name, container, replace).await
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use coracle_runtime::ImageRef;
 use serde::{Deserialize, Serialize};
 
-use super::expected::{Distribution, Expected, Toolchain, Version};
+use super::expected::{Distribution, ImageExpectation, Toolchain, Version};
 
 /// What programs inside an image said of themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
     pub(super) system: System,
-    pub(super) toolchains: BTreeMap<Toolchain, Installed>,
+    pub(super) toolchains: BTreeMap<Toolchain, InstalledToolchain>,
 }
 
 /// What `/etc/os-release` says.
@@ -24,7 +24,7 @@ pub(super) struct System {
 
 /// A toolchain that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Installed {
+pub(super) struct InstalledToolchain {
     pub(super) version: String,
     /// The distribution's own package brought it.
     pub(super) packaged: bool,
@@ -34,7 +34,7 @@ impl Contents {
     /// Each difference from what an image of that name has, in words for people.
     #[must_use]
     pub fn gaps(&self, image: &ImageRef) -> Vec<String> {
-        let expected = Expected::of(image);
+        let expected = ImageExpectation::from_reference(image);
         let toolchain = expected.toolchain.and_then(|it| self.toolchain_gap(it, &expected.version, image));
         let system = expected.distribution.filter(|it| !self.system.is(it)).map(|it| {
             let asked = format!("{} {}", titled(it.id), it.release);
@@ -50,7 +50,7 @@ impl Contents {
         if !gaps.is_empty() {
             return gaps.join("; ");
         }
-        let toolchain = Expected::of(image).toolchain;
+        let toolchain = ImageExpectation::from_reference(image).toolchain;
         match toolchain.and_then(|it| Some((it.name(), self.toolchains.get(&it)?))) {
             Some((name, installed)) => format!("{name} {} on {}", installed.version, self.system.shown()),
             None => self.system.shown(),
@@ -101,7 +101,8 @@ mod tests {
     use super::*;
 
     fn contents(toolchains: &[(Toolchain, &str, bool)]) -> Contents {
-        let installed = |it: &(Toolchain, &str, bool)| (it.0, Installed { version: it.1.into(), packaged: it.2 });
+        let installed =
+            |it: &(Toolchain, &str, bool)| (it.0, InstalledToolchain { version: it.1.into(), packaged: it.2 });
         let system = System { id: "debian".into(), version: "12".into(), code_name: "bookworm".into() };
         Contents { system, toolchains: toolchains.iter().map(installed).collect() }
     }

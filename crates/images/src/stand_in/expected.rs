@@ -97,7 +97,7 @@ pub(crate) struct Distribution {
 
 /// What the name of an image promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expected {
+pub(crate) struct ImageExpectation {
     pub(crate) toolchain: Option<Toolchain>,
     pub(crate) version: Version,
     pub(super) distribution: Option<Distribution>,
@@ -115,8 +115,8 @@ const CODE_NAMES: [(&str, &str); 6] = [
     ("noble", "ubuntu"),
 ];
 
-impl Expected {
-    pub(crate) fn of(image: &ImageRef) -> Self {
+impl ImageExpectation {
+    pub(crate) fn from_reference(image: &ImageRef) -> Self {
         let whole = image.as_str().split('@').next().unwrap_or_default();
         let last = whole.rsplit('/').next().unwrap_or_default();
         let (name, tag) = last.split_once(':').unwrap_or((last, "latest"));
@@ -171,7 +171,7 @@ mod tests {
             ("example/python-app:3", ""),
             ("postgres:16", ""),
         ] {
-            let it = Expected::of(&ImageRef::parse(image).unwrap());
+            let it = ImageExpectation::from_reference(&ImageRef::parse(image).unwrap());
             let toolchain = it.toolchain.map(|tool| format!("{} {}", tool.name(), it.version));
             let system = it.distribution.map(|it| format!("{} {}", it.id, it.release));
             let shown: Vec<String> = toolchain.into_iter().chain(system).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_runtime::link::Link;
 use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 
-use super::contents::{Contents, Installed, System};
+use super::contents::{Contents, InstalledToolchain, System};
 use super::expected::Toolchain;
 use crate::Error;
 use crate::recipe::BuildOptions;
@@ -54,7 +54,7 @@ fn parsed(output: &str) -> Contents {
                 if let (Some(toolchain), Some(version)) = (toolchain, said.iter().find_map(|it| version(it))) {
                     // What we fetch lies below these, and a distribution's packages never do.
                     let packaged = !["/usr/local/", "/opt/"].iter().any(|it| path.starts_with(it));
-                    contents.toolchains.insert(toolchain, Installed { version, packaged });
+                    contents.toolchains.insert(toolchain, InstalledToolchain { version, packaged });
                 }
             }
             _ => {}

@@ -72,7 +72,7 @@ impl AuditedActs {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
         let mut reading =
-            Reading { filter, acts: VecDeque::new(), open: HashMap::new(), unnamed: HashMap::new(), gone: 0 };
+            HistoryReader { filter, acts: VecDeque::new(), open: HashMap::new(), unnamed: HashMap::new(), gone: 0 };
         for file in files(dir)? {
             let mut lines = BufReader::new(File::open(file)?);
             loop {
@@ -89,7 +89,7 @@ impl AuditedActs {
     }
 }
 
-struct Reading<'a> {
+struct HistoryReader<'a> {
     filter: &'a LogFilter,
     acts: VecDeque<AuditedAct>,
     /// Acts without a result so far: their number among all that fit.
@@ -100,7 +100,7 @@ struct Reading<'a> {
     gone: usize,
 }
 
-impl Reading<'_> {
+impl HistoryReader<'_> {
     fn add(&mut self, line: &Map<String, Value>) {
         let id = text(line, "op_id").unwrap_or_default();
         match text(line, "phase").as_deref().unwrap_or_default() {

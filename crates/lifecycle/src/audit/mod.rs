@@ -8,4 +8,4 @@ mod verify;
 pub use self::arguments::{args, digest, value};
 pub use self::history::{AuditedAct, AuditedActs, LogFilter};
 pub use self::log::AuditLog;
-pub use self::verify::{Broken, Verified, verify};
+pub use self::verify::{ChainBreak, VerifyReport, verify};

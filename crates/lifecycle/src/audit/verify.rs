@@ -14,7 +14,7 @@ use super::log::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Files that it has.
     pub files: usize,
     /// Lines in them.
@@ -29,7 +29,7 @@ pub struct Verified {
 
 /// The first place where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct ChainBreak {
     /// The file that it is in.
     pub file: PathBuf,
     /// From 1.
@@ -42,7 +42,7 @@ pub struct Broken {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
+pub fn verify(dir: &Path) -> io::Result<Result<VerifyReport, ChainBreak>> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock_shared()?;
     let files = files(dir)?;
@@ -67,29 +67,29 @@ pub fn verify(dir: &Path) -> io::Result<Result<Verified, Broken>> {
 /// What was seen so far.
 #[derive(Debug, Default)]
 struct Chain {
-    seen: Verified,
+    seen: VerifyReport,
     /// Older lines may have gone with their files.
     rotated: bool,
-    before: Option<Line>,
+    before: Option<ChainLink>,
     /// The last line, if it is none.
-    torn: Option<Broken>,
+    torn: Option<ChainBreak>,
     newest: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct ChainLink {
     place: (PathBuf, u64),
     hash: String,
 }
 
 impl Chain {
-    fn add(&mut self, file: &Path, number: u64, bytes: &[u8]) -> Result<(), Broken> {
+    fn add(&mut self, file: &Path, number: u64, bytes: &[u8]) -> Result<(), ChainBreak> {
         let (text, whole) = bytes.strip_suffix(b"\n").map_or((bytes, false), |it| (it, true));
         if text.is_empty() {
             // The end of a line that was left unfinished.
             return Ok(());
         }
-        let here = |reason: String| Broken { file: file.to_owned(), line: number, reason };
+        let here = |reason: String| ChainBreak { file: file.to_owned(), line: number, reason };
         let hash = hex::encode(Sha256::digest(text));
         let line: Option<Value> = serde_json::from_slice(text).ok().filter(|_| whole);
         let seq = line.as_ref().and_then(|it| it["seq"].as_u64());
@@ -110,12 +110,12 @@ impl Chain {
             }
             self.torn = Some(here("it is no line of the trail, or was cut short".to_owned()));
         }
-        self.before = Some(Line { place: (file.to_owned(), number), hash });
+        self.before = Some(ChainLink { place: (file.to_owned(), number), hash });
         Ok(())
     }
 
     /// Whether it is the next one; else what is broken is the line itself, or the one before.
-    fn follows(&self, line: &Value, seq: u64) -> Result<(), Result<Broken, String>> {
+    fn follows(&self, line: &Value, seq: u64) -> Result<(), Result<ChainBreak, String>> {
         let expected = match (&self.before, self.newest) {
             (None, _) if self.rotated => seq,
             (_, None) => 0,
@@ -134,15 +134,15 @@ impl Chain {
             Some(before) => {
                 let (file, number) = before.place.clone();
                 let reason = "it is not what was written: the line after it has another hash of it".to_owned();
-                Err(Ok(Broken { file, line: number, reason }))
+                Err(Ok(ChainBreak { file, line: number, reason }))
             }
         }
     }
 
-    fn end(self, files: usize) -> Result<Verified, Broken> {
+    fn end(self, files: usize) -> Result<VerifyReport, ChainBreak> {
         match self.torn {
             Some(broken) => Err(broken),
-            None => Ok(Verified { files, ..self.seen }),
+            None => Ok(VerifyReport { files, ..self.seen }),
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         (dir, file)
     }
 
-    fn edited(lines: u64, edit: impl FnOnce(&mut Vec<String>)) -> Result<Verified, (u64, String)> {
+    fn edited(lines: u64, edit: impl FnOnce(&mut Vec<String>)) -> Result<VerifyReport, (u64, String)> {
         let (dir, file) = trail(lines);
         let text = std::fs::read_to_string(&file).unwrap();
         let mut all: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((whole.files, whole.lines, whole.torn), (1, 5, 0));
         assert!(whole.first.is_some() && whole.first <= whole.last);
         let empty = tempfile::tempdir().unwrap();
-        assert_eq!(verify(empty.path()).unwrap(), Ok(Verified::default()));
+        assert_eq!(verify(empty.path()).unwrap(), Ok(VerifyReport::default()));
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Tells a watcher how far a copy is. Clones tell of the same copy.
 #[derive(Clone, Debug, Default)]
-pub struct CopyMeter(Arc<Mutex<Option<Stage>>>);
+pub struct CopyMeter(Arc<Mutex<Option<CopyStage>>>);
 
 #[derive(Debug)]
-enum Stage {
+enum CopyStage {
     /// The archive grows.
     VolumeInitFuture(File),
     /// It is read, from its beginning.
@@ -31,12 +31,12 @@ impl CopyMeter {
     pub fn read(&self) -> Option<CopyAmount> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => None,
-            Some(Stage::VolumeInitFuture(archive)) => {
+            Some(CopyStage::VolumeInitFuture(archive)) => {
                 let bytes = archive.metadata().ok()?.len();
                 Some(CopyAmount { bytes, total: None })
             }
             // The handle shares its place with the one that is read.
-            Some(Stage::Sending { archive, total }) => {
+            Some(CopyStage::Sending { archive, total }) => {
                 let mut archive = archive;
                 let bytes = archive.stream_position().ok()?.min(*total);
                 Some(CopyAmount { bytes, total: Some(*total) })
@@ -46,19 +46,19 @@ impl CopyMeter {
 
     /// The archive is being filled. One that cannot be watched is copied all the same.
     pub(super) fn fills(&self, archive: &File) {
-        self.is_at(archive.try_clone().ok().map(Stage::VolumeInitFuture));
+        self.is_at(archive.try_clone().ok().map(CopyStage::VolumeInitFuture));
     }
 
     /// The whole archive is being sent.
     pub(super) fn sends(&self, archive: &File) {
         let stage = archive.try_clone().and_then(|archive| {
             let total = archive.metadata()?.len();
-            Ok(Stage::Sending { archive, total })
+            Ok(CopyStage::Sending { archive, total })
         });
         self.is_at(stage.ok());
     }
 
-    fn is_at(&self, stage: Option<Stage>) {
+    fn is_at(&self, stage: Option<CopyStage>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 }

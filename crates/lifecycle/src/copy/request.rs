@@ -38,7 +38,7 @@ pub struct CopyRequest {
 
 /// What was copied, and where it is now.
 #[derive(Debug)]
-pub struct Copied {
+pub struct CopyReport {
     /// Counts, and what did not travel.
     pub moved: TransferReport,
     /// Real path on the host.

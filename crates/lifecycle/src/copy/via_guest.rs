@@ -12,7 +12,7 @@ use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
 use tokio::io::AsyncReadExt;
 
 use super::destination;
-use super::request::{Copied, CopyRequest, blocking, cannot_spool, pack, temporary};
+use super::request::{CopyReport, CopyRequest, blocking, cannot_spool, pack, temporary};
 use crate::record::Record;
 use crate::{Error, Result, guided_session};
 
@@ -35,7 +35,7 @@ struct GuestFiles<'a> {
 ///
 /// # Errors
 /// As for that one; [`Error::Runtime`] for what the user may not write.
-pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
     let inside = GuestFiles { link, user: guided_session(record, false)?.user };
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
     let given = &request.container;
@@ -64,14 +64,14 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
     for part in parts {
         inside.put(&below(&path, &part.path)?, &tar, part).await?;
     }
-    Ok(Copied { moved, host_path: request.host.real().to_owned(), container_path: path })
+    Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: path })
 }
 
 /// As [`copy_out`](super::copy_out).
 ///
 /// # Errors
 /// As for that one.
-pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> Result<Copied> {
+pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
     let inside = GuestFiles { link, user: guided_session(record, false)?.user };
     let path = request.container.clone();
     let entry = inside.seen(&path, false).await?.ok_or_else(|| Error::NoSuchPath(path.clone()))?;
@@ -87,7 +87,7 @@ pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> 
     let (spool, _) = taken.writer.finish().map_err(Error::Copy)?;
     let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
     let skipped = moved.skipped.into_iter().chain(taken.skipped).collect();
-    Ok(Copied { moved: TransferReport { skipped, ..moved }, host_path, container_path: path })
+    Ok(CopyReport { moved: TransferReport { skipped, ..moved }, host_path, container_path: path })
 }
 
 /// Something in an archive of ours.

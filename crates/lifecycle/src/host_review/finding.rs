@@ -59,7 +59,7 @@ pub struct Review {
 }
 
 impl Review {
-    pub(super) fn of(mut findings: Vec<Finding>, more: bool) -> Self {
+    pub(super) fn from_findings(mut findings: Vec<Finding>, more: bool) -> Self {
         findings.sort();
         findings.dedup();
         let more = more || findings.len() > MOST;

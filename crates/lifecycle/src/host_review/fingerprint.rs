@@ -23,8 +23,10 @@ const MAX_DEPTH: usize = 32;
 
 impl Fingerprint {
     /// Nothing is there, or something that has no such path any more. Whether the bounds were reached before all was read.
-    pub(super) fn of(root: &Path, path: &str, bounds: &mut ScanLimits) -> (Option<Self>, bool) {
-        let Some(ResolvedEntry { above, name, seen }) = ResolvedEntry::of(root, path) else { return (None, false) };
+    pub(super) fn read(root: &Path, path: &str, bounds: &mut ScanLimits) -> (Option<Self>, bool) {
+        let Some(ResolvedEntry { above, name, seen }) = ResolvedEntry::resolve(root, path) else {
+            return (None, false);
+        };
         // A directory that git works in is another one after every command; what counts in it is protected by itself.
         let whole = path != ".git" || FileType::from_raw_mode(seen.st_mode) != FileType::Directory;
         let mut sum = TreeHasher { hash: Sha256::new(), left: MAX_ENTRIES, bounds, cut: false };
@@ -47,7 +49,7 @@ impl Fingerprint {
 
     /// Whether something is there. Nothing of it is read.
     pub(super) fn is_there(root: &Path, path: &str) -> bool {
-        ResolvedEntry::of(root, path).is_some()
+        ResolvedEntry::resolve(root, path).is_some()
     }
 
     /// How it differs from what was there; nothing when it holds the same, or when that is not known because the bounds were
@@ -72,7 +74,7 @@ struct ResolvedEntry {
 }
 
 impl ResolvedEntry {
-    fn of(root: &Path, path: &str) -> Option<Self> {
+    fn resolve(root: &Path, path: &str) -> Option<Self> {
         let mut above = opened(CWD, root.to_str()?.as_bytes(), OFlags::DIRECTORY)?;
         let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
         for parent in parents.split('/').filter(|it| !it.is_empty()) {
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     fn print(root: &Path, path: &str) -> Option<Fingerprint> {
-        Fingerprint::of(root, path, &mut ScanLimits::new()).0
+        Fingerprint::read(root, path, &mut ScanLimits::new()).0
     }
 
     #[test]
@@ -218,7 +220,7 @@ mod tests {
         let was = print(dir.path(), "hooks").unwrap();
         let over = ScanLimits { until: std::time::Instant::now(), ..ScanLimits::new() };
         for mut few in [ScanLimits { bytes: 1000, ..ScanLimits::new() }, over] {
-            let (now, cut) = Fingerprint::of(dir.path(), "hooks", &mut few);
+            let (now, cut) = Fingerprint::read(dir.path(), "hooks", &mut few);
             let now = now.unwrap();
             assert_eq!((cut, &now.sum, was.change_to(&now, cut)), (true, &None, None));
             assert_eq!((now.was_read(), now.change_to(&was, false)), (false, None), "nobody knows what it held");

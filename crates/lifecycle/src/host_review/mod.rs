@@ -19,10 +19,10 @@ pub(crate) use self::finding::MOST;
 pub use self::finding::{Change, Finding, Review};
 use self::limits::ScanLimits;
 pub(crate) use self::setid::{SetIdReport, take_off};
-use crate::record::{Fingerprint, Record, Watched};
+use crate::record::{Fingerprint, PathFingerprint, Record};
 
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
-pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
+pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<PathFingerprint> {
     let binds = mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir());
     let each = binds.flat_map(|bind| {
         let nested = git_files(&bind.host, protected).into_iter().filter(|it| it != ".git");
@@ -30,8 +30,11 @@ pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
         paths.map(|path| (bind.host.real().to_owned(), path))
     });
     let mut bounds = ScanLimits::new();
-    let was =
-        |(root, path): (PathBuf, String)| Watched { was: Fingerprint::of(&root, &path, &mut bounds).0, root, path };
+    let was = |(root, path): (PathBuf, String)| PathFingerprint {
+        was: Fingerprint::read(&root, &path, &mut bounds).0,
+        root,
+        path,
+    };
     each.map(was).collect()
 }
 
@@ -40,7 +43,7 @@ pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<Watched> {
 #[must_use]
 pub fn read_only_paths(record: &Record) -> Vec<String> {
     // A directory `.git` only leads to protected paths.
-    let is_mounted = |it: &&Watched| it.was.is_some() && (it.path != ".git" || it.root.join(".git").is_file());
+    let is_mounted = |it: &&PathFingerprint| it.was.is_some() && (it.path != ".git" || it.root.join(".git").is_file());
     let mut paths = Vec::new();
     for it in record.watched.iter().filter(is_mounted) {
         if !paths.contains(&it.path) {
@@ -59,19 +62,19 @@ pub fn compared(record: &Record) -> Review {
 
 fn compared_within(record: &Record, bounds: &mut ScanLimits) -> Review {
     let (mut findings, mut more) = (setuid(&record.swept), false);
-    for Watched { root, path, was } in &record.watched {
+    for PathFingerprint { root, path, was } in &record.watched {
         let change = match was {
             // What is new can be made as large as one likes, and nothing in it is compared.
             None => Fingerprint::is_there(root, path).then_some(Change::New),
             Some(was) => {
-                let (now, cut) = Fingerprint::of(root, path, bounds);
+                let (now, cut) = Fingerprint::read(root, path, bounds);
                 more |= cut || !was.was_read();
                 now.and_then(|now| was.change_to(&now, cut))
             }
         };
         findings.extend(change.map(|change| Finding { path: root.join(path), change }));
     }
-    Review::of(findings, more)
+    Review::from_findings(findings, more)
 }
 
 /// The same, and what a walk through all that could be written finds. The container is gone.
@@ -85,12 +88,12 @@ pub(crate) fn looked_through(record: &Record, swept: &SetIdReport) -> Review {
         findings.extend(found);
         more |= cut;
     }
-    Review::of(findings, more)
+    Review::from_findings(findings, more)
 }
 
 /// What was swept just now, of a container that is there.
 pub(crate) fn of_swept(swept: &SetIdReport) -> Review {
-    Review::of(setuid(&swept.paths), swept.cut)
+    Review::from_findings(setuid(&swept.paths), swept.cut)
 }
 
 fn setuid(paths: &[PathBuf]) -> Vec<Finding> {
@@ -117,8 +120,8 @@ mod tests {
         fs::create_dir(root.join("was")).unwrap();
         fs::write(root.join("was/a"), [b'x'; 100]).unwrap();
         let watched = |path: &str| {
-            let was = Fingerprint::of(root, path, &mut ScanLimits::new()).0;
-            Watched { root: root.to_owned(), path: path.to_owned(), was }
+            let was = Fingerprint::read(root, path, &mut ScanLimits::new()).0;
+            PathFingerprint { root: root.to_owned(), path: path.to_owned(), was }
         };
         let record = Record { watched: ["was", "large", "late"].map(watched).into(), ..record("web") };
         let swept = Record { swept: vec![root.join("tool")], ..super::super::record::tests::record("web") };

@@ -87,7 +87,7 @@ impl Scan<'_> {
             let Ok(fd) = dir.fd() else { continue };
             let Ok(seen) = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if self.is_new(&seen) {
-                self.look(fd, name, &path, &seen);
+                self.inspect(fd, name, &path, &seen);
             }
             // What was a submodule before is one that code inside could change.
             if path == Path::new(".git/index") && FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile {
@@ -107,7 +107,7 @@ impl Scan<'_> {
         changed_ms >= i128::from(self.since_ms)
     }
 
-    fn look(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &Path, seen: &Stat) {
+    fn inspect(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &Path, seen: &Stat) {
         let kind = FileType::from_raw_mode(seen.st_mode);
         let change = match kind {
             FileType::BlockDevice | FileType::CharacterDevice => Some(Change::Device),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A protected path of a bind as it was when its container was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
+pub struct PathFingerprint {
     /// The directory that is bound.
     pub(crate) root: PathBuf,
     /// Its path in there.

@@ -31,7 +31,7 @@ pub(super) fn remove(above: &Path, name: &str, most: usize) -> Result<()> {
     let above = openat(CWD, above, flags, Mode::empty())?;
     match Level::open(above.as_fd(), name.as_bytes()) {
         Err(Errno::NOENT) => Ok(()),
-        top => Descent { above, levels: vec![top?], left: most, failed: None }.go(),
+        top => TreeRemoval { above, levels: vec![top?], left: most, failed: None }.go(),
     }
 }
 
@@ -57,7 +57,7 @@ impl Level {
     }
 }
 
-struct Descent {
+struct TreeRemoval {
     above: OwnedFd,
     levels: Vec<Level>,
     /// Entries that may still be looked at.
@@ -66,7 +66,7 @@ struct Descent {
     failed: Option<Errno>,
 }
 
-impl Descent {
+impl TreeRemoval {
     fn go(mut self) -> Result<()> {
         while self.advance()? {}
         self.failed.map_or(Ok(()), Err)
@@ -75,7 +75,7 @@ impl Descent {
     /// Does the next step; whether there was one.
     fn advance(&mut self) -> Result<bool> {
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
-        let Some(name) = level.next() else { return self.leave().map(|()| true) };
+        let Some(name) = level.next() else { return self.remove_level().map(|()| true) };
         self.left = self.left.checked_sub(1).ok_or(Errno::TOOBIG)?;
         match name.and_then(|name| self.step(&name)) {
             Ok(below) => self.levels.extend(below),
@@ -107,7 +107,7 @@ impl Descent {
 
     /// Removes the last level, or goes through it once more when something is left in it and something else went: what
     /// was moved there, and what a file system leaves out of a listing while entries go.
-    fn leave(&mut self) -> Result<()> {
+    fn remove_level(&mut self) -> Result<()> {
         let Some(mut last) = self.levels.pop() else { return Ok(()) };
         let above = self.levels.last().map_or(self.above.as_fd(), |it| it.fd.as_fd());
         match unlinkat(above, &last.name, AtFlags::REMOVEDIR) {

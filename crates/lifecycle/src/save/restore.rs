@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::manifest::{PartKind, SavedItem};
 use super::{Save, SavedKind};
-use crate::{CopyRequest, Error, ManagedContainer, Result, Session, copy_in};
+use crate::{CopyRequest, Error, ExecContext, ManagedContainer, Result, copy_in};
 
 /// What is unpacked, at most: a save is smaller.
 const LIMITS: Limits = Limits { max_bytes: u64::MAX >> 1, max_entries: 1_000_000 };
@@ -114,18 +114,18 @@ impl Save {
 
 /// A container that a save is put back into.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub struct RestoreTarget<'a> {
     /// The container, which runs.
     pub found: &'a ManagedContainer,
     /// How commands run in it.
     pub inside: &'a ExecTarget,
     /// Who runs them.
-    pub session: &'a Session,
+    pub session: &'a ExecContext,
     /// Where temporary files go.
     pub scratch: PathBuf,
 }
 
-impl Target<'_> {
+impl RestoreTarget<'_> {
     /// Puts a save back: commits below [`SAVED_REFS`] where a repository is, else as a repository; then files over what
     /// is there.
     ///

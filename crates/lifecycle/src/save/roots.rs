@@ -19,7 +19,7 @@ pub(super) struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    pub(super) fn of(record: &'a Record) -> Self {
+    pub(super) fn from_record(record: &'a Record) -> Self {
         let roots = Self {
             record,
             workdir: None,
@@ -70,7 +70,7 @@ mod tests {
         it.home = Some(path("/home/agent"));
         it.provisioning_report =
             json!([{ "name": "repos", "items": [{ "path": "/opt/a" }, { "path": "/workspace/b" }, {}] }]);
-        let roots = Roots::of(&it);
+        let roots = Roots::from_record(&it);
         assert_eq!(
             (roots.workdir, roots.home, roots.clones),
             (Some(path("/workspace")), Some(path("/home/agent")), vec![path("/opt/a")])
@@ -79,7 +79,7 @@ mod tests {
             .map(|at| RecordedMount { host: "/x".into(), container: path(at), mode: Access::ReadWrite })
             .into();
         it.home = Some(ContainerPath::root());
-        let roots = Roots::of(&it);
+        let roots = Roots::from_record(&it);
         assert_eq!((roots.workdir, roots.home, roots.clones), (None, None, vec![]));
     }
 }

@@ -69,7 +69,7 @@ enum SpooledKind {
 
 impl EngineSave<'_> {
     pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
-        let roots = Roots::of(self.record);
+        let roots = Roots::from_record(self.record);
         let below = |it: &ContainerPath| {
             let workdir = roots.workdir.as_ref();
             workdir.is_some_and(|workdir| it.is_beneath(workdir.as_str()))

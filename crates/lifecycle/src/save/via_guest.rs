@@ -62,7 +62,7 @@ pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtim
 impl GuestSave<'_> {
     /// Ends what runs, and saves what would be lost.
     pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
-        let roots = Roots::of(self.record);
+        let roots = Roots::from_record(self.record);
         let nowhere = |error| PathError { path: self.record.workdir.to_string(), error };
         let survey = async {
             end_commands(self.link, self.grace).await?;

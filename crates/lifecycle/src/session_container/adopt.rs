@@ -14,10 +14,10 @@ use super::record::ExitCause;
 use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::clock::ClockReading;
 use crate::find::remember;
-use crate::record::State;
+use crate::record::RecordState;
 use crate::slot::{SlotKey, SlotRole};
-use crate::store::Loaded;
-use crate::{Engines, asked};
+use crate::store::LoadOutcome;
+use crate::{Engines, recorded_engines};
 
 impl SessionContainers {
     /// The record of a slot that has none, by the record of its container; where `seen`, also by what engines show. What
@@ -31,11 +31,11 @@ impl SessionContainers {
         let known = self.store.records()?.into_iter().filter(|it| {
             it.role == key.role.into()
                 && it.session == key.session.as_str()
-                && it.state == State::Ready
+                && it.state == RecordState::Ready
                 && it.id.is_some()
         });
         for record in known {
-            let runtime = engines.of(record.engine, &record.endpoint).await?;
+            let runtime = engines.for_record(record.engine, &record.endpoint).await?;
             let Some(id) = &record.id else { continue };
             if let Ok(container) = runtime.inspect(&Handle::from(id)).await
                 && let Some(slot) =
@@ -90,7 +90,7 @@ impl SessionContainers {
     /// When an engine that holds some of ours does not answer, or the records cannot be read.
     pub async fn forgotten(&self, engines: &dyn Engines, role: SlotRole) -> Result<Vec<ContainerName>, SlotError> {
         let mut found = BTreeSet::new();
-        for runtime in asked(engines, &self.store.records()?).await? {
+        for runtime in recorded_engines(engines, &self.store.records()?).await? {
             found.extend(self.shown(&*runtime, role, None).await?.into_iter().map(|it| it.session));
         }
         let known = self.store.slots()?;
@@ -103,10 +103,10 @@ impl SessionContainers {
     /// As for [`forgotten`](Self::forgotten).
     pub async fn recall(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<bool, SlotError> {
         let _all = self.store.lock_slot(key).await?;
-        if let Loaded::Record(_) = self.store.load_slot(key)? {
+        if let LoadOutcome::Record(_) = self.store.load_slot(key)? {
             return Ok(true);
         }
-        for runtime in asked(engines, &self.store.records()?).await? {
+        for runtime in recorded_engines(engines, &self.store.records()?).await? {
             if self.adopt_from(&*runtime, key).await?.is_some() {
                 return Ok(true);
             }

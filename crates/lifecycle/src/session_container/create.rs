@@ -164,11 +164,11 @@ impl SessionContainers {
         let (user, volume_at) = (plan.user(), plan.volume_at.clone());
         let own: Vec<_> = plan.spec.tmpfs.iter().filter(|it| it.mode & 0o077 == 0).map(|it| it.at.clone()).collect();
         let admitted = admit(plan.spec, &plan.policy).map_err(|err| SlotError::NotMade(err.into()))?;
-        let made = making.make(admitted, &plan.image, &plan.reference, Some(&plan.guest)).await;
+        let made = making.create_container(admitted, &plan.image, &plan.reference, Some(&plan.guest)).await;
         let (container, took) = (made.map_err(SlotError::NotMade)?, begun.elapsed());
         tracing::debug!(container = container.name, engine = %runtime.kind(), "a slot is made");
         let not_ready = |err: BoxError| SlotError::NotReady(err);
-        let met = timeout(ANSWERS, making.meet(&self.links, &container)).await;
+        let met = timeout(ANSWERS, making.wait_for_guest(&self.links, &container)).await;
         let link =
             met.map_err(|_| not_ready("its guest did not answer".into()))?.map_err(|err| not_ready(err.into()))?;
         let proven = timeout(PROVEN, prove(&link, user, &volume_at, &own)).await;
@@ -253,7 +253,7 @@ fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_ru
 async fn prove(link: &Link, user: Ids, volume_at: &ContainerPath, own: &[ContainerPath]) -> Result<(), BoxError> {
     let Ids { uid, gid } = user;
     for place in own.iter().chain([volume_at]) {
-        link.settle(EnsureUser { uid, gid, workdir: place.to_string(), bound: Vec::new() }).await?;
+        link.ensure_user(EnsureUser { uid, gid, workdir: place.to_string(), bound: Vec::new() }).await?;
     }
     let file = FileRef {
         user: UserSpec::Ids { uid, gid: Some(gid) },

@@ -13,8 +13,8 @@ use super::{
     ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
 use crate::slot::{SlotKey, SlotRole};
-use crate::store::Loaded;
-use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, Saved, destroy, volume};
+use crate::store::LoadOutcome;
+use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, SaveReport, destroy, volume};
 
 /// How a session is ended.
 #[derive(Clone, Copy)]
@@ -43,10 +43,10 @@ impl std::fmt::Debug for EndOptions<'_> {
 /// What an end came to.
 #[derive(Debug, Default)]
 pub struct EndedSession {
-    /// SessionContainers that are gone.
+    /// Containers that were removed.
     pub ended: Vec<(ContainerName, SlotRole)>,
     /// What was kept of them.
-    pub saved: Vec<Saved>,
+    pub saved: Vec<SaveReport>,
     /// What stays for the next time, and why.
     pub failed: Vec<(ContainerName, SlotRole, SlotError)>,
 }
@@ -95,7 +95,7 @@ impl SessionContainers {
         key: SlotKey<'_>,
         ending: &EndOptions<'_>,
     ) -> Result<()> {
-        let Loaded::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
+        let LoadOutcome::Record(seen) = self.store.load_slot(key)? else { return Ok(()) };
         let mut done = self.end_all(engines, vec![*seen], ending).await;
         match done.failed.pop() {
             Some((.., SlotError::Lifecycle(err))) => Err(err),
@@ -128,7 +128,7 @@ impl SessionContainers {
         engines: &dyn Engines,
         seen: &SlotRecord,
         ending: &EndOptions<'_>,
-    ) -> Result<Vec<Saved>, SlotError> {
+    ) -> Result<Vec<SaveReport>, SlotError> {
         let (key, slot) = (seen.key(), self.slot(seen.key()));
         let Some(mut claimed) = self.claim(&slot, key).await? else { return Ok(Vec::new()) };
         let record = &mut *claimed.record;
@@ -149,7 +149,7 @@ impl SessionContainers {
         slot: &Slot,
         record: &mut SlotRecord,
         ending: &EndOptions<'_>,
-    ) -> Result<Vec<Saved>, SlotError> {
+    ) -> Result<Vec<SaveReport>, SlotError> {
         let saving = match (record.role, ending.saving) {
             // What was never filled holds nobody's work.
             (SlotRole::Workspace, SavePolicy::Keep(limits)) if record.volume.filled.is_some() => {

@@ -17,8 +17,8 @@ use super::{
 use crate::clock::ClockReading;
 use crate::guest::answers;
 use crate::slot::{SlotId, SlotKey};
-use crate::store::Loaded;
-use crate::{Engines, Error, Kind, RemoveOptions, SavePolicy, destroy, volume};
+use crate::store::LoadOutcome;
+use crate::{Engines, Error, RemoveOptions, ResourceKind, SavePolicy, destroy, volume};
 
 /// Failures are counted for so long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
@@ -102,31 +102,31 @@ impl SessionContainers {
     ) -> Result<Ready, SlotError> {
         let key = ask.key();
         let record = match self.store.load_slot(key)? {
-            Loaded::Record(record) => Some(*record),
-            Loaded::Damaged => self.adopt(engines, key, true).await?,
+            LoadOutcome::Record(record) => Some(*record),
+            LoadOutcome::Damaged => self.adopt(engines, key, true).await?,
             // A sandbox is of many processes, and another one may have set its damaged record aside.
-            Loaded::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
+            LoadOutcome::Missing => self.adopt(engines, key, ask.role.is_started_again()).await?,
         };
         let Some(mut record) = record else {
             self.sweep_others(engines, ask.tell).await;
             let runtime = engines.preferred().await?;
             let plan = plan(runtime.clone()).await.map_err(SlotError::Plan)?;
             let tag = SlotId { session: ask.session, role: ask.role, generation: 1 };
-            let runtime = engines.heard(runtime, tag);
+            let runtime = engines.traced(runtime, tag);
             return Box::pin(self.first(&runtime, slot, ask, plan)).await;
         };
         if record.ending {
             return Err(SlotError::Ended(record.session));
         }
-        let plain = engines.of(record.volume.engine, &record.volume.endpoint).await?;
-        let runtime = engines.heard(plain.clone(), record.tag());
+        let plain = engines.for_record(record.volume.engine, &record.volume.endpoint).await?;
+        let runtime = engines.traced(plain.clone(), record.tag());
         match self.inspect(&*runtime, &mut record).await? {
             Liveness::Foreign if record.role.is_started_again() => {
-                self.leave_alone(&*runtime, slot, &mut record).await?;
+                self.skip_foreign(&*runtime, slot, &mut record).await?;
             }
             Liveness::Foreign => {
                 let name = record.name.as_ref().map_or_else(String::new, ContainerName::to_string);
-                return Err(Error::NotManaged { kind: Kind::Container, name }.into());
+                return Err(Error::NotManaged { kind: ResourceKind::Container, name }.into());
             }
             Liveness::Answers(link) => {
                 // One in which root is, where nobody is to be, is not kept for who is in it.
@@ -153,7 +153,7 @@ impl SessionContainers {
         self.sweep_others(engines, ask.tell).await;
         let plan = plan(plain.clone()).await.map_err(SlotError::Plan)?;
         let next = record.generation.saturating_add(u32::from(record.volume.filled.is_some()));
-        let runtime = engines.heard(plain, SlotId { generation: next, ..record.tag() });
+        let runtime = engines.traced(plain, SlotId { generation: next, ..record.tag() });
         Box::pin(self.replace(&runtime, slot, ask, (record, plan))).await
     }
 
@@ -176,7 +176,7 @@ impl SessionContainers {
     }
 
     /// The container is somebody else's, whatever the record says: there is none.
-    async fn leave_alone(
+    async fn skip_foreign(
         &self,
         runtime: &dyn ContainerRuntime,
         slot: &Slot,
@@ -255,7 +255,7 @@ impl SessionContainers {
         slot: &SlotRecord,
     ) -> crate::Result<Option<crate::Record>> {
         let Some(name) = &slot.name else { return Ok(None) };
-        if let Loaded::Record(record) = self.store.load(name)? {
+        if let LoadOutcome::Record(record) = self.store.load(name)? {
             return Ok(Some(Arc::unwrap_or_clone(record)));
         }
         match runtime.inspect(&Handle::Name(name.clone())).await {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Reason, SlotError, SlotRecord};
 use crate::slot::{SlotId, SlotRole};
-use crate::{Error, Saved};
+use crate::{Error, SaveReport};
 
 /// What hears of events.
 pub type SlotObserver<'a> = dyn Fn(SlotEvent) + Send + Sync + 'a;
@@ -118,8 +118,8 @@ impl SlotRecord {
     }
 
     /// Reports what was saved, and that the slot is gone.
-    pub(super) fn report_end(&self, saved: &[Saved], tell: &SlotObserver<'_>, reason: EndReason) {
-        for Saved { location, files, bytes, left_out, .. } in saved.iter().cloned() {
+    pub(super) fn report_end(&self, saved: &[SaveReport], tell: &SlotObserver<'_>, reason: EndReason) {
+        for SaveReport { location, files, bytes, left_out, .. } in saved.iter().cloned() {
             tell(self.event(ContainerEvent::Saved { location, files, bytes, left_out }));
         }
         tell(self.event(ContainerEvent::Ended { reason }));

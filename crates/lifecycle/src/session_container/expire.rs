@@ -17,8 +17,8 @@ use crate::clock::ClockReading;
 use crate::find::proven;
 use crate::reap::in_use;
 use crate::slot::{SlotKey, SlotRole};
-use crate::store::Loaded;
-use crate::{Engines, ManagedContainer, Saved, volume};
+use crate::store::LoadOutcome;
+use crate::{Engines, ManagedContainer, SaveReport, volume};
 
 /// What runs in a sandbox that is not used has so long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl SessionContainers {
         seen: &SlotRecord,
         now: &ClockReading,
         ending: &EndOptions<'_>,
-    ) -> Result<Option<Vec<Saved>>, SlotError> {
+    ) -> Result<Option<Vec<SaveReport>>, SlotError> {
         let slot = self.slot(seen.key());
         let due = |record: &SlotRecord| !record.ending && self.may_expire(record, now);
         let Some(AtRest { mut claimed, runtime }) = self.at_rest(engines, &slot, seen, due).await? else {
@@ -159,7 +159,7 @@ impl SessionContainers {
         session: &ContainerName,
         now: &ClockReading,
     ) -> Result<bool, SlotError> {
-        let Loaded::Record(seen) = self.store.load_slot(SlotKey::new(session, SlotRole::Sandbox))? else {
+        let LoadOutcome::Record(seen) = self.store.load_slot(SlotKey::new(session, SlotRole::Sandbox))? else {
             return Ok(false);
         };
         self.is_old(engines, &seen, now).await

@@ -11,9 +11,9 @@ use super::record::ExitCause;
 use super::{Reason, SessionContainers, SlotError, SlotRecord};
 use crate::find::{proven, read_labels, remember};
 use crate::guest::pinged;
-use crate::record::{Record, State};
+use crate::record::{Record, RecordState};
 use crate::slot::{SlotKey, SlotRole};
-use crate::store::Loaded;
+use crate::store::LoadOutcome;
 use crate::{Engines, Result, Store};
 
 /// A guest that has to be met again does by then.
@@ -89,9 +89,9 @@ impl SessionContainers {
     /// # Errors
     /// When the engine does not answer, or the record cannot be read.
     pub async fn status(&self, engines: &dyn Engines, key: SlotKey<'_>) -> Result<Option<ContainerStatus>, SlotError> {
-        let Loaded::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
+        let LoadOutcome::Record(slot) = self.store.load_slot(key)? else { return Ok(None) };
         let Some(record) = &slot.container else { return Ok(None) };
-        let runtime = engines.of(record.engine, &record.endpoint).await?;
+        let runtime = engines.for_record(record.engine, &record.endpoint).await?;
         let container = proven(&*runtime, record).await?;
         Ok(container.filter(|it| is_of(&self.store, &*runtime, &slot, it)).map(|it| it.status))
     }
@@ -102,7 +102,7 @@ impl SessionContainers {
         if slot.container.is_some() || slot.volume.filled.is_none() {
             return Ok(());
         }
-        if let Some(record) = self.lifecycle_record(runtime, slot).await?.filter(|it| it.state == State::Ready) {
+        if let Some(record) = self.lifecycle_record(runtime, slot).await?.filter(|it| it.state == RecordState::Ready) {
             remember(&self.store, &record)?;
             slot.has_container(Arc::new(record));
         }
@@ -139,7 +139,7 @@ impl SessionContainers {
     async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
         let mut record = record_of(&self.store, runtime, container)?;
         let meeting = async {
-            let link = self.links.meet(runtime, &self.store, &mut record, container).await;
+            let link = self.links.wait_for_guest(runtime, &self.store, &mut record, container).await;
             match link {
                 Ok(link) if pinged(&link, ANSWERS).await => Some(link),
                 Ok(_) => None,
@@ -179,7 +179,7 @@ pub(super) fn record_of(store: &Store, runtime: &dyn ContainerRuntime, container
     let role = SlotRole::ALL.into_iter().find(|it| label("role").is_some_and(|role| role == it.as_str()))?;
     let signed = read_labels(runtime, store, container, role.into())?;
     match store.load(&signed.name) {
-        Ok(Loaded::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),
+        Ok(LoadOutcome::Record(record)) if record.record_id == signed.record_id => Some(Arc::unwrap_or_clone(record)),
         _ => Some(signed),
     }
 }

@@ -15,9 +15,9 @@ use serde_json::{Map, Value};
 
 use super::{Reason, Replacement};
 use crate::clock::ClockReading;
-use crate::record::{Record, State, summed_bytes, summed_value};
+use crate::record::{Record, RecordState, summed_bytes, summed_value};
 use crate::slot::{SlotKey, SlotRole};
-use crate::store::{Loaded, load_file, own_directory, write_whole};
+use crate::store::{LoadOutcome, load_file, own_directory, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 
 /// Whoever wants a slot waits so long for somebody who is at it.
@@ -284,12 +284,12 @@ impl Store {
     }
 
     /// Reads one record. A damaged one is moved aside, once.
-    pub(crate) fn load_slot(&self, key: SlotKey<'_>) -> Result<Loaded<Box<SlotRecord>>, StoreError> {
+    pub(crate) fn load_slot(&self, key: SlotKey<'_>) -> Result<LoadOutcome<Box<SlotRecord>>, StoreError> {
         let mut loaded = load_file(&self.slot_file(key), |bytes| match SlotRecord::from_bytes(bytes)? {
             it if it.key() == key => Ok(Box::new(it)),
             _ => Err("it is that of another slot".to_owned()),
         })?;
-        if let Loaded::Record(slot) = &mut loaded
+        if let LoadOutcome::Record(slot) = &mut loaded
             && let Some(record) = self.ready_record(slot.name.as_ref())?
         {
             slot.has_container(record);
@@ -299,8 +299,8 @@ impl Store {
 
     /// The record of that name, if it is that of a container that was made to its end.
     pub(super) fn ready_record(&self, name: Option<&ContainerName>) -> Result<Option<Arc<Record>>, StoreError> {
-        let record = name.map(|it| self.load(it)).transpose()?.and_then(Loaded::record);
-        Ok(record.filter(|it| it.state == State::Ready))
+        let record = name.map(|it| self.load(it)).transpose()?.and_then(LoadOutcome::record);
+        Ok(record.filter(|it| it.state == RecordState::Ready))
     }
 
     pub(crate) fn save_slot(&self, record: &SlotRecord) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use super::record::{PATIENCE, SlotInfo, SlotRecord};
 use super::registry::SessionContainers;
 use crate::clock::ClockReading;
 use crate::slot::SlotKey;
-use crate::store::Loaded;
+use crate::store::LoadOutcome;
 use crate::{Engines, Error, Lock};
 
 /// A slot as this process knows it.
@@ -75,7 +75,7 @@ impl SessionContainers {
         let busy = |_| Error::Busy { name: key.session.to_string() };
         let _door = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
         let _lock = self.store.lock_slot(key).await?;
-        let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        let LoadOutcome::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
@@ -83,7 +83,7 @@ impl SessionContainers {
     pub(super) fn try_claim<'a>(&self, slot: &'a Slot, key: SlotKey<'_>) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
         let Ok(_door) = slot.door.try_lock() else { return Ok(None) };
         let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
-        let Loaded::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
+        let LoadOutcome::Record(record) = self.store.load_slot(key)? else { return Ok(None) };
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
@@ -93,8 +93,8 @@ impl SessionContainers {
         engines: &dyn Engines,
         record: &SlotRecord,
     ) -> Result<Arc<dyn ContainerRuntime>, SlotError> {
-        let runtime = engines.of(record.volume.engine, &record.volume.endpoint).await?;
-        Ok(engines.heard(runtime, record.tag()))
+        let runtime = engines.for_record(record.volume.engine, &record.volume.endpoint).await?;
+        Ok(engines.traced(runtime, record.tag()))
     }
 }
 

@@ -34,7 +34,7 @@ struct SingleEngine(FakeRuntime);
 
 #[async_trait]
 impl Engines for SingleEngine {
-    async fn of(&self, _: EngineKind, _: &str) -> Done<Arc<dyn ContainerRuntime>> {
+    async fn for_record(&self, _: EngineKind, _: &str) -> Done<Arc<dyn ContainerRuntime>> {
         Ok(Arc::new(self.0.clone()))
     }
 

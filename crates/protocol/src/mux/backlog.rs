@@ -38,7 +38,7 @@ pub trait Continues {
 }
 
 #[derive(Debug)]
-struct State<M> {
+struct BacklogState<M> {
     waiting: VecDeque<(M, Vec<u8>)>,
     /// Messages in it with few bytes.
     small: usize,
@@ -50,15 +50,15 @@ struct State<M> {
     waker: Option<Waker>,
 }
 
-type Shared<M> = Arc<Mutex<State<M>>>;
+type SharedBacklog<M> = Arc<Mutex<BacklogState<M>>>;
 
-fn lock<M>(shared: &Shared<M>) -> MutexGuard<'_, State<M>> {
+fn lock<M>(shared: &SharedBacklog<M>) -> MutexGuard<'_, BacklogState<M>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It waits.
     Waits,
     /// The receiver is gone.
@@ -69,42 +69,42 @@ pub enum Pushed {
 
 /// Puts messages in. To drop it ends the backlog.
 #[derive(Debug)]
-pub struct BacklogSender<M>(Shared<M>);
+pub struct BacklogSender<M>(SharedBacklog<M>);
 
 /// Messages that wait, for their receiver.
 #[derive(Debug)]
-pub struct Backlog<M>(Shared<M>);
+pub struct Backlog<M>(SharedBacklog<M>);
 
 /// An empty backlog that takes so many small messages.
 #[must_use]
 pub fn backlog<M: Continues>(limit: usize) -> (BacklogSender<M>, Backlog<M>) {
-    let state = State { waiting: VecDeque::new(), small: 0, limit, closed: false, ended: false, waker: None };
+    let state = BacklogState { waiting: VecDeque::new(), small: 0, limit, closed: false, ended: false, waker: None };
     let shared = Arc::new(Mutex::new(state));
     (BacklogSender(Arc::clone(&shared)), Backlog(shared))
 }
 
 impl<M: Continues> BacklogSender<M> {
     /// Adds a message.
-    pub fn push(&self, message: M, bytes: Vec<u8>) -> Pushed {
+    pub fn push(&self, message: M, bytes: Vec<u8>) -> PushOutcome {
         let waker = {
             let mut state = lock(&self.0);
             if state.closed {
-                return Pushed::Closed;
+                return PushOutcome::Closed;
             }
             if message.is_only_bytes() && bytes.is_empty() {
-                return Pushed::Waits;
+                return PushOutcome::Waits;
             }
-            let Some((message, bytes)) = state.join(message, bytes) else { return Pushed::Waits };
+            let Some((message, bytes)) = state.join(message, bytes) else { return PushOutcome::Waits };
             let is_small = bytes.len() < SMALL;
             if is_small && state.small >= state.limit {
-                return Pushed::Full;
+                return PushOutcome::Full;
             }
             state.small += usize::from(is_small);
             state.waiting.push_back((message, bytes));
             state.waker.take()
         };
         waker.into_iter().for_each(Waker::wake);
-        Pushed::Waits
+        PushOutcome::Waits
     }
 }
 
@@ -148,7 +148,7 @@ impl<M> Drop for Backlog<M> {
     }
 }
 
-impl<M: Continues> State<M> {
+impl<M: Continues> BacklogState<M> {
     /// Joins a message with one that waits, or gives it back.
     fn join(&mut self, message: M, bytes: Vec<u8>) -> Option<(M, Vec<u8>)> {
         let near = if self.waiting.len() < IN_ORDER { 1 } else { 2 };
@@ -214,8 +214,8 @@ mod tests {
     fn a_window_that_comes_byte_by_byte_waits_in_a_few_messages_and_whole() {
         let (sender, mut backlog) = backlog(8);
         let bytes: Vec<u8> = (0..WINDOW).map(|it| it as u8).collect();
-        assert!(bytes.iter().all(|it| sender.push(Message::Piece(0), vec![*it]) == Pushed::Waits));
-        assert_eq!(sender.push(Message::Piece(0), vec![]), Pushed::Waits);
+        assert!(bytes.iter().all(|it| sender.push(Message::Piece(0), vec![*it]) == PushOutcome::Waits));
+        assert_eq!(sender.push(Message::Piece(0), vec![]), PushOutcome::Waits);
         let all = all(&mut backlog);
         assert_eq!(all.len(), bytes.len() / CHUNK);
         assert_eq!(all.into_iter().flat_map(|it| it.1).collect::<Vec<_>>(), bytes);
@@ -225,8 +225,8 @@ mod tests {
     fn two_streams_byte_by_byte_are_held_cheaply_and_in_order_while_few_wait() {
         let (sender, mut backlog) = backlog(2 * IN_ORDER);
         for _ in 0..10 * IN_ORDER {
-            assert_eq!(sender.push(Message::Piece(0), vec![0]), Pushed::Waits);
-            assert_eq!(sender.push(Message::Piece(1), vec![1]), Pushed::Waits);
+            assert_eq!(sender.push(Message::Piece(0), vec![0]), PushOutcome::Waits);
+            assert_eq!(sender.push(Message::Piece(1), vec![1]), PushOutcome::Waits);
         }
         let all = all(&mut backlog);
         assert_eq!(all.len(), IN_ORDER);
@@ -238,14 +238,14 @@ mod tests {
     fn messages_without_bytes_keep_their_place_and_are_counted() {
         let (sender, mut backlog) = backlog(3);
         for (message, bytes) in [(Message::Piece(0), vec![1]), (Message::Bare, vec![]), (Message::Piece(0), vec![2])] {
-            assert_eq!(sender.push(message, bytes), Pushed::Waits);
+            assert_eq!(sender.push(message, bytes), PushOutcome::Waits);
         }
-        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Full);
+        assert_eq!(sender.push(Message::Bare, vec![]), PushOutcome::Full);
         let expected = [(Message::Piece(0), vec![1]), (Message::Bare, vec![]), (Message::Piece(0), vec![2])];
         assert_eq!(all(&mut backlog), expected);
-        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Waits);
+        assert_eq!(sender.push(Message::Bare, vec![]), PushOutcome::Waits);
         drop(backlog);
-        assert_eq!(sender.push(Message::Bare, vec![]), Pushed::Closed);
+        assert_eq!(sender.push(Message::Bare, vec![]), PushOutcome::Closed);
     }
 
     #[test]

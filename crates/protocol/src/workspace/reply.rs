@@ -277,14 +277,14 @@ pub struct WorkspaceError {
 impl WorkspaceError {
     /// One that says no more than its code.
     #[must_use]
-    pub fn of(code: WorkspaceErrorCode) -> Self {
+    pub fn from_code(code: WorkspaceErrorCode) -> Self {
         Self { code, detail: String::new(), occurrences: 0, lines: Vec::new() }
     }
 
     /// One with what the kernel or a parser said.
     #[must_use]
     pub fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
-        Self { detail: detail.into(), ..Self::of(code) }
+        Self { detail: detail.into(), ..Self::from_code(code) }
     }
 }
 

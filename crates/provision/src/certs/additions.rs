@@ -87,7 +87,7 @@ impl ExtraCertificates {
     /// followed, as the host's own tools follow them: only certificates are taken, wherever they are.
     #[must_use]
     pub fn read(root: &Path, files: &[PathBuf]) -> Self {
-        let mut found = Found::default();
+        let mut found = CertificateScan::default();
         for dir in DIRS {
             found.walk(&root.join(dir), 0);
         }
@@ -99,14 +99,14 @@ impl ExtraCertificates {
 }
 
 #[derive(Default)]
-struct Found {
+struct CertificateScan {
     by_digest: BTreeMap<[u8; 32], Certificate>,
     bytes: u64,
     files: usize,
     left_out: Vec<(PathBuf, &'static str)>,
 }
 
-impl Found {
+impl CertificateScan {
     fn walk(&mut self, dir: &Path, depth: usize) {
         let Ok(entries) = fs::read_dir(dir) else { return };
         let mut paths: Vec<PathBuf> = entries.filter_map(|it| Some(it.ok()?.path())).collect();

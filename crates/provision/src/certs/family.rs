@@ -37,7 +37,7 @@ pub(super) const BUNDLES: &[&str] = &[
 
 impl Family {
     /// That of a system, by its `os-release`.
-    pub(super) fn of(release: &[u8]) -> Option<&'static Self> {
+    pub(super) fn from_os_release(release: &[u8]) -> Option<&'static Self> {
         let text = String::from_utf8_lossy(release);
         let value = |key: &str| text.lines().find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
         let words = |it: &str| it.trim_matches(['"', '\'', ' ']).split_ascii_whitespace().map(str::to_owned).collect();
@@ -63,7 +63,7 @@ mod tests {
             ("VERSION_ID=debian\nID=gentoo", None),
             ("", None),
         ] {
-            assert_eq!(Family::of(release.as_bytes()).map(|it| it.anchors), anchors, "{release}");
+            assert_eq!(Family::from_os_release(release.as_bytes()).map(|it| it.anchors), anchors, "{release}");
         }
     }
 }

@@ -16,7 +16,7 @@ pub use additions::ExtraCertificates;
 use self::additions::{Certificate, certificates};
 use self::family::{ANCHORS, BUNDLES, Family};
 use crate::context::at;
-use crate::{Item, Status, Step, StepContext, backup};
+use crate::{ReportItem, Status, StepContext, StepReport, backup};
 
 const STEP: &str = "ca_certificates";
 
@@ -40,15 +40,15 @@ pub const VARIABLES: &[&str] = &[
 #[derive(Clone, Debug)]
 pub struct TrustedCerts {
     /// The entry of the report.
-    pub step: Step,
+    pub step: StepReport,
     /// For the session; empty when the bundle does not hold the certificates.
     pub variables: BTreeMap<String, String>,
 }
 
 /// The entry of a container that trusts what its image does.
 #[must_use]
-pub fn skipped(why: &str) -> Step {
-    Step::skipped(STEP, why)
+pub fn skipped(why: &str) -> StepReport {
+    StepReport::skipped(STEP, why)
 }
 
 /// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
@@ -56,7 +56,7 @@ pub fn skipped(why: &str) -> Step {
 pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> TrustedCerts {
     let begun = Instant::now();
     if additions.is_empty() {
-        let step = Step { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
+        let step = StepReport { items: left_out(additions).collect(), ..skipped("the host has none of its own") };
         return TrustedCerts { step, variables: BTreeMap::new() };
     }
     let image = inspect(context).await;
@@ -69,18 +69,18 @@ pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> Trus
     };
     let added = image.lacking(additions, 0).len();
     let detail = format!("{} of the host in {bundle}, {added} of them new", counted(additions.len()));
-    let items: Vec<Item> = bundles.into_iter().chain(anchors).chain(left_out(additions)).collect();
+    let items: Vec<ReportItem> = bundles.into_iter().chain(anchors).chain(left_out(additions)).collect();
     let (step, variables) = match seen {
         Ok(()) => {
             let variables = VARIABLES.iter().map(|it| ((*it).to_owned(), bundle.to_string())).collect();
-            (Step::of_items(STEP, detail, "the bundle, read back, holds each of them", items), variables)
+            (StepReport::of_items(STEP, detail, "the bundle, read back, holds each of them", items), variables)
         }
         Err(error) => {
-            let step = Step::flawed(STEP, Status::Failed, format!("{bundle} does not hold them"), error);
-            (Step { items, ..step }, BTreeMap::new())
+            let step = StepReport::flawed(STEP, Status::Failed, format!("{bundle} does not hold them"), error);
+            (StepReport { items, ..step }, BTreeMap::new())
         }
     };
-    TrustedCerts { step: step.took(begun.elapsed()), variables }
+    TrustedCerts { step: step.with_duration(begun.elapsed()), variables }
 }
 
 /// Where [`bundle_aside`] puts a bundle: on the tmpfs that is ours, as the root of the file system may be read-only.
@@ -158,22 +158,22 @@ async fn inspect(context: &StepContext) -> Image {
         join_all(ANCHORS.iter().map(anchor)),
     );
     Image {
-        family: release.ok().and_then(|(_, text)| Family::of(&text)),
+        family: release.ok().and_then(|(_, text)| Family::from_os_release(&text)),
         anchors: anchors.into_iter().flatten().collect(),
         bundles: bundles.into_iter().flatten().collect(),
     }
 }
 
 /// One file for each certificate, named by it, so that one that is there is the same.
-async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<ReportItem> {
     let Some(dir) = image.anchors() else { return Vec::new() };
     let add = async |name: String, pem: String| {
         let at = context.at_as_root(&path(&name));
         let content = Input::Bytes(pem.into_bytes());
         let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: false, content };
         match context.link.put(put).await {
-            Err(err) if !backup::is(&err, ErrorCode::Exists) => Item::failed(name, err.to_string()),
-            _ => Item::success(name),
+            Err(err) if !backup::is(&err, ErrorCode::Exists) => ReportItem::failed(name, err.to_string()),
+            _ => ReportItem::success(name),
         }
     };
     let named = |it: &Certificate| (format!("{dir}/coracle-{}.crt", hex::encode(&it.digest[..8])), it.pem());
@@ -181,18 +181,18 @@ async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCert
 }
 
 /// Every bundle that there is gets what it lacks; where there is none, one is made.
-async fn add_to_bundles(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<Item> {
+async fn add_to_bundles(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<ReportItem> {
     let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
         let name = path.to_string();
         if lacking.is_empty() {
-            return Item::success(name);
+            return ReportItem::success(name);
         }
         let at = context.at_as_root(&path);
         let content = Input::Bytes(with(content, &lacking));
         let put = WriteFile { at, mode: Some(0o644), exact: false, parents: true, replace: true, content };
         match context.link.put(put).await {
-            Ok(_) => Item::success(name),
-            Err(err) => Item::failed(name, err.to_string()),
+            Ok(_) => ReportItem::success(name),
+            Err(err) => ReportItem::failed(name, err.to_string()),
         }
     };
     if image.bundles.is_empty() {
@@ -227,8 +227,8 @@ async fn probed(context: &StepContext, image: &Image, additions: &ExtraCertifica
     }
 }
 
-fn left_out(additions: &ExtraCertificates) -> impl Iterator<Item = Item> {
-    additions.left_out.iter().map(|(path, why)| Item::skipped(path.display().to_string()).with("why", *why))
+fn left_out(additions: &ExtraCertificates) -> impl Iterator<Item = ReportItem> {
+    additions.left_out.iter().map(|(path, why)| ReportItem::skipped(path.display().to_string()).with("why", *why))
 }
 
 fn counted(n: usize) -> String {

@@ -4,7 +4,7 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
 use coracle_runtime::{ContainerPath, Error};
 
 use crate::step_error::StepError;
-use crate::{Item, StepContext};
+use crate::{ReportItem, StepContext};
 
 /// The files that are linked from the home.
 const LINKED: [&str; 11] = [
@@ -25,28 +25,30 @@ const LINKED: [&str; 11] = [
 const KEPT: usize = 100;
 
 /// Links those files that are in the clone, and reports each.
-pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<Item> {
+pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<ReportItem> {
     let mut items = Vec::new();
     for name in LINKED {
         let (Ok(from), Ok(to)) = (context.home.join(name), clone.join(name)) else { continue };
         match context.within(link(context, &from, &to)).await {
-            Ok(Linked::NoSuchFile) => {}
-            Ok(Linked::Made { kept_as: None }) => items.push(Item::success(name)),
-            Ok(Linked::Made { kept_as: Some(kept) }) => items.push(Item::success(name).with("kept_as", kept)),
-            Err(failure) => items.push(failure.of(name)),
+            Ok(LinkOutcome::NoSuchFile) => {}
+            Ok(LinkOutcome::Made { kept_as: None }) => items.push(ReportItem::success(name)),
+            Ok(LinkOutcome::Made { kept_as: Some(kept) }) => {
+                items.push(ReportItem::success(name).with("kept_as", kept))
+            }
+            Err(failure) => items.push(failure.into_item(name)),
         }
     }
     items
 }
 
-enum Linked {
+enum LinkOutcome {
     NoSuchFile,
     Made { kept_as: Option<String> },
 }
 
-async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<Linked, StepError> {
+async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -> Result<LinkOutcome, StepError> {
     if !is_there(context, FileRef { follow: true, ..context.at(to) }).await? {
-        return Ok(Linked::NoSuchFile);
+        return Ok(LinkOutcome::NoSuchFile);
     }
     let at = FileRef { follow: false, ..context.at(from) };
     let kept_as = if is_there(context, at.clone()).await? { Some(keep(context, from).await?) } else { None };
@@ -61,7 +63,7 @@ async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -
     if entry.kind == FileKind::Link {
         Err(StepError::plain("the link leads nowhere"))
     } else {
-        Ok(Linked::Made { kept_as })
+        Ok(LinkOutcome::Made { kept_as })
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::request::Dotfiles;
 use crate::step_error::StepError;
-use crate::{Item, StepContext, exit};
+use crate::{ReportItem, StepContext, exit};
 
 /// Looked for in this order.
 const USUAL: [&str; 5] = ["install.sh", "setup.sh", "bootstrap.sh", "script/setup", "Makefile"];
@@ -93,7 +93,7 @@ pub(super) async fn run(
     dotfiles: &Dotfiles,
     script: &Script,
     live: Option<&mpsc::Sender<Chunk>>,
-) -> Item {
+) -> ReportItem {
     let name = script.name.as_str();
     let mut exec = context.exec(Command::Argv(script.argv.clone()), &dotfiles.target, context.timeout);
     exec.keep_bytes = exit::KEEP_BYTES;
@@ -101,13 +101,13 @@ pub(super) async fn run(
     let limit = exec.limits.total;
     let output = match context.run(exec).await {
         Ok(output) => output,
-        Err(failure) => return failure.of(name),
+        Err(failure) => return failure.into_item(name),
     };
     let failure = match exit::exit_code(&output) {
         Some(127) if name == "Makefile" => Some(StepError::new("unsupported", "make is not in the image")),
         _ => exit::failure(&output, limit),
     };
-    let item = failure.map_or_else(|| Item::success(name), |it| it.of(name));
+    let item = failure.map_or_else(|| ReportItem::success(name), |it| it.into_item(name));
     item.with("exit_code", exit::exit_code(&output)).with("output", exit::tail(&output))
 }
 

@@ -6,5 +6,5 @@ mod session;
 pub(crate) mod token;
 
 pub use restore::{RestoredEnv, SessionEnvRecord};
-pub use select::{BadPattern, DEFAULT_PATTERNS, EnvAsk, EnvRules, Excess, NEVER, Selected, is_name, select};
-pub use session::{Session, Source, Sources, is_plain, secrets_in};
+pub use select::{BadPattern, DEFAULT_PATTERNS, EnvRequest, EnvRules, Excess, NEVER, SelectedEnv, is_name, select};
+pub use session::{SessionEnv, Sources, VariableSource, is_plain, secrets_in};

@@ -6,7 +6,7 @@ use coracle_runtime::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::session::is_plain;
-use super::{EnvRules, Selected, Session, Source, Sources, token};
+use super::{EnvRules, SelectedEnv, SessionEnv, Sources, VariableSource, token};
 
 /// What a record keeps of a session: names, and the values that are no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct SessionEnvRecord {
 #[derive(Clone, Debug)]
 pub struct RestoredEnv {
     /// The session anew.
-    pub session: Session,
+    pub session: SessionEnv,
     /// Names that had a value and have none now.
     pub missing: Vec<String>,
 }
@@ -36,11 +36,11 @@ pub struct RestoredEnv {
 impl SessionEnvRecord {
     /// What to keep of a session that was made of these.
     #[must_use]
-    pub fn of(session: &Session, sources: &Sources) -> Self {
+    pub fn from_session(session: &SessionEnv, sources: &Sources) -> Self {
         let plain = |it: &(&String, &String)| is_plain(it.0, it.1, session.secrets().map(|it| it.1));
         let kept: BTreeMap<String, String> =
             sources.asked.iter().filter(plain).map(|(name, value)| (name.clone(), value.clone())).collect();
-        let of_host = session.names().filter(|it| it.1 == Source::Passthrough);
+        let of_host = session.names().filter(|it| it.1 == VariableSource::Passthrough);
         Self {
             passthrough: of_host.map(|it| it.0.to_owned()).collect(),
             token: sources.token.is_some(),
@@ -67,9 +67,9 @@ impl SessionEnvRecord {
         let may = |name: &&String| rules.may_leave(name);
         let values: BTreeMap<String, Secret> = self.passthrough.iter().filter(may).filter_map(value).collect();
         let token = more.token.filter(|_| self.token);
-        let mut session = Session::of(Sources {
+        let mut session = SessionEnv::from_sources(Sources {
             certificates: self.certificates.clone(),
-            passthrough: Selected { values, asked: !self.passthrough.is_empty(), ..Selected::default() },
+            passthrough: SelectedEnv { values, asked: !self.passthrough.is_empty(), ..SelectedEnv::default() },
             token,
             asked: self.plain.clone(),
             ..more
@@ -86,7 +86,7 @@ impl SessionEnvRecord {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EnvAsk, select};
+    use super::super::{EnvRequest, select};
     use super::*;
 
     fn secret(text: &str) -> Secret {
@@ -102,7 +102,7 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn shown(session: &Session) -> String {
+    fn shown(session: &SessionEnv) -> String {
         let one = |(name, value): (String, Secret)| format!("{name}={}", String::from_utf8_lossy(value.reveal()));
         session.variables().into_iter().map(one).collect::<Vec<_>>().join(" ")
     }
@@ -112,7 +112,7 @@ mod tests {
         let mut host: BTreeMap<String, Secret> =
             ["A_TOKEN", "B_TOKEN", "C_TOKEN", "D_TOKEN"].map(|it| (it.to_owned(), secret("first-value"))).into();
         let sources = Sources {
-            passthrough: select(&host, &EnvAsk::Auto, &rules(&[])).unwrap(),
+            passthrough: select(&host, &EnvRequest::Auto, &rules(&[])).unwrap(),
             token: Some(secret("gho_12345")),
             asked: variables(&[
                 ("DB_PASSWORD", "x"),
@@ -123,7 +123,7 @@ mod tests {
             ]),
             ..Sources::default()
         };
-        let kept = SessionEnvRecord::of(&Session::of(sources.clone()), &sources);
+        let kept = SessionEnvRecord::from_session(&SessionEnv::from_sources(sources.clone()), &sources);
         let record = serde_json::to_string(&kept).unwrap();
         assert!(!record.contains("first-value") && !record.contains("gho_") && !record.contains("mine"), "{record}");
 

@@ -80,7 +80,7 @@ const MAX_VARIABLE: usize = 128 << 10;
 
 /// Which variables of the host are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EnvAsk {
+pub enum EnvRequest {
     /// Those that match `auto_passthrough.env_patterns`.
     Auto,
     /// Every one.
@@ -160,7 +160,7 @@ pub fn is_name(name: &str) -> bool {
 
 /// What goes in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selected {
+pub struct SelectedEnv {
     /// The variables.
     pub values: BTreeMap<String, Secret>,
     /// Names that were asked for and that the host does not have.
@@ -193,14 +193,18 @@ impl Excess {
 ///
 /// # Errors
 /// [`PolicyRefusal`] with every rule that is broken: `env.all`, `env.name`, `env.never`.
-pub fn select(host: &BTreeMap<String, Secret>, ask: &EnvAsk, rules: &EnvRules) -> Result<Selected, PolicyRefusal> {
-    let mut selected = Selected { asked: *ask != EnvAsk::None, ..Selected::default() };
+pub fn select(
+    host: &BTreeMap<String, Secret>,
+    ask: &EnvRequest,
+    rules: &EnvRules,
+) -> Result<SelectedEnv, PolicyRefusal> {
+    let mut selected = SelectedEnv { asked: *ask != EnvRequest::None, ..SelectedEnv::default() };
     match ask {
-        EnvAsk::None => {}
-        EnvAsk::All if !rules.allow_all => return Err(PolicyRefusal { problems: vec![all_refused()] }),
-        EnvAsk::All => selected.take(host, |name| rules.may_leave(name)),
-        EnvAsk::Auto => selected.take(host, |name| rules.may_leave(name) && rules.patterns.matches(name)),
-        EnvAsk::Names(names) => {
+        EnvRequest::None => {}
+        EnvRequest::All if !rules.allow_all => return Err(PolicyRefusal { problems: vec![all_refused()] }),
+        EnvRequest::All => selected.take(host, |name| rules.may_leave(name)),
+        EnvRequest::Auto => selected.take(host, |name| rules.may_leave(name) && rules.patterns.matches(name)),
+        EnvRequest::Names(names) => {
             let problems: Vec<_> = names.iter().filter_map(|it| name_refused(it, rules)).collect();
             if !problems.is_empty() {
                 return Err(PolicyRefusal { problems });
@@ -214,7 +218,7 @@ pub fn select(host: &BTreeMap<String, Secret>, ask: &EnvAsk, rules: &EnvRules) -
     Ok(selected)
 }
 
-impl Selected {
+impl SelectedEnv {
     fn take(&mut self, host: &BTreeMap<String, Secret>, wanted: impl Fn(&str) -> bool) {
         for (name, value) in host.iter().filter(|(name, _)| wanted(name)) {
             // Nothing that was a process's variable has a NUL in it.
@@ -267,7 +271,7 @@ mod tests {
     }
 
     /// What goes in, or the broken rules with what broke them.
-    fn check(names: &[&str], ask: &EnvAsk, rules: &EnvRules) -> Result<String, Vec<String>> {
+    fn check(names: &[&str], ask: &EnvRequest, rules: &EnvRules) -> Result<String, Vec<String>> {
         let told =
             |it: PolicyRefusal| it.problems.iter().map(|it| format!("{} {}", it.rule, it.value)).collect::<Vec<_>>();
         let selected = select(&host(names), ask, rules).map_err(told)?;
@@ -299,10 +303,10 @@ mod tests {
             "no_proxy",
         ];
         let taken = "ANTHROPIC_API_KEY ANTHROPIC_BASE_URL GITHUB_TOKEN HTTPS_PROXY MY_SECRET NPM_TOKEN no_proxy";
-        assert_eq!(check(&ci, &EnvAsk::Auto, &rules(&[], &[], false)).unwrap(), taken);
+        assert_eq!(check(&ci, &EnvRequest::Auto, &rules(&[], &[], false)).unwrap(), taken);
         let without = "ANTHROPIC_API_KEY ANTHROPIC_BASE_URL HTTPS_PROXY MY_SECRET no_proxy";
-        assert_eq!(check(&ci, &EnvAsk::Auto, &rules(&[], &["*_TOKEN"], false)).unwrap(), without);
-        assert_eq!(check(&ci, &EnvAsk::None, &rules(&["*_X"], &[], true)).unwrap(), "");
+        assert_eq!(check(&ci, &EnvRequest::Auto, &rules(&[], &["*_TOKEN"], false)).unwrap(), without);
+        assert_eq!(check(&ci, &EnvRequest::None, &rules(&["*_X"], &[], true)).unwrap(), "");
     }
 
     #[test]
@@ -323,19 +327,19 @@ mod tests {
             "MINE",
             "MINE_TOO",
         ];
-        assert_eq!(check(&names, &EnvAsk::All, &rules(&[], &["MINE"], true)).unwrap(), "EDITOR MINE_TOO");
+        assert_eq!(check(&names, &EnvRequest::All, &rules(&[], &["MINE"], true)).unwrap(), "EDITOR MINE_TOO");
         for name in &names[..11] {
-            let ask = EnvAsk::Names(owned(&[name]));
+            let ask = EnvRequest::Names(owned(&[name]));
             assert!(check(&names, &ask, &rules(&["[A-Z_]*", "1A"], &[], true)).is_err(), "{name}");
         }
     }
 
     #[test]
     fn every_refused_name_is_told_with_its_rule() {
-        let ask = EnvAsk::Names(owned(&["NPM_TOKEN", "EDITOR", "PATH", "MINE_A", "a b"]));
+        let ask = EnvRequest::Names(owned(&["NPM_TOKEN", "EDITOR", "PATH", "MINE_A", "a b"]));
         let refused = check(&[], &ask, &rules(&["MINE_?"], &[], true)).unwrap_err();
         assert_eq!(refused, ["env.name EDITOR", "env.never PATH", "env.name a b"]);
-        assert_eq!(check(&[], &EnvAsk::All, &rules(&[], &[], false)).unwrap_err(), ["env.all all"]);
+        assert_eq!(check(&[], &EnvRequest::All, &rules(&[], &[], false)).unwrap_err(), ["env.all all"]);
     }
 
     #[test]
@@ -345,7 +349,7 @@ mod tests {
         host.insert("A_TOKEN".into(), Secret::new(vec![b'x'; longest]));
         host.insert("B_TOKEN".into(), Secret::new(vec![b'x'; longest + 1]));
         let names = ["Z_TOKEN", "B_TOKEN", "A_TOKEN", "NPM_TOKEN", "C_TOKEN", "Z_TOKEN"];
-        let it = select(&host, &EnvAsk::Names(owned(&names)), &rules(&[], &[], false)).unwrap();
+        let it = select(&host, &EnvRequest::Names(owned(&names)), &rules(&[], &[], false)).unwrap();
         assert_eq!(it.values.keys().collect::<Vec<_>>(), ["A_TOKEN", "NPM_TOKEN"]);
         assert_eq!((it.missing, it.too_long), (owned(&["C_TOKEN", "Z_TOKEN"]), owned(&["B_TOKEN"])));
     }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use coracle_runtime::{Link, Secret};
 use serde::Serialize;
 
-use super::{Excess, Selected, token};
-use crate::{Item, Status, Step};
+use super::{Excess, SelectedEnv, token};
+use crate::{ReportItem, Status, StepReport};
 
 /// All variables together, at most (containers.md 6.1).
 const MAX_ALL: usize = 1 << 20;
@@ -21,7 +21,7 @@ const MIN_SECRET: usize = 8;
 /// Where a variable came from; a later one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum VariableSource {
     /// It names the bundle of certificates.
     CaCertificates,
     /// The profile.
@@ -34,7 +34,7 @@ pub enum Source {
     Env,
 }
 
-impl Source {
+impl VariableSource {
     /// As the report says it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -59,7 +59,7 @@ pub struct Sources {
     /// Those of the profile, as the person wrote them.
     pub profile: BTreeMap<String, String>,
     /// Those of the host.
-    pub passthrough: Selected,
+    pub passthrough: SelectedEnv,
     /// GitHub's token.
     pub token: Option<Secret>,
     /// `env` of the call.
@@ -68,17 +68,17 @@ pub struct Sources {
 
 /// The variables that all commands share.
 #[derive(Clone, Debug, Default)]
-pub struct Session {
-    variables: BTreeMap<String, (Source, Secret)>,
+pub struct SessionEnv {
+    variables: BTreeMap<String, (VariableSource, Secret)>,
     missing: Vec<String>,
     left_out: Vec<(String, Excess)>,
     asked: bool,
 }
 
-impl Session {
+impl SessionEnv {
     /// Brings the sources together. Variables of the host that would exceed what all may have are left out.
     #[must_use]
-    pub fn of(sources: Sources) -> Self {
+    pub fn from_sources(sources: Sources) -> Self {
         let Sources { before, certificates, profile, passthrough, token, asked } = sources;
         let mut session = Self {
             asked: passthrough.asked || token.is_some() || !asked.is_empty(),
@@ -88,15 +88,15 @@ impl Session {
         };
         let before: BTreeMap<String, String> = before.into_iter().chain(certificates.clone()).collect();
         let profile = profile.into_iter().map(|(name, value)| (name, expanded(&value, &before)));
-        session.set(Source::CaCertificates, plain(certificates));
-        session.set(Source::Profile, plain(profile));
-        session.set(Source::Gh, token.iter().flat_map(token::variables));
-        session.set(Source::Env, plain(asked));
+        session.set(VariableSource::CaCertificates, plain(certificates));
+        session.set(VariableSource::Profile, plain(profile));
+        session.set(VariableSource::Gh, token.iter().flat_map(token::variables));
+        session.set(VariableSource::Env, plain(asked));
         session.add(passthrough.values);
         session
     }
 
-    fn set(&mut self, source: Source, variables: impl Iterator<Item = (String, Secret)>) {
+    fn set(&mut self, source: VariableSource, variables: impl Iterator<Item = (String, Secret)>) {
         self.variables.extend(variables.map(|(name, value)| (name, (source, value))));
     }
 
@@ -106,7 +106,7 @@ impl Session {
         let mut all: usize = self.variables.iter().map(|(name, it)| bytes(name, &it.1)).sum();
         for (name, value) in values {
             let there = self.variables.get(&name);
-            if there.is_some_and(|it| it.0 > Source::Passthrough) {
+            if there.is_some_and(|it| it.0 > VariableSource::Passthrough) {
                 continue;
             }
             let after = all + bytes(&name, &value) - there.map_or(0, |it| bytes(&name, &it.1));
@@ -114,7 +114,7 @@ impl Session {
                 self.left_out.push((name, Excess::All));
             } else {
                 all = after;
-                self.variables.insert(name, (Source::Passthrough, value));
+                self.variables.insert(name, (VariableSource::Passthrough, value));
             }
         }
     }
@@ -131,53 +131,56 @@ impl Session {
     }
 
     /// Names, and where each value came from.
-    pub fn names(&self) -> impl Iterator<Item = (&str, Source)> {
+    pub fn names(&self) -> impl Iterator<Item = (&str, VariableSource)> {
         self.variables.iter().map(|(name, it)| (name.as_str(), it.0))
     }
 
     /// Values that are no secrets, since they come from the certificates or the profile.
     #[must_use]
-    pub fn plain(&self, source: Source) -> BTreeMap<String, String> {
-        let is_plain = matches!(source, Source::CaCertificates | Source::Profile);
+    pub fn plain(&self, source: VariableSource) -> BTreeMap<String, String> {
+        let is_plain = matches!(source, VariableSource::CaCertificates | VariableSource::Profile);
         let of = self.variables.iter().filter(|(_, it)| is_plain && it.0 == source);
         of.map(|(name, it)| (name.clone(), String::from_utf8_lossy(it.1.reveal()).into_owned())).collect()
     }
 
     /// Values that came from the host and must not be seen.
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
-        let secret = |it: &(&String, &(Source, Secret))| matches!(it.1.0, Source::Passthrough | Source::Gh);
+        let secret = |it: &(&String, &(VariableSource, Secret))| {
+            matches!(it.1.0, VariableSource::Passthrough | VariableSource::Gh)
+        };
         self.variables.iter().filter(secret).map(|(name, it)| (name.as_str(), &it.1))
     }
 
     /// Gives them to the guest, and reports it.
-    pub async fn give(&self, link: &Link) -> Step {
+    pub async fn send(&self, link: &Link) -> StepReport {
         let begun = Instant::now();
         let variables = self.variables();
         if variables.is_empty() && !self.asked {
-            return Step::skipped(STEP, "nothing was asked for");
+            return StepReport::skipped(STEP, "nothing was asked for");
         }
         let given = link.set_session(&variables).await;
-        self.step(given.err().map(|it| it.to_string())).took(begun.elapsed())
+        self.step(given.err().map(|it| it.to_string())).with_duration(begun.elapsed())
     }
 
-    fn step(&self, error: Option<String>) -> Step {
+    fn step(&self, error: Option<String>) -> StepReport {
         if let Some(error) = error {
-            return Step::flawed(STEP, Status::Failed, "commands have no variables beside the image's", error);
+            return StepReport::flawed(STEP, Status::Failed, "commands have no variables beside the image's", error);
         }
         if !self.asked {
-            return Step::skipped(STEP, format!("nothing was asked for; set all the same: {}", self.counts()));
+            return StepReport::skipped(STEP, format!("nothing was asked for; set all the same: {}", self.counts()));
         }
-        let given = self.names().map(|(name, source)| Item::success(name).with("source", source.word()));
-        let of_host = |item: Item| item.with("source", Source::Passthrough.word());
-        let missing = self.missing.iter().map(|it| of_host(Item::skipped(it)).with("why", "the host does not have it"));
-        let left_out = self.left_out.iter().map(|(name, excess)| of_host(Item::failed(name, excess.why())));
+        let given = self.names().map(|(name, source)| ReportItem::success(name).with("source", source.word()));
+        let of_host = |item: ReportItem| item.with("source", VariableSource::Passthrough.word());
+        let missing =
+            self.missing.iter().map(|it| of_host(ReportItem::skipped(it)).with("why", "the host does not have it"));
+        let left_out = self.left_out.iter().map(|(name, excess)| of_host(ReportItem::failed(name, excess.why())));
         let items = given.chain(missing).chain(left_out).collect();
-        Step::of_items(STEP, self.counts(), "PID 1 took all of them, for every command from now on", items)
+        StepReport::of_items(STEP, self.counts(), "PID 1 took all of them, for every command from now on", items)
     }
 
     /// `5 variables: 4 passthrough, 1 env`
     fn counts(&self) -> String {
-        let mut by_source = BTreeMap::<Source, usize>::new();
+        let mut by_source = BTreeMap::<VariableSource, usize>::new();
         for (_, source) in self.names() {
             *by_source.entry(source).or_default() += 1;
         }
@@ -246,13 +249,13 @@ mod tests {
         Secret::new(text.as_bytes().to_vec())
     }
 
-    fn selected(pairs: &[(&str, &str)]) -> Selected {
+    fn selected(pairs: &[(&str, &str)]) -> SelectedEnv {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), secret(value))).collect();
-        Selected { values, asked: true, ..Selected::default() }
+        SelectedEnv { values, asked: true, ..SelectedEnv::default() }
     }
 
-    fn shown(session: &Session) -> String {
-        let line = |(name, (source, value)): (&String, &(Source, Secret))| {
+    fn shown(session: &SessionEnv) -> String {
+        let line = |(name, (source, value)): (&String, &(VariableSource, Secret))| {
             format!("{name}={} ({})\n", String::from_utf8_lossy(value.reveal()), source.word())
         };
         session.variables.iter().map(line).collect()
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_comes_later_wins() {
-        let session = Session::of(Sources {
+        let session = SessionEnv::from_sources(Sources {
             before: map(&[("A", "image"), ("B", "image")]),
             certificates: map(&[("PIP_CERT", "/bundle"), ("SSL_CERT_FILE", "/bundle")]),
             profile: map(&[("PIP_CERT", "profile"), ("P_TOKEN", "profile"), ("E_TOKEN", "profile")]),
@@ -296,7 +299,7 @@ mod tests {
         ] {
             assert_eq!(expanded(value, &before), result, "{value}");
         }
-        let session = Session::of(Sources {
+        let session = SessionEnv::from_sources(Sources {
             before,
             certificates: map(&[("CA", "/ca")]),
             profile: map(&[("A", "${CA} ${B} ${H_TOKEN}"), ("B", "b")]),
@@ -313,7 +316,7 @@ mod tests {
             selected(&[("A_TOKEN", &big), ("B_TOKEN", &big), ("C_TOKEN", &big), ("D_TOKEN", "small")]);
         passthrough.missing = vec!["M_TOKEN".into()];
         passthrough.too_long = vec!["L_TOKEN".into()];
-        let session = Session::of(Sources { passthrough, ..Sources::default() });
+        let session = SessionEnv::from_sources(Sources { passthrough, ..Sources::default() });
         let step = session.step(None);
         let items: Vec<_> = step.items.iter().map(|it| format!("{} {:?}", it.name, it.status)).collect();
         let expected = [
@@ -332,9 +335,9 @@ mod tests {
     #[test]
     fn without_passthrough_and_env_the_step_is_skipped() {
         let certificates = map(&[("PIP_CERT", "/bundle")]);
-        let step = Session::of(Sources { certificates, ..Sources::default() }).step(None);
+        let step = SessionEnv::from_sources(Sources { certificates, ..Sources::default() }).step(None);
         assert_eq!((step.status, step.items.len()), (Status::Skipped, 0));
-        let none = Session::of(Sources { passthrough: selected(&[]), ..Sources::default() }).step(None);
+        let none = SessionEnv::from_sources(Sources { passthrough: selected(&[]), ..Sources::default() }).step(None);
         assert_eq!((none.status, none.detail.as_str()), (Status::Success, "no variable of the host matches"));
     }
 

@@ -40,7 +40,7 @@ impl Identity {
             name: name.to_owned(),
             value: Some(value.as_bytes().to_vec()),
         };
-        let settings = Settings::of(vec![set("name", &self.name), set("email", &self.email)]);
+        let settings = Settings::from_entries(vec![set("name", &self.name), set("email", &self.email)]);
         String::from_utf8_lossy(&file::written(Some(&settings), &[], None)).into_owned()
     }
 }

@@ -15,7 +15,7 @@ pub use identity::Identity;
 pub use known_hosts::known_hosts;
 pub use settings::{Setting, Settings};
 
-use crate::{Item, Status, Step, StepContext, backup};
+use crate::{ReportItem, Status, StepContext, StepReport, backup};
 
 const STEP: &str = "forward_git";
 
@@ -45,14 +45,14 @@ impl GitConfig {
 
 /// Why no settings go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skipped {
+pub enum GitSkipReason {
     /// They were not requested.
     NotRequested,
     /// The host has no git, or the person has set nothing.
     NoConfig,
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for GitSkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotRequested => "not requested",
@@ -63,28 +63,28 @@ impl fmt::Display for Skipped {
 
 /// The entry of a container that gets no `.gitconfig`.
 #[must_use]
-pub fn skipped(why: Skipped) -> Step {
-    Step::skipped(STEP, why.to_string())
+pub fn skipped(why: GitSkipReason) -> StepReport {
+    StepReport::skipped(STEP, why.to_string())
 }
 
 /// Writes `~/.gitconfig` and `~/.ssh/known_hosts`. Without settings of the person's the entry is `skipped`, whatever
 /// else was written for the token's sake.
-pub async fn forward(context: &StepContext, config: &GitConfig, without: Skipped) -> Step {
+pub async fn forward(context: &StepContext, config: &GitConfig, without: GitSkipReason) -> StepReport {
     let begun = Instant::now();
     let hosts =
         async { if config.known_hosts.is_empty() { Ok(()) } else { add_hosts(context, &config.known_hosts).await } };
     let (file, hosts) = tokio::join!(forward_config(context, config, without), hosts);
     let step = match hosts {
         Err(error) if file.status != Status::Failed => {
-            let items = vec![Item::success(".gitconfig"), Item::failed(".ssh/known_hosts", &error)];
-            Step { items, ..Step::flawed(STEP, Status::Partial, file.detail, error) }
+            let items = vec![ReportItem::success(".gitconfig"), ReportItem::failed(".ssh/known_hosts", &error)];
+            StepReport { items, ..StepReport::flawed(STEP, Status::Partial, file.detail, error) }
         }
         _ => file,
     };
-    step.took(begun.elapsed())
+    step.with_duration(begun.elapsed())
 }
 
-async fn forward_config(context: &StepContext, config: &GitConfig, without: Skipped) -> Step {
+async fn forward_config(context: &StepContext, config: &GitConfig, without: GitSkipReason) -> StepReport {
     let settings = config.settings.as_ref();
     let helper = config.helper_for.as_ref().map(|it| format!("a credential helper for {it}"));
     let detail = match (settings, &helper) {
@@ -93,9 +93,9 @@ async fn forward_config(context: &StepContext, config: &GitConfig, without: Skip
         (Some(settings), _) => settings.to_string(),
     };
     match written(context, config.file(), settings.and_then(Settings::user_name)).await {
-        Err(error) => Step::flawed(STEP, Status::Failed, detail, error),
-        Ok(_) if settings.is_none() => Step::skipped(STEP, detail),
-        Ok(probe) => Step::success(STEP, detail, probe),
+        Err(error) => StepReport::flawed(STEP, Status::Failed, detail, error),
+        Ok(_) if settings.is_none() => StepReport::skipped(STEP, detail),
+        Ok(probe) => StepReport::success(STEP, detail, probe),
     }
 }
 

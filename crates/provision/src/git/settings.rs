@@ -126,7 +126,7 @@ impl Settings {
     }
 
     /// These and no others.
-    pub(super) fn of(kept: Vec<Setting>) -> Self {
+    pub(super) fn from_entries(kept: Vec<Setting>) -> Self {
         Self { kept, ..Self::default() }
     }
 

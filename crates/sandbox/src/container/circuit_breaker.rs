@@ -15,16 +15,16 @@ const OPEN_FOR: Duration = Duration::from_secs(30);
 
 /// Counts failures in a row.
 #[derive(Debug, Default)]
-pub(super) struct CircuitBreaker(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<BreakerState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     failed: u32,
     until: Option<Instant>,
 }
 
 impl CircuitBreaker {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,11 +41,11 @@ impl CircuitBreaker {
     pub(super) fn note<T>(&self, outcome: &Result<T>) {
         let mut state = self.state();
         match outcome {
-            Ok(_) => *state = State::default(),
+            Ok(_) => *state = BreakerState::default(),
             Err(_) => {
                 state.failed += 1;
                 if state.failed >= MOST {
-                    *state = State { failed: 0, until: Some(Instant::now() + OPEN_FOR) };
+                    *state = BreakerState { failed: 0, until: Some(Instant::now() + OPEN_FOR) };
                 }
             }
         }

@@ -17,10 +17,10 @@ use super::forward::forward;
 use super::sandbox_proxy::{ProxyLease, SandboxProxy};
 use crate::driver::{LinkOnce, LinkWorker, WorkerStart};
 use crate::provider::{
-    ExecCall, ExecStream, ExecUser, Forward, Frame, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo,
-    SandboxProvider, SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+    ExecCall, ExecStream, ExecUser, Forward, Frame, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
+    SandboxState, Teardown, TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness, Warning};
+use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness, SandboxWarning};
 use coracle_lifecycle::EndReason;
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
@@ -146,7 +146,7 @@ impl SandboxProvider for ContainerSandboxProvider {
     async fn spawn_worker(&self, call: WorkerCall) -> Result<Box<dyn WorkerProcess>> {
         let held = self.held().await?;
         let root = ContainerPath::parse(ROOT).map_err(Failure::internal)?;
-        let let_in = held.link.let_worker_in(self.sandbox.worker(), self.sandbox.agent(), &root).await;
+        let let_in = held.link.open_worker_socket(self.sandbox.worker(), self.sandbox.agent(), &root).await;
         let_in.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not let in: {err}.")))?;
         let token = self.sandbox.admit_worker().await?;
         let start = WorkerStart {
@@ -166,7 +166,13 @@ impl SandboxProvider for ContainerSandboxProvider {
                 }
             },
         };
-        Ok(Box::new(Admitted { worker, _held: held, sandbox: self.sandbox.clone(), proxy: self.proxy.clone(), token }))
+        Ok(Box::new(AuthorizedWorker {
+            worker,
+            _held: held,
+            sandbox: self.sandbox.clone(),
+            proxy: self.proxy.clone(),
+            token,
+        }))
     }
 
     async fn forward(&self, guest_port: u16) -> Result<Forward> {
@@ -197,7 +203,7 @@ impl SandboxProvider for ContainerSandboxProvider {
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }
 
-    fn metered(&self) -> Metered {
+    fn metered(&self) -> UsageTotals {
         self.proxy.metered()
     }
 
@@ -209,7 +215,7 @@ impl SandboxProvider for ContainerSandboxProvider {
                 TeardownReport { removed: vec![self.sandbox.dir().key().to_string()], ..TeardownReport::default() }
             }
             Err(err) => {
-                let errors = vec![Warning::new(&err.code.word(), err.message)];
+                let errors = vec![SandboxWarning::new(&err.code.word(), err.message)];
                 TeardownReport { errors, ..TeardownReport::default() }
             }
         }
@@ -277,7 +283,7 @@ fn lost(err: &coracle_runtime::Error) -> Failure {
 
 /// A worker with a token of its own, which is worth nothing once the worker is gone.
 #[derive(Debug)]
-struct Admitted {
+struct AuthorizedWorker {
     worker: Box<dyn WorkerProcess>,
     _held: RunningContainer,
     sandbox: Sandbox,
@@ -286,7 +292,7 @@ struct Admitted {
 }
 
 #[async_trait]
-impl WorkerProcess for Admitted {
+impl WorkerProcess for AuthorizedWorker {
     async fn send(&mut self, request: &crate::protocol::WorkerRequest) -> Result<()> {
         self.worker.send(request).await
     }

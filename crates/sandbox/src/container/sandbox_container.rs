@@ -20,7 +20,7 @@ struct Inner {
     containers: Arc<dyn ContainerSource>,
     startup: Startup,
     breaker: CircuitBreaker,
-    /// RunningContainer by whoever makes the container ready, so that calls which begin together look once.
+    /// Held while a caller makes the container ready, so that calls which begin together look once.
     door: tokio::sync::Mutex<()>,
 }
 
@@ -134,7 +134,7 @@ impl Sandbox {
     /// When what is remembered cannot be read or written.
     pub async fn admit_worker(&self) -> Result<Secret> {
         let token = fresh_token();
-        let hash = TokenHash::of(token.reveal());
+        let hash = TokenHash::from_token(token.reveal());
         self.0.startup.dir.change(|record| record.admit(hash)).await?;
         Ok(token)
     }
@@ -144,7 +144,7 @@ impl Sandbox {
     /// # Errors
     /// When what is remembered cannot be read or written.
     pub async fn dismiss_worker(&self, token: &Secret) -> Result<()> {
-        let hash = TokenHash::of(token.reveal());
+        let hash = TokenHash::from_token(token.reveal());
         self.0.startup.dir.change(|record| record.dismiss(&hash)).await
     }
 

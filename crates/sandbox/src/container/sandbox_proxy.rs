@@ -18,7 +18,9 @@ use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
 use self::network::is_here;
-use crate::proxy::{Grants, Listeners, Listening, Metered, Observer, PrivateSubnet, Proxy, ProxySettings, Tokens};
+use crate::proxy::{
+    Grants, Listeners, Observer, PrivateSubnet, Proxy, ProxyListener, ProxySettings, Tokens, UsageTotals,
+};
 use crate::record::SandboxDir;
 use crate::{Failure, Result, files};
 
@@ -36,7 +38,7 @@ pub struct SandboxProxy {
     grants: Grants,
     observer: Option<Observer>,
     transport: Transport,
-    kept: Mutex<Kept>,
+    kept: Mutex<ProxyState>,
 }
 
 /// How a container reaches its proxy.
@@ -52,11 +54,11 @@ pub enum Transport {
 }
 
 #[derive(Default)]
-struct Kept {
+struct ProxyState {
     uses: usize,
     /// Somebody looks whether this process is to listen.
     looks: bool,
-    listens: Option<Listens>,
+    listens: Option<ActiveListener>,
     /// The container's, where it is the way.
     link: Option<Link>,
     /// Since when there is none.
@@ -66,9 +68,9 @@ struct Kept {
 }
 
 /// As long as this is there, this process is the one that listens.
-struct Listens {
+struct ActiveListener {
     proxy: Proxy,
-    _listening: Option<Listening>,
+    _listening: Option<ProxyListener>,
     outlets: Option<Listeners>,
     _mine: Lock,
 }
@@ -126,30 +128,32 @@ impl SandboxProxy {
         }
         if !self.is_settled(&kept) && !kept.looks {
             kept.looks = true;
-            tokio::spawn(look(Arc::downgrade(self)));
+            tokio::spawn(watch_listener(Arc::downgrade(self)));
         }
         kept.uses += 1;
         Ok(ProxyLease(Arc::clone(self)))
     }
 
-    fn listen(&self, kept: &mut Kept) -> Result<()> {
+    fn listen(&self, kept: &mut ProxyState) -> Result<()> {
         if kept.listens.is_none()
             && let Some(mine) = Lock::try_take(&self.dir.root().join("proxy.lock")).map_err(Failure::internal)?
         {
             let proxy = self.proxy()?;
             let listening = match (self.transport, kept.at) {
-                (Transport::Unix, _) => Some(Listening::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?),
+                (Transport::Unix, _) => {
+                    Some(ProxyListener::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?)
+                }
                 (Transport::Tcp, Some(at)) => Some(self.listen_at(&proxy, at)?),
                 _ => None,
             };
             let outlets = kept.link.as_ref().map(|it| Listeners::open(&proxy, it));
-            kept.listens = Some(Listens { proxy, _listening: listening, outlets, _mine: mine });
+            kept.listens = Some(ActiveListener { proxy, _listening: listening, outlets, _mine: mine });
         }
         Ok(())
     }
 
     /// Whether the container reaches this process, if it listens.
-    fn has_a_way(&self, kept: &Kept) -> bool {
+    fn has_a_way(&self, kept: &ProxyState) -> bool {
         match self.transport {
             Transport::Unix => true,
             Transport::Link => kept.link.as_ref().is_some_and(|it| it.transport().is_some()),
@@ -159,12 +163,12 @@ impl SandboxProxy {
     }
 
     /// Whether it stays as it is, as long as it is used.
-    fn is_settled(&self, kept: &Kept) -> bool {
+    fn is_settled(&self, kept: &ProxyState) -> bool {
         self.transport == Transport::Unix && kept.listens.is_some()
     }
 
     /// Listens if it can, and leaves that to another process if nobody reaches this one.
-    fn keep(&self, kept: &mut Kept) {
+    fn keep(&self, kept: &mut ProxyState) {
         if self.has_a_way(kept) {
             kept.cut = None;
             if let Err(err) = self.listen(kept) {
@@ -176,13 +180,13 @@ impl SandboxProxy {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ProxyState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells of what the container used: this process's own count, or what the last one wrote down.
     #[must_use]
-    pub fn metered(&self) -> Metered {
+    pub fn metered(&self) -> UsageTotals {
         match &self.kept().listens {
             Some(listens) => listens.proxy.metered(),
             None => files::read(&self.meter()).ok().flatten().unwrap_or_default(),
@@ -194,7 +198,7 @@ impl SandboxProxy {
         self.note_of(&self.kept());
     }
 
-    fn note_of(&self, kept: &Kept) {
+    fn note_of(&self, kept: &ProxyState) {
         if let Some(listens) = &kept.listens
             && let Err(err) = files::write(&self.meter(), &listens.proxy.metered())
         {
@@ -227,13 +231,13 @@ impl SandboxProxy {
         Ok(proxy)
     }
 
-    fn metered_before(&self) -> Metered {
+    fn metered_before(&self) -> UsageTotals {
         files::read(&self.meter()).ok().flatten().unwrap_or_default()
     }
 }
 
 /// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.
-async fn look(proxy: Weak<SandboxProxy>) {
+async fn watch_listener(proxy: Weak<SandboxProxy>) {
     loop {
         tokio::time::sleep(LOOKS).await;
         let Some(proxy) = proxy.upgrade() else { return };

@@ -50,7 +50,7 @@ impl ContainerSource for OnNoNetwork {
 async fn tried(link: &Link, spec_pending: bool) -> (Failure, bool) {
     let state = tempfile::tempdir().unwrap();
     let profile = ProfileName::parse("default").unwrap();
-    let dir = SandboxDir::open(state.path(), &SandboxKey::of(&profile, &Domain::Named("a".into()), "here")).unwrap();
+    let dir = SandboxDir::open(state.path(), &SandboxKey::new(&profile, &Domain::Named("a".into()), "here")).unwrap();
     let proxy =
         SandboxProxy::new(dir.clone(), Grants::new(profile.clone(), Tokens::default()), None).by(Transport::Tcp);
     let containers = Arc::new(OnNoNetwork { link: link.clone(), spec_pending, discarded: AtomicU32::new(0) });

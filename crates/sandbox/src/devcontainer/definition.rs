@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::feature::Feature;
 use super::mounts::MountRequest;
 use super::variables;
-use crate::Warning;
+use crate::SandboxWarning;
 
 /// A larger file is none.
 pub const MAX_BYTES: usize = 256 << 10;
@@ -33,13 +33,13 @@ pub struct Devcontainer {
     /// What commands find over that. `None` takes a variable away.
     pub remote_env: BTreeMap<String, Option<String>>,
     /// Commands.
-    pub hooks: BTreeMap<Stage, Hook>,
+    pub hooks: BTreeMap<LifecycleStage, Hook>,
     /// Ports of services inside, as they are written.
     pub forward_ports: Vec<String>,
     /// What it says it needs.
-    pub needs: Needs,
+    pub needs: HostRequirements,
     /// `devcontainer_ignored`.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 /// How an image is built. Paths are relative to the file's directory.
@@ -57,7 +57,7 @@ pub struct Build {
 
 /// What a file says it needs of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Needs {
+pub struct HostRequirements {
     /// Cores.
     pub cpus: Option<f64>,
     /// Bytes of memory.
@@ -94,7 +94,7 @@ impl Devcontainer {
 
 /// When commands of a file run. In this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Stage {
+pub enum LifecycleStage {
     /// Once for each container.
     #[serde(rename = "onCreateCommand")]
     OnCreate,
@@ -109,7 +109,7 @@ pub enum Stage {
     PostStart,
 }
 
-impl Stage {
+impl LifecycleStage {
     /// All of them, in order.
     pub const ALL: [Self; 4] = [Self::OnCreate, Self::UpdateContent, Self::PostCreate, Self::PostStart];
 
@@ -124,7 +124,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn of(property: &str) -> Option<Self> {
+    pub(super) fn from_property(property: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.property() == property)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coracle_runtime::ImageRef;
 
-use super::refusal::Refusal;
+use super::refusal::DeniedProperty;
 
 /// What a Dockerfile needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Dockerfile {
 ///
 /// # Errors
 /// Each instruction that is not granted.
-pub fn dockerfile(text: &str, args: &BTreeMap<String, String>) -> Result<Dockerfile, Vec<Refusal>> {
+pub fn dockerfile(text: &str, args: &BTreeMap<String, String>) -> Result<Dockerfile, Vec<DeniedProperty>> {
     let lines = plain_lines(text).and_then(|it| no_directive(&it).map(|()| it)).and_then(|it| logical_lines(&it));
     let lines = lines.map_err(|why| vec![refusal(why)])?;
     let mut reader = DockerfileReader {
@@ -37,8 +37,8 @@ pub fn dockerfile(text: &str, args: &BTreeMap<String, String>) -> Result<Dockerf
     if reader.refusals.is_empty() { Ok(reader.it) } else { Err(reader.refusals) }
 }
 
-fn refusal(why: &str) -> Refusal {
-    Refusal::new("build.dockerfile", "devcontainer.dockerfile", why)
+fn refusal(why: &str) -> DeniedProperty {
+    DeniedProperty::new("build.dockerfile", "devcontainer.dockerfile", why)
 }
 
 /// Its lines, in which there is no white-space but blanks and tabs.
@@ -119,7 +119,7 @@ struct DockerfileReader<'a> {
     values: BTreeMap<String, String>,
     stages: Vec<Option<String>>,
     it: Dockerfile,
-    refusals: Vec<Refusal>,
+    refusals: Vec<DeniedProperty>,
 }
 
 impl DockerfileReader<'_> {

@@ -6,10 +6,10 @@ use coracle_runtime::PatternSet;
 use serde_json::Value;
 
 use super::artifact::Artifact;
-use super::refusal::{Refusal, ignored, invalid};
+use super::refusal::{DeniedProperty, ignored, invalid};
 use super::value::{line_of, variable};
 use super::{Variables, context, json};
-use crate::{Result, Warning};
+use crate::{Result, SandboxWarning};
 
 /// A requested feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +48,10 @@ impl Feature {
     ///
     /// # Errors
     /// One that lies outside, or comes from elsewhere and is not on the person's list.
-    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<FeatureLocation, Refusal> {
+    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<FeatureLocation, DeniedProperty> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
-            Err(Refusal::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
+            Err(DeniedProperty::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
         };
         if self.name.starts_with("./") || self.name.starts_with("../") {
             return match context::relative(dir, &self.name) {
@@ -113,7 +113,7 @@ pub struct FeatureFile {
     /// Features behind which it comes, if they are there.
     pub after: Vec<String>,
     /// What has no effect here.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 /// Reads what a feature says of itself.
@@ -149,7 +149,7 @@ pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
                         "capAdd" => "devcontainer.capabilities",
                         _ => "devcontainer.security_opt",
                     };
-                    refusals.push(Refusal::new(
+                    refusals.push(DeniedProperty::new(
                         format!("features.{name}.{property}"),
                         rule,
                         "no container of a sandbox has that",
@@ -167,7 +167,11 @@ pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
                         "it needs other features, which are put on no image by themselves: name {} in the file as well",
                         names.join(", ")
                     );
-                    refusals.push(Refusal::new(format!("features.{name}.dependsOn"), "devcontainer.feature", message));
+                    refusals.push(DeniedProperty::new(
+                        format!("features.{name}.dependsOn"),
+                        "devcontainer.feature",
+                        message,
+                    ));
                 }
             }
             "id" | "version" | "name" | "description" | "documentationURL" | "licenseURL" | "keywords"
@@ -210,7 +214,7 @@ fn option_of(value: &Value) -> Result<String, String> {
 impl FeatureFile {
     /// What the script finds in its environment.
     #[must_use]
-    pub fn told(&self, feature: &Feature, variables: &Variables) -> BTreeMap<String, String> {
+    pub fn environment(&self, feature: &Feature, variables: &Variables) -> BTreeMap<String, String> {
         let mut options = self.defaults.clone();
         options.extend(feature.options.clone());
         let mut unseen = Vec::new();
@@ -298,7 +302,7 @@ mod tests {
             "containerEnv": { "T": "1" }, "entrypoint": "/x" }"#;
         let file = feature_file("./t", file).unwrap();
         let feature = Feature::read("./t", &serde_json::json!({ "version": "2" })).unwrap();
-        let told = file.told(&feature, &Variables::default());
+        let told = file.environment(&feature, &Variables::default());
         assert_eq!(told, BTreeMap::from([("FAST".into(), "false".into()), ("VERSION".into(), "2".into())]));
         assert_eq!((file.env["T"].as_str(), file.warnings.len()), ("1", 1));
         assert!(feature_file("./t", br#"{ "privileged": true }"#).is_err());

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::definition::{Hook, Stage};
+use super::definition::{Hook, LifecycleStage};
 
 /// None may take longer.
 const WITHIN: Duration = Duration::from_secs(15 * 60);
@@ -33,7 +33,7 @@ pub struct RunAs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRan {
     /// The property.
-    pub stage: Stage,
+    pub stage: LifecycleStage,
     /// Its name among those that ran at once.
     pub name: Option<String>,
     /// Its exit code, if it ended by itself.
@@ -47,14 +47,14 @@ pub struct CommandRan {
 }
 
 /// Runs the commands of a stage, to their end. The result names one that fails.
-pub async fn run(stage: Stage, hook: &Hook, who: &RunAs<'_>) -> Vec<CommandRan> {
+pub async fn run(stage: LifecycleStage, hook: &Hook, who: &RunAs<'_>) -> Vec<CommandRan> {
     match hook {
         Hook::One(command) => vec![one(stage, None, command, who).await],
         Hook::Together(all) => join_all(all.iter().map(|(name, it)| one(stage, Some(name), it, who))).await,
     }
 }
 
-async fn one(stage: Stage, name: Option<&String>, command: &Command, who: &RunAs<'_>) -> CommandRan {
+async fn one(stage: LifecycleStage, name: Option<&String>, command: &Command, who: &RunAs<'_>) -> CommandRan {
     let begun = Instant::now();
     let exec = Exec {
         limits: ExecLimits { total: Some(WITHIN), ..ExecLimits::default() },

@@ -23,13 +23,13 @@ mod variables;
 
 pub use self::artifact::Artifact;
 pub use self::context::{is_kept_out, relative};
-pub use self::definition::{Build, Devcontainer, Hook, MAX_BYTES, Needs, Stage};
+pub use self::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
 pub use self::dockerfile::{Dockerfile, dockerfile};
 pub use self::feature::{Feature, FeatureFile, FeatureLocation, feature_file, in_order, variable_of};
 pub use self::hooks::{CommandRan, RunAs, run};
-pub use self::mounts::{Kind as MountKind, MountRequest};
+pub use self::mounts::{MountKind, MountRequest};
 pub use self::properties::read;
-pub use self::refusal::{Refusal, refused};
+pub use self::refusal::{DeniedProperty, refused};
 pub use self::registry::{Manifest, Registries};
 pub(crate) use self::state::HookProgress;
 pub use self::state::{DevcontainerRecord, DevcontainerState, DevcontainerUser, forget, lock_file};
@@ -37,7 +37,7 @@ pub use self::variables::Variables;
 
 /// Where a file was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DevcontainerSearch {
     /// There is none.
     Nothing,
     /// At that path.
@@ -48,7 +48,7 @@ pub enum Found {
 
 /// Looks for the file among the names of a repository's files.
 #[must_use]
-pub fn find<'a>(names: impl IntoIterator<Item = &'a str>) -> Found {
+pub fn find<'a>(names: impl IntoIterator<Item = &'a str>) -> DevcontainerSearch {
     const USUAL: [&str; 2] = [".devcontainer/devcontainer.json", ".devcontainer.json"];
     let named = |it: &str| {
         let inner = it.strip_prefix(".devcontainer/").and_then(|it| it.strip_suffix("/devcontainer.json"));
@@ -56,12 +56,12 @@ pub fn find<'a>(names: impl IntoIterator<Item = &'a str>) -> Found {
     };
     let all: Vec<&str> = names.into_iter().filter(|it| USUAL.contains(it) || named(it)).collect();
     if let Some(usual) = USUAL.into_iter().find(|it| all.contains(it)) {
-        return Found::One(usual.to_owned());
+        return DevcontainerSearch::One(usual.to_owned());
     }
     match all[..] {
-        [] => Found::Nothing,
-        [one] => Found::One(one.to_owned()),
-        _ => Found::Several(all.into_iter().map(str::to_owned).collect()),
+        [] => DevcontainerSearch::Nothing,
+        [one] => DevcontainerSearch::One(one.to_owned()),
+        _ => DevcontainerSearch::Several(all.into_iter().map(str::to_owned).collect()),
     }
 }
 
@@ -77,17 +77,17 @@ mod tests {
             ".devcontainer/a/devcontainer.json",
             ".devcontainer/b/devcontainer.json",
         );
-        let one = |it: &str| Found::One(it.to_owned());
+        let one = |it: &str| DevcontainerSearch::One(it.to_owned());
         assert_eq!(find([a, plain, dir, "x"]), one(dir));
         assert_eq!(find([a, plain]), one(plain));
         assert_eq!(find([a, "README.md"]), one(a));
-        assert_eq!(find([a, b]), Found::Several(vec![a.to_owned(), b.to_owned()]));
+        assert_eq!(find([a, b]), DevcontainerSearch::Several(vec![a.to_owned(), b.to_owned()]));
         for none in [
             "x/.devcontainer/devcontainer.json",
             ".devcontainer/a/b/devcontainer.json",
             ".devcontainer//devcontainer.json",
         ] {
-            assert_eq!(find([none]), Found::Nothing, "{none}");
+            assert_eq!(find([none]), DevcontainerSearch::Nothing, "{none}");
         }
     }
 }

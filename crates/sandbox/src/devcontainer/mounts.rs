@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountRequest {
     /// Of what kind.
-    pub kind: Kind,
+    pub kind: MountKind,
     /// Where it appears.
     pub at: ContainerPath,
     /// It is not to be written.
@@ -16,7 +16,7 @@ pub struct MountRequest {
 
 /// Kinds of mounts, with what each comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MountKind {
     /// A directory or file of the host.
     Bind(String),
     /// A place that stays as long as the sandbox, by its name.
@@ -67,9 +67,9 @@ pub(super) fn read(value: &Value) -> Result<MountRequest, String> {
     let at = ContainerPath::parse(at).map_err(|err| err.to_string())?;
     let from = |it: Option<String>| it.filter(|it| !it.is_empty()).ok_or_else(|| "has no `source`".to_owned());
     let kind = match kind.as_deref().unwrap_or("volume") {
-        "bind" => Kind::Bind(from(source)?),
-        "volume" => Kind::Volume(volume_name(from(source)?)?),
-        "tmpfs" => Kind::Tmpfs,
+        "bind" => MountKind::Bind(from(source)?),
+        "volume" => MountKind::Volume(volume_name(from(source)?)?),
+        "tmpfs" => MountKind::Tmpfs,
         other => return Err(format!("has the type `{other}`, which is not known")),
     };
     Ok(MountRequest { kind, at, read_only })
@@ -101,11 +101,17 @@ mod tests {
     fn mounts_are_read_as_text_and_as_objects() {
         let ask = |kind, at: &str, read_only| MountRequest { kind, at: ContainerPath::parse(at).unwrap(), read_only };
         let cases = [
-            (json!("source=/a,target=/b,type=bind,readonly"), ask(Kind::Bind("/a".into()), "/b", true)),
-            (json!("src=cache,dst=/home/x/.cache"), ask(Kind::Volume("cache".into()), "/home/x/.cache", false)),
-            (json!({ "source": "v1", "target": "/v", "type": "volume" }), ask(Kind::Volume("v1".into()), "/v", false)),
-            (json!("type=tmpfs,target=/scratch"), ask(Kind::Tmpfs, "/scratch", false)),
-            (json!("type=bind,source=/,target=/host,consistency=cached"), ask(Kind::Bind("/".into()), "/host", false)),
+            (json!("source=/a,target=/b,type=bind,readonly"), ask(MountKind::Bind("/a".into()), "/b", true)),
+            (json!("src=cache,dst=/home/x/.cache"), ask(MountKind::Volume("cache".into()), "/home/x/.cache", false)),
+            (
+                json!({ "source": "v1", "target": "/v", "type": "volume" }),
+                ask(MountKind::Volume("v1".into()), "/v", false),
+            ),
+            (json!("type=tmpfs,target=/scratch"), ask(MountKind::Tmpfs, "/scratch", false)),
+            (
+                json!("type=bind,source=/,target=/host,consistency=cached"),
+                ask(MountKind::Bind("/".into()), "/host", false),
+            ),
         ];
         for (value, told) in cases {
             assert_eq!(read(&value), Ok(told), "{value}");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use coracle_runtime::{ByteSize, Command, ContainerPath, ImageRef};
 use serde_json::Value;
 
-use super::definition::{Build, Devcontainer, Hook, MAX_BYTES, Needs, Stage};
-use super::refusal::{Refusal, ignored, invalid, refused};
+use super::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
+use super::refusal::{DeniedProperty, ignored, invalid, refused};
 use super::value::{line_of, list_of, object_of, text_of, variable};
 use super::{Feature, Variables, json, mounts};
 use crate::Result;
@@ -75,7 +75,7 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
 
 struct PropertyReader {
     it: Devcontainer,
-    refusals: Vec<Refusal>,
+    refusals: Vec<DeniedProperty>,
 }
 
 impl PropertyReader {
@@ -87,7 +87,7 @@ impl PropertyReader {
             _ => false,
         };
         let row = REFUSED.iter().find(|it| it.0 == property && !asks_for_nothing);
-        self.refusals.extend(row.map(|(property, rule, why)| Refusal::new(*property, rule, *why)));
+        self.refusals.extend(row.map(|(property, rule, why)| DeniedProperty::new(*property, rule, *why)));
     }
 
     /// One property. An error says what is wrong with its value.
@@ -113,7 +113,7 @@ impl PropertyReader {
             // Read together, behind all others.
             "containerEnv" | "remoteEnv" => {}
             property if WITHOUT_EFFECT.contains(&property) => {}
-            property => match Stage::of(property) {
+            property => match LifecycleStage::from_property(property) {
                 Some(_) if value.is_null() => {}
                 Some(stage) => drop(it.hooks.insert(stage, hook_of(value)?)),
                 None => it.warnings.push(ignored(format!("`{}` has no effect here", property.escape_debug()))),
@@ -135,7 +135,7 @@ impl PropertyReader {
                     }
                 }
                 "options" if value.as_array().is_some_and(Vec::is_empty) => {}
-                "options" => self.refusals.push(Refusal::new(
+                "options" => self.refusals.push(DeniedProperty::new(
                     "build.options",
                     "devcontainer.build_options",
                     "words for the engine are ours",
@@ -173,7 +173,7 @@ impl PropertyReader {
         let mount = mounts::read(value)?;
         if !mounts::may_be_put_at(&mount.at) {
             let message = format!("nothing can be mounted at `{}`", mount.at);
-            self.refusals.push(Refusal::new("mounts", "mount.target", message));
+            self.refusals.push(DeniedProperty::new("mounts", "mount.target", message));
         }
         self.it.mounts.push(mount);
         Ok(())
@@ -183,7 +183,7 @@ impl PropertyReader {
         let words = list_of(value)?.iter().map(text_of).collect::<Result<Vec<_>, _>>()?;
         if let Some(word) = words.iter().find(|it| *it != "--init") {
             let message = format!("`{}` is a word for the engine, and those are ours", word.escape_debug());
-            self.refusals.push(Refusal::new("runArgs", "devcontainer.run_args", message));
+            self.refusals.push(DeniedProperty::new("runArgs", "devcontainer.run_args", message));
         }
         Ok(())
     }
@@ -243,8 +243,8 @@ fn port_of(value: &Value) -> Result<String, String> {
     .ok_or_else(|| format!("has `{value}`, which is no port"))
 }
 
-fn needs_of(value: &Value) -> Result<Needs, String> {
-    let mut needs = Needs::default();
+fn needs_of(value: &Value) -> Result<HostRequirements, String> {
+    let mut needs = HostRequirements::default();
     // `8gb` is what others call `8g`.
     let size = |value: &Value| {
         let text = text_of(value)?.to_ascii_lowercase();

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::{Code, Failure, Warning};
+use crate::{Code, Failure, SandboxWarning};
 
 /// Something that is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct DeniedProperty {
     /// The property that asks for it.
     pub property: String,
     /// The rule that refuses it.
@@ -17,7 +17,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-impl Refusal {
+impl DeniedProperty {
     /// One that no setting lifts.
     pub fn new(property: impl Into<String>, rule: &'static str, message: impl Into<String>) -> Self {
         Self { property: property.into(), rule, setting: None, message: message.into() }
@@ -32,7 +32,7 @@ impl Refusal {
 
 /// All of them as one failure. Its details name the first one, and hold them all.
 #[must_use]
-pub fn refused(all: &[Refusal]) -> Failure {
+pub fn refused(all: &[DeniedProperty]) -> Failure {
     let told: Vec<_> =
         all.iter().map(|it| format!("`{}` is not granted ({}): {}", it.property, it.rule, it.message)).collect();
     let failure =
@@ -46,8 +46,8 @@ pub fn refused(all: &[Refusal]) -> Failure {
 }
 
 /// Something of a file that has no effect here.
-pub(crate) fn ignored(message: impl Into<String>) -> Warning {
-    Warning::new("devcontainer_ignored", message)
+pub(crate) fn ignored(message: impl Into<String>) -> SandboxWarning {
+    SandboxWarning::new("devcontainer_ignored", message)
 }
 
 /// The file cannot be read.

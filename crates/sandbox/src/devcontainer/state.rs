@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use coracle_runtime::{Ids, ImageRef};
 use serde::{Deserialize, Serialize};
 
-use super::{CommandRan, Devcontainer, MAX_BYTES, Stage, Variables, read};
+use super::{CommandRan, Devcontainer, LifecycleStage, MAX_BYTES, Variables, read};
 use crate::files;
-use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey, Warning, WorkflowId};
+use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey, SandboxWarning, WorkflowId};
 
 /// A file as it was found, and the decisions that it led to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct DevcontainerRecord {
     /// Files of the repository that were kept out of the build.
     pub kept_out: Vec<String>,
     /// Warnings about it.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 /// The user that runs commands.
@@ -70,7 +70,7 @@ pub(crate) struct HookProgress {
     /// Its links exist.
     pub(crate) linked: bool,
     /// Commands that run once for each container.
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) stages: Vec<LifecycleStage>,
     /// The run of the guest for which the commands of a start ran.
     pub(crate) started: Option<String>,
     /// The command that failed: none follows it.

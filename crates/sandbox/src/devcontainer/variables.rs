@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::refusal::ignored;
-use crate::{Warning, WorkflowId};
+use crate::{SandboxWarning, WorkflowId};
 
 /// What variables of a file stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Variables {
     }
 
     /// Fills all texts of a value in. Variables of the host that are not granted become their default, or nothing.
-    pub(super) fn fill(&self, value: &mut Value, warnings: &mut Vec<Warning>) {
+    pub(super) fn fill(&self, value: &mut Value, warnings: &mut Vec<SandboxWarning>) {
         match value {
             Value::String(text) => *text = self.filled(text, warnings),
             Value::Array(all) => all.iter_mut().for_each(|it| self.fill(it, warnings)),
@@ -50,7 +50,7 @@ impl Variables {
         }
     }
 
-    pub(super) fn filled(&self, text: &str, warnings: &mut Vec<Warning>) -> String {
+    pub(super) fn filled(&self, text: &str, warnings: &mut Vec<SandboxWarning>) -> String {
         replace(text, |word| match self.expand(word) {
             Expansion::Text(text) => Some(text),
             Expansion::Stays => None,

@@ -27,11 +27,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use self::event::Event;
 pub use self::once::LinkOnce;
 pub use self::process::{LinkWorker, WorkerStart};
-use self::run::{Run, Step};
+use self::run::{FrameOutcome, Run};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};
-use crate::provider::{Metered, SandboxInfo, SandboxProvider, WorkerCall, WorkerProcess};
+use crate::provider::{SandboxInfo, SandboxProvider, UsageTotals, WorkerCall, WorkerProcess};
 use crate::schema::Schema;
-use crate::{Code, Failure, Result, Warning};
+use crate::{Code, Failure, Result, SandboxWarning};
 
 /// Events that wait for who listens; more of them make the worker wait.
 const WAITING: usize = 64;
@@ -83,7 +83,7 @@ pub struct GenerateRequest {
 
 /// What was generated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Generated {
+pub struct GenerateResponse {
     /// The text, or compact JSON where a schema was given.
     pub content: String,
     /// The JSON, where a schema was given.
@@ -93,12 +93,12 @@ pub struct Generated {
 /// Drives the workers of one sandbox. One run at a time; others wait.
 #[derive(Debug)]
 pub struct SandboxDriver {
-    shared: Arc<Shared>,
+    shared: Arc<DriverInner>,
     model: String,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DriverInner {
     provider: Arc<dyn SandboxProvider>,
     /// The worker that serves, with the generation it was started in.
     worker: tokio::sync::Mutex<Option<(Box<dyn WorkerProcess>, u64)>>,
@@ -123,7 +123,7 @@ impl Stream for Events {
 impl SandboxDriver {
     /// A driver of that sandbox. The model is taken where a request names none.
     pub fn new(provider: Arc<dyn SandboxProvider>, model: impl Into<String>) -> Self {
-        let shared = Shared { provider, worker: tokio::sync::Mutex::default(), usage: Mutex::default() };
+        let shared = DriverInner { provider, worker: tokio::sync::Mutex::default(), usage: Mutex::default() };
         Self { shared: Arc::new(shared), model: model.into() }
     }
 
@@ -149,7 +149,7 @@ impl SandboxDriver {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn generate(&self, request: GenerateRequest) -> Result<Generated> {
+    pub async fn generate(&self, request: GenerateRequest) -> Result<GenerateResponse> {
         let has_schema = request.schema.is_some() || request.schema_path.is_some();
         let mut events = self.begin(WorkerRequest {
             prompt: Some(request.prompt),
@@ -169,7 +169,7 @@ impl SandboxDriver {
         let content = result.ok_or_else(run::no_result)?;
         // It was read as JSON before it became an event.
         let value = if has_schema { serde_json::from_str(&content).ok() } else { None };
-        Ok(Generated { content, value })
+        Ok(GenerateResponse { content, value })
     }
 
     /// What the last run that was finished took, as its worker tells it.
@@ -180,7 +180,7 @@ impl SandboxDriver {
 
     /// What the proxy counted.
     #[must_use]
-    pub fn metered(&self) -> Metered {
+    pub fn metered(&self) -> UsageTotals {
         self.shared.provider.metered()
     }
 
@@ -216,7 +216,7 @@ impl SandboxDriver {
 
 /// One run on its way.
 struct Driven<'a> {
-    shared: &'a Shared,
+    shared: &'a DriverInner,
     tell: mpsc::Sender<Result<Event>>,
     cancel: CancellationToken,
 }
@@ -302,18 +302,18 @@ impl Driven<'_> {
             }
         }
         let (run_id, recreated) = (request.id.clone().unwrap_or_default(), info.recreated.clone());
-        let mut listening = self.tell(Event::Started { run_id, generation: info.generation, recreated }).await;
-        for Warning { code, message } in info.warnings() {
-            listening = listening && self.tell(Event::Warning { code, message }).await;
+        let mut listening = self.send_event(Event::Started { run_id, generation: info.generation, recreated }).await;
+        for SandboxWarning { code, message } in info.warnings() {
+            listening = listening && self.send_event(Event::Warning { code, message }).await;
         }
         while listening {
             let cancel = self.cancel.clone();
             let Some(frame) = cancel.run_until_cancelled(worker.recv()).await else { break };
             let frame = frame.map_err(|failure| run.broken(failure))?.ok_or_else(|| run.died())?;
             match run.take(frame).map_err(|failure| run.broken(failure))? {
-                Step::Nothing => {}
-                Step::Event(event) => listening = self.tell(event).await,
-                Step::Over(result) => {
+                FrameOutcome::Nothing => {}
+                FrameOutcome::Event(event) => listening = self.send_event(event).await,
+                FrameOutcome::Over(result) => {
                     *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = run.usage();
                     return Ok((result.map(Some), worker.alive()));
                 }
@@ -323,7 +323,7 @@ impl Driven<'_> {
         Ok((Ok(None), matches!(ended, Ok(Ok(()))) && worker.alive()))
     }
 
-    async fn tell(&self, event: Event) -> bool {
+    async fn send_event(&self, event: Event) -> bool {
         let cancel = self.cancel.clone();
         cancel.run_until_cancelled(self.tell.send(Ok(event))).await.is_some_and(|it| it.is_ok())
     }
@@ -334,7 +334,7 @@ async fn cancel(run: &mut Run, worker: &mut Box<dyn WorkerProcess>) -> Result<()
     worker.send(&WorkerRequest::new(Mode::Cancel, run.id())).await?;
     loop {
         let frame = worker.recv().await?.ok_or_else(|| run.died())?;
-        if let Step::Over(_) = run.take(frame)? {
+        if let FrameOutcome::Over(_) = run.take(frame)? {
             return Ok(());
         }
     }

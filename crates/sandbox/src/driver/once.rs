@@ -42,14 +42,14 @@ impl LinkOnce {
     /// `request_too_large`; `worker_died` when the guest does not take the files.
     pub async fn spawn(link: &Link, start: WorkerStart, request: &WorkerRequest) -> Result<Self> {
         let id = request.id.clone().unwrap_or_default();
-        let (placed, words) = told(request, &name(request))?;
+        let (placed, words) = worker_arguments(request, &name(request))?;
         let user = start.user;
         let files: Vec<String> = placed.iter().map(|it| it.0.clone()).collect();
         let exec = Exec { files: files.clone(), ..start.exec(words) };
         let placing = Placed { link, user, files };
         for (name, text) in placed {
             let file = SecretFile { name, user, mode: 0o400, content: Secret::from(text.as_str()) };
-            let put = link.lend_secret(file).await;
+            let put = link.put_command_secret(file).await;
             put.map_err(|err| Failure::new(Code::WorkerDied, format!("The worker is not given its prompt: {err}.")))?;
         }
         // From here on they go with the command.
@@ -129,7 +129,7 @@ fn name(request: &WorkerRequest) -> String {
 type Text = (String, String);
 
 /// Files to place, and the words that name them.
-fn told(request: &WorkerRequest, id: &str) -> Result<(Vec<Text>, Vec<String>)> {
+fn worker_arguments(request: &WorkerRequest, id: &str) -> Result<(Vec<Text>, Vec<String>)> {
     let mode = if request.mode == Mode::Generate { "generate" } else { "agentic" };
     let mut words = vec![mode.to_owned()];
     let mut say = |name: &str, value: Option<String>| words.extend(value.into_iter().flat_map(|it| [name.into(), it]));
@@ -247,7 +247,7 @@ mod tests {
         let fake = FakeRuntime::new();
         let (link, run, user) = container(&fake).await;
         let file = |name: &str| SecretFile { name: name.into(), user, mode: 0o400, content: Secret::from("canary") };
-        link.lend_secret(file("prompt-0a")).await.unwrap();
+        link.put_command_secret(file("prompt-0a")).await.unwrap();
         link.put_secret(file("kept")).await.unwrap();
         assert!(run.join("prompt-0a").exists());
         drop(link);
@@ -282,13 +282,13 @@ mod tests {
             limits,
             ..WorkerRequest::new(Mode::Agentic, "0a")
         };
-        let (placed, words) = told(&request, "0a").unwrap();
+        let (placed, words) = worker_arguments(&request, "0a").unwrap();
         let expected = "agentic --prompt-file /.coracle/run/prompt-0a --instructions-file /.coracle/run/instructions-0a \
             --schema /.coracle/run/schema-0a --model m --cwd /workspace --tools ls,rm --max-turns 3";
         assert_eq!(words.join(" "), expected);
         let texts: Vec<_> = placed.iter().map(|it| it.1.as_str()).collect();
         assert_eq!(texts, ["--secret", "be brief", r#"{"type":"object"}"#]);
         let long = WorkerRequest { prompt: Some("x".repeat(MAX_PLACED + 1)), ..request };
-        assert_eq!(told(&long, "0a").unwrap_err().code, Code::RequestTooLarge);
+        assert_eq!(worker_arguments(&long, "0a").unwrap_err().code, Code::RequestTooLarge);
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Run {
 
 /// What a frame came to.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum FrameOutcome {
     /// Nothing that anybody needs to hear.
     Nothing,
     Event(Event),
@@ -101,7 +101,7 @@ impl Run {
     ///
     /// # Errors
     /// `malformed_frame`: the worker did not keep to what was agreed, and is to be closed.
-    pub(super) fn take(&mut self, frame: ResponseFrame) -> Result<Step> {
+    pub(super) fn take(&mut self, frame: ResponseFrame) -> Result<FrameOutcome> {
         if frame.id() != self.id {
             return Err(malformed("a frame of another run"));
         }
@@ -113,22 +113,22 @@ impl Run {
                 self.frames += 1;
                 self.seq += 1;
                 match WorkerMessage::parse(&text) {
-                    Ok(message) => self.hear(message),
+                    Ok(message) => self.on_message(message),
                     Err(why) => self.pass_over(&why),
                 }
             }
             ResponseFrame::Error { text, code, .. } => {
                 self.failed = Some(self.failure(&code, &text));
-                Ok(Step::Nothing)
+                Ok(FrameOutcome::Nothing)
             }
             ResponseFrame::Done { messages, .. } if messages != self.frames => {
                 Err(malformed(&format!("{messages} messages were counted, and {} came", self.frames)))
             }
-            ResponseFrame::Done { .. } => Ok(Step::Over(self.end())),
+            ResponseFrame::Done { .. } => Ok(FrameOutcome::Over(self.end())),
         }
     }
 
-    fn hear(&mut self, message: WorkerMessage) -> Result<Step> {
+    fn on_message(&mut self, message: WorkerMessage) -> Result<FrameOutcome> {
         if message.seq != self.seq {
             return Err(malformed(&format!("message {} came as number {}", message.seq, self.seq)));
         }
@@ -137,47 +137,47 @@ impl Run {
         }
         let (text, model) = (message.content.clone().unwrap_or_default(), message.model.clone());
         match message.r#type {
-            MessageType::Thinking => Ok(Step::Event(Event::Thinking { text, model })),
+            MessageType::Thinking => Ok(FrameOutcome::Event(Event::Thinking { text, model })),
             MessageType::ToolCall => self.called(message),
             MessageType::ToolResult => self.answered(message),
             MessageType::Result => {
                 self.result = Some(message);
-                Ok(Step::Nothing)
+                Ok(FrameOutcome::Nothing)
             }
             MessageType::Usage if self.result.is_none() || self.usage.is_some() => {
                 Err(malformed("usage is told once, after the result"))
             }
             MessageType::Usage => {
                 self.usage = message.usage;
-                Ok(Step::Nothing)
+                Ok(FrameOutcome::Nothing)
             }
         }
     }
 
-    fn called(&mut self, message: WorkerMessage) -> Result<Step> {
+    fn called(&mut self, message: WorkerMessage) -> Result<FrameOutcome> {
         let (id, name) = (message.tool_call_id.unwrap_or_default(), ours(message.tool_name.unwrap_or_default()));
         if self.open.insert(id.clone(), name.clone()).is_some() {
             return Err(malformed("a call that is open already"));
         }
         self.called = true;
         let (input, model) = (message.tool_input.unwrap_or_default(), message.model);
-        Ok(Step::Event(Event::ToolCall { id, name, input, model }))
+        Ok(FrameOutcome::Event(Event::ToolCall { id, name, input, model }))
     }
 
-    fn answered(&mut self, message: WorkerMessage) -> Result<Step> {
+    fn answered(&mut self, message: WorkerMessage) -> Result<FrameOutcome> {
         let id = message.tool_call_id.unwrap_or_default();
         let Some(name) = self.open.remove(&id) else { return Err(malformed("the result of no call")) };
         let (output, is_error) = (message.tool_output.unwrap_or_default(), message.is_error);
-        Ok(Step::Event(Event::ToolResult { id, name, output, is_error }))
+        Ok(FrameOutcome::Event(Event::ToolResult { id, name, output, is_error }))
     }
 
-    fn pass_over(&mut self, why: &str) -> Result<Step> {
+    fn pass_over(&mut self, why: &str) -> Result<FrameOutcome> {
         self.unreadable += 1;
         tracing::warn!(%why, "a message of a worker cannot be read");
         if self.unreadable > UNREADABLE {
             return Err(malformed(&format!("more than {UNREADABLE} messages cannot be read")));
         }
-        Ok(Step::Nothing)
+        Ok(FrameOutcome::Nothing)
     }
 
     fn end(&mut self) -> Result<Event> {

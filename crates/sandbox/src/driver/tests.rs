@@ -232,7 +232,7 @@ async fn x68_whoever_stops_listening_ends_the_run_within_five_seconds() {
 #[tokio::test]
 async fn x69_what_a_worker_tells_of_itself_is_not_what_was_metered() {
     let (driver, provider) = driver(vec![good_run("fine")]);
-    let metered = Metered { requests: 3, input_tokens: 900, output_tokens: 80, ..Metered::default() };
+    let metered = UsageTotals { requests: 3, input_tokens: 900, output_tokens: 80, ..UsageTotals::default() };
     provider.meter(metered);
     run(&driver).await;
     assert_eq!((driver.usage().unwrap().input_tokens, driver.metered()), (Some(7), metered));

@@ -40,7 +40,7 @@ pub enum ResponseFrame {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum FrameKind {
     Msg,
     Error,
     Done,
@@ -49,8 +49,8 @@ enum Kind {
 /// The line itself.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
-    frame: Kind,
+struct FrameLine {
+    frame: FrameKind,
     msg: Option<String>,
     error: Option<String>,
     id: String,
@@ -73,13 +73,13 @@ impl ResponseFrame {
     #[must_use]
     pub fn to_line(&self) -> Vec<u8> {
         let empty =
-            |frame| Line { frame, msg: None, error: None, id: self.id().to_owned(), code: None, messages: None };
+            |frame| FrameLine { frame, msg: None, error: None, id: self.id().to_owned(), code: None, messages: None };
         let line = match self {
-            Self::Msg { text, .. } => Line { msg: Some(text.clone()), ..empty(Kind::Msg) },
+            Self::Msg { text, .. } => FrameLine { msg: Some(text.clone()), ..empty(FrameKind::Msg) },
             Self::Error { text, code, .. } => {
-                Line { error: Some(text.clone()), code: Some(code.clone()), ..empty(Kind::Error) }
+                FrameLine { error: Some(text.clone()), code: Some(code.clone()), ..empty(FrameKind::Error) }
             }
-            Self::Done { messages, .. } => Line { messages: Some(*messages), ..empty(Kind::Done) },
+            Self::Done { messages, .. } => FrameLine { messages: Some(*messages), ..empty(FrameKind::Done) },
         };
         let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
         bytes.push(b'\n');
@@ -99,14 +99,14 @@ impl ResponseFrame {
 }
 
 fn read(line: &[u8]) -> Option<ResponseFrame> {
-    let Line { frame, msg, error, id, code, messages } = serde_json::from_slice(line).ok()?;
+    let FrameLine { frame, msg, error, id, code, messages } = serde_json::from_slice(line).ok()?;
     if !is_id(&id) {
         return None;
     }
     match (frame, msg, error, code, messages) {
-        (Kind::Msg, Some(text), None, None, None) => Some(ResponseFrame::Msg { text, id }),
-        (Kind::Error, None, Some(text), Some(code), None) => Some(ResponseFrame::Error { text, code, id }),
-        (Kind::Done, None, None, None, Some(messages)) => Some(ResponseFrame::Done { messages, id }),
+        (FrameKind::Msg, Some(text), None, None, None) => Some(ResponseFrame::Msg { text, id }),
+        (FrameKind::Error, None, Some(text), Some(code), None) => Some(ResponseFrame::Error { text, code, id }),
+        (FrameKind::Done, None, None, None, Some(messages)) => Some(ResponseFrame::Done { messages, id }),
         _ => None,
     }
 }

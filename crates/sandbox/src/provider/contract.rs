@@ -9,8 +9,8 @@ use async_trait::async_trait;
 
 use super::stream::ExecStream;
 use crate::protocol::{ResponseFrame, WorkerRequest};
-use crate::proxy::Metered;
-use crate::{Result, Warning};
+use crate::proxy::UsageTotals;
+use crate::{Result, SandboxWarning};
 
 /// One sandbox: its container, made when it is first needed and again when it is gone.
 #[async_trait]
@@ -58,7 +58,7 @@ pub trait SandboxProvider: fmt::Debug + Send + Sync {
     async fn health_check(&self) -> SandboxHealth;
 
     /// What the proxy itself counted.
-    fn metered(&self) -> Metered;
+    fn metered(&self) -> UsageTotals;
 
     /// Saves what is to be saved and takes it away.
     async fn teardown(&self, how: Teardown) -> TeardownReport;
@@ -107,9 +107,9 @@ pub struct SandboxInfo {
 impl SandboxInfo {
     /// What else there is to tell of it.
     #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
+    pub fn warnings(&self) -> Vec<SandboxWarning> {
         let message = "the settings changed; a command runs in the sandbox, which is made anew when it is used next";
-        self.spec_pending.then(|| Warning::new("spec_pending", message)).into_iter().collect()
+        self.spec_pending.then(|| SandboxWarning::new("spec_pending", message)).into_iter().collect()
     }
 }
 
@@ -237,5 +237,5 @@ pub struct TeardownReport {
     /// Where work was saved.
     pub saved: Vec<String>,
     /// What could not be done; the rest was.
-    pub errors: Vec<Warning>,
+    pub errors: Vec<SandboxWarning>,
 }

@@ -10,4 +10,4 @@ pub use self::contract::{
 };
 pub use self::frame::Frame;
 pub use self::stream::{ExecStream, MAX_PIECE, MAX_STDERR};
-pub use crate::proxy::Metered;
+pub use crate::proxy::UsageTotals;

@@ -26,14 +26,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A proxy that listens. When it is dropped nobody listens any more, and every connection is closed.
 #[derive(Debug)]
-pub struct Listening {
+pub struct ProxyListener {
     sockets: Vec<PathBuf>,
     /// Free when this is dropped, and not only when a task has seen it: who comes next takes the same.
     _ports: Vec<Arc<TcpListener>>,
     _stop: DropGuard,
 }
 
-impl Listening {
+impl ProxyListener {
     /// Listens at `api.sock` and `egress.sock` in a directory that is the container's and this user's alone (0700). Sockets
     /// that are left there from before are replaced.
     ///
@@ -113,7 +113,7 @@ async fn accepted(listener: &Weak<TcpListener>) -> io::Result<(TcpStream, Socket
     .await
 }
 
-impl Drop for Listening {
+impl Drop for ProxyListener {
     fn drop(&mut self) {
         for path in &self.sockets {
             let _ = std::fs::remove_file(path);
@@ -167,7 +167,7 @@ mod tests {
         let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
         proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
         let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
-        let (_listening, [at, _]) = Listening::at(&proxy, between, None).unwrap();
+        let (_listening, [at, _]) = ProxyListener::at(&proxy, between, None).unwrap();
         for _ in 0..25 {
             // A program of this host, and a container of another network.
             for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {

@@ -17,7 +17,7 @@ const LONGEST: usize = 256;
 
 /// A request, as it is logged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Line {
+pub(super) struct RequestLogLine {
     pub(super) ts: String,
     pub(super) container: String,
     /// `llm` or `net`
@@ -49,23 +49,23 @@ pub struct ProxyEvent {
 
 /// Where lines go.
 #[derive(Debug)]
-pub(super) struct Log(Option<Mutex<Open>>);
+pub(super) struct ProxyLog(Option<Mutex<OpenLogFile>>);
 
 #[derive(Debug)]
-struct Open {
+struct OpenLogFile {
     path: PathBuf,
     file: File,
     bytes: u64,
 }
 
-impl Log {
+impl ProxyLog {
     /// # Errors
     /// When the file cannot be opened: no request goes unlogged.
     pub(super) fn open(path: Option<&Path>) -> io::Result<Self> {
-        path.map(|path| Open::new(path).map(Mutex::new)).transpose().map(Self)
+        path.map(|path| OpenLogFile::new(path).map(Mutex::new)).transpose().map(Self)
     }
 
-    pub(super) fn write(&self, line: &Line) {
+    pub(super) fn write(&self, line: &RequestLogLine) {
         let Some(open) = &self.0 else { return };
         let Ok(mut bytes) = serde_json::to_vec(line) else { return };
         bytes.push(b'\n');
@@ -76,7 +76,7 @@ impl Log {
     }
 }
 
-impl Open {
+impl OpenLogFile {
     fn new(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let bytes = file.metadata()?.len();
@@ -119,18 +119,18 @@ mod tests {
     fn lines_are_added_and_a_long_file_is_put_aside() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("proxy.jsonl");
-        let line = |route| Line { route, status: 200, ..Line::default() };
-        Log::open(Some(&path)).unwrap().write(&line("one"));
-        let log = Log::open(Some(&path)).unwrap();
+        let line = |route| RequestLogLine { route, status: 200, ..RequestLogLine::default() };
+        ProxyLog::open(Some(&path)).unwrap().write(&line("one"));
+        let log = ProxyLog::open(Some(&path)).unwrap();
         log.write(&line("two"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
         OpenOptions::new().write(true).open(&path).unwrap().set_len(ROTATED_AT).unwrap();
-        let log = Log::open(Some(&path)).unwrap();
+        let log = ProxyLog::open(Some(&path)).unwrap();
         log.write(&line("three"));
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().count() == 1 && text.contains("\"route\":\"three\""), "{text}");
         assert_eq!(dir.path().join("proxy.jsonl.1").metadata().unwrap().len(), ROTATED_AT);
-        Log::open(None).unwrap().write(&line("nowhere"));
+        ProxyLog::open(None).unwrap().write(&line("nowhere"));
         assert_eq!(shown("a\nb\u{1b}"), "a\u{fffd}b\u{fffd}");
     }
 }

@@ -13,7 +13,7 @@ use super::llm::usage::Usage;
 /// The proxy's own totals. They, and not what a worker says, decide about a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Metered {
+pub struct UsageTotals {
     /// Model requests that a provider was asked.
     pub requests: u64,
     /// All that went in, from a cache or not.
@@ -40,7 +40,7 @@ pub struct Budget {
     pub cost_usd: Option<f64>,
 }
 
-impl Metered {
+impl UsageTotals {
     /// Tokens in and out together.
     #[must_use]
     pub fn tokens(&self) -> u64 {
@@ -68,22 +68,22 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Meter {
-    total: Mutex<Metered>,
+    total: Mutex<UsageTotals>,
     recent: Mutex<VecDeque<Instant>>,
     places: Arc<Semaphore>,
 }
 
 impl Meter {
     /// Goes on from what was counted before.
-    pub(super) fn new(already: Metered) -> Self {
+    pub(super) fn new(already: UsageTotals) -> Self {
         Self { total: Mutex::new(already), recent: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    fn total(&self) -> MutexGuard<'_, Metered> {
+    fn total(&self) -> MutexGuard<'_, UsageTotals> {
         self.total.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn metered(&self) -> Metered {
+    pub(super) fn metered(&self) -> UsageTotals {
         *self.total()
     }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn x69_what_is_not_said_or_not_heard_to_its_end_is_guessed_and_never_free() {
-        let meter = Meter::new(Metered { input_tokens: 100, ..Metered::default() });
+        let meter = Meter::new(UsageTotals { input_tokens: 100, ..UsageTotals::default() });
         let said = Usage { input: Some(10), output: Some(5), ..Usage::default() };
         assert_eq!(meter.add(&said, 4000, 4000, true), 15);
         assert_eq!(meter.add(&Usage::default(), 400, 80, true), 120);
@@ -146,14 +146,14 @@ mod tests {
         assert_eq!((total.requests, total.input_tokens, total.output_tokens, total.estimated), (3, 220, 45, 2));
         let budget = |tokens| Budget { tokens: Some(tokens), cost_usd: None };
         assert!(total.exhausts(&budget(265)) && !total.exhausts(&budget(266)) && !total.exhausts(&Budget::default()));
-        let priced = Metered { cost_usd: Some(1.5), ..total };
+        let priced = UsageTotals { cost_usd: Some(1.5), ..total };
         assert!(priced.exhausts(&Budget { tokens: None, cost_usd: Some(1.5) }));
         assert!(total.exhausts(&Budget { tokens: None, cost_usd: Some(0.0) }), "nothing may be spent");
     }
 
     #[tokio::test(start_paused = true)]
     async fn so_many_a_minute_and_then_again() {
-        let meter = Meter::new(Metered::default());
+        let meter = Meter::new(UsageTotals::default());
         assert!((0..PER_MINUTE).all(|_| meter.admit().is_ok()));
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(meter.admit(), Err(41));

@@ -42,12 +42,12 @@ use self::clients::Clients;
 pub use self::egress::{EgressPolicy, Resolver, SystemResolver};
 pub use self::git::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
 pub use self::grants::{FixedKey, Grants, KeySource, MAX_BODY, ProviderConfig, ProviderKind, Tokens, is_listed};
-pub use self::listener::Listening;
+pub use self::listener::ProxyListener;
 pub use self::listeners_inside::Listeners;
-use self::log::Log;
 pub use self::log::ProxyEvent;
+use self::log::ProxyLog;
 use self::meter::Meter;
-pub use self::meter::{Budget, Metered};
+pub use self::meter::{Budget, UsageTotals};
 pub use self::private_subnet::PrivateSubnet;
 use self::rate_limit::AuthRateLimiter;
 use self::response::Rejection;
@@ -94,7 +94,7 @@ pub struct ProxySettings {
     /// Takes what the person should see.
     pub observer: Option<Observer>,
     /// What was counted before: the host's process may have been another one then.
-    pub already: Metered,
+    pub already: UsageTotals,
     /// Finds addresses.
     pub resolver: Arc<dyn Resolver>,
     /// How long others are waited for.
@@ -107,7 +107,7 @@ impl ProxySettings {
     /// A proxy for that container, with no log and the system's resolver.
     #[must_use]
     pub fn new(container: impl Into<String>) -> Self {
-        let (already, pace) = (Metered::default(), Timeouts::default());
+        let (already, pace) = (UsageTotals::default(), Timeouts::default());
         let resolver = Arc::new(SystemResolver);
         Self { container: container.into(), log: None, observer: None, already, resolver, pace, tokens: None }
     }
@@ -124,15 +124,15 @@ impl fmt::Debug for ProxySettings {
 
 /// The proxy of one container. A clone is the same proxy.
 #[derive(Clone, Debug)]
-pub struct Proxy(Arc<Shared>);
+pub struct Proxy(Arc<ProxyInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyInner {
     container: String,
     grants: watch::Sender<Option<Arc<Grants>>>,
     meter: Meter,
-    log: Log,
-    observer: Observed,
+    log: ProxyLog,
+    observer: OptionalObserver,
     abuse: AuthRateLimiter,
     clients: Clients,
     resolver: Arc<dyn Resolver>,
@@ -141,22 +141,22 @@ struct Shared {
     /// Connections from inside.
     places: Arc<Semaphore>,
     pace: Timeouts,
-    tokens: Asked,
+    tokens: OptionalTokenSource,
 }
 
-struct Asked(Option<TokenSource>);
+struct OptionalTokenSource(Option<TokenSource>);
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for OptionalTokenSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asked")
+        f.write_str("OptionalTokenSource")
     }
 }
 
-struct Observed(Option<Observer>);
+struct OptionalObserver(Option<Observer>);
 
-impl fmt::Debug for Observed {
+impl fmt::Debug for OptionalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observed")
+        f.write_str("OptionalObserver")
     }
 }
 
@@ -176,14 +176,26 @@ impl Proxy {
     /// When its log cannot be written, or this machine has no certificates to know others by.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
         let ProxySettings { container, log, observer, already, resolver, pace, tokens } = settings;
-        let log = Log::open(log.as_deref()).map_err(Failure::internal)?;
+        let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
         let clients = Clients::new(&resolver, pace)?;
         let (grants, _) = watch::channel(None);
-        let (meter, observer, abuse) = (Meter::new(already), Observed(observer), AuthRateLimiter::default());
-        let tokens = Asked(tokens);
+        let (meter, observer, abuse) = (Meter::new(already), OptionalObserver(observer), AuthRateLimiter::default());
+        let tokens = OptionalTokenSource(tokens);
         let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MOST)));
-        let shared =
-            Shared { container, grants, meter, log, observer, abuse, clients, resolver, opening, places, pace, tokens };
+        let shared = ProxyInner {
+            container,
+            grants,
+            meter,
+            log,
+            observer,
+            abuse,
+            clients,
+            resolver,
+            opening,
+            places,
+            pace,
+            tokens,
+        };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -194,7 +206,7 @@ impl Proxy {
 
     /// What the container spent.
     #[must_use]
-    pub fn metered(&self) -> Metered {
+    pub fn metered(&self) -> UsageTotals {
         self.0.meter.metered()
     }
 
@@ -211,7 +223,7 @@ impl Proxy {
         let closed = CancellationToken::new();
         // What a connection began elsewhere ends with it.
         let _closes = closed.clone().drop_guard();
-        let caller = Caller { shared: self.0.clone(), net: TokenHash::of(&token), closed };
+        let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed };
         tokio::select! {
             () = caller.revoked() => {}
             () = speak(port, stream, caller.clone()) => {}
@@ -255,7 +267,7 @@ async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug)]
 struct Caller {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyInner>,
     net: TokenHash,
     /// Ends what the connection began.
     closed: CancellationToken,
@@ -275,7 +287,7 @@ impl Caller {
     }
 }
 
-impl Shared {
+impl ProxyInner {
     fn grants(&self) -> Option<Arc<Grants>> {
         self.grants.borrow().clone()
     }
@@ -304,12 +316,12 @@ impl Shared {
     fn misused(&self) {
         if self.abuse.count() {
             tracing::warn!(container = self.container, "bad tokens close the proxy for a while");
-            self.tell("proxy_abuse", None);
+            self.report("proxy_abuse", None);
         }
     }
 
-    fn tell(&self, code: &'static str, target: Option<String>) {
-        if let Observed(Some(observer)) = &self.observer {
+    fn report(&self, code: &'static str, target: Option<String>) {
+        if let OptionalObserver(Some(observer)) = &self.observer {
             let policy_generation = self.grants().map_or(0, |it| it.generation);
             observer(ProxyEvent { code, container: self.container.clone(), target, policy_generation });
         }

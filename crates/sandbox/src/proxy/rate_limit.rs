@@ -12,10 +12,10 @@ const MOST: usize = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(super) struct AuthRateLimiter(Mutex<State>);
+pub(super) struct AuthRateLimiter(Mutex<LimiterState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct LimiterState {
     recent: VecDeque<Instant>,
     closed: Option<Instant>,
 }

@@ -11,10 +11,10 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 /// Why a body broke off.
-pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is answered, all at once or as it comes.
-pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
+pub(super) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// Why a request is answered by us, in the order in which it is found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,6 @@ pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
 }
 
 /// A body that comes piece by piece.
-pub(super) fn streamed(pieces: impl futures_util::Stream<Item = Result<Bytes, Broken>> + Send + 'static) -> Body {
+pub(super) fn streamed(pieces: impl futures_util::Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
     http_body_util::StreamBody::new(pieces.map(|it| it.map(hyper::body::Frame::data))).boxed_unsync()
 }

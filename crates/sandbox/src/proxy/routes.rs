@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use super::body::ByteCounter;
 use super::grants::Grants;
 use super::llm::scrub::Scrub;
-use super::llm::usage::{Reader, Usage};
-use super::log::{Line, ms_since, now};
-use super::response::{Body, Broken, Rejection, json_answer, streamed};
-use super::{Caller, Shared, git, llm};
+use super::llm::usage::{Usage, UsageReader};
+use super::log::{RequestLogLine, ms_since, now};
+use super::response::{Body, BodyError, Rejection, json_answer, streamed};
+use super::{Caller, ProxyInner, git, llm};
 use crate::Scope;
 
 /// Where all routes lie.
@@ -26,24 +26,24 @@ const BELOW: &str = "/proxy/v1/";
 
 /// What is asked for.
 enum Route {
-    Model(llm::Asked),
+    Model(llm::ModelRequest),
     Health,
-    Git(git::Asked),
+    Git(git::GitRequest),
     Credentials,
     Unknown,
 }
 
 impl Route {
-    fn of(request: &Request<Incoming>) -> Self {
+    fn from_request(request: &Request<Incoming>) -> Self {
         let (method, uri) = (request.method(), request.uri());
         let Some(path) = uri.path().strip_prefix(BELOW) else { return Self::Unknown };
         if let Some(path) = path.strip_prefix("git/http/") {
-            return git::Asked::parse(method, path, uri.query()).map_or(Self::Unknown, Self::Git);
+            return git::GitRequest::parse(method, path, uri.query()).map_or(Self::Unknown, Self::Git);
         }
         match (method, path) {
             (&Method::GET, "health") => Self::Health,
             (&Method::POST, "git/credentials") => Self::Credentials,
-            _ => llm::Asked::parse(method, path).map_or(Self::Unknown, Self::Model),
+            _ => llm::ModelRequest::parse(method, path).map_or(Self::Unknown, Self::Model),
         }
     }
 
@@ -61,24 +61,24 @@ impl Route {
 /// What became of a request that was not refused.
 pub(super) enum Accepted {
     Whole(Response<Body>),
-    Passing(Box<Passing>),
+    Passing(Box<UpstreamResponse>),
 }
 
 /// An answer of somebody else's, on its way through.
-pub(super) struct Passing {
+pub(super) struct UpstreamResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Incoming,
     pub(super) scrub: Scrub,
     /// Reads what it cost.
-    pub(super) reader: Option<Reader>,
+    pub(super) reader: Option<UsageReader>,
     /// Given back when it is through.
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 /// Answers one request.
 pub(super) async fn answer(caller: Caller, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    let route = Route::of(&request);
+    let route = Route::from_request(&request);
     let mut entry = Entry::new(&caller.shared, route.name());
     Ok(match respond(&caller, route, request, &mut entry).await {
         Ok(Accepted::Whole(answer)) => {
@@ -152,7 +152,7 @@ impl Caller {
     }
 }
 
-impl Passing {
+impl UpstreamResponse {
     /// Passes it on as it comes: what waits is only what may be the beginning of a key.
     fn through(self, mut entry: Entry) -> Response<Body> {
         let Self { status, headers, body, scrub, reader, place } = self;
@@ -174,13 +174,13 @@ struct Flow {
 }
 
 impl Flow {
-    async fn next(mut self) -> Option<(Result<Bytes, Broken>, Option<Self>)> {
+    async fn next(mut self) -> Option<(Result<Bytes, BodyError>, Option<Self>)> {
         loop {
             let silence = self.entry.shared.pace.silence;
             match timeout(silence, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => {
                     let Ok(piece) = frame.into_data() else { continue }; // trailers are not passed on
-                    self.entry.heard(&piece);
+                    self.entry.on_response_chunk(&piece);
                     let passes = self.scrub.push(&piece);
                     if !passes.is_empty() {
                         return Some((Ok(passes.into()), Some(self)));
@@ -198,7 +198,7 @@ impl Flow {
     }
 
     /// The head is out, so that the body ends early is all that can be told.
-    fn breaks(mut self, no: Rejection) -> Option<(Result<Bytes, Broken>, Option<Self>)> {
+    fn breaks(mut self, no: Rejection) -> Option<(Result<Bytes, BodyError>, Option<Self>)> {
         self.entry.line.code = Some(no.code());
         Some((Err(no.code().into()), None))
     }
@@ -206,20 +206,26 @@ impl Flow {
 
 /// A request that is logged when it is over, however it ends, and then costs what it costs.
 pub(super) struct Entry {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyInner>,
     begun: Instant,
-    pub(super) line: Line,
+    pub(super) line: RequestLogLine,
     pub(super) sent: ByteCounter,
-    reader: Option<Reader>,
+    reader: Option<UsageReader>,
     /// It was asked of a provider that may take money for it.
     charged: bool,
     whole: bool,
 }
 
 impl Entry {
-    pub(super) fn new(shared: &Arc<Shared>, route: &'static str) -> Self {
+    pub(super) fn new(shared: &Arc<ProxyInner>, route: &'static str) -> Self {
         // Who goes away before there is an answer leaves this one.
-        let line = Line { ts: now(), container: shared.container.clone(), route, status: 499, ..Line::default() };
+        let line = RequestLogLine {
+            ts: now(),
+            container: shared.container.clone(),
+            route,
+            status: 499,
+            ..RequestLogLine::default()
+        };
         let sent = ByteCounter::default();
         Self { shared: shared.clone(), begun: Instant::now(), line, sent, reader: None, charged: false, whole: false }
     }
@@ -232,7 +238,7 @@ impl Entry {
         self.charged = false;
     }
 
-    pub(super) fn heard(&mut self, piece: &[u8]) {
+    pub(super) fn on_response_chunk(&mut self, piece: &[u8]) {
         self.line.bytes_out += piece.len() as u64;
         if let Some(reader) = &mut self.reader {
             reader.push(piece);
@@ -249,7 +255,7 @@ impl Drop for Entry {
         self.line.duration_ms = ms_since(self.begun);
         self.line.bytes_in = self.line.bytes_in.max(self.sent.get());
         if self.charged {
-            let usage = self.reader.as_mut().map_or_else(Usage::default, Reader::finish);
+            let usage = self.reader.as_mut().map_or_else(Usage::default, UsageReader::finish);
             let (bytes_in, bytes_out) = (self.line.bytes_in, self.line.bytes_out);
             self.line.tokens = Some(self.shared.meter.add(&usage, bytes_in, bytes_out, self.whole));
         }

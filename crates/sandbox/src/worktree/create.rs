@@ -10,10 +10,10 @@ use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
 use super::{WorktreeManager, parse};
 use crate::files::Lock;
-use crate::repository_source::{Source, branch_of};
+use crate::repository_source::{RepositorySource, branch_of};
 use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
-use crate::{Code, Failure, Result, Warning, WorkflowId};
+use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
 
 /// Names that are suggested for an unknown base.
 const NEAR: usize = 10;
@@ -74,7 +74,7 @@ pub struct Worktree {
     /// For its services.
     pub compose_project: String,
     /// `orphan_moved`, `uncommitted_not_included`, and what else was found.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 impl Worktree {
@@ -130,7 +130,7 @@ impl WorktreeManager {
             return Err(Failure::new(Code::BranchConflict, message));
         }
         let state = match &source {
-            Source::Dir(dir) if known.is_none() => {
+            RepositorySource::Dir(dir) if known.is_none() => {
                 self.changes(dir, &self.mirror_dir(&source), ask.uncommitted).await?
             }
             _ => None,
@@ -171,15 +171,15 @@ impl WorktreeManager {
         self.source(source).map(drop)
     }
 
-    pub(super) fn source_of(&self, records: &Records) -> Result<Source> {
+    pub(super) fn source_of(&self, records: &Records) -> Result<RepositorySource> {
         let repository = records.repository()?.ok_or_else(|| {
             Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")
         })?;
         self.source(&repository.url)
     }
 
-    pub(super) fn source(&self, text: &str) -> Result<Source> {
-        Source::parse(text, self.settings.allow_private, &self.settings.allow_roots)
+    pub(super) fn source(&self, text: &str) -> Result<RepositorySource> {
+        RepositorySource::parse(text, self.settings.allow_private, &self.settings.allow_roots)
     }
 
     /// All of it at once, since each is a way there and back.
@@ -274,7 +274,7 @@ impl WorktreeManager {
         workflow: &Workflow,
         found: &ExistingWorktree<'_>,
         listing: Lock,
-    ) -> Result<(bool, Vec<Warning>)> {
+    ) -> Result<(bool, Vec<SandboxWarning>)> {
         let mut warnings = Vec::new();
         let there = found.dir && found.registered;
         if there && workflow.ready {
@@ -316,14 +316,14 @@ impl WorktreeManager {
     }
 
     /// A directory that the repository knows nothing of stays, under another name.
-    async fn move_orphan(&self, at: &Workdir, id: &WorkflowId) -> Result<Warning> {
+    async fn move_orphan(&self, at: &Workdir, id: &WorkflowId) -> Result<SandboxWarning> {
         let to = format!("{ORPHANS}/{id}-{}", jiff::Timestamp::now().as_millisecond());
         let made = at.link.make_dir(at.file(ORPHANS), 0o755, true).await;
         made.map_err(super::git_in_container::lost)?;
         let from = format!("worktrees/{id}");
         at.run(&["mv", "--", &from, &to]).await?.good()?;
         let message = format!("a directory was in the way that belongs to no worktree; it is `{}/{to}` now", at.root);
-        Ok(Warning::new("orphan_moved", message))
+        Ok(SandboxWarning::new("orphan_moved", message))
     }
 }
 
@@ -332,7 +332,13 @@ pub(super) fn link_of(id: &WorkflowId) -> String {
     format!("gitdir: ../../repo.git/worktrees/{id}\n")
 }
 
-fn worktree_report(at: &Workdir, it: Workflow, created: bool, had_branch: bool, warnings: Vec<Warning>) -> Worktree {
+fn worktree_report(
+    at: &Workdir,
+    it: Workflow,
+    created: bool,
+    had_branch: bool,
+    warnings: Vec<SandboxWarning>,
+) -> Worktree {
     let ports = it.ports();
     Worktree {
         path: at.tree_path(&it.id).to_string(),

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
 use crate::failure::over_limit;
 use crate::repository_source::{RepositoryDirs, small_file};
-use crate::{Failure, Result, Warning};
+use crate::{Failure, Result, SandboxWarning};
 
 /// An index is no longer.
 const MAX_INDEX: u64 = 256 << 20;
@@ -211,14 +211,14 @@ impl UncommittedChanges {
     }
 
     /// They stay where they are.
-    pub(super) fn warning(&self) -> Warning {
+    pub(super) fn warning(&self) -> SandboxWarning {
         let count = self.files.len();
         let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
         let message = format!(
             "{count} {files} of `{}` {are} not committed, and not in the worktree; `include_uncommitted` takes them in",
             self.checkout.dir.display()
         );
-        Warning::new("uncommitted_not_included", message)
+        SandboxWarning::new("uncommitted_not_included", message)
     }
 }
 

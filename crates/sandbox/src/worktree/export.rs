@@ -8,7 +8,7 @@ use super::diff::{PLAIN, with_index};
 use super::git_in_container::{Sink, Workdir};
 use super::push::no_commits;
 use super::{MAX_BUNDLE, WorktreeManager};
-use crate::{Result, Warning, WorkflowId};
+use crate::{Result, SandboxWarning, WorkflowId};
 
 /// Forms of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct ExportReport {
     /// The commit that it goes on.
     pub base_commit: String,
     /// `uncommitted_not_included`.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 impl WorktreeManager {
@@ -93,9 +93,9 @@ impl WorktreeManager {
         Ok(!first.is_empty())
     }
 
-    async fn uncommitted(&self, at: &Workdir, id: &WorkflowId) -> Result<Option<Warning>> {
+    async fn uncommitted(&self, at: &Workdir, id: &WorkflowId) -> Result<Option<SandboxWarning>> {
         let some = self.status(at, id).await?.uncommitted() > 0;
-        Ok(some.then(|| Warning::new("uncommitted_not_included", "what is not committed is not in it")))
+        Ok(some.then(|| SandboxWarning::new("uncommitted_not_included", "what is not committed is not in it")))
     }
 
     pub(super) async fn status(&self, at: &Workdir, id: &WorkflowId) -> Result<RepoStatus> {

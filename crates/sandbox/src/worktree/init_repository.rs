@@ -14,7 +14,7 @@ use super::mirror::{Mirror, ORIGIN};
 use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
-use crate::{Code, Failure, Result, Warning};
+use crate::{Code, Failure, Result, SandboxWarning};
 
 /// Names of repositories that are not finished.
 const UNFINISHED: &str = ".repo.git.";
@@ -33,7 +33,7 @@ pub struct SetupRequest {
 
 /// The repository of a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Repo {
+pub struct RepositoryInfo {
     /// Where it comes from.
     pub url: String,
     /// The branch that is the remote's HEAD.
@@ -41,7 +41,7 @@ pub struct Repo {
     /// How many branches the remote has.
     pub branches: usize,
     /// `fetch_stale`, `repo_corrupt`.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SandboxWarning>,
 }
 
 /// What the repository inside has of the remote.
@@ -56,7 +56,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` for another repository than the one there is.
-    pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<Repo> {
+    pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<RepositoryInfo> {
         let source = self.source(&ask.source)?;
         let records = self.records(at)?;
         let _lock = records.lock("repo").await?;
@@ -88,7 +88,7 @@ impl WorktreeManager {
             self.make_inside(at, &mirror, &url).await?;
         }
         records.remember_repository(&Repository { url: url.clone() })?;
-        Ok(Repo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
+        Ok(RepositoryInfo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
     }
 
     /// `None` when there is no repository, or none that git can read. Removes what was never finished.
@@ -108,11 +108,11 @@ impl WorktreeManager {
     }
 
     /// It lies beside the new one until the volume goes.
-    async fn move_repo_aside(&self, at: &Workdir, broken: bool) -> Result<Option<Warning>> {
+    async fn move_repo_aside(&self, at: &Workdir, broken: bool) -> Result<Option<SandboxWarning>> {
         let name = format!("repo.git.old-{}", jiff::Timestamp::now().as_millisecond());
         at.link.rename(at.file("repo.git"), &name).await.map_err(lost)?;
         let message = format!("the repository inside could not be read and is made anew; the old one is `{name}`");
-        Ok(broken.then(|| Warning::new("repo_corrupt", message)))
+        Ok(broken.then(|| SandboxWarning::new("repo_corrupt", message)))
     }
 
     async fn make_inside(&self, at: &Workdir, mirror: &Mirror, url: &str) -> Result<()> {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use super::create::hexadecimal;
 use super::{LONG, SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
-use crate::repository_source::Source;
+use crate::repository_source::RepositorySource;
 use crate::{Code, Failure, Result};
 
 /// Names of files that are read.
@@ -90,7 +90,7 @@ impl WorktreeManager {
             (None, Some(part)) => self.mirrored_commit(&mirror.dir, part).await?,
             (None, None) => None,
         };
-        let (url, local) = (from.text(), matches!(from, Source::Dir(_)));
+        let (url, local) = (from.text(), matches!(from, RepositorySource::Dir(_)));
         Ok(commit.map(|commit| RepoCommit { mirror: mirror.dir, url, local, commit }))
     }
 
@@ -114,7 +114,7 @@ impl WorktreeManager {
         };
         let message = || format!("The mirror of the repository has no `{commit}` any more.");
         let commit = known.ok_or_else(|| Failure::new(Code::BaseNotFound, message()))?;
-        let local = matches!(from, Source::Dir(_));
+        let local = matches!(from, RepositorySource::Dir(_));
         Ok(RepoCommit { mirror, url: from.text(), local, commit })
     }
 

@@ -11,9 +11,9 @@ use coracle_runtime::{Error, Excerpt, random_hex};
 
 use super::{LONG, SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
-use crate::repository_source::{Source, checked_repository};
+use crate::repository_source::{RepositorySource, checked_repository};
 use crate::workflow_records::PATIENCE;
-use crate::{Code, Failure, Result, Warning};
+use crate::{Code, Failure, Result, SandboxWarning};
 
 const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
 
@@ -32,20 +32,20 @@ pub(super) struct Mirror {
     pub(super) branches: BTreeMap<String, String>,
     /// The branch that the remote's HEAD is.
     pub(super) head: Option<String>,
-    pub(super) warnings: Vec<Warning>,
+    pub(super) warnings: Vec<SandboxWarning>,
 }
 
 impl WorktreeManager {
-    pub(super) fn mirror_dir(&self, source: &Source) -> PathBuf {
+    pub(super) fn mirror_dir(&self, source: &RepositorySource) -> PathBuf {
         self.mirrors.join(format!("{}.git", source.key()))
     }
 
-    pub(super) async fn mirror_lock(&self, source: &Source) -> Result<Lock> {
+    pub(super) async fn mirror_lock(&self, source: &RepositorySource) -> Result<Lock> {
         lock(&self.mirrors.join(format!("{}.lock", source.key())), PATIENCE).await
     }
 
     /// The mirror as the remote is now, or as it last was where that cannot be reached.
-    pub(super) async fn fresh_mirror(&self, source: &Source) -> Result<Mirror> {
+    pub(super) async fn fresh_mirror(&self, source: &RepositorySource) -> Result<Mirror> {
         let _lock = self.mirror_lock(source).await?;
         let dir = self.mirror_dir(source);
         self.clear_unfinished(source)?;
@@ -61,25 +61,25 @@ impl WorktreeManager {
                         return Err(err);
                     }
                     let message = format!("{err}; what was fetched before is used");
-                    warnings.push(Warning::new("fetch_stale", message));
+                    warnings.push(SandboxWarning::new("fetch_stale", message));
                     return self.read_mirror(dir, warnings).await;
                 }
                 Err(_) => warnings.push(move_aside(&dir)?),
             }
         }
-        self.make(source, &dir).await?;
+        self.create_mirror(source, &dir).await?;
         self.read_mirror(dir, warnings).await
     }
 
     /// What was there when it was last fetched.
-    pub(super) async fn read_mirror(&self, dir: PathBuf, warnings: Vec<Warning>) -> Result<Mirror> {
+    pub(super) async fn read_mirror(&self, dir: PathBuf, warnings: Vec<SandboxWarning>) -> Result<Mirror> {
         let told = self.own_printed(&dir, &["for-each-ref", parse::WITH_SYMREF, ORIGIN]).await?;
         Ok(mirror(dir, &told, warnings))
     }
 
     /// The mirror, if it has what the remote has: to ask takes a fraction of a fetch. What fails here, fails there again
     /// with its reason.
-    async fn current(&self, source: &Source, dir: &Path) -> Option<Mirror> {
+    async fn current(&self, source: &RepositorySource, dir: &Path) -> Option<Mirror> {
         let url = source.text();
         let asks = ["ls-remote", "--symref", "--", &url, "HEAD", "refs/heads/*"];
         let asked = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
@@ -92,7 +92,7 @@ impl WorktreeManager {
         (mirror.branches == parse::heads(&told) && (head.is_none() || head == mirror.head)).then_some(mirror)
     }
 
-    async fn make(&self, source: &Source, dir: &Path) -> Result<()> {
+    async fn create_mirror(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
         let temp = self.mirrors.join(format!("{}.tmp-{}", source.key(), random_hex::<4>()));
         crate::files::own_directory(&temp)?;
         let made = self.fill_new(source, &temp).await;
@@ -107,7 +107,7 @@ impl WorktreeManager {
         placed
     }
 
-    async fn fill_new(&self, source: &Source, temp: &Path) -> Result<()> {
+    async fn fill_new(&self, source: &RepositorySource, temp: &Path) -> Result<()> {
         self.own_init(temp).await?;
         for (key, value) in [("remote.origin.url", &*source.text()), ("remote.origin.fetch", REFSPEC)] {
             self.own_printed(temp, &["config", key, value]).await?;
@@ -121,7 +121,7 @@ impl WorktreeManager {
     }
 
     /// Fetches all branches, and which of them is the remote's HEAD. Tried once more when it fails.
-    async fn fetch(&self, source: &Source, dir: &Path) -> Result<()> {
+    async fn fetch(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
         let first = self.fetch_once(source, dir).await;
         if first.as_ref().is_err_and(|it| matches!(it.code, Code::FetchFailed | Code::HostUnresolved)) {
             return self.fetch_once(source, dir).await;
@@ -129,8 +129,8 @@ impl WorktreeManager {
         first
     }
 
-    async fn fetch_once(&self, source: &Source, dir: &Path) -> Result<()> {
-        if let Source::Dir(from) = source {
+    async fn fetch_once(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
+        if let RepositorySource::Dir(from) = source {
             checked_repository(from, &self.settings.allow_roots)?;
         }
         let url = source.text();
@@ -157,7 +157,7 @@ impl WorktreeManager {
 
     /// What a setup of this repository left that was killed, and what any other call left long ago. The caller holds the
     /// lock.
-    fn clear_unfinished(&self, source: &Source) -> Result<()> {
+    fn clear_unfinished(&self, source: &RepositorySource) -> Result<()> {
         let prefix = format!("{}.tmp-", source.key());
         for entry in std::fs::read_dir(&self.mirrors).map_err(Failure::internal)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -172,7 +172,7 @@ impl WorktreeManager {
 }
 
 /// Reads what `for-each-ref` printed of a mirror.
-fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<Warning>) -> Mirror {
+fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<SandboxWarning>) -> Mirror {
     let (found, head) = parse::refs_and_head(told);
     let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);
     let head = head.as_ref().and_then(branch);
@@ -192,10 +192,10 @@ pub(super) fn good(fetched: Result<ProgramOutput, InspectError>) -> Result<()> {
     }
 }
 
-fn move_aside(dir: &Path) -> Result<Warning> {
+fn move_aside(dir: &Path) -> Result<SandboxWarning> {
     let at = jiff::Timestamp::now().as_millisecond();
     let aside = dir.with_extension(format!("git.broken-{at}"));
     std::fs::rename(dir, &aside).map_err(Failure::internal)?;
     let message = format!("the mirror was broken and is made anew; the old one is `{}`", aside.display());
-    Ok(Warning::new("repo_corrupt", message))
+    Ok(SandboxWarning::new("repo_corrupt", message))
 }

@@ -46,7 +46,7 @@ pub use self::create::{CreateRequest, SourceChanges, Worktree};
 pub use self::diff::{Diff, DiffOptions};
 pub use self::export::{ExportReport, PatchFormat};
 pub use self::git_in_container::Workdir;
-pub use self::init_repository::{Repo, SetupRequest};
+pub use self::init_repository::{RepositoryInfo, SetupRequest};
 pub use self::inspect::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
 pub use self::item_save::SavedWork;
 pub use self::leftover::{Author, Leftover};

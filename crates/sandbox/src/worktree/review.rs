@@ -12,7 +12,7 @@ use super::create::link_of;
 use super::git_in_container::{Workdir, lost};
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
-use crate::{Result, Warning};
+use crate::{Result, SandboxWarning};
 
 /// The code of every one of these warnings.
 const REVIEW: &str = "review";
@@ -38,7 +38,7 @@ impl WorktreeManager {
     ///
     /// # Errors
     /// `sandbox_lost`.
-    pub async fn review(&self, at: &Workdir) -> Result<Vec<Warning>> {
+    pub async fn review(&self, at: &Workdir) -> Result<Vec<SandboxWarning>> {
         if at.shared.is_none() {
             return Ok(Vec::new());
         }
@@ -129,12 +129,12 @@ async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<Str
     Ok((found.into_iter().map(|it| it.strip_prefix(&root).unwrap_or(&it).to_owned()).collect(), walked.more))
 }
 
-fn warnings(found: &[(String, &str)], more: bool) -> Vec<Warning> {
+fn warnings(found: &[(String, &str)], more: bool) -> Vec<SandboxWarning> {
     let each = found.iter().take(MOST).map(|(place, what)| format!("`{}` {what}", place.escape_debug()));
     let rest = found.len().saturating_sub(MOST);
     let rest = (rest > 0).then(|| format!("{rest} places more are not as they were written"));
     let cut = more.then(|| "not all of it could be looked through".to_owned());
-    each.chain(rest).chain(cut).map(|it| Warning::new(REVIEW, it)).collect()
+    each.chain(rest).chain(cut).map(|it| SandboxWarning::new(REVIEW, it)).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_runtime::Secret;
 use coracle_sandbox::proxy::{
-    FixedKey, Grants, Listening, Proxy, ProxyEvent, ProxySettings, Resolver, Timeouts, Tokens,
+    FixedKey, Grants, Proxy, ProxyEvent, ProxyListener, ProxySettings, Resolver, Timeouts, Tokens,
 };
 use coracle_sandbox::proxy::{ProviderConfig, ProviderKind};
 use coracle_sandbox::{ProfileName, TokenHash};
@@ -122,7 +122,7 @@ pub(crate) struct Bench {
     pub(crate) names: Arc<Names>,
     pub(crate) events: Arc<Mutex<Vec<ProxyEvent>>>,
     pub(crate) dir: TempDir,
-    _listening: Listening,
+    _listening: ProxyListener,
 }
 
 fn text(secret: &Secret) -> String {
@@ -147,14 +147,14 @@ impl Bench {
             ..ProxySettings::new("box")
         };
         let proxy = Proxy::new(settings).unwrap();
-        let listening = Listening::open(&proxy, dir.path()).unwrap();
+        let listening = ProxyListener::open(&proxy, dir.path()).unwrap();
         let fresh = || text(&coracle_sandbox::fresh_token());
         Self { proxy, llm: fresh(), net: fresh(), names, events, dir, _listening: listening }
     }
 
     /// What the container may do with its tokens, and nothing else yet.
     pub(crate) fn grants(&self) -> Grants {
-        let hash = |it: &String| Some(TokenHash::of(it.as_bytes()));
+        let hash = |it: &String| Some(TokenHash::from_token(it.as_bytes()));
         Grants::new(
             ProfileName::parse("web").unwrap(),
             Tokens { llm: hash(&self.llm).into_iter().collect(), net: hash(&self.net) },

@@ -57,7 +57,7 @@ async fn x51_a_token_that_is_revoked_ends_its_connections() {
     let mut begins = [0; 12];
     held.read_exact(&mut begins).await.unwrap();
     assert_eq!(&begins, b"HTTP/1.1 200");
-    let other = TokenHash::of(coracle_sandbox::fresh_token().reveal());
+    let other = TokenHash::from_token(coracle_sandbox::fresh_token().reveal());
     bench.proxy.grant(Some(Grants { tokens: Tokens { net: Some(other), ..granted.tokens.clone() }, ..granted }));
     let ended = tokio::time::timeout(Duration::from_secs(5), held.read_to_end(&mut Vec::new())).await;
     assert!(ended.is_ok(), "it is closed at once");

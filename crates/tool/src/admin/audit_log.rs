@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_lifecycle::audit::{AuditedAct, AuditedActs, Broken, LogFilter, Verified, verify};
+use coracle_lifecycle::audit::{AuditedAct, AuditedActs, ChainBreak, LogFilter, VerifyReport, verify};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ pub(super) struct VerifyAuditLog {}
 pub(super) struct VerifyAuditLogResponse {
     dir: PathBuf,
     #[serde(flatten)]
-    verified: Verified,
+    verified: VerifyReport,
 }
 
 impl Operation for VerifyAuditLog {
@@ -135,7 +135,7 @@ impl Operation for VerifyAuditLog {
         });
         match verified.await.map_err(Failure::internal)?.map_err(|err| unreadable(&err))? {
             Ok(verified) => Ok(VerifyAuditLogResponse { dir, verified }),
-            Err(Broken { file, line, reason }) => {
+            Err(ChainBreak { file, line, reason }) => {
                 let message = format!("the audit trail is broken at line {line} of `{}`: {reason}", file.display());
                 Err(Failure::new(Code::AuditBroken, message)
                     .detail("file", file)
@@ -149,7 +149,7 @@ impl Operation for VerifyAuditLog {
 
 impl Render for VerifyAuditLogResponse {
     fn render(&self, _: Timestamp) -> Document {
-        let Verified { files, lines, torn, first, last } = &self.verified;
+        let VerifyReport { files, lines, torn, first, last } = &self.verified;
         if *lines == 0 {
             return Document::line("nothing has been done yet");
         }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn plurals_and_times_of_a_verified_log_are_right() {
         let time = Some("2026-11-23T19:05:13.231196726Z".to_owned());
-        let verified = Verified { files: 1, lines: 151, torn: 0, first: time.clone(), last: time };
+        let verified = VerifyReport { files: 1, lines: 151, torn: 0, first: time.clone(), last: time };
         let response = VerifyAuditLogResponse { dir: "/state/audit".into(), verified };
         assert_snapshot!(rendered(&response, "2026-11-23T20:00:00Z"), @"the audit trail is intact: 151 lines in 1 file, from 2026-11-23T19:05:13Z to 2026-11-23T19:05:13Z");
     }

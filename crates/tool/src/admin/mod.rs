@@ -8,28 +8,28 @@ mod saves;
 mod trust_image;
 mod workspace;
 
-use crate::dispatch::Entry;
+use crate::dispatch::OperationEntry;
 
 /// All of them, by their words at the command line.
-pub static ALL: &[Entry] = &[
-    Entry::of::<power::StartContainer>().for_person(),
-    Entry::of::<power::StopContainer>().for_person(),
-    Entry::of::<power::AdoptContainer>().for_person(),
-    Entry::of::<trust_image::TrustImage>().for_person(),
-    Entry::of::<saves::ListSaves>().for_person(),
-    Entry::of::<saves::RestoreSave>().for_person(),
-    Entry::of::<audit_log::ReadAuditLog>().for_person(),
-    Entry::of::<audit_log::VerifyAuditLog>().for_person(),
-    Entry::of::<packages::AddPackages>().for_person(),
-    Entry::of::<packages::ListPackages>().for_person(),
-    Entry::of::<packages::ClearPackages>().for_person(),
-    Entry::of_process::<sandboxes::ListSandboxes>().for_person(),
-    Entry::of_process::<sandboxes::RemoveSandboxes>().for_person(),
-    Entry::of_process::<sandboxes::ReviewSandbox>().for_person(),
-    Entry::of::<workspace::ShowSession>().for_person(),
-    Entry::of::<workspace::ShowPrompt>().for_person(),
-    Entry::of::<workspace::DiffWorkspace>().for_person(),
-    Entry::of::<workspace::ExportWorkspace>().for_person(),
-    Entry::of::<workspace::ApplyWorkspace>().for_person(),
-    Entry::of::<workspace::EndSession>().for_person(),
+pub static ALL: &[OperationEntry] = &[
+    OperationEntry::for_operation::<power::StartContainer>().for_person(),
+    OperationEntry::for_operation::<power::StopContainer>().for_person(),
+    OperationEntry::for_operation::<power::AdoptContainer>().for_person(),
+    OperationEntry::for_operation::<trust_image::TrustImage>().for_person(),
+    OperationEntry::for_operation::<saves::ListSaves>().for_person(),
+    OperationEntry::for_operation::<saves::RestoreSave>().for_person(),
+    OperationEntry::for_operation::<audit_log::ReadAuditLog>().for_person(),
+    OperationEntry::for_operation::<audit_log::VerifyAuditLog>().for_person(),
+    OperationEntry::for_operation::<packages::AddPackages>().for_person(),
+    OperationEntry::for_operation::<packages::ListPackages>().for_person(),
+    OperationEntry::for_operation::<packages::ClearPackages>().for_person(),
+    OperationEntry::of_process::<sandboxes::ListSandboxes>().for_person(),
+    OperationEntry::of_process::<sandboxes::RemoveSandboxes>().for_person(),
+    OperationEntry::of_process::<sandboxes::ReviewSandbox>().for_person(),
+    OperationEntry::for_operation::<workspace::ShowSession>().for_person(),
+    OperationEntry::for_operation::<workspace::ShowPrompt>().for_person(),
+    OperationEntry::for_operation::<workspace::DiffWorkspace>().for_person(),
+    OperationEntry::for_operation::<workspace::ExportWorkspace>().for_person(),
+    OperationEntry::for_operation::<workspace::ApplyWorkspace>().for_person(),
+    OperationEntry::for_operation::<workspace::EndSession>().for_person(),
 ];

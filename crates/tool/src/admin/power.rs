@@ -175,7 +175,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, Preset};
-    use crate::{Context, Frontend, Host, Input, Options, Process, admin, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, Process, admin, answer, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Cli).unwrap().with_fake(fake.clone())
@@ -183,7 +183,7 @@ mod tests {
 
     async fn call(cx: &Context, call: Value) -> Value {
         let table = if call["operation"] == "start" { admin::ALL } else { operations::ALL };
-        answer(table, &Process::of(cx.clone()), Input::Object(call.as_object().cloned().unwrap())).await.into()
+        answer(table, &Process::new(cx.clone()), CallInput::Object(call.as_object().cloned().unwrap())).await.into()
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! `sandbox`: the sandboxes of all workflows.
 
 use coracle_sandbox::provider::TeardownReport;
-use coracle_sandbox::{ProfileName, SandboxKey, Warning, WorkflowId};
+use coracle_sandbox::{ProfileName, SandboxKey, SandboxWarning, WorkflowId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ pub(super) struct RemoveSandboxes {
 pub(super) struct RemoveSandboxesResponse {
     removed: Vec<String>,
     saved: Vec<String>,
-    errors: Vec<Warning>,
+    errors: Vec<SandboxWarning>,
 }
 
 impl Operation<Process> for RemoveSandboxes {
@@ -134,7 +134,7 @@ pub(super) struct ReviewSandbox {
 pub(super) struct ReviewSandboxResponse {
     workflow: WorkflowId,
     directory: Option<String>,
-    differences: Vec<Warning>,
+    differences: Vec<SandboxWarning>,
 }
 
 impl Operation<Process> for ReviewSandbox {
@@ -183,7 +183,10 @@ mod tests {
         let of = |directory: Option<&str>, found: &[&str]| ReviewSandboxResponse {
             workflow: WorkflowId::parse("issue-1").unwrap(),
             directory: directory.map(str::to_owned),
-            differences: found.iter().map(|it| Warning { code: "review".into(), message: (*it).into() }).collect(),
+            differences: found
+                .iter()
+                .map(|it| SandboxWarning { code: "review".into(), message: (*it).into() })
+                .collect(),
         };
         let text = |it: &ReviewSandboxResponse| rendered(it, "2026-01-02T00:00:00Z");
         assert!(text(&of(None, &[])).starts_with("its files are in its container"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use coracle_lifecycle::{
-    Commits, RestoredItem, Save, SavedKind, Session, Target as RestoreTarget, guided_session, session as plain_session,
+    Commits, ExecContext, RestoreTarget, RestoredItem, Save, SavedKind, guided_session, session as plain_session,
 };
 use coracle_runtime::{ContainerName, ContainerPath, ExecTarget, Handle};
 use jiff::Timestamp;
@@ -160,7 +160,7 @@ async fn restore_into_container(cx: &Context, save: &Save, container: &str) -> R
     let handle = Handle::parse(container).map_err(|err| Failure::name("into", err))?;
     let (mut found, _) = reach_running(cx, &handle).await?;
     let inside = cx.links().inside(&cx.store()?, &mut found).await?;
-    let session: Session = match &inside {
+    let session: ExecContext = match &inside {
         ExecTarget::Guest(_) => guided_session(&found.record, false)?,
         ExecTarget::Plain(..) => plain_session(&found, false)?,
     };

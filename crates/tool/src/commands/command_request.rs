@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_lifecycle::Session;
+use coracle_lifecycle::ExecContext;
 use coracle_runtime::{Exec, Handle};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -60,7 +60,7 @@ impl CommandRequest {
     }
 
     /// The command in a container, with its variables.
-    pub(super) fn exec(&self, session: &Session, env: BTreeMap<String, String>) -> Result<Exec, Failure> {
+    pub(super) fn exec(&self, session: &ExecContext, env: BTreeMap<String, String>) -> Result<Exec, Failure> {
         let mut exec = session.exec(self.command.0.clone());
         if let Some(workdir) = &self.workdir {
             exec.workdir = session.workdir.join(workdir)?;

@@ -91,7 +91,7 @@ const MAX_COMMAND: usize = 1 << 20;
 
 impl Operation for Exec {
     const NAME: &'static str = "exec";
-    const SHARED: SharedFields = SharedFields::of::<CommandRequest>();
+    const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
     type Response = ExecResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {

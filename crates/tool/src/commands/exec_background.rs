@@ -44,7 +44,7 @@ pub(crate) struct ExecBackgroundResponse {
 
 impl Operation for ExecBackground {
     const NAME: &'static str = "exec_background";
-    const SHARED: SharedFields = SharedFields::of::<CommandRequest>();
+    const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
     type Response = ExecBackgroundResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecBackgroundResponse, Failure> {

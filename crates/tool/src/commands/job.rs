@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_jobs::{Job, JobState};
-use coracle_lifecycle::{Record, RecordedJob, Session};
+use coracle_lifecycle::{ExecContext, Record, RecordedJob};
 use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub(super) struct GuestTarget {
     pub(super) record: Record,
     pub(super) link: Link,
     /// Who runs commands there, where and with which environment.
-    pub(super) session: Session,
+    pub(super) session: ExecContext,
     pub(super) warnings: Vec<Warning>,
 }
 

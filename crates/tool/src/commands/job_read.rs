@@ -32,7 +32,7 @@ pub(crate) struct JobRead {
 impl Operation for JobRead {
     const NAME: &'static str = "job_read";
     const ACTS: bool = false;
-    const SHARED: SharedFields = SharedFields::of::<OutputSelection>();
+    const SHARED: SharedFields = SharedFields::for_type::<OutputSelection>();
     type Response = JobOutput;
 
     async fn run(self, cx: &Context) -> Result<JobOutput, Failure> {

@@ -59,7 +59,7 @@ pub(crate) struct JobWaitResponse {
     running: bool,
     state: JobState,
     exit_code: Option<u8>,
-    r#match: Option<Line>,
+    r#match: Option<OutputLine>,
     output: String,
     next_offset: u64,
     waited_ms: u64,
@@ -71,7 +71,7 @@ pub(crate) struct JobWaitResponse {
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct OutputLine {
     offset: u64,
     line: u64,
     text: String,
@@ -166,7 +166,7 @@ impl Operation for JobWait {
             running: job.running(),
             state: job.state,
             exit_code: job.exit_code,
-            r#match: found.map(|it| Line {
+            r#match: found.map(|it| OutputLine {
                 offset: it.offset,
                 line: it.line,
                 text: redaction::clean_text(&redactor, it.text.as_bytes()),
@@ -344,7 +344,7 @@ mod tests {
             running: false,
             state: JobState::Running,
             exit_code,
-            r#match: Some(Line { offset: 0, line: 7, text: String::new() }),
+            r#match: Some(OutputLine { offset: 0, line: 7, text: String::new() }),
             output: String::new(),
             next_offset: 0,
             waited_ms: 1500,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
-use coracle_provision::{Item, Repo, RepoBundle, RepoSource, StepContext};
+use coracle_provision::{RepoBundle, RepoRequest, RepoSource, ReportItem, StepContext};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, random_hex};
 
@@ -30,7 +30,7 @@ pub(super) async fn brought(
 }
 
 /// Removes the files. One that stays does no harm.
-pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
+pub(super) async fn clear(place: &StepContext, repos: &[RepoRequest]) {
     for repo in repos {
         if let RepoSource::Bundle(bundle) = &repo.from
             && let Err(err) = place.link.remove(place.at(&bundle.file), false).await
@@ -41,6 +41,6 @@ pub(super) async fn clear(place: &StepContext, repos: &[Repo]) {
 }
 
 /// A part of the step `repos`.
-pub(super) fn failed(name: &str, failure: &Failure) -> Item {
-    Item::failed(name, &failure.message).with("code", failure.code.word())
+pub(super) fn failed(name: &str, failure: &Failure) -> ReportItem {
+    ReportItem::failed(name, &failure.message).with("code", failure.code.word())
 }

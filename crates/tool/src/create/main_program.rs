@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coracle_jobs::{JobState, Wait, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
-use coracle_provision::{Accounts, Status, Step, UserAsk, accounts};
+use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
 
 use super::provision::{PATH, ProvisionRun};
@@ -22,7 +22,7 @@ const TOLD_LINES: u32 = 20;
 
 /// What the image itself starts may be root's, and then root has to be granted.
 pub(super) fn allowed(cx: &Context, asked: Option<&MainRequest>, image: &Image) -> Result<(), Failure> {
-    let root = || matches!(UserAsk::parse(user_of(image).0), Ok(UserAsk::Ids(ids)) if ids.is_root());
+    let root = || matches!(UserRequest::parse(user_of(image).0), Ok(UserRequest::Ids(ids)) if ids.is_root());
     if matches!(asked, Some(MainRequest::Image)) && root() {
         granted(cx)?;
     }
@@ -51,7 +51,7 @@ impl ProvisionRun<'_> {
         let (started, step) = match self.started(asked, making).await {
             Ok(step) => (true, step),
             Err(failure) => {
-                let step = Step::flawed("main", Status::Failed, "it did not start", &failure.message);
+                let step = StepReport::flawed("main", Status::Failed, "it did not start", &failure.message);
                 (false, if failure.code == Code::PolicyDenied { step.code("policy_denied") } else { step })
             }
         };
@@ -59,7 +59,7 @@ impl ProvisionRun<'_> {
         started
     }
 
-    async fn started(&self, asked: &MainRequest, making: &mut Creation<'_>) -> Result<Step, Failure> {
+    async fn started(&self, asked: &MainRequest, making: &mut Creation<'_>) -> Result<StepReport, Failure> {
         let program = match asked {
             MainRequest::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
             MainRequest::Words(words) => MainProgram {
@@ -103,16 +103,18 @@ fn remembered(
     Some(kept)
 }
 
-fn outcome_step(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> Step {
+fn outcome_step(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> StepReport {
     let what = format!("`{}` as {}", program.words.join(" "), program.user);
     match (job.state, job.exit_code) {
-        (JobState::Running, _) => Step::success("main", format!("{what} runs as job `main`"), "the job has not ended"),
-        (_, Some(0)) => Step::success("main", format!("{what} was the job `main`"), "it ended with 0"),
+        (JobState::Running, _) => {
+            StepReport::success("main", format!("{what} runs as job `main`"), "the job has not ended")
+        }
+        (_, Some(0)) => StepReport::success("main", format!("{what} was the job `main`"), "it ended with 0"),
         (_, code) => {
             let code = code.map_or_else(String::new, |it| format!(" with {it}"));
             let said = String::from_utf8_lossy(&tail.bytes);
             let error = format!("it ended{code}: {}", said.trim());
-            Step::flawed("main", Status::Failed, format!("{what} was the job `main`"), error)
+            StepReport::flawed("main", Status::Failed, format!("{what} was the job `main`"), error)
         }
     }
 }
@@ -125,9 +127,9 @@ async fn of_image(cx: &Context, found: &ManagedContainer, image: &Image) -> Resu
             .hint("give the words of one, or an image of a service"));
     }
     let (name, group) = user_of(image);
-    let ask = UserAsk::parse(name)?;
+    let ask = UserRequest::parse(name)?;
     let known = match ask {
-        UserAsk::Ids(_) => Accounts::default(),
+        UserRequest::Ids(_) => Accounts::default(),
         _ => accounts(&*found.runtime, &found.present()?.id).await?,
     };
     let mut user = known.resolve(&ask)?;
@@ -158,7 +160,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{Input, answer};
+    use crate::dispatch::{CallInput, answer};
     use crate::process::Process;
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await)
+            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await)
         };
         let begun = std::time::Instant::now();
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,

@@ -18,7 +18,7 @@ mod user_content;
 use std::time::Instant;
 
 use coracle_lifecycle::{Creation, find_network};
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, Ids, NetworkRequest, admit};
 use serde::Serialize;
 
@@ -169,11 +169,11 @@ fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
 }
 
 /// Who that is without looking into the image: enough to say whether root is asked for.
-fn known_ids(ask: &UserAsk) -> Ids {
+fn known_ids(ask: &UserRequest) -> Ids {
     match ask {
-        UserAsk::Ids(ids) => *ids,
-        UserAsk::Uid(uid) => Ids { uid: *uid, gid: *uid },
-        UserAsk::Name(_) => Ids { uid: 65534, gid: 65534 },
+        UserRequest::Ids(ids) => *ids,
+        UserRequest::Uid(uid) => Ids { uid: *uid, gid: *uid },
+        UserRequest::Name(_) => Ids { uid: 65534, gid: 65534 },
     }
 }
 

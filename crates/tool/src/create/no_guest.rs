@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
-use coracle_provision::{Setup, SetupCommand, Status, Step, setup};
+use coracle_provision::{Setup, SetupCommand, Status, StepReport, setup};
 use coracle_runtime::ExecTarget;
 
 use super::provision::PutIn;
@@ -28,12 +28,12 @@ impl NoGuest<'_> {
         let Self { cx, request, found, inside, reporting } = self;
         let put_in = &request.provisioning;
         making.has_session(request.env.keys().cloned().collect(), request.env.clone(), SecretState::default());
-        let wanted = |name, is: bool| if is { needs_guest(name) } else { Step::skipped(name, "not requested") };
+        let wanted = |name, is: bool| if is { needs_guest(name) } else { StepReport::skipped(name, "not requested") };
         let chosen = &request.chosen;
         for step in [
-            Step::skipped("ca_certificates", "this container has no guest"),
+            StepReport::skipped("ca_certificates", "this container has no guest"),
             wanted("packages", !chosen.profile.recipe.is_empty()),
-            Step::skipped("env_passthrough", "this container has no guest: only plain values of `env` go in"),
+            StepReport::skipped("env_passthrough", "this container has no guest: only plain values of `env` go in"),
             wanted("forward_git", put_in.git == Requested::Yes(())),
             wanted("forward_gh", put_in.gh == Requested::Yes(())),
             wanted("forward_ssh", put_in.ssh == Requested::Yes(())),
@@ -74,6 +74,7 @@ impl NoGuest<'_> {
     }
 }
 
-fn needs_guest(name: &'static str) -> Step {
-    Step::flawed(name, Status::Failed, "not done", "it takes a guest, and this container has none").code("unsupported")
+fn needs_guest(name: &'static str) -> StepReport {
+    StepReport::flawed(name, Status::Failed, "not done", "it takes a guest, and this container has none")
+        .code("unsupported")
 }

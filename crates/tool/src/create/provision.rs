@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::{Creation, ManagedContainer};
-use coracle_provision::env::{Session, Sources, select};
+use coracle_provision::env::{SessionEnv, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
-use coracle_provision::{Step, StepContext, amplifier, certs, gh, ssh};
+use coracle_provision::{StepContext, StepReport, amplifier, certs, gh, ssh};
 use coracle_runtime::ContainerPath;
 
 use super::report::ReportBuilder;
@@ -88,7 +88,7 @@ impl ProvisionRun<'_> {
         making: &mut Creation<'_>,
         certificates: BTreeMap<String, String>,
         repo: Option<&ContainerPath>,
-    ) -> Result<(Session, Step), Failure> {
+    ) -> Result<(SessionEnv, StepReport), Failure> {
         let passthrough = select(&self.cx.host.env, &self.request.provisioning.env, &session_env::rules(self.cx)?)?;
         let mut profile = self.request.chosen.profile.recipe.env.clone();
         profile.extend(repo.map(|it| try_repo::variables(self.request, it)).unwrap_or_default());
@@ -98,9 +98,9 @@ impl ProvisionRun<'_> {
         };
         let asked = self.request.env.clone();
         let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
-        let session = Session::of(sources.clone());
+        let session = SessionEnv::from_sources(sources.clone());
         self.reporting.keep_out(session_env::redactor(&session, &self.request.env, self.person));
-        let mut step = session.give(&self.place.link).await;
+        let mut step = session.send(&self.place.link).await;
         if self.request.provisioning.env_stays {
             step.detail = format!("{}; under `strict` no variable of the host goes in", step.detail);
         }
@@ -127,28 +127,28 @@ impl ProvisionRun<'_> {
     }
 
     /// Files of the person's identity. They touch nothing of each other, so they go in together.
-    async fn identity(&mut self, session: &Session, given: &Step, repo: Option<&ContainerPath>) {
+    async fn identity(&mut self, session: &SessionEnv, given: &StepReport, repo: Option<&ContainerPath>) {
         let config = self.git_config(repo);
         let keys = &self.person.keys;
         let hosts = self.known_hosts();
         let git = async {
             match &self.person.git {
                 Requested::No(why) if config.helper_for.is_none() && config.known_hosts.is_empty() => {
-                    Step::skipped("forward_git", why)
+                    StepReport::skipped("forward_git", why)
                 }
-                Requested::No(_) => git::forward(&self.place, &config, git::Skipped::NotRequested).await,
-                Requested::Yes(_) => git::forward(&self.place, &config, git::Skipped::NoConfig).await,
+                Requested::No(_) => git::forward(&self.place, &config, git::GitSkipReason::NotRequested).await,
+                Requested::Yes(_) => git::forward(&self.place, &config, git::GitSkipReason::NoConfig).await,
             }
         };
         let gh = async {
             match &self.person.token {
-                Requested::No(why) => Step::skipped("forward_gh", why),
+                Requested::No(why) => StepReport::skipped("forward_gh", why),
                 Requested::Yes(_) => gh::forwarded(&self.place, session, given).await,
             }
         };
         let ssh = async {
             match keys {
-                Requested::No(why) => Step::skipped("forward_ssh", why),
+                Requested::No(why) => StepReport::skipped("forward_ssh", why),
                 Requested::Yes(keys) => ssh::forward(&self.place, keys, &hosts).await,
             }
         };
@@ -189,7 +189,9 @@ impl ProvisionRun<'_> {
     async fn settings(&mut self) {
         if self.request.provisioning.amplifier {
             let step = match self.place.rootless {
-                true => Step::skipped("amplifier_settings", "they may hold keys, and under `strict` none goes in"),
+                true => {
+                    StepReport::skipped("amplifier_settings", "they may hold keys, and under `strict` none goes in")
+                }
                 false => amplifier::forward(&self.place, &self.person.settings).await,
             };
             self.reporting.add(step).await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_provision::{Item, Report, Status, Step};
+use coracle_provision::{Report, ReportItem, Status, StepReport};
 use coracle_runtime::{Chunk, Redactor};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -39,7 +39,7 @@ impl LastLine {
 /// The steps that are done.
 #[derive(Debug)]
 pub(super) struct ReportBuilder {
-    steps: Vec<Step>,
+    steps: Vec<StepReport>,
     progress: Progress,
     redactor: Redactor,
 }
@@ -79,7 +79,7 @@ impl ReportBuilder {
     }
 
     /// Adds a step, and tells it unless there was nothing to do.
-    pub(super) async fn add(&mut self, step: Step) {
+    pub(super) async fn add(&mut self, step: StepReport) {
         let step = self.cleaned(step);
         if step.status != Status::Skipped {
             self.progress.step(&step).await;
@@ -92,16 +92,16 @@ impl ReportBuilder {
         Report(self.steps)
     }
 
-    fn cleaned(&self, step: Step) -> Step {
+    fn cleaned(&self, step: StepReport) -> StepReport {
         let clean = |text: String| self.redactor.clean(&text);
-        let item = |it: Item| Item {
+        let item = |it: ReportItem| ReportItem {
             name: clean(it.name),
             error: it.error.map(clean),
             about: it.about.into_iter().map(|(name, value)| (name, self.cleaned_value(value))).collect(),
             ..it
         };
         let items = step.items.into_iter().map(item).collect();
-        Step { detail: clean(step.detail), error: step.error.map(clean), items, ..step }
+        StepReport { detail: clean(step.detail), error: step.error.map(clean), items, ..step }
     }
 
     fn cleaned_value(&self, value: Value) -> Value {

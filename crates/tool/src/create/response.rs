@@ -72,7 +72,7 @@ pub(crate) struct LimitsAnswer {
 
 impl LimitsAnswer {
     /// A limit is enforced if the engine tells it back.
-    pub(crate) fn of(limits: &Limits) -> Self {
+    pub(crate) fn from_limits(limits: &Limits) -> Self {
         let given =
             [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
         let enforced = given.iter().filter(|it| it.1).map(|it| it.0).collect();
@@ -112,7 +112,7 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
     let record = found.record;
-    let mut limits = LimitsAnswer::of(&limits);
+    let mut limits = LimitsAnswer::from_limits(&limits);
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
     let warned = [imaged.warnings, stacked.warnings, to_review(&swept).into_iter().collect()].concat();
     let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);

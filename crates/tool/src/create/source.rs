@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use coracle_images::profile::Purpose;
-use coracle_images::snapshot::Snapshot;
+use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::MadeFrom;
-use coracle_provision::Step;
+use coracle_provision::StepReport;
 use coracle_runtime::{ContainerName, SnapshotName};
 
 use crate::context::Context;
@@ -13,20 +13,20 @@ use crate::failure::Failure;
 use crate::host_identity;
 use crate::image_build::{ImageSource, Packages, ResolvedImage};
 use crate::resolve::{Request, SourceFacts};
-use crate::snapshot::{Source, TakenSnapshot, snapshots};
+use crate::snapshot::{SnapshotSource, TakenSnapshot, snapshots};
 use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
 pub(crate) enum CreateSource {
     /// What was kept before.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Box<SnapshotImage>),
     /// A container as it is, by a snapshot of that name.
-    Fork(Box<Source>, SnapshotName),
+    Fork(Box<SnapshotSource>, SnapshotName),
 }
 
 /// A snapshot to make a container from, and what is to be said of it.
 pub(super) struct ResolvedSource {
-    pub(super) snapshot: Snapshot,
+    pub(super) snapshot: SnapshotImage,
     pub(super) forked: Option<ForkSource>,
     pub(super) warnings: Vec<Warning>,
     begun: Instant,
@@ -88,9 +88,9 @@ impl ResolvedSource {
             image: it.image.clone(),
             reference: it.reference.clone(),
             source: ImageSource::Snapshot,
-            step: Step::success("image", detail, probe).took(self.begun.elapsed()),
+            step: StepReport::success("image", detail, probe).with_duration(self.begun.elapsed()),
             certs: host_identity::certs(cx, &request.provisioning.certs),
-            packages: Packages::Done(Step::skipped("packages", "a snapshot has what its container had")),
+            packages: Packages::Done(StepReport::skipped("packages", "a snapshot has what its container had")),
             warnings: self.warnings.clone(),
             recipe: coracle_images::Recipe::default(),
         }

@@ -8,7 +8,7 @@ use coracle_compose::{
 };
 use coracle_images::{BaseRequest, Pull};
 use coracle_lifecycle::{Creation, StackPart, Store};
-use coracle_provision::Step;
+use coracle_provision::StepReport;
 use coracle_runtime::{
     Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkName, NetworkRequest,
     ProjectName, Protocol, StackSource,
@@ -32,7 +32,7 @@ pub(super) enum Stack {
 
 /// What became of it.
 pub(super) struct StackUp {
-    pub(super) step: Step,
+    pub(super) step: StepReport,
     pub(super) services: Option<Vec<Service>>,
     /// The network for the container, in place of the one it asked for.
     pub(super) network: Option<NetworkRequest>,
@@ -203,13 +203,14 @@ pub(super) async fn bring_up(
 ) -> Result<StackUp, Failure> {
     let (admitted, new) = match stack {
         Stack::None => {
-            let step = Step::skipped("compose", "no stack was asked for");
+            let step = StepReport::skipped("compose", "no stack was asked for");
             return Ok(StackUp { step, services: None, network: None, warnings: Vec::new() });
         }
         Stack::Joined(project, network) => {
             let services = coracle_compose::services(&*ready.runtime, &project).await?;
             making.begin_stack(name_of(&network))?;
-            let step = Step::success("compose", format!("joined `{project}`: {}", service_states(&services)), PROBE);
+            let step =
+                StepReport::success("compose", format!("joined `{project}`: {}", service_states(&services)), PROBE);
             return Ok(StackUp { step, services: Some(services), network: Some(network), warnings: Vec::new() });
         }
         Stack::Admitted(admitted, new) => (*admitted, new),
@@ -228,7 +229,7 @@ pub(super) async fn bring_up(
         checks_on_demand: ready.runtime.kind() == EngineKind::Podman,
     };
     let services = up(&*ready.runtime, &stack, &how).await?;
-    let step = Step::success("compose", service_states(&services), PROBE).took(begun.elapsed());
+    let step = StepReport::success("compose", service_states(&services), PROBE).with_duration(begun.elapsed());
     // Requested ports are in the answer.
     let warnings = if new.namespace { Vec::new() } else { moved(stack.moved_ports(), &services) };
     Ok(StackUp { step, services: Some(services), network, warnings })

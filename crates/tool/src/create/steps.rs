@@ -1,7 +1,7 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
-use coracle_provision::{Prepared, Status, Step, UserAsk, Workspace, prepare};
+use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Workspace, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
 use coracle_workspace::GuestFs;
@@ -70,21 +70,22 @@ pub(super) async fn run<'a>(
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
     let user = guided_session(making.record(), false)?.user;
-    let Prepared { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
+    let UserSetupReport { name, home, shell, user, workspace } = prepare(&inside, user, &workspace).await?;
     if let (true, ExecTarget::Guest(link)) = (cx.config.is_strict(), &inside) {
         Box::pin(strict_spec::prepare_user(link, &home)).await?;
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
-    let workspace = Step { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
+    let workspace =
+        StepReport { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
     reporting
         .add(match (&request.unmounted, &inside) {
             (None, ExecTarget::Guest(link)) if request.copied => copied(cx, link, making).await?,
             (None, ExecTarget::Plain(..)) if request.copied => {
-                Step::flawed("workspace", Status::Failed, "nothing was copied in", "this container has no guest")
+                StepReport::flawed("workspace", Status::Failed, "nothing was copied in", "this container has no guest")
             }
             (None, _) => workspace,
-            (Some(why), _) => Step::skipped("workspace", format!("the working directory is not mounted: {why}")),
+            (Some(why), _) => StepReport::skipped("workspace", format!("the working directory is not mounted: {why}")),
         })
         .await;
     let filled = match &inside {
@@ -116,18 +117,18 @@ pub(super) async fn run<'a>(
 }
 
 /// The files of the working directory, at the work directory.
-async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step, Failure> {
+async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<StepReport, Failure> {
     cx.call.progress.message("copying the working directory in").await;
     let (user, workdir) = (guided_session(making.record(), false)?.user, &making.record().workdir);
     let mount = workspace_mounts::working_dir(cx)?;
     Ok(match coracle_workspace::import(&GuestFs::new(link.clone(), user, workdir.clone()), vec![mount]).await {
         Ok(baseline) => {
             let detail = format!("{} files of the working directory were copied to {workdir}", baseline.files.len());
-            Step::success("workspace", detail, "each was written whole, and its SHA-256 taken")
+            StepReport::success("workspace", detail, "each was written whole, and its SHA-256 taken")
         }
         Err(failure) => {
             let failure = Failure::from(failure);
-            Step::flawed("workspace", Status::Failed, "nothing was copied in", failure.into_inner().message)
+            StepReport::flawed("workspace", Status::Failed, "nothing was copied in", failure.into_inner().message)
         }
     })
 }
@@ -144,7 +145,7 @@ fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
 }
 
 /// Of what is tried the step says what it was taken for, too.
-fn image_step(imaged: &ResolvedImage, request: &Request) -> Step {
+fn image_step(imaged: &ResolvedImage, request: &Request) -> StepReport {
     let mut step = imaged.step.clone();
     if let Some(seen) = &request.chosen.seen {
         let found = match (&seen.unseen, seen.detected.marker) {
@@ -207,9 +208,9 @@ async fn start(
     };
     let spec = CreateSpec { exec_user, image: reference, network, image_health, ..spec };
     let admitted = admit(spec, &cx.policy()?)?;
-    let container = making.make(admitted, &image.image, image.reference.as_str(), guest.as_ref()).await?;
+    let container = making.create_container(admitted, &image.image, image.reference.as_str(), guest.as_ref()).await?;
     let inside = match &guest {
-        Some(_) => ExecTarget::Guest(making.meet(cx.links(), &container).await?),
+        Some(_) => ExecTarget::Guest(making.wait_for_guest(cx.links(), &container).await?),
         None => ExecTarget::Plain(ready.runtime.clone(), container.id.clone()),
     };
     Ok((container, inside))
@@ -227,7 +228,7 @@ async fn exec_user(
     making: &mut Creation<'_>,
     StartSpec { ready, request, image, .. }: StartSpec<'_>,
 ) -> Result<Ids, Failure> {
-    if let UserAsk::Ids(ids) = request.user {
+    if let UserRequest::Ids(ids) = request.user {
         return Ok(ids);
     }
     Ok(image_build::accounts(cx, ready, making, &image.image).await?.resolve(&request.user)?)

@@ -58,7 +58,7 @@ pub(super) async fn spec(cx: &Context, making: &mut Creation<'_>, from: StartSpe
 /// Makes sure of a home that the user can write to: not every engine knows whose a directory in memory is.
 pub(super) async fn prepare_user(link: &Link, home: &ContainerPath) -> Result<(), Failure> {
     let ask = EnsureUser { uid: USER.uid, gid: USER.gid, workdir: home.to_string(), bound: Vec::new() };
-    if link.settle(ask).await?.writable {
+    if link.ensure_user(ask).await?.writable {
         return Ok(());
     }
     Err(coracle_provision::Error::Workspace(format!("the exec user cannot use {home}")).into())

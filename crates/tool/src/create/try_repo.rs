@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_images::detect::{Detected, Hint, detect};
+use coracle_images::detect::{DetectedProfile, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
-use coracle_provision::{Item, Repo, RepoSource, SetupCommand};
+use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{GitProgram, HostGit, Remote};
 use coracle_runtime::{Command, ContainerPath};
@@ -47,9 +47,15 @@ pub(super) fn variables(request: &Request, repo: &ContainerPath) -> BTreeMap<Str
 }
 
 /// The clone, if what is tried has a URL.
-pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<Repo> {
+pub(super) fn repo(request: &Request, path: Option<&ContainerPath>) -> Option<RepoRequest> {
     let (Some(TryRepo::Url(url)), Some(path)) = (&request.chosen.tried, path) else { return None };
-    Some(Repo { from: RepoSource::Url(url.clone()), path: path.clone(), branch: None, install: None, as_root: false })
+    Some(RepoRequest {
+        from: RepoSource::Url(url.clone()),
+        path: path.clone(),
+        branch: None,
+        install: None,
+        as_root: false,
+    })
 }
 
 /// The copy, if what is tried is a directory of the host: a part of the step `repos`.
@@ -58,7 +64,7 @@ pub(super) async fn copied(
     request: &Request,
     found: &ManagedContainer,
     path: Option<&ContainerPath>,
-) -> Option<Item> {
+) -> Option<ReportItem> {
     let (Some(TryRepo::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
     let name = dir.file_name().map_or_else(|| "/".into(), |it| it.to_string_lossy().into_owned());
     let done = async {
@@ -67,9 +73,9 @@ pub(super) async fn copied(
         Ok::<_, Failure>(copy_in(found, copy).await?)
     };
     Some(match done.await {
-        Ok(copied) => Item::success(name).with("path", path.as_str()).with("files", copied.moved.files),
+        Ok(copied) => ReportItem::success(name).with("path", path.as_str()).with("files", copied.moved.files),
         Err(failure) => {
-            Item::failed(name, &failure.message).with("code", failure.code.word()).with("path", path.as_str())
+            ReportItem::failed(name, &failure.message).with("code", failure.code.word()).with("path", path.as_str())
         }
     })
 }
@@ -86,6 +92,6 @@ pub(super) fn hints(request: &Request) -> Vec<SetupCommand> {
     found_in(request).map(|it| it.commands.iter().map(hint).collect()).unwrap_or_default()
 }
 
-fn found_in(request: &Request) -> Option<&Detected> {
+fn found_in(request: &Request) -> Option<&DetectedProfile> {
     request.chosen.seen.as_ref().map(|it| &it.detected)
 }

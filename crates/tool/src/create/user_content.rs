@@ -1,8 +1,8 @@
 //! Dotfiles, repositories, files and commands: what the caller brings into a container.
 
 use coracle_provision::{
-    Dotfiles, FileToPut, InlineFile, Protected, RepoSource, Setup, SetupCommand, Step, config_files, dotfiles,
-    dotfiles_inline, repos, setup,
+    Dotfiles, FileToPut, InlineFile, ProtectedBinds, RepoSource, Setup, SetupCommand, StepReport, config_files,
+    dotfiles, dotfiles_inline, repos, setup,
 };
 use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
@@ -17,7 +17,7 @@ impl ProvisionRun<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {
         let put_in = &self.request.provisioning;
         let step = match &put_in.dotfiles {
-            Requested::No(why) => Step::skipped("dotfiles", why),
+            Requested::No(why) => StepReport::skipped("dotfiles", why),
             Requested::Yes(asked) => {
                 self.cx.call.progress.message("setting up the dotfiles").await;
                 let wanted = Dotfiles {
@@ -76,7 +76,7 @@ impl ProvisionRun<'_> {
         }
     }
 
-    async fn repo(&self, asked: &Repo) -> Result<coracle_provision::Repo, Failure> {
+    async fn repo(&self, asked: &Repo) -> Result<coracle_provision::RepoRequest, Failure> {
         let path = self.path_of(asked)?;
         let from = match &asked.from {
             CloneSource::Url(url) => RepoSource::Url(url.clone()),
@@ -84,7 +84,7 @@ impl ProvisionRun<'_> {
                 RepoSource::Bundle(Box::pin(local_repo::brought(self.cx, &self.found, dir, asked.from.name())).await?)
             }
         };
-        Ok(coracle_provision::Repo {
+        Ok(coracle_provision::RepoRequest {
             from,
             path,
             branch: asked.branch.clone(),
@@ -144,8 +144,8 @@ impl ProvisionRun<'_> {
         path.resolve(&self.place.home, &self.place.workdir)
     }
 
-    fn protected(&self) -> Protected {
+    fn protected(&self) -> ProtectedBinds {
         let roots = self.request.spec.mounts.iter().map(|it| it.at.clone()).collect();
-        Protected { roots, names: self.cx.config.workspace.protected.clone() }
+        ProtectedBinds { roots, names: self.cx.config.workspace.protected.clone() }
     }
 }

@@ -3,13 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
-use super::{CallResponse, Entry, PreparedCall, fields, parse};
+use super::{CallResponse, OperationEntry, PreparedCall, fields, parse};
 use crate::failure::Failure;
 use crate::process::Process;
 
 /// What a caller sent.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum CallInput {
     /// Text, not yet read.
     Text(Vec<u8>),
     /// An object that the transport has read.
@@ -17,15 +17,15 @@ pub enum Input {
 }
 
 /// Does what a call asks and gives its answer, which has `success` in any case.
-pub async fn answer(table: &[Entry], process: &Process, input: Input) -> Map<String, Value> {
+pub async fn answer(table: &[OperationEntry], process: &Process, input: CallInput) -> Map<String, Value> {
     reply(table, process, input).await.json
 }
 
 /// The same, with the response as a person reads it.
-pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResponse {
+pub async fn reply(table: &[OperationEntry], process: &Process, input: CallInput) -> CallResponse {
     let object = match input {
-        Input::Text(text) => parse::object(&text),
-        Input::Object(object) => parse::within_levels(&object).map(|()| object),
+        CallInput::Text(text) => parse::object(&text),
+        CallInput::Object(object) => parse::within_levels(&object).map(|()| object),
     };
     let object = match object {
         Ok(object) => object,
@@ -41,9 +41,14 @@ pub async fn reply(table: &[Entry], process: &Process, input: Input) -> CallResp
     }
 }
 
-async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
+async fn call(
+    table: &[OperationEntry],
+    process: &Process,
+    object: Map<String, Value>,
+) -> Result<CallResponse, Failure> {
     let cx = &process.context;
-    let table: Vec<Entry> = table.iter().filter(|it| it.audience.includes(cx.call.frontend)).copied().collect();
+    let table: Vec<OperationEntry> =
+        table.iter().filter(|it| it.audience.includes(cx.call.frontend)).copied().collect();
     let (entry, prepared, args) = prepare(&table, object)?;
     if !entry.diagnoses {
         cx.configured()?;
@@ -55,9 +60,9 @@ async fn call(table: &[Entry], process: &Process, object: Map<String, Value>) ->
 }
 
 fn prepare(
-    table: &[Entry],
+    table: &[OperationEntry],
     mut object: Map<String, Value>,
-) -> Result<(Entry, PreparedCall, Map<String, Value>), Failure> {
+) -> Result<(OperationEntry, PreparedCall, Map<String, Value>), Failure> {
     let entry = fields::operation(table, &mut object)?;
     let (args, mut problems) = fields::own(table, &entry, object);
     match (entry.prepare)(entry.name, args.clone()) {
@@ -80,10 +85,10 @@ mod tests {
     use serde::Deserialize;
     use serde_json::{Value, json};
 
-    use super::{Input, answer};
+    use super::{CallInput, answer};
     use crate::arg_types::{Name, Script, Seconds};
     use crate::context::{ConfigSource, Context, Frontend};
-    use crate::dispatch::{Audience, Entry, Operation};
+    use crate::dispatch::{Audience, Operation, OperationEntry};
     use crate::failure::Failure;
     use crate::process::Process;
 
@@ -138,12 +143,12 @@ mod tests {
         }
     }
 
-    const TABLE: &[Entry] = &[Entry::of::<Run>(), Entry::of::<Show>()];
+    const TABLE: &[OperationEntry] = &[OperationEntry::for_operation::<Run>(), OperationEntry::for_operation::<Show>()];
 
     /// The answer in a few lines: what it says, what to do, and all problems.
     async fn check(call: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let said = answer(TABLE, &Process::of(Context::for_tests(dir.path())), Input::Text(call.into())).await;
+        let said = answer(TABLE, &Process::new(Context::for_tests(dir.path())), CallInput::Text(call.into())).await;
         if said["success"] == true {
             return Value::Object(said).to_string();
         }
@@ -266,7 +271,7 @@ mod tests {
 
     async fn act(cx: &Context) -> Value {
         let text = br#"{"operation":"act"}"#.to_vec();
-        answer(&[Entry::of::<Act>()], &Process::of(cx.clone()), Input::Text(text)).await.into()
+        answer(&[OperationEntry::for_operation::<Act>()], &Process::new(cx.clone()), CallInput::Text(text)).await.into()
     }
 
     #[tokio::test]
@@ -278,8 +283,8 @@ mod tests {
             [(Frontend::Call, "unknown_operation"), (Frontend::Mcp, "unknown_operation"), (Frontend::Cli, "")]
         {
             cx.call.frontend = frontend;
-            let process = Process::of(cx.clone());
-            let listed = answer(crate::admin::ALL, &process, Input::Text(text.clone())).await;
+            let process = Process::new(cx.clone());
+            let listed = answer(crate::admin::ALL, &process, CallInput::Text(text.clone())).await;
             assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{frontend:?}");
         }
         assert!(crate::operations::ALL.iter().all(|it| it.audience == Audience::Agent));
@@ -309,6 +314,6 @@ mod tests {
         cx.settings = ConfigSource { fault: Some(fault), ..(*cx.settings).clone() }.into();
         assert_eq!(act(&cx).await["code"], "config_invalid");
         let text = br#"{"operation":"preflight"}"#.to_vec();
-        assert_eq!(answer(crate::operations::ALL, &Process::of(cx), Input::Text(text)).await["success"], true);
+        assert_eq!(answer(crate::operations::ALL, &Process::new(cx), CallInput::Text(text)).await["success"], true);
     }
 }

@@ -78,7 +78,7 @@ impl SharedFields {
 
     /// A request that flattens this.
     #[must_use]
-    pub const fn of<T: DeserializeOwned>() -> Self {
+    pub const fn for_type<T: DeserializeOwned>() -> Self {
         Self(|args| value_reader::read::<T>(args).map(drop))
     }
 
@@ -156,7 +156,7 @@ fn problem(err: &Misfit, value: &Value, known: &Arguments) -> Problem {
             Problem { hint, ..Problem::new(&path, Code::InvalidName, message.clone()) }
         }
         reason => {
-            let message = ValuePlace::of(err.path(), value, known).explain(reason);
+            let message = ValuePlace::follow(err.path(), value, known).explain(reason);
             Problem::new(&path, Code::InvalidInput, message)
         }
     }

@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 
 use serde_json::{Map, Value};
 
-use super::Entry;
+use super::OperationEntry;
 use super::deserialize::{Problem, Problems};
 use crate::failure::{Code, Failure};
 use crate::schema::Arguments;
@@ -17,7 +17,7 @@ struct Callee<'a> {
 }
 
 /// Takes `operation` out and finds its row.
-pub(super) fn operation(table: &[Entry], object: &mut Map<String, Value>) -> Result<Entry, Failure> {
+pub(super) fn operation(table: &[OperationEntry], object: &mut Map<String, Value>) -> Result<OperationEntry, Failure> {
     let names: Vec<String> = table.iter().map(|it| it.name.to_owned()).collect();
     let all = || format!("one of {}", names.join(", "));
     let word = match object.remove("operation") {
@@ -43,7 +43,11 @@ pub(super) fn operation(table: &[Entry], object: &mut Map<String, Value>) -> Res
 }
 
 /// Keeps the operation's own fields, and says which are unknown and which are missing.
-pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+pub(super) fn own(
+    table: &[OperationEntry],
+    entry: &OperationEntry,
+    object: Map<String, Value>,
+) -> (Map<String, Value>, Problems) {
     let known = entry.arguments();
     // Asked for only when a field is foreign, which in most calls none is.
     let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
@@ -54,7 +58,7 @@ pub(super) fn own(table: &[Entry], entry: &Entry, object: Map<String, Value>) ->
 }
 
 /// The same for a tool of its own, which no field of another can be meant for. A field may have further names.
-pub(crate) fn alone(entry: &Entry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
+pub(crate) fn alone(entry: &OperationEntry, mut object: Map<String, Value>) -> (Map<String, Value>, Problems) {
     let (known, aliases) = (entry.arguments(), entry.aliases);
     let is_alias = |it: &str| aliases.iter().any(|alias| alias.name == it);
     let names: Vec<String> = object.keys().filter(|it| is_alias(it)).cloned().collect();

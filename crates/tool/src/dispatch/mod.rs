@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::process::Process;
 use crate::{audit, schema};
 
-pub use self::call::{Input, answer, reply};
+pub use self::call::{CallInput, answer, reply};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
 pub(crate) use self::fields::alone;
@@ -133,7 +133,7 @@ pub(crate) enum AnswerShape {
 
 /// A row of a table: an operation, or a tool of its own.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub struct OperationEntry {
     /// Its word in a call; of a tool, the tool's name.
     pub name: &'static str,
     /// Who may call it.
@@ -154,10 +154,10 @@ pub struct Entry {
     pub(crate) prepare: fn(&'static str, Map<String, Value>) -> Result<PreparedCall, Problems>,
 }
 
-impl Entry {
+impl OperationEntry {
     /// The row of an operation.
     #[must_use]
-    pub const fn of<T: Operation<Response: Render + 'static>>() -> Self {
+    pub const fn for_operation<T: Operation<Response: Render + 'static>>() -> Self {
         Self { prepare: prepare::<T, Context>, ..Self::given::<T, Context>() }
     }
 
@@ -220,9 +220,9 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for OperationEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entry").field(&self.name).finish()
+        f.debug_tuple("OperationEntry").field(&self.name).finish()
     }
 }
 

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Entry;
+use super::OperationEntry;
 use crate::schema::publish;
 
 /// What the tool looks like to a model: `{name, description, input_schema}`.
 #[must_use]
-pub fn tool(table: &[Entry]) -> Value {
+pub fn tool(table: &[OperationEntry]) -> Value {
     let lines: Vec<String> = table.iter().map(|it| format!("- {}: {}", it.name, it.arguments().description)).collect();
     let description = format!(
         "Linux containers: each is a machine of its own, made, used and removed by calls.\nOperations:\n{}",
@@ -23,7 +23,7 @@ pub fn tool(table: &[Entry]) -> Value {
 
 /// The flat object schema: `operation`, and the fields of all operations.
 #[must_use]
-pub fn input_schema(table: &[Entry]) -> Value {
+pub fn input_schema(table: &[OperationEntry]) -> Value {
     let mut properties = Map::new();
     let names: Vec<&str> = table.iter().map(|it| it.name).collect();
     properties.insert(
@@ -36,7 +36,7 @@ pub fn input_schema(table: &[Entry]) -> Value {
         };
         publish(&mut schema);
         // A model fills in the default that it sees, so one that does not hold for all stands behind its operation.
-        let default = |it: &Entry| it.arguments().properties[&field].get("default").cloned();
+        let default = |it: &OperationEntry| it.arguments().properties[&field].get("default").cloned();
         let differ = users.iter().any(|it| default(it) != default(&users[0]));
         if let Some(fields) = schema.as_object_mut().filter(|_| differ) {
             fields.remove("default");
@@ -57,8 +57,8 @@ pub fn input_schema(table: &[Entry]) -> Value {
 }
 
 /// Each field with the operations that have it.
-fn users(table: &[Entry]) -> BTreeMap<String, Vec<Entry>> {
-    let mut users: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+fn users(table: &[OperationEntry]) -> BTreeMap<String, Vec<OperationEntry>> {
+    let mut users: BTreeMap<String, Vec<OperationEntry>> = BTreeMap::new();
     for entry in table {
         for field in entry.arguments().properties.keys() {
             users.entry(field.clone()).or_default().push(*entry);

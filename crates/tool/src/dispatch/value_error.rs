@@ -23,7 +23,7 @@ pub(super) struct ValuePlace<'a> {
 
 impl<'a> ValuePlace<'a> {
     /// Follows a path, whose first step is the field itself, from a field's value and schema.
-    pub(super) fn of(mut path: impl Iterator<Item = &'a Segment>, value: &'a Value, known: &'a Arguments) -> Self {
+    pub(super) fn follow(mut path: impl Iterator<Item = &'a Segment>, value: &'a Value, known: &'a Arguments) -> Self {
         let field = match path.next() {
             Some(Segment::Field(name)) => name.as_str(),
             _ => "",

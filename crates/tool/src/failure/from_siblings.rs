@@ -195,7 +195,7 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
-    use coracle_lifecycle::{Error, Kind};
+    use coracle_lifecycle::{Error, ResourceKind};
     use coracle_runtime::{ContainerName, ImageRef};
 
     use super::Failure;
@@ -210,7 +210,7 @@ mod tests {
     fn what_lifecycle_says_has_a_code_and_a_way_out() {
         let name = || ContainerName::parse("web").unwrap();
         let near = vec!["web-1".to_owned()];
-        let missing = Error::NotFound { kind: Kind::Container, name: "web".into(), near };
+        let missing = Error::NotFound { kind: ResourceKind::Container, name: "web".into(), near };
         check(missing, "not_found", "no container `web`", "did you mean `web-1`?");
         let taken = Error::NameTaken { name: name(), ours: false, running: None };
         check(taken, "name_taken", "a container named `web` already exists and is not ours", "leave `name` out");

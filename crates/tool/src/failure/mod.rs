@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use self::from_runtime::code as code_of;
 pub(crate) use self::from_slots::slot_failure;
 pub use self::from_tools::tool_hint;
-pub use self::reader::Reader;
+pub use self::reader::HintReader;
 
 /// A failure with its hints, and the result fields that are known all the same.
 ///

@@ -13,7 +13,7 @@ const SETTINGS: &str = "{settings}";
 
 /// Who reads an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum HintReader {
     /// A program or a model.
     Agent,
     /// Somebody at the command line, whose settings are in that file.
@@ -41,9 +41,9 @@ impl Failure {
 
     /// The same failure, in the words of its reader.
     #[must_use]
-    pub fn for_reader(mut self, reader: &Reader) -> Self {
+    pub fn for_reader(mut self, reader: &HintReader) -> Self {
         let person = self.person_hint.take();
-        if let (Reader::Person(settings), Some(hint)) = (reader, person) {
+        if let (HintReader::Person(settings), Some(hint)) = (reader, person) {
             self.hint = Some(hint.replace(SETTINGS, &shown(settings)));
         }
         self
@@ -57,13 +57,13 @@ fn shown(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, Reader};
+    use super::{Failure, HintReader};
     use crate::failure::Code;
 
     fn check(failure: &Failure, agent: &str, person: &str) {
-        let told = |reader: &Reader| failure.clone().for_reader(reader).into_inner().hint.unwrap();
-        assert_eq!(told(&Reader::Agent), agent);
-        assert_eq!(told(&Reader::Person("/home/kim/.config/coracle/config.toml".into())), person);
+        let told = |reader: &HintReader| failure.clone().for_reader(reader).into_inner().hint.unwrap();
+        assert_eq!(told(&HintReader::Agent), agent);
+        assert_eq!(told(&HintReader::Person("/home/kim/.config/coracle/config.toml".into())), person);
     }
 
     #[test]

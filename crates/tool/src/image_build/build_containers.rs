@@ -8,8 +8,8 @@ use coracle_images::{
 };
 use coracle_lifecycle::{Creation, NewRecord, Role};
 use coracle_provision::certs::{self, ExtraCertificates};
-use coracle_provision::env::{Session, Source, Sources};
-use coracle_provision::{Item, Status, Step, StepContext};
+use coracle_provision::env::{SessionEnv, Sources, VariableSource};
+use coracle_provision::{ReportItem, Status, StepContext, StepReport};
 use coracle_runtime::{
     ContainerName, ContainerPath, CreateSpec, Ids, NetworkRequest, PatternSet, Policy, Secret, VolumeMount, admit,
     random_hex,
@@ -53,8 +53,9 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
         }
         let admitted = admit(spec, &policy)?;
-        let container = creation.make(admitted, &base.image, base.reference.as_str(), Some(&program)).await?;
-        let link = creation.meet(cx.links(), &container).await?;
+        let container =
+            creation.create_container(admitted, &base.image, base.reference.as_str(), Some(&program)).await?;
+        let link = creation.wait_for_guest(cx.links(), &container).await?;
         let context = session_env::place(cx, creation.record(), &link)?;
         let trusted = match self.certs {
             Requested::Yes(found) => certs::trust(&context, found).await.variables,
@@ -108,17 +109,22 @@ pub(crate) struct BuildInPlace<'a> {
 
 impl BuildInPlace<'_> {
     /// Runs it, command by command.
-    pub(crate) async fn run(&self, cx: &Context, place: &StepContext, certificates: &BTreeMap<String, String>) -> Step {
+    pub(crate) async fn run(
+        &self,
+        cx: &Context,
+        place: &StepContext,
+        certificates: &BTreeMap<String, String>,
+    ) -> StepReport {
         let Self { request, image, why } = self;
         if !cx.config.security.allow_root {
-            return Step::flawed("packages", Status::Failed, "not installed", "root is not granted here")
+            return StepReport::flawed("packages", Status::Failed, "not installed", "root is not granted here")
                 .code("policy_denied");
         }
         cx.call.progress.message("no image could be made; installing in the container itself").await;
         let sources =
             Sources { certificates: certificates.clone(), profile: image.recipe.env.clone(), ..Sources::default() };
         let options = BuildOptions {
-            env: plain(&Session::of(sources)),
+            env: plain(&SessionEnv::from_sources(sources)),
             limit: place.left(),
             on_failure: OnFailure::Continue,
             cancel: cx.call.cancel.clone(),
@@ -127,7 +133,7 @@ impl BuildInPlace<'_> {
         let run = run_recipe(&place.link, &image.recipe, &options, &move |text: &str| progress.note(text)).await;
         let report = match run {
             Ok(report) => report,
-            Err(err) => return Step::flawed("packages", Status::Failed, "not installed", err.to_string()),
+            Err(err) => return StepReport::flawed("packages", Status::Failed, "not installed", err.to_string()),
         };
         let chosen = &request.chosen;
         let detail = format!(
@@ -135,20 +141,20 @@ impl BuildInPlace<'_> {
             chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
         );
         if report.no_manager {
-            return Step::flawed("packages", Status::Failed, detail, report.failure().unwrap_or_default())
+            return StepReport::flawed("packages", Status::Failed, detail, report.failure().unwrap_or_default())
                 .code("unsupported");
         }
-        let missing = report.missing.iter().map(|it| Item::failed(it, "not found on PATH"));
+        let missing = report.missing.iter().map(|it| ReportItem::failed(it, "not found on PATH"));
         let items = report.commands.into_iter().map(item).chain(missing).collect();
-        Step::of_items("packages", detail, "each command ended with 0, and its programs are found", items)
+        StepReport::of_items("packages", detail, "each command ended with 0, and its programs are found", items)
     }
 }
 
-fn item(report: CommandReport) -> Item {
+fn item(report: CommandReport) -> ReportItem {
     let CommandReport { name, exit, output, error } = report;
     let item = match error {
-        None => Item::success(name),
-        Some(error) => Item::failed(name, error),
+        None => ReportItem::success(name),
+        Some(error) => ReportItem::failed(name, error),
     };
     item.with("exit_code", exit).with("output", output)
 }
@@ -199,15 +205,15 @@ fn environment(
 ) -> BTreeMap<String, String> {
     let of_image = base.image.env.iter().filter_map(|it| it.split_once('='));
     let before = of_image.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let mut env = plain(&Session::of(Sources { before, certificates, profile, ..Sources::default() }));
+    let mut env = plain(&SessionEnv::from_sources(Sources { before, certificates, profile, ..Sources::default() }));
     let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
     let given = |name: &&str| Some((name.to_string(), proxy(cx.host.env.get(*name)?)?));
     env.extend(proxies.iter().filter_map(given));
     env
 }
 
-fn plain(session: &Session) -> BTreeMap<String, String> {
-    [Source::CaCertificates, Source::Profile].iter().flat_map(|it| session.plain(*it)).collect()
+fn plain(session: &SessionEnv) -> BTreeMap<String, String> {
+    [VariableSource::CaCertificates, VariableSource::Profile].iter().flat_map(|it| session.plain(*it)).collect()
 }
 
 /// The address of a proxy; one with a user part stays on the host.
@@ -218,13 +224,13 @@ fn proxy(value: &Secret) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_images::Owned;
+    use coracle_images::OwnedDirectory;
 
     use super::*;
 
     #[test]
     fn what_only_gives_directories_away_has_no_network() {
-        let owned = Owned { uid: 1000, gid: 1000, path: "/workspace".into() };
+        let owned = OwnedDirectory { uid: 1000, gid: 1000, path: "/workspace".into() };
         let gives = Recipe { owned: vec![owned], ..Recipe::default() };
         let fetches = Recipe { setup: vec!["true".to_owned().into()], ..gives.clone() };
         for (recipe, grant, expected) in [

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_images::{ImageRequest, Owned, Pull, digest_of, profile};
+use coracle_images::{ImageRequest, OwnedDirectory, Pull, digest_of, profile};
 use coracle_runtime::{Ids, ImageRef};
 
 use super::NamedImage;
@@ -32,7 +32,7 @@ pub(crate) async fn owned(
     }
     let mut profile = profile::bare(ImageRef::parse(&imaged.reference)?);
     let Ids { uid, gid } = USER;
-    profile.recipe.owned = places.iter().map(|path| Owned { uid, gid, path: (*path).to_owned() }).collect();
+    profile.recipe.owned = places.iter().map(|path| OwnedDirectory { uid, gid, path: (*path).to_owned() }).collect();
     let store = cx.store()?;
     let certs = Requested::No("the base has them".into());
     let request = ImageRequest { pull: Pull::Never, ..builder::request(cx, &profile, &certs) };

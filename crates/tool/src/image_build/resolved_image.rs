@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use coracle_images::cache::CachedImage;
-use coracle_images::{Base, BuildFailure, BuildOutcome, ImageRequest, Recipe, Source};
+use coracle_images::{Base, BuildFailure, BuildOutcome, ImageOrigin, ImageRequest, Recipe};
 use coracle_lifecycle::Creation;
-use coracle_provision::Step;
+use coracle_provision::StepReport;
 use coracle_provision::certs::ExtraCertificates;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{Image, ImageRef};
@@ -26,7 +26,7 @@ pub(crate) struct ResolvedImage {
     pub(crate) image: Image,
     pub(crate) reference: ImageRef,
     pub(crate) source: ImageSource,
-    pub(crate) step: Step,
+    pub(crate) step: StepReport,
     pub(crate) certs: Requested<ExtraCertificates>,
     pub(crate) packages: Packages,
     pub(crate) warnings: Vec<Warning>,
@@ -49,7 +49,7 @@ pub(crate) enum ImageSource {
 /// The result of the packages and the setup of a profile.
 pub(crate) enum Packages {
     /// They are in the image, or there are none.
-    Done(Step),
+    Done(StepReport),
     /// The recipe failed, so it is tried in the container itself; why it failed.
     Missing(BuildFailure),
 }
@@ -79,11 +79,11 @@ pub(crate) async fn ensure<'a>(
     let resolution = Resolution { request: &image, signer: &builder.cache.signer, certs, begun };
     Ok(match outcome {
         BuildOutcome::Base(base) => {
-            resolution.plain(base, Packages::Done(Step::skipped("packages", "none were given")))
+            resolution.plain(base, Packages::Done(StepReport::skipped("packages", "none were given")))
         }
         BuildOutcome::Cached(it) => resolution.kept(it, ImageSource::Cache, Vec::new()),
         BuildOutcome::Stale(it, why) => resolution.old(it, &Failure::from(why).message),
-        BuildOutcome::Built(it, Source::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap, Vec::new()),
+        BuildOutcome::Built(it, ImageOrigin::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap, Vec::new()),
         BuildOutcome::Built(it, _) => resolution.kept(it, ImageSource::Built, Vec::new()),
         BuildOutcome::Failed(base, failure) => resolution.plain(base, Packages::Missing(failure)),
     })
@@ -117,13 +117,13 @@ impl Resolution<'_> {
         ResolvedImage {
             step: image_step(detail, self.begun),
             packages: Packages::Done(match source {
-                ImageSource::Cache => Step::skipped("packages", packages),
-                _ => Step::success(
+                ImageSource::Cache => StepReport::skipped("packages", packages),
+                _ => StepReport::success(
                     "packages",
                     packages,
                     "each command of the recipe ended with 0, and its programs are found",
                 )
-                .took(self.begun.elapsed()),
+                .with_duration(self.begun.elapsed()),
             }),
             reference: cached.reference,
             image: cached.image,
@@ -143,16 +143,16 @@ impl Resolution<'_> {
     /// A base as it is.
     fn plain(self, base: Base, packages: Packages) -> ResolvedImage {
         let (how, source) = match base.source {
-            Source::Local => ("was here", ImageSource::Local),
-            Source::Pulled => ("was pulled", ImageSource::Pulled),
-            Source::Bootstrap => ("was made on this machine, since no registry answers", ImageSource::Bootstrap),
+            ImageOrigin::Local => ("was here", ImageSource::Local),
+            ImageOrigin::Pulled => ("was pulled", ImageSource::Pulled),
+            ImageOrigin::Bootstrap => ("was made on this machine, since no registry answers", ImageSource::Bootstrap),
         };
         let note = base.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
         let stands_in = || {
             let note = base.note.clone().unwrap_or_else(|| format!("it is {}", base.reference));
             stand_in_warning(&self.request.image, &note)
         };
-        let warnings = (base.source == Source::Bootstrap).then(stands_in).into_iter().collect();
+        let warnings = (base.source == ImageOrigin::Bootstrap).then(stands_in).into_iter().collect();
         let recipe = self.request.recipe_on(&base);
         ResolvedImage {
             step: image_step(format!("{} {how}{note}", base.reference), self.begun),
@@ -172,7 +172,7 @@ fn stand_in_warning(image: &ImageRef, what: &str) -> Warning {
     Warning::new("bootstrap_image", message)
 }
 
-fn image_step(detail: String, begun: Instant) -> Step {
-    Step::success("image", detail, "the engine has the image under the id that the container is made from")
-        .took(begun.elapsed())
+fn image_step(detail: String, begun: Instant) -> StepReport {
+    StepReport::success("image", detail, "the engine has the image under the id that the container is made from")
+        .with_duration(begun.elapsed())
 }

@@ -1,6 +1,6 @@
 //! `cache_clear`: kept images go (containers.md 8.9).
 
-use coracle_images::cache::{Clear, Cleared, Kept, Listed};
+use coracle_images::cache::{CacheClearReport, CachedImageInfo, Clear, RetainedImage};
 use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,8 +30,8 @@ pub(crate) struct CacheClearResponse {
     /// The purpose, when one was given and something went; else the names of what went.
     cleared: Vec<String>,
     detail: String,
-    kept: Vec<Kept>,
-    images: Vec<Listed>,
+    kept: Vec<RetainedImage>,
+    images: Vec<CachedImageInfo>,
 }
 
 impl Operation for CacheClear {
@@ -43,7 +43,7 @@ impl Operation for CacheClear {
         let dry_run = self.dry_run.unwrap_or(false);
         let own_names = vec![cx.config.run_code.image.clone()];
         let clear = Clear { purpose: self.purpose.clone(), dry_run, own_names };
-        let Cleared { images, cleared, kept } = cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
+        let CacheClearReport { images, cleared, kept } = cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
         let freed: u64 = images.iter().filter(|it| cleared.contains(&it.image)).map(|it| it.size_bytes).sum();
         let count = cleared.len();
         let detail = match (count, dry_run) {

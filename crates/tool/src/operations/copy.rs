@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_lifecycle::{
-    Copied, CopyAmount, CopyMeter, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out, copy_out_by,
+    CopyAmount, CopyMeter, CopyReport, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out, copy_out_by,
 };
 use coracle_runtime::archive::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
@@ -161,7 +161,7 @@ async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<L
     }
 }
 
-fn response(copied: Copied, warnings: Vec<Warning>, container: Handle, direction: Direction) -> CopyResponse {
+fn response(copied: CopyReport, warnings: Vec<Warning>, container: Handle, direction: Direction) -> CopyResponse {
     let moved = copied.moved;
     CopyResponse {
         detail: "Copied",

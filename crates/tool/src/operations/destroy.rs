@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use coracle_lifecycle::{Destroyed as Removed, Error, Finding, Record, Role, Saved, Store, at_hand, reconcile};
+use coracle_lifecycle::{
+    DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, at_hand, reconcile,
+};
 use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,7 @@ pub(crate) struct DestroyResponse {
     container: ContainerName,
     detail: &'static str,
     already_gone: bool,
-    saved: Vec<Saved>,
+    saved: Vec<SaveReport>,
     /// What to look at in directories of the host that it could write.
     review: Vec<Finding>,
     compose_project: Option<ProjectName>,
@@ -174,7 +176,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{Input, answer};
+    use crate::dispatch::{CallInput, answer};
     use crate::process::Process;
 
     /// A container that runs and was adopted.
@@ -200,7 +202,8 @@ pub(super) mod tests {
         let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
             panic!()
         };
-        let gone = Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
+        let gone =
+            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await);
         assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

@@ -1,7 +1,8 @@
 //! `destroy_all`: the containers of this session, or of all.
 
 use coracle_lifecycle::{
-    ContainerEntry, Destroyed, Finding, OwnNetwork, RemoveOptions, Review, Saved, Store, drop_networks, list, reconcile,
+    ContainerEntry, DestroyReport, Finding, OwnNetwork, RemoveOptions, Review, SaveReport, Store, drop_networks, list,
+    reconcile,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,7 @@ struct DestroyResult {
     container: String,
     detail: &'static str,
     kept: bool,
-    saved: Vec<Saved>,
+    saved: Vec<SaveReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     review: Vec<Finding>,
     error: Option<String>,
@@ -120,7 +121,7 @@ pub(super) async fn all(
     for it in listed.into_iter().filter(|it| (selection.containers)(it)) {
         let kept = it.record.persistent && !selection.persistent;
         results.push(match kept {
-            true => DestroyResult { detail: "Kept: persistent", kept: true, ..one(&it, Ok(Destroyed::gone())) },
+            true => DestroyResult { detail: "Kept: persistent", kept: true, ..one(&it, Ok(DestroyReport::gone())) },
             false => destroy(cx, &store, &it, removing).await,
         });
     }
@@ -149,16 +150,16 @@ async fn destroy(cx: &Context, store: &Store, it: &ContainerEntry, removing: &Re
     one(it, done.await)
 }
 
-fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> DestroyResult {
+fn one(it: &ContainerEntry, done: Result<DestroyReport, Failure>) -> DestroyResult {
     let name = it.record.name.to_string();
-    let (detail, Destroyed { saved, review, forgotten, .. }, failure) = match done {
+    let (detail, DestroyReport { saved, review, forgotten, .. }, failure) = match done {
         Ok(done) if done.forgotten => (FORGOTTEN, done, None),
         Ok(done) => ("Destroyed", done, None),
-        Err(failure) => ("Not destroyed", Destroyed::gone(), Some(failure)),
+        Err(failure) => ("Not destroyed", DestroyReport::gone(), Some(failure)),
     };
     DestroyResult {
         success: failure.is_none(),
-        warning: of(&name, &review),
+        warning: review_warning(&name, &review),
         container: name,
         detail,
         kept: false,
@@ -171,7 +172,7 @@ fn one(it: &ContainerEntry, done: Result<Destroyed, Failure>) -> DestroyResult {
 }
 
 /// Of several it says whose.
-fn of(name: &str, review: &Review) -> Option<Warning> {
+fn review_warning(name: &str, review: &Review) -> Option<Warning> {
     let warning = to_review(review)?;
     Some(Warning::new(warning.code, format!("`{name}`: {}", warning.message)))
 }
@@ -203,7 +204,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{Input, answer};
+    use crate::dispatch::{CallInput, answer};
     use crate::operations::destroy::tests::adopted;
     use crate::process::Process;
 
@@ -214,15 +215,16 @@ mod tests {
         let handle = adopted(&cx, &fake).await;
         let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
         let Value::Object(call) = call else { panic!("a call is an object") };
-        let all = Value::Object(answer(crate::operations::ALL, &Process::of(cx.clone()), Input::Object(call)).await);
+        let all =
+            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await);
         assert_eq!((&all["destroyed"], &all["results"][0]["detail"]), (&0.into(), &FORGOTTEN.into()), "{all:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }
 
     #[test]
     fn a_review_that_was_cut_is_said_with_the_name() {
-        assert!(of("web", &Review::default()).is_none());
-        let cut = of("web", &Review { more: true, ..Review::default() }).unwrap();
+        assert!(review_warning("web", &Review::default()).is_none());
+        let cut = review_warning("web", &Review { more: true, ..Review::default() }).unwrap();
         assert!(cut.code == "review" && cut.message.starts_with("`web`: 0 places"), "{}", cut.message);
     }
 

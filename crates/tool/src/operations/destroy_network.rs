@@ -71,7 +71,7 @@ async fn reach(
         return Ok(Some((preferred, found)));
     }
     for record in store.records().map_err(Error::from)? {
-        let runtime = cx.engines().of(record.engine, &record.endpoint).await?;
+        let runtime = cx.engines().for_record(record.engine, &record.endpoint).await?;
         if runtime.kind() == preferred.kind() && runtime.endpoint() == preferred.endpoint() {
             continue;
         }

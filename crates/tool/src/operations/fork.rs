@@ -11,7 +11,7 @@ use crate::dispatch::{Operation, SharedFields};
 use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
-use crate::snapshot::Source;
+use crate::snapshot::SnapshotSource;
 
 /// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
 /// container.
@@ -27,13 +27,13 @@ pub(crate) struct Fork {
 
 impl Operation for Fork {
     const NAME: &'static str = "fork";
-    const SHARED: SharedFields = SharedFields::of::<Create>();
+    const SHARED: SharedFields = SharedFields::for_type::<Create>();
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
         self.create.check(cx)?;
         let ready = ensure_ready(cx).await?;
-        let source = Source::reach(cx, &self.container).await?;
+        let source = SnapshotSource::reach(cx, &self.container).await?;
         let (theirs, ours) = (source.runtime.endpoint(), ready.runtime.endpoint());
         if (source.record.engine, theirs.address) != (ready.runtime.kind(), ours.address) {
             let message = format!(

@@ -1,6 +1,6 @@
 //! `images`: what is kept for the next containers (containers.md 8.9).
 
-use coracle_images::cache::Listed as CachedImage;
+use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -25,39 +25,39 @@ use coracle_runtime::RecordId;
 
 use crate::commands;
 use crate::context::Context;
-use crate::dispatch::Entry;
+use crate::dispatch::OperationEntry;
 use crate::removal::removing;
 
 /// Those of agents, in the order of the tool's description.
-pub static ALL: &[Entry] = &[
-    Entry::of::<preflight::Preflight>(),
-    Entry::of::<crate::requests::Create>(),
-    Entry::of::<commands::Exec>(),
-    Entry::of::<commands::ExecInteractiveHint>(),
-    Entry::of::<commands::ExecBackground>(),
-    Entry::of::<commands::ExecPoll>(),
-    Entry::of::<commands::JobWait>(),
-    Entry::of::<commands::JobRead>(),
-    Entry::of::<commands::ExecCancel>(),
-    Entry::of::<commands::Jobs>(),
-    Entry::of::<list::List>(),
-    Entry::of::<status::StatusOf>(),
-    Entry::of::<wait_healthy::WaitHealthy>(),
-    Entry::of::<copy::CopyIn>(),
-    Entry::of::<copy::CopyOut>(),
-    Entry::of::<crate::snapshot::Snapshot>(),
-    Entry::of::<snapshots::Snapshots>(),
-    Entry::of::<snapshot_delete::SnapshotDelete>(),
-    Entry::of::<restore::Restore>(),
-    Entry::of::<fork::Fork>(),
-    Entry::of::<create_network::CreateNetwork>(),
-    Entry::of::<networks::Networks>(),
-    Entry::of::<destroy_network::DestroyNetwork>(),
-    Entry::of::<images::Images>(),
-    Entry::of::<cache_clear::CacheClear>(),
-    Entry::of::<prune::PruneAll>(),
-    Entry::of::<destroy::Destroy>(),
-    Entry::of::<destroy_all::DestroyAll>(),
+pub static ALL: &[OperationEntry] = &[
+    OperationEntry::for_operation::<preflight::Preflight>(),
+    OperationEntry::for_operation::<crate::requests::Create>(),
+    OperationEntry::for_operation::<commands::Exec>(),
+    OperationEntry::for_operation::<commands::ExecInteractiveHint>(),
+    OperationEntry::for_operation::<commands::ExecBackground>(),
+    OperationEntry::for_operation::<commands::ExecPoll>(),
+    OperationEntry::for_operation::<commands::JobWait>(),
+    OperationEntry::for_operation::<commands::JobRead>(),
+    OperationEntry::for_operation::<commands::ExecCancel>(),
+    OperationEntry::for_operation::<commands::Jobs>(),
+    OperationEntry::for_operation::<list::List>(),
+    OperationEntry::for_operation::<status::StatusOf>(),
+    OperationEntry::for_operation::<wait_healthy::WaitHealthy>(),
+    OperationEntry::for_operation::<copy::CopyIn>(),
+    OperationEntry::for_operation::<copy::CopyOut>(),
+    OperationEntry::for_operation::<crate::snapshot::Snapshot>(),
+    OperationEntry::for_operation::<snapshots::Snapshots>(),
+    OperationEntry::for_operation::<snapshot_delete::SnapshotDelete>(),
+    OperationEntry::for_operation::<restore::Restore>(),
+    OperationEntry::for_operation::<fork::Fork>(),
+    OperationEntry::for_operation::<create_network::CreateNetwork>(),
+    OperationEntry::for_operation::<networks::Networks>(),
+    OperationEntry::for_operation::<destroy_network::DestroyNetwork>(),
+    OperationEntry::for_operation::<images::Images>(),
+    OperationEntry::for_operation::<cache_clear::CacheClear>(),
+    OperationEntry::for_operation::<prune::PruneAll>(),
+    OperationEntry::for_operation::<destroy::Destroy>(),
+    OperationEntry::for_operation::<destroy_all::DestroyAll>(),
 ];
 
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).

@@ -1,6 +1,6 @@
 //! `prune`: what of ours nothing needs any more (containers.md 14.7).
 
-use coracle_images::cache::Listed;
+use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
 use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct PruneAll {
     /// Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
     /// `snapshots` unless given.
     #[schemars(with = "Option<Vec<String>>")]
-    kinds: Option<Vec<Kind>>,
+    kinds: Option<Vec<PruneTarget>>,
     /// Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
     #[schemars(extend("default" = 0))]
     older_than: Option<Seconds>,
@@ -33,7 +33,7 @@ pub(crate) struct PruneAll {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum PruneTarget {
     Containers,
     Networks,
     Volumes,
@@ -44,8 +44,15 @@ enum Kind {
     Temporary,
 }
 
-const USUAL: [Kind; 7] =
-    [Kind::Containers, Kind::Networks, Kind::Volumes, Kind::Images, Kind::Records, Kind::Saved, Kind::Temporary];
+const USUAL: [PruneTarget; 7] = [
+    PruneTarget::Containers,
+    PruneTarget::Networks,
+    PruneTarget::Volumes,
+    PruneTarget::Images,
+    PruneTarget::Records,
+    PruneTarget::Saved,
+    PruneTarget::Temporary,
+];
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -58,7 +65,7 @@ pub(crate) struct PruneResponse {
 
 #[derive(Debug, Serialize)]
 struct PrunedItem {
-    kind: Kind,
+    kind: PruneTarget,
     name: String,
     id: Option<String>,
     reason: String,
@@ -69,7 +76,7 @@ struct PrunedItem {
 
 #[derive(Debug, Serialize)]
 struct KeptItem {
-    kind: Kind,
+    kind: PruneTarget,
     name: String,
     id: Option<String>,
     reason: String,
@@ -100,13 +107,13 @@ impl Operation for PruneAll {
 
 struct PruneRun<'a> {
     cx: &'a Context,
-    kinds: Vec<Kind>,
+    kinds: Vec<PruneTarget>,
     older_than: Seconds,
     answer: PruneResponse,
 }
 
 impl PruneRun<'_> {
-    fn wants(&self, kind: Kind) -> bool {
+    fn wants(&self, kind: PruneTarget) -> bool {
         self.kinds.contains(&kind)
     }
 
@@ -116,7 +123,7 @@ impl PruneRun<'_> {
         self.older_than.0 > age
     }
 
-    fn keep(&mut self, kind: Kind, name: String, id: Option<String>, reason: impl Into<String>) {
+    fn keep(&mut self, kind: PruneTarget, name: String, id: Option<String>, reason: impl Into<String>) {
         self.answer.kept.push(KeptItem { kind, name, id, reason: reason.into() });
     }
 
@@ -179,7 +186,7 @@ impl PruneRun<'_> {
 
     /// What was saved of containers and has been kept for as long as the person wants.
     fn saved(&mut self) -> Result<(), Failure> {
-        if !self.wants(Kind::Saved) {
+        if !self.wants(PruneTarget::Saved) {
             return Ok(());
         }
         let (store, keep) = (self.cx.store()?, self.cx.config.lifecycle.save_keep.0.max(self.older_than.0));
@@ -189,7 +196,7 @@ impl PruneRun<'_> {
         let saves = if dry_run { store.saves_before(before) } else { store.forget_saved(before) };
         for it in saves.map_err(Error::from)? {
             self.report(PrunedItem {
-                kind: Kind::Saved,
+                kind: PruneTarget::Saved,
                 name: format!("{}/{}", it.name, it.time),
                 id: None,
                 reason: "it was kept as long as `lifecycle.save_keep` says".to_owned(),
@@ -204,23 +211,23 @@ impl PruneRun<'_> {
     /// Of cached images those that another one has taken the name of; of snapshots those that no container is made of.
     async fn images(&mut self) -> Result<(), Failure> {
         let runtime = self.cx.runtime().await?;
-        if self.wants(Kind::Images) {
+        if self.wants(PruneTarget::Images) {
             for it in cache(self.cx, &self.cx.store()?)?.list(&*runtime).await? {
                 let nameless = it.image.as_str() == it.image_id.as_str();
-                let Listed { image, image_id, size_bytes, created, in_use, .. } = it;
+                let CachedImageInfo { image, image_id, size_bytes, created, in_use, .. } = it;
                 let stays = match (in_use, nameless) {
                     (true, _) => Ok("a container is made of it"),
                     (false, false) => Ok("the next container may be made of it"),
                     (false, true) => Err("another one has taken its name"),
                 };
-                self.image(Kind::Images, (image.to_string(), image_id, size_bytes, created), stays).await?;
+                self.image(PruneTarget::Images, (image.to_string(), image_id, size_bytes, created), stays).await?;
             }
         }
-        if self.wants(Kind::Snapshots) {
+        if self.wants(PruneTarget::Snapshots) {
             for (image, in_use) in self.snapshots().await? {
                 let name = image.tags.first().cloned().unwrap_or_else(|| image.id.to_string());
                 let stays = if in_use { Ok("a container is made of it") } else { Err("no container is made of it") };
-                self.image(Kind::Snapshots, (name, image.id, image.size_bytes, image.created), stays).await?;
+                self.image(PruneTarget::Snapshots, (name, image.id, image.size_bytes, image.created), stays).await?;
             }
         }
         Ok(())
@@ -243,7 +250,7 @@ impl PruneRun<'_> {
 
     async fn image(
         &mut self,
-        kind: Kind,
+        kind: PruneTarget,
         (name, id, size, created): (String, ImageId, u64, String),
         stays: Result<&str, &str>,
     ) -> Result<(), Failure> {
@@ -270,13 +277,13 @@ impl PruneRun<'_> {
     }
 }
 
-fn kind(it: PruneKind) -> Kind {
+fn kind(it: PruneKind) -> PruneTarget {
     match it {
-        PruneKind::Containers => Kind::Containers,
-        PruneKind::Networks => Kind::Networks,
-        PruneKind::Volumes => Kind::Volumes,
-        PruneKind::Records => Kind::Records,
-        PruneKind::Temporary => Kind::Temporary,
+        PruneKind::Containers => PruneTarget::Containers,
+        PruneKind::Networks => PruneTarget::Networks,
+        PruneKind::Volumes => PruneTarget::Volumes,
+        PruneKind::Records => PruneTarget::Records,
+        PruneKind::Temporary => PruneTarget::Temporary,
     }
 }
 
@@ -324,8 +331,11 @@ mod tests {
             removed: false,
             error: error.map(str::to_owned),
         };
-        let items = vec![item(Kind::Containers, Some(1 << 20), None), item(Kind::Networks, None, Some("it is used"))];
-        let kept = vec![KeptItem { kind: Kind::Images, name: String::new(), id: None, reason: String::new() }];
+        let items = vec![
+            item(PruneTarget::Containers, Some(1 << 20), None),
+            item(PruneTarget::Networks, None, Some("it is used")),
+        ];
+        let kept = vec![KeptItem { kind: PruneTarget::Images, name: String::new(), id: None, reason: String::new() }];
         let pruned = PruneResponse { dry_run: true, items, reclaimed_bytes: 1 << 20, kept };
         insta::assert_snapshot!(crate::document::rendered(&pruned, "2026-11-21T12:30:00Z"), @r"
         KIND        NAME  SIZE   WHY

@@ -29,7 +29,7 @@ pub(crate) struct Restore {
 
 impl Operation for Restore {
     const NAME: &'static str = "restore";
-    const SHARED: SharedFields = SharedFields::of::<Create>();
+    const SHARED: SharedFields = SharedFields::for_type::<Create>();
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {

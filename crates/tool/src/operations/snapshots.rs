@@ -1,6 +1,6 @@
 //! `snapshots`: what was kept (containers.md 11.8).
 
-use coracle_images::snapshot::Used;
+use coracle_images::snapshot::SnapshotUse;
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl Operation for Snapshots {
     }
 }
 
-fn snapshot_row(Used { snapshot: it, by }: Used) -> SnapshotRow {
+fn snapshot_row(SnapshotUse { snapshot: it, by }: SnapshotUse) -> SnapshotRow {
     SnapshotRow {
         image: it.reference.to_string(),
         image_id: it.image.id.to_string(),

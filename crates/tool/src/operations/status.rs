@@ -136,7 +136,7 @@ impl Operation for StatusOf {
             oom_killed: there.is_some_and(|it| it.oom_killed),
             network: there.and_then(|it| it.networks.first().cloned()).unwrap_or_else(|| "none".into()),
             ports: there.map(|it| it.ports.clone()).unwrap_or_default(),
-            limits: there.map(|it| LimitsAnswer::of(&it.limits)),
+            limits: there.map(|it| LimitsAnswer::from_limits(&it.limits)),
             guest: record.guest.as_ref().map_or("none", GuestRecord::label),
             container: record.name.to_string(),
             container_id: record.container_id,
@@ -338,7 +338,10 @@ mod tests {
             jobs_running: 1,
             health: Some(HealthAnswer { guest: "ok", image: json!("none") }),
             expires_at: Some("2026-11-23T11:00:00.000Z".into()),
-            limits: Some(LimitsAnswer::of(&coracle_runtime::Limits { pids: Some(1024), ..Default::default() })),
+            limits: Some(LimitsAnswer::from_limits(&coracle_runtime::Limits {
+                pids: Some(1024),
+                ..Default::default()
+            })),
             ..status()
         };
         insta::assert_snapshot!(crate::document::rendered(&it, "2026-11-22T12:00:00Z"), @r"
@@ -361,9 +364,9 @@ mod tests {
     async fn a_record_adds_what_was_created_and_the_steps_that_failed() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path()).with_fake(coracle_runtime::FakeRuntime::new());
-        let process = crate::Process::of(cx);
+        let process = crate::Process::new(cx);
         let call = async |call: Value| {
-            let input = crate::Input::Object(call.as_object().cloned().unwrap());
+            let input = crate::CallInput::Object(call.as_object().cloned().unwrap());
             crate::reply(crate::operations::ALL, &process, input).await
         };
         let image = coracle_runtime::fake::LOCAL_IMAGE;

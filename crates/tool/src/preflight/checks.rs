@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::engines::Choice;
 use crate::failure::Failure;
 use crate::guest;
-use crate::host_system::{Missing, System, guidance};
+use crate::host_system::{MissingPrerequisite, System, guidance};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ pub(crate) struct PreflightFacts {
     /// The configuration names an engine that may not be used.
     pub(crate) endpoint: Option<Failure>,
     pub(crate) engine: Option<EngineInfo>,
-    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<SkippedEngine>,
     /// Free bytes where the engine stores its data, if that can be read here.
     pub(crate) free_bytes: Option<u64>,
     pub(crate) root: bool,
@@ -64,7 +64,7 @@ pub(crate) struct PreflightFacts {
 
 /// An engine that was not taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedEngine {
     pub(crate) kind: EngineKind,
     pub(crate) installed: bool,
     pub(crate) denied: bool,
@@ -90,7 +90,7 @@ impl PreflightFacts {
             endpoint: detected.as_ref().err().cloned(),
             free_bytes: engine.as_ref().and_then(free),
             engine,
-            skipped: choice.map(|it| it.skipped.iter().map(Skipped::of).collect()).unwrap_or_default(),
+            skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
             root: cx.host.uid == 0,
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
@@ -99,8 +99,8 @@ impl PreflightFacts {
     }
 }
 
-impl Skipped {
-    fn of((kind, err): &(EngineKind, Error)) -> Self {
+impl SkippedEngine {
+    fn from_error((kind, err): &(EngineKind, Error)) -> Self {
         Self {
             kind: *kind,
             installed: !matches!(err, Error::NotInstalled { .. }),
@@ -168,7 +168,7 @@ fn not_installed(facts: &PreflightFacts) -> Check {
     let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
     if facts.wanted == Engine::Auto || missing.is_empty() {
         let check = failed("neither podman nor docker is installed".to_owned());
-        return check.with_guidance(guidance(&facts.system, Missing::Engine));
+        return check.with_guidance(guidance(&facts.system, MissingPrerequisite::Engine));
     }
     failed(missing.join("; ")).with_guidance(
         "the configuration names this engine: install it, or correct `engine` and `engine_path`; `engine = \"auto\"` takes \
@@ -188,9 +188,9 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
     let down: Vec<_> = facts.skipped.iter().filter(|it| it.installed).collect();
     let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
     let missing = match down.first() {
-        Some(it) if it.kind == EngineKind::Podman => Missing::PodmanAnswer,
-        Some(it) if it.kind == EngineKind::Container => Missing::AppleAnswer,
-        _ => Missing::DockerAnswer,
+        Some(it) if it.kind == EngineKind::Podman => MissingPrerequisite::PodmanAnswer,
+        Some(it) if it.kind == EngineKind::Container => MissingPrerequisite::AppleAnswer,
+        _ => MissingPrerequisite::DockerAnswer,
     };
     Check::new("daemon_running", Status::Fail, why.join("; ")).with_guidance(guidance(&facts.system, missing))
 }
@@ -199,7 +199,7 @@ fn user_permissions(facts: &PreflightFacts) -> Check {
     let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
     if denied {
         let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
-        return check.with_guidance(guidance(&facts.system, Missing::DockerPermission));
+        return check.with_guidance(guidance(&facts.system, MissingPrerequisite::DockerPermission));
     }
     match &facts.engine {
         None => Check::new("user_permissions", Status::Fail, "skipped: daemon_running failed"),
@@ -368,7 +368,9 @@ mod tests {
 
     #[test]
     fn a_configured_engine_that_is_missing_is_named() {
-        let missing = |kind, program: &str| Skipped::of(&(kind, Error::NotInstalled { program: program.to_owned() }));
+        let missing = |kind, program: &str| {
+            SkippedEngine::from_error(&(kind, Error::NotInstalled { program: program.to_owned() }))
+        };
         let check = |wanted, skipped| {
             let found = checks(&PreflightFacts { engine: None, wanted, skipped: vec![skipped], ..facts() });
             assert_eq!(found.len(), 1, "{found:?}");
@@ -383,7 +385,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_does_not_answer_is_told_with_its_reason() {
-        let down = Skipped {
+        let down = SkippedEngine {
             kind: EngineKind::Docker,
             installed: true,
             denied: false,

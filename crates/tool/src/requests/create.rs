@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_images::profile::Purpose;
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, ProjectName, Protocol};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,7 @@ pub(crate) struct Create {
     /// Who runs commands: a name, a uid, or `uid:gid`. The default is the person's uid when a host directory is mounted,
     /// else root.
     #[schemars(with = "Option<String>")]
-    pub(crate) user: Option<UserAsk>,
+    pub(crate) user: Option<UserRequest>,
     /// Memory, in bytes or as `512m`, `4g`. No swap is added.
     #[schemars(with = "Option<Size>")]
     pub(crate) memory_limit: Option<ByteSize>,

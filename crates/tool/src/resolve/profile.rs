@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use coracle_images::Recipe;
-use coracle_images::detect::Detected;
+use coracle_images::detect::DetectedProfile;
 use coracle_images::packages::PackageName;
 use coracle_images::profile::{self, Profile, ProfileError, Purpose};
 use coracle_runtime::{GitRules, GitUrl};
@@ -43,7 +43,7 @@ pub(crate) enum TryRepo {
 /// What its top directory says.
 #[derive(Clone, Debug)]
 pub(crate) struct RepoScan {
-    pub(crate) detected: Detected,
+    pub(crate) detected: DetectedProfile,
     /// Why it could not be looked at; then it counts as `general`.
     pub(crate) unseen: Option<String>,
 }
@@ -121,7 +121,7 @@ fn configured(purpose: &Purpose, args: &Create, config: &Config) -> Result<Profi
     if let Some(own) = settings.get_mut(purpose).filter(|_| profile::is_new(purpose)) {
         own.image.get_or_insert_with(|| config.default_image.clone());
     }
-    profile::of(purpose, &settings, args.amplifier_version.as_deref()).map_err(|err| match &err {
+    profile::resolve(purpose, &settings, args.amplifier_version.as_deref()).map_err(|err| match &err {
         ProfileError::Unknown { purpose, known } => {
             let known: Vec<_> = known.iter().map(Purpose::as_str).collect();
             let names: Vec<String> = known.iter().map(|it| (*it).to_owned()).collect();

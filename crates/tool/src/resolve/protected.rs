@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_provision::Protected;
+use coracle_provision::ProtectedBinds;
 use coracle_runtime::{Access, ContainerPath, Mount, PolicyRefusal, Problem, leads_to_protected};
 
 use super::inside_path::PathInside;
@@ -51,7 +51,7 @@ pub(super) fn files(
     names: &[String],
 ) -> Result<(), Failure> {
     let roots = mounts.iter().map(|it| it.at.clone()).collect();
-    let protected = Protected { roots, names: names.to_vec() };
+    let protected = ProtectedBinds { roots, names: names.to_vec() };
     let path = |inside: &PathInside| match inside {
         PathInside::Absolute(path) => Some(path.clone()),
         PathInside::Workdir(rest) => workdir.join(rest).ok(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_provision::env::EnvAsk;
+use coracle_provision::env::EnvRequest;
 use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, PolicyRefusal, Problem};
 
 use super::clone_source::CloneSource;
@@ -18,7 +18,7 @@ use crate::requests::{Content, Create, RepoArg};
 /// Everything that is put in.
 #[derive(Debug)]
 pub(crate) struct Provisioning {
-    pub(crate) env: EnvAsk,
+    pub(crate) env: EnvRequest,
     /// The person's settings would have variables of the host go in, and the policy does not.
     pub(crate) env_stays: bool,
     pub(crate) git: Requested,
@@ -92,8 +92,8 @@ pub(super) fn decide(args: &Create, chosen: &ResolvedProfile, cx: &Context) -> R
         false => Requested::No("switched off by `auto_passthrough.ca_certificates`".into()),
     };
     Ok(Provisioning {
-        env_stays: strict && passthrough(args, chosen, config) != EnvAsk::None,
-        env: if strict { EnvAsk::None } else { passthrough(args, chosen, config) },
+        env_stays: strict && passthrough(args, chosen, config) != EnvRequest::None,
+        env: if strict { EnvRequest::None } else { passthrough(args, chosen, config) },
         git,
         gh,
         ssh,
@@ -142,13 +142,13 @@ fn forward(
     }
 }
 
-fn passthrough(args: &Create, chosen: &ResolvedProfile, config: &Config) -> EnvAsk {
+fn passthrough(args: &Create, chosen: &ResolvedProfile, config: &Config) -> EnvRequest {
     let asked = args.env_passthrough.as_ref().or(chosen.profile.env_passthrough.as_ref());
     match asked.unwrap_or(&config.auto_passthrough.mode) {
-        Passthrough::Auto => EnvAsk::Auto,
-        Passthrough::All => EnvAsk::All,
-        Passthrough::None => EnvAsk::None,
-        Passthrough::Names(names) => EnvAsk::Names(names.clone()),
+        Passthrough::Auto => EnvRequest::Auto,
+        Passthrough::All => EnvRequest::All,
+        Passthrough::None => EnvRequest::None,
+        Passthrough::Names(names) => EnvRequest::Names(names.clone()),
     }
 }
 

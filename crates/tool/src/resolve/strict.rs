@@ -1,7 +1,7 @@
 //! What `policy = "strict"` has no place for in a `create` (security.md 3.2). All of it is told at once, before anything is
 //! made: nothing that was asked for is left out in silence.
 
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_provision::env::is_plain;
 use coracle_runtime::{
     ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkRequest, PolicyRefusal, Problem, Tmpfs,
@@ -53,9 +53,9 @@ pub(super) fn check(args: &Create, config: &Config) -> Result<(), Failure> {
 fn rooms(args: &Create) -> Vec<Row> {
     let (root, other) = match &args.user {
         None => (None, None),
-        Some(UserAsk::Ids(ids)) if *ids == USER => (None, None),
-        Some(UserAsk::Uid(uid)) if *uid == USER.uid => (None, None),
-        Some(UserAsk::Ids(ids)) if ids.is_root() => (Some(ids.to_string()), None),
+        Some(UserRequest::Ids(ids)) if *ids == USER => (None, None),
+        Some(UserRequest::Uid(uid)) if *uid == USER.uid => (None, None),
+        Some(UserRequest::Ids(ids)) if ids.is_root() => (Some(ids.to_string()), None),
         Some(other) => (None, Some(String::from(other.clone()))),
     };
     let of_image = args.main.as_ref().filter(|it| it.0 == coracle_runtime::Command::Shell("image".into()));

@@ -273,7 +273,7 @@ mod tests {
     use super::model;
     use crate::config::Config;
     use crate::context::Context;
-    use crate::failure::{Code, Failure, Reader};
+    use crate::failure::{Code, Failure, HintReader};
 
     fn check(models: &str, named: Option<&str>) -> Result<String, Failure> {
         let dir = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(check("[\"gpt-*\"]", Some("gpt-5")).unwrap(), "gpt-5");
         let refused = check("[\"gpt-*\", \"o3\"]", Some("claude-3")).unwrap_err();
         assert_eq!((refused.code, &refused.details["rule"]), (Code::PolicyDenied, &"model".into()));
-        let person = refused.for_reader(&Reader::Person("/c/config.toml".into())).into_inner().hint.unwrap();
+        let person = refused.for_reader(&HintReader::Person("/c/config.toml".into())).into_inner().hint.unwrap();
         let expected = "name one of gpt-*, o3, or change `sandbox.profiles.default.provider.models` in /c/config.toml";
         assert_eq!(person, expected);
         assert!(

@@ -54,7 +54,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
         config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
         config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
     };
-    let key = Arc::new(ProviderKey::of(cx, own)?);
+    let key = Arc::new(ProviderKey::from_config(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
 }
 

@@ -43,7 +43,7 @@ impl Sandboxes<'_> {
         let settings = self.cx.config.sandbox.profile(profile);
         let domain = settings.domain.clone().map_or_else(|| Domain::Workflow(id.clone()), Domain::Named);
         let endpoint = self.cx.runtime().await?.endpoint().address;
-        self.of_key(&SandboxKey::of(profile, &domain, &endpoint), profile).await
+        self.of_key(&SandboxKey::new(profile, &domain, &endpoint), profile).await
     }
 
     pub(crate) async fn of_key(&self, key: &SandboxKey, profile: &ProfileName) -> Result<Arc<SandboxHandle>, Failure> {
@@ -72,9 +72,9 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let settings: SandboxProfile = cx.config.sandbox.profile(profile);
     let dir = SandboxDir::open(&sandboxes(cx)?, key)?;
     let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
-    let shared = SharedDir::of(&dir, cx.config.sandbox.worktree.shared(), person)?;
+    let shared = SharedDir::for_sandbox(&dir, cx.config.sandbox.worktree.shared(), person)?;
     let devcontainer = devcontainer::load(cx, &dir, &settings)?;
-    let plan = Plan::of(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
+    let plan = Plan::new(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
     let worktrees = worktrees(cx)?;
     let repository = worktrees.repository(key.as_str())?;
     let grants = grants(cx, profile, &settings, repository.as_deref())?;
@@ -124,7 +124,7 @@ fn startup_options(cx: &Context, plan: &Plan, git_config: String, mut env: BTree
     let (agent, home) = plan.agent();
     let reach = cx.config.sandbox.network;
     let open = reach == SandboxNetwork::Bridge;
-    let trusted = HostCertificates::of(cx, reach != SandboxNetwork::None, agent);
+    let trusted = HostCertificates::for_container(cx, reach != SandboxNetwork::None, agent);
     // On an open network names are not resolved by the proxy.
     let proxy = PROXY_ENV.iter().filter(|_| !open);
     env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -165,7 +165,7 @@ pub(crate) async fn open_to_remove(cx: &Context, handle: &SandboxHandle) -> Resu
         let ready = ensure_ready(cx).await?;
         let profile = cx.config.sandbox.profile(&handle.profile);
         let plan =
-            Plan::of(&cx.config, &profile, handle.shared.as_ref(), handle.devcontainer.as_ref(), handle.transport);
+            Plan::new(&cx.config, &profile, handle.shared.as_ref(), handle.devcontainer.as_ref(), handle.transport);
         plan.image(cx, &ready).await?;
         cx.call.progress.message("starting the sandbox".to_owned()).await;
     }

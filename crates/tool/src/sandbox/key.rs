@@ -42,7 +42,7 @@ pub(super) struct ProviderKey {
 }
 
 impl ProviderKey {
-    pub(super) fn of(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
+    pub(super) fn from_config(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
         // The configuration was held against naming two.
         let from = match (&own.key_env, &own.key_file, &own.key_command) {
             (Some(name), ..) => KeyLocation::Variable(name.clone()),

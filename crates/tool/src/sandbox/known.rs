@@ -92,7 +92,7 @@ fn origin(
 ) -> (Option<ProfileName>, Option<String>) {
     let config = &cx.config.sandbox;
     for name in config.profiles.keys().cloned().chain([usual_profile()]) {
-        let is_of = |domain: &Domain| SandboxKey::of(&name, domain, endpoint) == *key;
+        let is_of = |domain: &Domain| SandboxKey::new(&name, domain, endpoint) == *key;
         if let Some(word) = config.profile(&name).domain.filter(|it| is_of(&Domain::Named(it.clone()))) {
             return (Some(name), Some(word));
         }

@@ -74,7 +74,7 @@ impl fmt::Debug for HandedDevcontainer {
 }
 
 impl Plan {
-    pub(super) fn of(
+    pub(super) fn new(
         config: &Config,
         profile: &SandboxProfile,
         shared: Option<&SharedDir>,

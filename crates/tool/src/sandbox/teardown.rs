@@ -6,8 +6,8 @@ use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotKey, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
 use coracle_sandbox::{
-    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, Warning, WorkflowClaim, WorkflowId,
-    key_of_session, session_of,
+    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowClaim,
+    WorkflowId, key_of_session, session_of,
 };
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
@@ -75,7 +75,7 @@ async fn one(all: Sandboxes<'_>, it: KnownSandbox, why: TeardownCause<'_>) -> Te
     let mut report = TeardownReport::default();
     if let Err(failure) = Box::pin(end(all, &it, why, &mut report)).await {
         let message = format!("sandbox {}: {}", it.key, failure.message);
-        report.errors.push(Warning::new(&failure.code.word(), message));
+        report.errors.push(SandboxWarning::new(&failure.code.word(), message));
     }
     report
 }
@@ -181,7 +181,7 @@ async fn save(
                 RunRecords::new(sandbox.sandbox.dir(), id).forget()?;
             }
             // The others' work is no worse for it.
-            Err(err) => report.errors.push(Warning::new(&err.code.word(), format!("{id}: {}", err.message))),
+            Err(err) => report.errors.push(SandboxWarning::new(&err.code.word(), format!("{id}: {}", err.message))),
         }
     }
     Ok(Some(FinalSave { open, request }))

@@ -56,7 +56,7 @@ const RUN_PIDS: u32 = 128;
 const ULIMITS: Ulimits = Ulimits { nofile: Some(4096), core: Some(0) };
 
 impl Plan {
-    pub(super) fn of(role: SlotRole, config: &Config) -> Self {
+    pub(super) fn for_role(role: SlotRole, config: &Config) -> Self {
         match role {
             SlotRole::Run => Self::run(config),
             _ => Self::workspace(config),
@@ -65,7 +65,7 @@ impl Plan {
 
     /// The same for a person: who works in the person's own directories is the person.
     pub(super) fn for_person(role: SlotRole, cx: &Context) -> Self {
-        let mut plan = Self::of(role, &cx.config);
+        let mut plan = Self::for_role(role, &cx.config);
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
         if !plan.bound.is_empty() && !person.is_root() {
             plan.user = person;
@@ -250,7 +250,7 @@ mod tests {
         let config = Config::default();
         let mut other = config.clone();
         other.workspace.memory = coracle_runtime::ByteSize::mib(2048);
-        let hash = |role, config: &Config| Plan::of(role, config).hash();
+        let hash = |role, config: &Config| Plan::for_role(role, config).hash();
         assert_eq!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &config.clone()));
         assert_ne!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &other));
         assert_eq!(hash(SlotRole::Run, &config), hash(SlotRole::Run, &other));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn limits_that_the_engine_ignores_and_an_image_that_stands_in_are_told() {
-        let (plan, ready) = (Plan::of(SlotRole::Workspace, &Config::default()), |ignored: &[&str]| Ready {
+        let (plan, ready) = (Plan::for_role(SlotRole::Workspace, &Config::default()), |ignored: &[&str]| Ready {
             runtime: std::sync::Arc::new(coracle_runtime::FakeRuntime::new()),
             ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
             gpu: false,
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn r06_snippets_get_two_cores_and_half_a_gibibyte() {
-        let limits = Plan::of(SlotRole::Run, &Config::default()).limits;
+        let limits = Plan::for_role(SlotRole::Run, &Config::default()).limits;
         assert_eq!((limits.cpus, limits.memory.unwrap().0, limits.pids), (Some(2.0), 512 << 20, Some(128)));
     }
 }

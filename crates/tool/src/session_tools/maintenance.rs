@@ -65,10 +65,10 @@ pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
 }
 
 /// What reads a volume whose container is gone.
-type Reader = (GuestProgram, Policy);
+type VolumeReader = (GuestProgram, Policy);
 
 /// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
-async fn reader(cx: &Context, slots: &SessionContainers) -> Option<Reader> {
+async fn reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
     slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
     let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
@@ -77,7 +77,7 @@ async fn reader(cx: &Context, slots: &SessionContainers) -> Option<Reader> {
 
 fn ending<'a>(
     cx: &Context,
-    reader: Option<&'a Reader>,
+    reader: Option<&'a VolumeReader>,
     tell: &'a coracle_lifecycle::SlotObserver<'static>,
     reason: EndReason,
 ) -> EndOptions<'a> {

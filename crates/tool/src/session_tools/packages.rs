@@ -1,7 +1,7 @@
 //! Packages that the snippets of all sessions share (workspace.md 6.4): only a person adds or removes them.
 
 use coracle_images::profile::session_images::{Manager, shared_packages};
-use coracle_images::{Base, BuildReport, Source};
+use coracle_images::{Base, BuildReport, ImageOrigin};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
 use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
@@ -48,7 +48,7 @@ pub(crate) async fn add(cx: &Context, language: &str, names: &[String]) -> Resul
     let _alone = store.lock_packages().await?;
     let NamedImage { image, reference } = resolve_image(cx, &ready, SlotRole::Run, &cx.config.run_code.image).await?;
     let reference = ImageRef::parse(reference)?;
-    let base = Base { image, reference, source: Source::Local, note: None };
+    let base = Base { image, reference, source: ImageOrigin::Local, note: None };
     let before = store.shared_packages_on(&*ready.runtime).await?;
     let volume = store.new_packages_volume(&*ready.runtime).await?;
     let mut volumes = vec![mount(&volume, AT, Access::ReadWrite)?];

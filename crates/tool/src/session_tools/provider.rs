@@ -72,7 +72,7 @@ impl Provider {
     async fn proxy(&self, role: SlotRole) -> Result<Option<&SessionEgress>, Failure> {
         let SharedState { workspace_proxy, run_proxy, .. } = &*self.shared;
         let cell = if role == SlotRole::Run { run_proxy } else { workspace_proxy };
-        Ok(cell.get_or_try_init(|| SessionEgress::of(&self.cx, role)).await?.as_ref())
+        Ok(cell.get_or_try_init(|| SessionEgress::for_role(&self.cx, role)).await?.as_ref())
     }
 
     async fn new_template(&self, role: SlotRole) -> Result<(ContainerTemplate, Vec<Warning>), Failure> {

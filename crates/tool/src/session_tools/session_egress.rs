@@ -37,17 +37,17 @@ impl fmt::Debug for SessionEgress {
 
 impl SessionEgress {
     /// The proxy of a role's container; none unless it is configured.
-    pub(super) async fn of(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
+    pub(super) async fn for_role(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
         let (network, egress) = configured_egress(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
         let profile = ProfileName::parse(role.as_str())?;
-        let key = SandboxKey::of(&profile, &Domain::Named(cx.call.session.to_string()), "");
+        let key = SandboxKey::new(&profile, &Domain::Named(cx.call.session.to_string()), "");
         let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, role), &key)?;
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
         let user = Plan::for_person(role, cx).user;
-        let also = HostCertificates::of(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
+        let also = HostCertificates::for_container(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
         let startup = startup.with_proxy(gate.clone());
         Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), startup }))
@@ -88,7 +88,7 @@ pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(Strin
         return Vec::new();
     }
     let names = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    names.chain(HostCertificates::of(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
+    names.chain(HostCertificates::for_container(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
 }
 
 /// What a workspace reaches, as the person lists it.

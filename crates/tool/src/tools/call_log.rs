@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
-use crate::dispatch::{CallResponse, Entry};
-use crate::event_log::Log;
+use crate::dispatch::{CallResponse, OperationEntry};
+use crate::event_log::EventLog;
 use crate::humanize::{is_bidirectional, millis};
 use crate::process::Process;
 
@@ -18,20 +18,20 @@ const PREVIEW: usize = 200;
 /// Notes that a tool was called. A log that cannot be written fails no call.
 pub(super) fn called(
     process: &Process,
-    entry: &Entry,
+    entry: &OperationEntry,
     args: &Map<String, Value>,
     response: &CallResponse,
     took: Duration,
 ) {
     let cx = &process.context;
-    if let Some(log) = Log::of(cx.state().ok(), &cx.call.session) {
+    if let Some(log) = EventLog::for_session(cx.state().ok(), &cx.call.session) {
         log.add(tool(process, entry, args, response, took));
     }
 }
 
 fn tool(
     process: &Process,
-    entry: &Entry,
+    entry: &OperationEntry,
     args: &Map<String, Value>,
     response: &CallResponse,
     took: Duration,

@@ -5,14 +5,16 @@ use serde_json::{Map, Value, json};
 
 use super::shell_output::ShellOutput;
 use crate::config::Toolset;
-use crate::dispatch::{AnswerShape, Audience, CallResponse, Entry, PreparedCall, Problems, SharedFields, read_any};
+use crate::dispatch::{
+    AnswerShape, Audience, CallResponse, OperationEntry, PreparedCall, Problems, SharedFields, read_any,
+};
 use crate::failure::{self, Failure};
 use crate::process::Process;
 use crate::schema;
 
 type Arguments = Map<String, Value>;
 
-impl Entry {
+impl OperationEntry {
     /// The row of a tool.
     pub(super) const fn tool<T: Tool>() -> Self {
         Self {

@@ -15,45 +15,46 @@ use serde_json::{Map, Value};
 
 use crate::config::Toolset;
 use crate::context::Context;
-use crate::dispatch::{self, CallResponse, Entry};
+use crate::dispatch::{self, CallResponse, OperationEntry};
 use crate::failure::Failure;
 use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
 
 /// All tools but `containers`, in the order of their sets.
-pub static ALL: &[Entry] = &[
-    Entry::tool::<Ls>(),
-    Entry::tool::<ReadFile>(),
-    Entry::tool::<WriteFile>(),
-    Entry::tool::<EditFile>(),
-    Entry::tool::<Glob>(),
-    Entry::tool::<Grep>(),
-    Entry::tool::<Rm>(),
-    Entry::shell(SHELLS[0]),
-    Entry::tool::<EvaluatePython>(),
-    Entry::run_code(),
-    Entry::shell_output(),
-    Entry::of_tool::<WorkflowStart>(&[Toolset::Worktrees]),
-    Entry::of_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
-    Entry::of_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
-    Entry::of_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
+pub static ALL: &[OperationEntry] = &[
+    OperationEntry::tool::<Ls>(),
+    OperationEntry::tool::<ReadFile>(),
+    OperationEntry::tool::<WriteFile>(),
+    OperationEntry::tool::<EditFile>(),
+    OperationEntry::tool::<Glob>(),
+    OperationEntry::tool::<Grep>(),
+    OperationEntry::tool::<Rm>(),
+    OperationEntry::shell(SHELLS[0]),
+    OperationEntry::tool::<EvaluatePython>(),
+    OperationEntry::run_code(),
+    OperationEntry::shell_output(),
+    OperationEntry::of_tool::<WorkflowStart>(&[Toolset::Worktrees]),
+    OperationEntry::of_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
+    OperationEntry::of_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
+    OperationEntry::of_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.
-pub static SNAPSHOT: Entry = Entry::tool::<Snapshot>();
+pub static SNAPSHOT: OperationEntry = OperationEntry::tool::<Snapshot>();
 
 /// Another name of the shell, which agents of one kind know it by.
-static PODMAN_SHELL: Entry = Entry::shell(SHELLS[1]);
+static PODMAN_SHELL: OperationEntry = OperationEntry::shell(SHELLS[1]);
 
 /// Names of the shell.
 const SHELLS: [&str; 2] = [<Shell as coracle_workspace::Tool>::NAME, "podman_shell"];
 
 /// The tools that the person's configuration gives.
-pub fn given(process: &Process) -> Vec<Entry> {
+pub fn given(process: &Process) -> Vec<OperationEntry> {
     let sets = &process.toolsets;
     let names = &process.context.config.workspace.shell_names;
-    let mut tools: Vec<Entry> = ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
+    let mut tools: Vec<OperationEntry> =
+        ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
     tools.retain(|it| !is_shell(it) || names.iter().any(|name| name == it.name));
     if sets.contains(&Toolset::Workspace) && names.iter().any(|it| it == PODMAN_SHELL.name) {
         tools.push(PODMAN_SHELL);
@@ -62,7 +63,7 @@ pub fn given(process: &Process) -> Vec<Entry> {
 }
 
 /// Does what a call of one of the tools asks.
-pub(crate) async fn call(entry: &Entry, process: &Process, object: Map<String, Value>) -> CallResponse {
+pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<String, Value>) -> CallResponse {
     let begun = Instant::now();
     let response = match respond(entry, process, object.clone()).await {
         Ok(response) => entry.shaped(response),
@@ -72,7 +73,11 @@ pub(crate) async fn call(entry: &Entry, process: &Process, object: Map<String, V
     response
 }
 
-async fn respond(entry: &Entry, process: &Process, object: Map<String, Value>) -> Result<CallResponse, Failure> {
+async fn respond(
+    entry: &OperationEntry,
+    process: &Process,
+    object: Map<String, Value>,
+) -> Result<CallResponse, Failure> {
     process.context.configured()?;
     let (args, problems) = dispatch::alone(entry, object);
     if !problems.is_empty() {
@@ -83,7 +88,7 @@ async fn respond(entry: &Entry, process: &Process, object: Map<String, Value>) -
 }
 
 /// Whether it is the shell, by any of its names.
-fn is_shell(entry: &Entry) -> bool {
+fn is_shell(entry: &OperationEntry) -> bool {
     SHELLS.contains(&entry.name)
 }
 
@@ -94,7 +99,7 @@ pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.
-pub fn reaches_out(cx: &Context, entry: &Entry) -> bool {
+pub fn reaches_out(cx: &Context, entry: &OperationEntry) -> bool {
     match entry.name {
         RunCode::NAME => is_open(&cx.config, SlotRole::Run) || runs_on_host(cx),
         <EvaluatePython as coracle_workspace::Tool>::NAME => is_open(&cx.config, SlotRole::Workspace),

@@ -30,7 +30,7 @@ pub(crate) struct ShellOutput {
 
 impl ShellOutput {
     pub(crate) const NAME: &'static str = "shell_output";
-    pub(crate) const SHARED: SharedFields = SharedFields::of::<OutputSelection>();
+    pub(crate) const SHARED: SharedFields = SharedFields::for_type::<OutputSelection>();
 
     pub(crate) async fn run(self, cx: &Context, workspace: &Workspace) -> Result<Map<String, Value>, Failure> {
         let page = JobPage { job_id: &self.output_id, offset: self.offset, selection: &self.selection };

@@ -36,7 +36,7 @@ impl Redactor {
             let name: Arc<str> = name.into();
             let value = secret.reveal().trim_ascii();
             if value.len() >= MIN_BYTES {
-                let forms = secret_encodings::of(value);
+                let forms = secret_encodings::encode_all(value);
                 names.extend(std::iter::repeat_n(name, forms.len()));
                 patterns.extend(forms);
             }

@@ -212,13 +212,13 @@ fn trees(baseline: &Baseline, meant: &[PlannedWrite]) -> Result<BTreeMap<usize, 
 
 /// What is done with one file.
 #[derive(Debug)]
-struct Step {
+struct WriteStep {
     meant: PlannedWrite,
-    act: Act,
+    act: WriteAction,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
+enum WriteAction {
     /// The host has it as it is to be.
     Nothing,
     /// Over the file that was seen, if there was one.
@@ -232,7 +232,7 @@ enum Act {
 }
 
 /// Inspects every host file that would be written or removed.
-fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, DirHandle>) -> Result<Vec<Step>, ApplyError> {
+fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, DirHandle>) -> Result<Vec<WriteStep>, ApplyError> {
     let gone = |it: &&PlannedWrite| it.change.new.is_none();
     let going: BTreeSet<_> = writes.iter().filter(gone).map(|it| (it.mount, it.inner.clone())).collect();
     let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
@@ -243,7 +243,7 @@ fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, DirHandle>) -> Resul
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
             .and_then(|tree| inspect(tree, &meant.inner, &|above| going.contains(&(meant.mount, above.to_owned()))));
         match here.map(|it| judge(meant.change.old.as_ref(), meant.change.new.as_ref(), &it)) {
-            Ok(Ok(act)) => steps.push(Step { meant, act }),
+            Ok(Ok(act)) => steps.push(WriteStep { meant, act }),
             Ok(Err(reason)) => conflicts.push(Conflict { path, reason }),
             Err(err) => {
                 tracing::debug!(path, %err, "a file of the host cannot be looked at");
@@ -260,21 +260,25 @@ fn check(writes: Vec<PlannedWrite>, trees: &BTreeMap<usize, DirHandle>) -> Resul
 }
 
 /// What is to be done where the host has this, or why nothing may be. Pure.
-fn judge(old: Option<&BaselineFile>, new: Option<&BaselineFile>, here: &HostFileState) -> Result<Act, &'static str> {
+fn judge(
+    old: Option<&BaselineFile>,
+    new: Option<&BaselineFile>,
+    here: &HostFileState,
+) -> Result<WriteAction, &'static str> {
     match (old, new, here) {
         (_, _, HostFileState::Unsupported(reason)) => Err(reason),
-        (None, Some(new), HostFileState::Missing) => Ok(Act::Write { over: None, mode: new.mode }),
+        (None, Some(new), HostFileState::Missing) => Ok(WriteAction::Write { over: None, mode: new.mode }),
         (Some(_), Some(_), HostFileState::Missing) => Err("it is gone on the host"),
-        (_, None, HostFileState::Missing) => Ok(Act::Nothing),
+        (_, None, HostFileState::Missing) => Ok(WriteAction::Nothing),
         (Some(old), None, HostFileState::File { sha256, stamp, .. }) if *sha256 == old.sha256 => {
-            Ok(Act::Remove { seen: *stamp })
+            Ok(WriteAction::Remove { seen: *stamp })
         }
         (Some(old), Some(new), HostFileState::File { sha256, mode, stamp }) if *sha256 == old.sha256 => {
             // The host's own permissions stay, unless they were changed inside.
             let mode = if old.mode == new.mode { *mode } else { new.mode };
-            Ok(Act::Write { over: Some(*stamp), mode })
+            Ok(WriteAction::Write { over: Some(*stamp), mode })
         }
-        (_, Some(new), HostFileState::File { sha256, .. }) if *sha256 == new.sha256 => Ok(Act::Nothing),
+        (_, Some(new), HostFileState::File { sha256, .. }) if *sha256 == new.sha256 => Ok(WriteAction::Nothing),
         (None, _, HostFileState::File { .. }) => Err("it is there on the host already"),
         (Some(_), _, HostFileState::File { .. }) => Err("it was changed on the host"),
     }
@@ -288,12 +292,12 @@ struct Spool {
     places: BTreeMap<String, (u64, u64)>,
 }
 
-async fn fetch_all(files: &GuestFs, steps: &[Step], scratch: &Path) -> Result<Spool, ApplyError> {
+async fn fetch_all(files: &GuestFs, steps: &[WriteStep], scratch: &Path) -> Result<Spool, ApplyError> {
     let no_room = |source| Error::Host { what: "cannot keep the new files".into(), source };
     let mut spool = Spool { file: tempfile::tempfile_in(scratch).map_err(no_room)?, places: BTreeMap::new() };
     let mut begin = 0;
     for step in steps {
-        let (Act::Write { .. }, Some(new)) = (&step.act, &step.meant.change.new) else { continue };
+        let (WriteAction::Write { .. }, Some(new)) = (&step.act, &step.meant.change.new) else { continue };
         let path = &step.meant.change.path;
         let changing = || ApplyError::Changing(path.clone());
         let mut content = match files.open(path).await {
@@ -319,14 +323,14 @@ async fn fetch_all(files: &GuestFs, steps: &[Step], scratch: &Path) -> Result<Sp
     Ok(spool)
 }
 
-impl Step {
+impl WriteStep {
     fn run(&self, trees: &BTreeMap<usize, DirHandle>, spool: &Spool) -> io::Result<()> {
         let tree = trees.get(&self.meant.mount).ok_or(io::ErrorKind::NotFound)?;
         let (above, name) = self.meant.inner.rsplit_once('/').unwrap_or(("", &self.meant.inner));
         let (above, name) = (above.split('/').filter(|it| !it.is_empty()).map(OsStr::new), OsStr::new(name));
         match &self.act {
-            Act::Nothing => Ok(()),
-            Act::Remove { seen } => {
+            WriteAction::Nothing => Ok(()),
+            WriteAction::Remove { seen } => {
                 let above: Vec<&OsStr> = above.collect();
                 let dir = tree.descend(above.iter().copied())?;
                 same(&dir, name, Some(*seen))?;
@@ -334,7 +338,7 @@ impl Step {
                 remove_empty(tree, &above);
                 Ok(())
             }
-            Act::Write { over, mode } => {
+            WriteAction::Write { over, mode } => {
                 let dir = above.into_iter().try_fold(tree.clone(), |here, part| here.enter_or_make(part))?;
                 same(&dir, name, *over)?;
                 let (begin, bytes) = spool.places.get(&self.meant.change.path).ok_or(io::ErrorKind::NotFound)?;
@@ -413,9 +417,9 @@ mod tests {
             let sha = here.map(|it| it.0);
             let is = |it: &Option<BaselineFile>| sha == it.as_ref().map(|it| it.sha256.clone());
             match judge(old.as_ref(), new.as_ref(), &there) {
-                Ok(Act::Nothing) => prop_assert!(is(&new)),
-                Ok(Act::Write { over, .. }) => prop_assert!(is(&old) && new.is_some() && over.is_some() == old.is_some()),
-                Ok(Act::Remove { .. }) => prop_assert!(is(&old) && new.is_none()),
+                Ok(WriteAction::Nothing) => prop_assert!(is(&new)),
+                Ok(WriteAction::Write { over, .. }) => prop_assert!(is(&old) && new.is_some() && over.is_some() == old.is_some()),
+                Ok(WriteAction::Remove { .. }) => prop_assert!(is(&old) && new.is_none()),
                 Err(_) => prop_assert!(!is(&old) && !is(&new)),
             }
             prop_assert!(judge(old.as_ref(), new.as_ref(), &HostFileState::Unsupported("a link")).is_err());

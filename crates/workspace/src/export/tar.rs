@@ -63,15 +63,19 @@ pub async fn export(
 }
 
 /// A file that is being opened. Dropping it cancels that.
-type Opening = AbortOnDropHandle<Result<FileContent, Error>>;
+type FileOpenTask = AbortOnDropHandle<Result<FileContent, Error>>;
 
-fn open(files: &GuestFs, sum: &FileDigest) -> Opening {
+fn open(files: &GuestFs, sum: &FileDigest) -> FileOpenTask {
     let (files, path) = (files.clone(), sum.path.clone());
     AbortOnDropHandle::new(tokio::spawn(async move { files.open(&path).await }))
 }
 
 /// Why it is not in the archive, if it is not.
-async fn add(sum: &FileDigest, content: Option<Opening>, writer: &mut Writer) -> Result<Option<&'static str>, Error> {
+async fn add(
+    sum: &FileDigest,
+    content: Option<FileOpenTask>,
+    writer: &mut Writer,
+) -> Result<Option<&'static str>, Error> {
     let name = format!("{TOP}/{}", sum.path);
     if let (EntryKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
         let plain = archive::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);

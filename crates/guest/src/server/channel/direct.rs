@@ -19,7 +19,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    pub(crate) fn of(stream: &tokio::net::UnixStream) -> Self {
+    pub(crate) fn new(stream: &tokio::net::UnixStream) -> Self {
         Self { socket: fcntl_dupfd_cloexec(stream, 0).ok().map(UnixStream::from), ..Self::default() }
     }
 

@@ -12,19 +12,19 @@ pub(crate) type Sender = BacklogSender<HostMessage>;
 
 /// What a channel receives after it was opened. To drop it is to receive nothing more.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct RequestReceiver {
     backlog: Backlog<HostMessage>,
     /// The bytes that the opening frame announced.
     payload: Option<Reservation>,
 }
 
 /// An empty inbox.
-pub(crate) fn inbox() -> (Sender, Inbox) {
+pub(crate) fn inbox() -> (Sender, RequestReceiver) {
     let (sender, backlog) = mux::backlog(MAX_WAITING);
-    (sender, Inbox { backlog, payload: None })
+    (sender, RequestReceiver { backlog, payload: None })
 }
 
-impl Inbox {
+impl RequestReceiver {
     /// Holds what was reserved for the payload until that [is taken](Self::payload_is_taken), or the inbox is dropped.
     pub(crate) fn hold_payload(&mut self, payload: Reservation) {
         self.payload = Some(payload);

@@ -155,7 +155,7 @@ async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
 #[tokio::test]
 async fn directories_are_given_away_at_last_and_tell_recipes_apart() {
     let world = World::of(FakeRuntime::new()).await;
-    let owned = vec![Owned { uid: 1000, gid: 1000, path: "/workspace".into() }];
+    let owned = vec![OwnedDirectory { uid: 1000, gid: 1000, path: "/workspace".into() }];
     let recipe = Recipe { owned, ..Recipe::default() };
     assert!(!recipe.is_empty() && recipe.sum() != Recipe::default().sum());
     let report = world.run(&recipe, OnFailure::Stop).await;
@@ -172,7 +172,7 @@ async fn a_directory_that_is_another_users_cannot_be_given() {
     let world = World::of(FakeRuntime::new()).await;
     let dir = world.fake.root(&world.id).unwrap().join("workspace");
     std::fs::create_dir(&dir).unwrap();
-    let owned = Owned { uid: 1000, gid: 1000, path: "/workspace".into() };
+    let owned = OwnedDirectory { uid: 1000, gid: 1000, path: "/workspace".into() };
     let recipe = Recipe { owned: vec![owned], ..Recipe::default() };
     assert!(world.run(&recipe, OnFailure::Stop).await.is_complete());
     std::os::unix::fs::lchown(&dir, Some(33), Some(33)).unwrap();

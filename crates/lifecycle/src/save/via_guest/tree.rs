@@ -155,7 +155,7 @@ impl GuestSave<'_> {
         if self.record.snapshot.is_some() {
             return Ok(true);
         }
-        let since = Some(Roots::of(self.record).since);
+        let since = Some(Roots::from_record(self.record).since);
         let within = self.until.saturating_duration_since(Instant::now());
         let (met, more) =
             self.scan(Some(ScanOptions { since, max_entries: 1, within, ..ScanOptions::all(path.clone()) })).await?;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use super::SandboxProxy;
-use crate::proxy::{Listening, PrivateSubnet, Proxy};
+use crate::proxy::{PrivateSubnet, Proxy, ProxyListener};
 use crate::{Code, Failure, Result, files};
 
 /// What else there is where an engine's network does not do.
@@ -43,11 +43,11 @@ impl SandboxProxy {
         self.dir.root().join("proxy-at.json")
     }
 
-    pub(super) fn listen_at(&self, proxy: &Proxy, between: PrivateSubnet) -> Result<Listening> {
+    pub(super) fn listen_at(&self, proxy: &Proxy, between: PrivateSubnet) -> Result<ProxyListener> {
         let at = between.gateway;
         let before: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
         let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));
-        let (listening, places) = Listening::at(proxy, between, ports).map_err(|err| {
+        let (listening, places) = ProxyListener::at(proxy, between, ports).map_err(|err| {
             let message = format!("The proxy cannot listen at {at}, which is the engine's gateway: {err}.");
             Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
         })?;

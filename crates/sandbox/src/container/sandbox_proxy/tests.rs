@@ -24,7 +24,7 @@ fn nowhere() -> Link {
 /// Two processes with one sandbox.
 fn two(state: &tempfile::TempDir, transport: Transport) -> [Arc<SandboxProxy>; 2] {
     let profile = ProfileName::parse("default").unwrap();
-    let key = SandboxKey::of(&profile, &Domain::Named("a".into()), "local");
+    let key = SandboxKey::new(&profile, &Domain::Named("a".into()), "local");
     let dir = SandboxDir::open(state.path(), &key).unwrap();
     let grants = || Grants::new(profile.clone(), Tokens::default());
     [(); 2].map(|()| Arc::new(SandboxProxy::new(dir.clone(), grants(), None).by(transport)))

@@ -80,10 +80,10 @@ pub(super) async fn prepare(
     options: &StartupOptions,
     note: impl AsyncFnOnce(StartRecord) -> Result<()>,
 ) -> Result<()> {
-    let (token, at) = (fresh_token(), Step::default());
+    let (token, at) = (fresh_token(), CurrentStep::default());
     let steps = async {
         let run = at.step("guest", link.run_id()).await?;
-        let net = TokenHash::of(token.reveal());
+        let net = TokenHash::from_token(token.reveal());
         let (container, walled) = (id.to_owned(), options.wall().is_some());
         let told = match options.way {
             Upstream::Tcp { api, egress } => Some([api, egress]),
@@ -95,7 +95,7 @@ pub(super) async fn prepare(
         if let Some(home) = &options.home {
             let Ids { uid, gid } = options.agent;
             let home = EnsureUser { uid, gid, workdir: home.clone(), bound: Vec::new() };
-            at.step("home", link.settle(home)).await?;
+            at.step("home", link.ensure_user(home)).await?;
         }
         at.begins("environment");
         set_env(link, &options.env).await?;
@@ -115,9 +115,9 @@ pub(super) async fn prepare(
 
 /// What is being done, for when it takes too long.
 #[derive(Debug, Default)]
-struct Step(Mutex<&'static str>);
+struct CurrentStep(Mutex<&'static str>);
 
-impl Step {
+impl CurrentStep {
     fn begins(&self, name: &'static str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }

@@ -3,7 +3,7 @@
 use coracle_runtime::Command;
 use serde_json::json;
 
-use super::super::{Hook, Stage, Variables};
+use super::super::{Hook, LifecycleStage, Variables};
 use super::*;
 use crate::{Code, Failure};
 
@@ -52,8 +52,8 @@ fn x65_every_property_of_the_table_is_read() {
     let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(env, [("A", "2"), ("B", "/workspaces/web"), ("PATH", "/bin:/x:1")]);
     assert_eq!(it.hooks.len(), 4);
-    assert_eq!(it.hooks[&Stage::UpdateContent], Hook::One(Command::Argv(vec!["npm".into(), "ci".into()])));
-    assert!(matches!(&it.hooks[&Stage::PostCreate], Hook::Together(all) if all.len() == 2));
+    assert_eq!(it.hooks[&LifecycleStage::UpdateContent], Hook::One(Command::Argv(vec!["npm".into(), "ci".into()])));
+    assert!(matches!(&it.hooks[&LifecycleStage::PostCreate], Hook::Together(all) if all.len() == 2));
     assert_eq!(it.forward_ports, ["3000", "db:5432"]);
     assert_eq!((it.needs.cpus, it.needs.memory, it.needs.gpu), (Some(4.0), Some(8 << 30), false));
     assert_eq!(it.warnings, []);

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use crate::protocol::{Lines, Mode, ResponseFrame, WorkerRequest};
 use crate::provider::{
-    ExecCall, ExecStream, Forward, Metered, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
-    SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
+    ExecCall, ExecStream, Forward, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, SandboxState,
+    Teardown, TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
 };
 use crate::{Code, Failure, Result};
 
@@ -35,7 +35,7 @@ struct Played {
     scripts: VecDeque<Vec<FakeStep>>,
     persistent: bool,
     generation: u64,
-    metered: Metered,
+    metered: UsageTotals,
     spawned: Vec<WorkerCall>,
     sent: Vec<WorkerRequest>,
     closed: usize,
@@ -48,7 +48,7 @@ impl FakeSandboxProvider {
             scripts: scripts.into(),
             persistent: true,
             generation: 1,
-            metered: Metered::default(),
+            metered: UsageTotals::default(),
             spawned: Vec::new(),
             sent: Vec::new(),
             closed: 0,
@@ -70,7 +70,7 @@ impl FakeSandboxProvider {
     }
 
     /// From now on the proxy has counted that.
-    pub(super) fn meter(&self, metered: Metered) {
+    pub(super) fn meter(&self, metered: UsageTotals) {
         self.played().metered = metered;
     }
 
@@ -138,7 +138,7 @@ impl SandboxProvider for FakeSandboxProvider {
         SandboxHealth { state, guest_rtt, generation, proxy_ok: true, egress_enforced: true }
     }
 
-    fn metered(&self) -> Metered {
+    fn metered(&self) -> UsageTotals {
         self.played().metered
     }
 

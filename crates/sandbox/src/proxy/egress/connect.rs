@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::rules::Denial;
-use super::{Host, Refusal, Target, is_global};
+use super::{EgressDenial, EgressHost, EgressTarget, is_global};
 use crate::proxy::Caller;
 
 /// A resolver answers by then, or the name counts as missing.
@@ -42,53 +42,53 @@ impl Resolver for SystemResolver {
 
 /// A connection, and where it leads.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct EgressConnection {
     pub(super) stream: TcpStream,
     pub(super) at: SocketAddr,
 }
 
 /// Connects, if it may be.
-pub(super) async fn reach(caller: &Caller, target: &Target) -> Result<Reached, Refusal> {
+pub(super) async fn reach(caller: &Caller, target: &EgressTarget) -> Result<EgressConnection, EgressDenial> {
     may_ask(caller, target)?;
-    let Ok(_place) = caller.shared.opening.acquire().await else { return Err(Refusal::CONNECT) };
+    let Ok(_place) = caller.shared.opening.acquire().await else { return Err(EgressDenial::CONNECT) };
     let found = match &target.host {
-        Host::Address(it) => vec![*it],
-        Host::Name(name) => {
+        EgressHost::Address(it) => vec![*it],
+        EgressHost::Name(name) => {
             let found = timeout(LOOKUP, caller.shared.resolver.resolve(name)).await;
-            found.ok().and_then(Result::ok).filter(|it| !it.is_empty()).ok_or(Refusal::NAME)?
+            found.ok().and_then(Result::ok).filter(|it| !it.is_empty()).ok_or(EgressDenial::NAME)?
         }
     };
     let found = found.into_iter().map(|it| SocketAddr::new(it, target.port));
     let found: Vec<_> = found.filter(|at| allowed(caller, target, *at).is_ok()).collect();
     if found.is_empty() {
         may_ask(caller, target)?;
-        return Err(Refusal::PRIVATE);
+        return Err(EgressDenial::PRIVATE);
     }
     for at in found.into_iter().take(TRIES) {
         if let Ok(Ok(stream)) = timeout(caller.shared.pace.connect, TcpStream::connect(at)).await {
             let _ = stream.set_nodelay(true);
             // It may have been replaced meanwhile.
-            return allowed(caller, target, at).map(|()| Reached { stream, at });
+            return allowed(caller, target, at).map(|()| EgressConnection { stream, at });
         }
     }
-    Err(Refusal::CONNECT)
+    Err(EgressDenial::CONNECT)
 }
 
 /// Whether the policy names it.
-fn may_ask(caller: &Caller, target: &Target) -> Result<(), Refusal> {
-    let grants = caller.grants().ok_or(Refusal::TOKEN)?;
-    let policy = grants.egress.as_ref().ok_or(Refusal::POLICY)?;
+fn may_ask(caller: &Caller, target: &EgressTarget) -> Result<(), EgressDenial> {
+    let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;
+    let policy = grants.egress.as_ref().ok_or(EgressDenial::POLICY)?;
     policy.judge(&target.host, target.port).map_err(|no| match no {
-        Denial::Host => Refusal::HOST,
-        Denial::Port => Refusal::PORT,
-        Denial::Ip => Refusal::IP,
+        Denial::Host => EgressDenial::HOST,
+        Denial::Port => EgressDenial::PORT,
+        Denial::Ip => EgressDenial::IP,
     })
 }
 
 /// Whether the policy, as it is now, lets this connection be.
-pub(super) fn allowed(caller: &Caller, target: &Target, at: SocketAddr) -> Result<(), Refusal> {
+pub(super) fn allowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) -> Result<(), EgressDenial> {
     may_ask(caller, target)?;
-    let grants = caller.grants().ok_or(Refusal::TOKEN)?;
+    let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;
     let named = grants.egress.as_ref().is_some_and(|it| it.names(at));
-    if named || is_global(at.ip()) { Ok(()) } else { Err(Refusal::PRIVATE) }
+    if named || is_global(at.ip()) { Ok(()) } else { Err(EgressDenial::PRIVATE) }
 }

@@ -22,28 +22,28 @@ use serde_json::json;
 use tokio::net::TcpStream;
 
 pub(super) use self::address::is_global;
-use self::connect::{Reached, reach};
+use self::connect::{EgressConnection, reach};
 pub use self::connect::{Resolver, SystemResolver};
+pub(super) use self::rules::EgressHost;
 pub use self::rules::EgressPolicy;
-pub(super) use self::rules::Host;
 use super::Caller;
 use super::body;
-use super::response::{Body, Broken, json_answer, streamed, whole};
+use super::response::{Body, BodyError, json_answer, streamed, whole};
 use super::routes::Entry;
 
 /// Why a destination is not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct EgressDenial {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
     message: &'static str,
 }
 
-const fn forbidden(code: &'static str, message: &'static str) -> Refusal {
-    Refusal { status: StatusCode::FORBIDDEN, code, message }
+const fn forbidden(code: &'static str, message: &'static str) -> EgressDenial {
+    EgressDenial { status: StatusCode::FORBIDDEN, code, message }
 }
 
-impl Refusal {
+impl EgressDenial {
     const HOST: Self = forbidden("host_not_allowed", "This name is not among those that may be reached.");
     const PORT: Self = forbidden("port_not_allowed", "This port of it may not be reached.");
     const IP: Self = forbidden("ip_not_allowed", "Addresses are reached by their names, or by a rule of their own.");
@@ -69,14 +69,14 @@ impl Refusal {
 
 /// Whom a request wants to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) host: Host,
+pub(super) struct EgressTarget {
+    pub(super) host: EgressHost,
     pub(super) port: u16,
 }
 
-impl Target {
+impl EgressTarget {
     /// Of a CONNECT, or of a whole http address.
-    fn of(method: &Method, uri: &Uri) -> Option<Self> {
+    fn from_request(method: &Method, uri: &Uri) -> Option<Self> {
         let port = match (method == Method::CONNECT, uri.scheme_str()) {
             (true, None) => uri.port_u16()?,
             (false, Some("http")) => uri.port_u16().unwrap_or(80),
@@ -84,13 +84,13 @@ impl Target {
         };
         // A name before an `@` is no part of who is reached.
         let authority = uri.authority()?.as_str();
-        let host = Host::parse(uri.host()?).filter(|_| !authority.contains('@') && port > 0)?;
+        let host = EgressHost::parse(uri.host()?).filter(|_| !authority.contains('@') && port > 0)?;
         Some(Self { host, port })
     }
 
     fn shown(&self) -> String {
         match &self.host {
-            Host::Address(it) => std::net::SocketAddr::new(*it, self.port).to_string(),
+            EgressHost::Address(it) => std::net::SocketAddr::new(*it, self.port).to_string(),
             host => format!("{host}:{}", self.port),
         }
     }
@@ -109,11 +109,11 @@ pub(super) async fn answer(
     let mut entry = Entry::new(&caller.shared, if is_tunnel { "connect" } else { "http" });
     entry.line.scope = Some("net");
     entry.line.policy_generation = caller.grants().map_or(0, |it| it.generation);
-    let Some(target) = Target::of(request.method(), request.uri()) else {
-        return Ok(refused(&caller, entry, None, Refusal::REQUEST));
+    let Some(target) = EgressTarget::from_request(request.method(), request.uri()) else {
+        return Ok(refused(&caller, entry, None, EgressDenial::REQUEST));
     };
     entry.line.host = Some(target.shown());
-    let Reached { stream, at } = match reach(&caller, &target).await {
+    let EgressConnection { stream, at } = match reach(&caller, &target).await {
         Ok(reached) => reached,
         Err(refusal) => return Ok(refused(&caller, entry, Some(&target), refusal)),
     };
@@ -135,10 +135,13 @@ pub(super) async fn answer(
     })
 }
 
-type Flow = (Incoming, Entry);
+type ForwardedBody = (Incoming, Entry);
 
 /// A piece of an answer that passes.
-async fn next((mut from, mut entry): Flow, silence: Duration) -> Option<(Result<Bytes, Broken>, Option<Flow>)> {
+async fn next(
+    (mut from, mut entry): ForwardedBody,
+    silence: Duration,
+) -> Option<(Result<Bytes, BodyError>, Option<ForwardedBody>)> {
     loop {
         return match tokio::time::timeout(silence, from.frame()).await {
             Err(_) => Some((Err("nothing came for too long".into()), None)),
@@ -146,7 +149,7 @@ async fn next((mut from, mut entry): Flow, silence: Duration) -> Option<(Result<
             Ok(Some(Err(err))) => Some((Err(err.into()), None)),
             Ok(Some(Ok(frame))) => match frame.into_data() {
                 Ok(piece) => {
-                    entry.heard(&piece);
+                    entry.on_response_chunk(&piece);
                     Some((Ok(piece), Some((from, entry))))
                 }
                 // Trailers.
@@ -157,10 +160,10 @@ async fn next((mut from, mut entry): Flow, silence: Duration) -> Option<(Result<
 }
 
 /// Tells the log, the person and whoever asked.
-fn refused(caller: &Caller, mut entry: Entry, target: Option<&Target>, refusal: Refusal) -> Response<Body> {
+fn refused(caller: &Caller, mut entry: Entry, target: Option<&EgressTarget>, refusal: EgressDenial) -> Response<Body> {
     (entry.line.status, entry.line.code) = (refusal.status.as_u16(), Some(refusal.code));
     if refusal.status == StatusCode::FORBIDDEN {
-        caller.shared.tell(refusal.code, target.map(Target::shown));
+        caller.shared.report(refusal.code, target.map(EgressTarget::shown));
     }
     refusal.answer()
 }
@@ -168,19 +171,19 @@ fn refused(caller: &Caller, mut entry: Entry, target: Option<&Target>, refusal: 
 /// A request without TLS: it goes on with nothing that belongs to this connection.
 async fn plain(
     caller: &Caller,
-    target: &Target,
+    target: &EgressTarget,
     at: SocketAddr,
     request: Request<Incoming>,
     stream: TcpStream,
-) -> Result<Response<Incoming>, Refusal> {
+) -> Result<Response<Incoming>, EgressDenial> {
     let (mut parts, incoming) = request.into_parts();
     parts.headers = body::passing(&parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
-    parts.uri = path.parse().map_err(|_| Refusal::REQUEST)?;
+    parts.uri = path.parse().map_err(|_| EgressDenial::REQUEST)?;
     let host = if target.port == 80 { target.host.to_string() } else { target.shown() };
-    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| Refusal::REQUEST)?);
+    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| EgressDenial::REQUEST)?);
     let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sends, connection) = made.map_err(|_| Refusal::CONNECT)?;
+    let (mut sends, connection) = made.map_err(|_| EgressDenial::CONNECT)?;
     let (watches, allowed) = (caller.clone(), target.clone());
     tokio::spawn(async move {
         tokio::select! {
@@ -191,7 +194,8 @@ async fn plain(
     });
     let sent = sends.send_request(Request::from_parts(parts, incoming));
     let answer = tokio::time::timeout(caller.shared.pace.silence, sent).await;
-    let (mut parts, incoming) = answer.map_err(|_| Refusal::CONNECT)?.map_err(|_| Refusal::CONNECT)?.into_parts();
+    let (mut parts, incoming) =
+        answer.map_err(|_| EgressDenial::CONNECT)?.map_err(|_| EgressDenial::CONNECT)?.into_parts();
     // Where it sends whoever asked, and what it has them keep, is between the two.
     let told = body::only(&parts.headers, &["location", "content-location", "set-cookie"]);
     parts.headers = body::passing(&parts.headers);
@@ -205,7 +209,8 @@ mod tests {
 
     #[test]
     fn only_a_connect_and_a_whole_address_have_a_target() {
-        let of = |method: Method, uri: &str| Target::of(&method, &uri.parse().ok()?).map(|it| it.shown());
+        let of =
+            |method: Method, uri: &str| EgressTarget::from_request(&method, &uri.parse().ok()?).map(|it| it.shown());
         assert_eq!(of(Method::CONNECT, "Example.com:443").unwrap(), "example.com:443");
         assert_eq!(of(Method::CONNECT, "[::1]:443").unwrap(), "[::1]:443");
         assert_eq!(of(Method::GET, "http://example.com/x?y").unwrap(), "example.com:80");

@@ -49,7 +49,7 @@ enum Rule {
 
 /// Whom a program inside wants to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Host {
+pub(crate) enum EgressHost {
     /// Lower-case, A-labels, no trailing dot.
     Name(String),
     Address(IpAddr),
@@ -81,20 +81,20 @@ impl EgressPolicy {
     }
 
     /// Whether a program may ask for it. A name may still lead to an address that it may not reach.
-    pub(crate) fn judge(&self, host: &Host, port: u16) -> Result<(), Denial> {
+    pub(crate) fn judge(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
         let about: Vec<_> = self.0.iter().filter(|it| it.is_about(host)).collect();
         let allowed = about.iter().any(|it| it.has_port(port));
         match host {
             _ if allowed => Ok(()),
             _ if !about.is_empty() => Err(Denial::Port),
-            Host::Name(_) => Err(Denial::Host),
-            Host::Address(_) => Err(Denial::Ip),
+            EgressHost::Name(_) => Err(Denial::Host),
+            EgressHost::Address(_) => Err(Denial::Ip),
         }
     }
 
     /// Whether a rule names the address itself: then it may lie anywhere.
     pub(crate) fn names(&self, at: SocketAddr) -> bool {
-        self.judge(&Host::Address(at.ip()), at.port()).is_ok()
+        self.judge(&EgressHost::Address(at.ip()), at.port()).is_ok()
     }
 }
 
@@ -111,7 +111,7 @@ impl Rule {
             Some((name, ports)) => (name, ports.split(',').map(port).collect::<Option<_>>()?),
         };
         let (below, name) = name.strip_prefix("*.").map_or((false, name), |it| (true, it));
-        let Host::Name(name) = Host::parse(name)? else { return None };
+        let EgressHost::Name(name) = EgressHost::parse(name)? else { return None };
         // `*.com` would be half of the internet.
         if !name.contains('.') && (below || name != "localhost") {
             return None;
@@ -119,13 +119,13 @@ impl Rule {
         Some(if below { Self::Below { name, ports } } else { Self::Name { name, ports } })
     }
 
-    fn is_about(&self, host: &Host) -> bool {
+    fn is_about(&self, host: &EgressHost) -> bool {
         match (self, host) {
-            (Self::Name { name, .. }, Host::Name(asked)) => name == asked,
-            (Self::Below { name, .. }, Host::Name(asked)) => {
+            (Self::Name { name, .. }, EgressHost::Name(asked)) => name == asked,
+            (Self::Below { name, .. }, EgressHost::Name(asked)) => {
                 asked.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == name)
             }
-            (Self::Address(at), Host::Address(asked)) => at.ip() == asked.to_canonical(),
+            (Self::Address(at), EgressHost::Address(asked)) => at.ip() == asked.to_canonical(),
             _ => false,
         }
     }
@@ -138,7 +138,7 @@ impl Rule {
     }
 }
 
-impl Host {
+impl EgressHost {
     /// Reads a name or an address as browsers do, so that no spelling of one is taken for the other.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
@@ -160,7 +160,7 @@ impl Host {
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for EgressHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     fn judged(rules: &[&str], host: &str, port: u16) -> Result<(), Denial> {
-        EgressPolicy::parse(rules).unwrap().judge(&Host::parse(host).unwrap(), port)
+        EgressPolicy::parse(rules).unwrap().judge(&EgressHost::parse(host).unwrap(), port)
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         #[test]
         fn no_text_is_allowed_that_the_rule_does_not_name(host in "[a-zA-Z0-9.*_-]{0,30}") {
             let policy = EgressPolicy::parse(&["example.com", "*.below.org"]).unwrap();
-            if let Some(host) = Host::parse(&host) && policy.judge(&host, 443).is_ok() {
+            if let Some(host) = EgressHost::parse(&host) && policy.judge(&host, 443).is_ok() {
                 let name = host.to_string();
                 let below = name.strip_suffix(".below.org").is_some_and(|it| !it.is_empty() && !it.contains('.'));
                 prop_assert!(name == "example.com" || below, "{}", name);
@@ -269,10 +269,10 @@ mod tests {
 
         #[test]
         fn reading_a_name_twice_changes_nothing(text in "\\PC{0,40}") {
-            if let Some(host) = Host::parse(&text) {
+            if let Some(host) = EgressHost::parse(&text) {
                 let again = match &host {
-                    Host::Address(IpAddr::V6(it)) => Host::parse(&format!("[{it}]")),
-                    host => Host::parse(&host.to_string()),
+                    EgressHost::Address(IpAddr::V6(it)) => EgressHost::parse(&format!("[{it}]")),
+                    host => EgressHost::parse(&host.to_string()),
                 };
                 prop_assert_eq!(again, Some(host));
             }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connect::allowed;
 use super::sni::{Hello, server_name};
-use super::{Host, Refusal, Target};
+use super::{EgressDenial, EgressHost, EgressTarget};
 use crate::proxy::Caller;
 use crate::proxy::routes::Entry;
 
@@ -24,7 +24,7 @@ const HELLO: Duration = Duration::from_secs(10);
 const TLS: u16 = 443;
 
 /// Waits until the connection is no longer allowed.
-pub(super) async fn disallowed(caller: &Caller, target: &Target, at: SocketAddr) {
+pub(super) async fn disallowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) {
     let mut changes = caller.shared.grants.subscribe();
     while allowed(caller, target, at).is_ok() && changes.changed().await.is_ok() {}
 }
@@ -33,7 +33,7 @@ pub(super) async fn disallowed(caller: &Caller, target: &Target, at: SocketAddr)
 pub(super) async fn run(
     caller: Caller,
     mut entry: Entry,
-    (target, at): (Target, SocketAddr),
+    (target, at): (EgressTarget, SocketAddr),
     (upgrade, outside): (OnUpgrade, TcpStream),
 ) {
     let Ok(inside) = upgrade.await else { return };
@@ -42,14 +42,14 @@ pub(super) async fn run(
         Ok(begins) => begins,
         Err(refusal) => {
             entry.line.code = Some(refusal.code);
-            return caller.shared.tell(refusal.code, Some(target.shown()));
+            return caller.shared.report(refusal.code, Some(target.shown()));
         }
     };
-    let flow = Flow::new(caller.shared.pace.silence);
+    let flow = TunnelFlow::new(caller.shared.pace.silence);
     tokio::select! {
         () = disallowed(&caller, &target, at) => {
-            entry.line.code = Some(Refusal::CHANGED.code);
-            caller.shared.tell(Refusal::CHANGED.code, Some(target.shown()));
+            entry.line.code = Some(EgressDenial::CHANGED.code);
+            caller.shared.report(EgressDenial::CHANGED.code, Some(target.shown()));
         }
         () = flow.both(inside, outside, begins) => {}
     }
@@ -58,8 +58,8 @@ pub(super) async fn run(
 }
 
 /// The first words, if they are for the name that was asked for. None go on before that is known.
-async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &Target) -> Result<Vec<u8>, Refusal> {
-    let Host::Name(name) = &target.host else { return Ok(Vec::new()) };
+async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &EgressTarget) -> Result<Vec<u8>, EgressDenial> {
+    let EgressHost::Name(name) = &target.host else { return Ok(Vec::new()) };
     if target.port != TLS {
         return Ok(Vec::new());
     }
@@ -68,31 +68,31 @@ async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &Target) -> Resul
         loop {
             match server_name(&begins) {
                 Hello::Named(said) if said == *name => return Ok(()),
-                Hello::Named(_) | Hello::Unnamed => return Err(Refusal::SNI),
+                Hello::Named(_) | Hello::Unnamed => return Err(EgressDenial::SNI),
                 Hello::More => {}
             }
             if !matches!(inside.read_buf(&mut begins).await, Ok(1..)) {
-                return Err(Refusal::SNI);
+                return Err(EgressDenial::SNI);
             }
         }
     };
-    timeout(HELLO, reading).await.unwrap_or(Err(Refusal::SNI))?;
+    timeout(HELLO, reading).await.unwrap_or(Err(EgressDenial::SNI))?;
     Ok(begins)
 }
 
-struct Flow {
+struct TunnelFlow {
     silence: Duration,
-    state: Mutex<State>,
+    state: Mutex<TunnelCounters>,
 }
 
-struct State {
+struct TunnelCounters {
     last: Instant,
     bytes: [u64; 2],
 }
 
-impl Flow {
+impl TunnelFlow {
     fn new(silence: Duration) -> Self {
-        Self { silence, state: Mutex::new(State { last: Instant::now(), bytes: [0; 2] }) }
+        Self { silence, state: Mutex::new(TunnelCounters { last: Instant::now(), bytes: [0; 2] }) }
     }
 
     fn passed(&self, way: usize, bytes: usize) {
@@ -154,8 +154,8 @@ mod tests {
     use super::super::sni::tests::hello;
     use super::*;
 
-    fn target(name: &str, port: u16) -> Target {
-        Target { host: Host::parse(name).unwrap(), port }
+    fn target(name: &str, port: u16) -> EgressTarget {
+        EgressTarget { host: EgressHost::parse(name).unwrap(), port }
     }
 
     #[tokio::test]
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(begins(&mut &right[..], &asked).await, Ok(right.clone()));
         let other = hello("evil.com");
         for wrong in [&other[..], b"GET / HTTP/1.1\r\n\r\n", b"", &right[..20]] {
-            assert_eq!(begins(&mut &wrong[..], &asked).await, Err(Refusal::SNI));
+            assert_eq!(begins(&mut &wrong[..], &asked).await, Err(EgressDenial::SNI));
         }
         for free in [target("example.com", 80), target("10.0.0.1", TLS)] {
             assert_eq!(begins(&mut &other[..], &free).await, Ok(vec![]), "what it says is its own business");
@@ -175,6 +175,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_first_is_not_waited_for() {
         let (_held, mut silent) = tokio::io::duplex(64);
-        assert_eq!(begins(&mut silent, &target("example.com", TLS)).await, Err(Refusal::SNI));
+        assert_eq!(begins(&mut silent, &target("example.com", TLS)).await, Err(EgressDenial::SNI));
     }
 }

@@ -10,7 +10,7 @@ const MAX_COMMANDS: usize = 64;
 
 /// How far the list is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum CommandScan {
     /// Its end has not come yet.
     More,
     /// Nothing in it is refused.
@@ -20,53 +20,53 @@ pub(super) enum List {
 }
 
 /// Looks at the bytes so far: all commands have to be there before one goes on.
-pub(super) fn judge(bytes: &[u8], allowed: &GlobSet) -> List {
+pub(super) fn judge(bytes: &[u8], allowed: &GlobSet) -> CommandScan {
     let (mut rest, mut commands) = (bytes, 0);
     loop {
         let used = bytes.len() - rest.len();
         let line = match next(rest) {
-            Ok(Some((Line::Flush, _))) => return List::Allowed,
-            Ok(Some((Line::Text(line), after))) => {
+            Ok(Some((PktLine::Flush, _))) => return CommandScan::Allowed,
+            Ok(Some((PktLine::Text(line), after))) => {
                 rest = after;
                 line
             }
-            Ok(None) if bytes.len() < MAX_BYTES && used < MAX_BYTES => return List::More,
-            Ok(None) => return List::Refused("the list of commands is too long"),
-            Err(()) => return List::Refused("that is no list of commands"),
+            Ok(None) if bytes.len() < MAX_BYTES && used < MAX_BYTES => return CommandScan::More,
+            Ok(None) => return CommandScan::Refused("the list of commands is too long"),
+            Err(()) => return CommandScan::Refused("that is no list of commands"),
         };
         if bytes.len() - rest.len() > MAX_BYTES {
-            return List::Refused("the list of commands is too long");
+            return CommandScan::Refused("the list of commands is too long");
         }
         if line.starts_with(b"shallow ") && commands == 0 {
             continue;
         }
         commands += 1;
         if commands > MAX_COMMANDS {
-            return List::Refused("too many refs at once");
+            return CommandScan::Refused("too many refs at once");
         }
         if let Err(why) = command(line, commands == 1, allowed) {
-            return List::Refused(why);
+            return CommandScan::Refused(why);
         }
     }
 }
 
-enum Line<'a> {
+enum PktLine<'a> {
     Flush,
     Text(&'a [u8]),
 }
 
 /// One line, and what is behind it; `None` when it is not whole yet.
-fn next(bytes: &[u8]) -> Result<Option<(Line<'_>, &[u8])>, ()> {
+fn next(bytes: &[u8]) -> Result<Option<(PktLine<'_>, &[u8])>, ()> {
     let Some((digits, after)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(());
     }
     let length = std::str::from_utf8(digits).ok().and_then(|it| usize::from_str_radix(it, 16).ok()).ok_or(())?;
     match length {
-        0 => Ok(Some((Line::Flush, after))),
+        0 => Ok(Some((PktLine::Flush, after))),
         // Delimiters belong to no push.
         1..=4 => Err(()),
-        _ => Ok(after.split_at_checked(length - 4).map(|(line, after)| (Line::Text(line), after))),
+        _ => Ok(after.split_at_checked(length - 4).map(|(line, after)| (PktLine::Text(line), after))),
     }
 }
 
@@ -143,15 +143,15 @@ mod tests {
     fn x57_only_refs_that_are_allowed_are_pushed_to_and_none_is_deleted() {
         let good = line(ZERO, A, "refs/heads/coracle/x");
         let bytes = packed(std::slice::from_ref(&good));
-        assert_eq!(judge(&bytes, &allowed()), List::Allowed);
-        assert_eq!(judge(b"0000", &allowed()), List::Allowed, "git's own first try");
+        assert_eq!(judge(&bytes, &allowed()), CommandScan::Allowed);
+        assert_eq!(judge(b"0000", &allowed()), CommandScan::Allowed, "git's own first try");
         for end in 0..bytes.len() - "PACKxyz".len() {
-            assert_eq!(judge(&bytes[..end], &allowed()), List::More, "{end}");
+            assert_eq!(judge(&bytes[..end], &allowed()), CommandScan::More, "{end}");
         }
         let second = |it: &str| vec![good.clone(), format!("{ZERO} {A} {it}")];
-        assert_eq!(judge(&packed(&second("refs/heads/coracle/y")), &allowed()), List::Allowed);
+        assert_eq!(judge(&packed(&second("refs/heads/coracle/y")), &allowed()), CommandScan::Allowed);
         let shallow = vec![format!("shallow {A}"), good.clone()];
-        assert_eq!(judge(&packed(&shallow), &allowed()), List::Allowed);
+        assert_eq!(judge(&packed(&shallow), &allowed()), CommandScan::Allowed);
         for lines in [
             vec![line(ZERO, A, "refs/heads/main")],
             vec![line(A, ZERO, "refs/heads/coracle/x")],
@@ -168,18 +168,18 @@ mod tests {
             (0..=MAX_COMMANDS).map(|it| format!("{ZERO} {A} refs/heads/coracle/{it}")).collect(),
         ] {
             let judged = judge(&packed(&lines), &allowed());
-            assert!(matches!(judged, List::Refused(_)), "{lines:?}: {judged:?}");
+            assert!(matches!(judged, CommandScan::Refused(_)), "{lines:?}: {judged:?}");
         }
-        assert_eq!(judge(&packed(&[good]), &GlobSet::empty()), List::Refused("this ref may not be pushed to"));
+        assert_eq!(judge(&packed(&[good]), &GlobSet::empty()), CommandScan::Refused("this ref may not be pushed to"));
     }
 
     #[test]
     fn a_list_without_end_is_refused() {
         let shallow: Vec<_> = (0..2000).map(|_| format!("shallow {A}")).collect();
-        assert!(matches!(judge(&packed(&shallow), &allowed()), List::Refused(_)));
-        assert!(matches!(judge(&[b"ffff", &[b'x'; MAX_BYTES][..]].concat(), &allowed()), List::Refused(_)));
+        assert!(matches!(judge(&packed(&shallow), &allowed()), CommandScan::Refused(_)));
+        assert!(matches!(judge(&[b"ffff", &[b'x'; MAX_BYTES][..]].concat(), &allowed()), CommandScan::Refused(_)));
         for odd in [&b"PACK"[..], b"0001", b"0004", b"+123", b"zzzz"] {
-            assert!(matches!(judge(odd, &allowed()), List::Refused(_)), "{odd:?}");
+            assert!(matches!(judge(odd, &allowed()), CommandScan::Refused(_)), "{odd:?}");
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
         fn what_is_allowed_names_only_allowed_refs(names in proptest::collection::vec("[a-z/.]{0,6}", 1..5), cut in 0_usize..3) {
             let lines: Vec<_> = names.iter().map(|it| format!("{ZERO} {A} refs/heads/coracle/{it}")).collect();
             let bytes = packed(&lines);
-            if judge(&bytes[cut..], &allowed()) == List::Allowed {
+            if judge(&bytes[cut..], &allowed()) == CommandScan::Allowed {
                 prop_assert!(cut == 0 && names.iter().all(|it| !it.contains('/') && !it.is_empty()), "{:?}", names);
             }
         }

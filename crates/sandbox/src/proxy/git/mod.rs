@@ -13,14 +13,14 @@ use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use url::Url;
 
-use self::commands::{List, judge};
+use self::commands::{CommandScan, judge};
 pub use self::rules::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
 use self::rules::{GitHost, is_plain};
-use super::Shared;
+use super::ProxyInner;
 use super::body::{self, ByteCounter};
 use super::llm::scrub::Scrub;
-use super::response::{Body, Broken, Rejection, streamed, whole};
-use super::routes::{Accepted, Passing};
+use super::response::{Body, BodyError, Rejection, streamed, whole};
+use super::routes::{Accepted, UpstreamResponse};
 use crate::http;
 
 /// What travels to a git host and back.
@@ -41,7 +41,7 @@ const MAX_DESCRIPTION: u64 = 4 << 10;
 
 /// What is asked of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum RepositoryOperation {
     Refs { push: bool },
     Fetch,
     Push,
@@ -49,26 +49,26 @@ pub(super) enum Act {
 
 /// A request of git's, by its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct GitRequest {
     pub(super) host: String,
     path: String,
-    act: Act,
+    act: RepositoryOperation,
 }
 
-impl Asked {
+impl GitRequest {
     /// Reads what is behind `…/git/http/`.
     pub(super) fn parse(method: &Method, path: &str, query: Option<&str>) -> Option<Self> {
         let (host, path) = path.split_once('/')?;
         let (path, act) = match (method, query) {
             (&Method::GET, Some("service=git-upload-pack")) => {
-                (path.strip_suffix("/info/refs")?, Act::Refs { push: false })
+                (path.strip_suffix("/info/refs")?, RepositoryOperation::Refs { push: false })
             }
             (&Method::GET, Some("service=git-receive-pack")) => {
-                (path.strip_suffix("/info/refs")?, Act::Refs { push: true })
+                (path.strip_suffix("/info/refs")?, RepositoryOperation::Refs { push: true })
             }
             (&Method::POST, None) => match path.strip_suffix("/git-upload-pack") {
-                Some(path) => (path, Act::Fetch),
-                None => (path.strip_suffix("/git-receive-pack")?, Act::Push),
+                Some(path) => (path, RepositoryOperation::Fetch),
+                None => (path.strip_suffix("/git-receive-pack")?, RepositoryOperation::Push),
             },
             _ => return None,
         };
@@ -77,18 +77,18 @@ impl Asked {
 
     pub(super) fn route(&self) -> &'static str {
         match self.act {
-            Act::Refs { .. } => "git/info/refs",
-            Act::Fetch => "git/upload-pack",
-            Act::Push => "git/receive-pack",
+            RepositoryOperation::Refs { .. } => "git/info/refs",
+            RepositoryOperation::Fetch => "git/upload-pack",
+            RepositoryOperation::Push => "git/receive-pack",
         }
     }
 
     fn url(&self, host: &GitHost) -> String {
         let end = match self.act {
-            Act::Refs { push: false } => "info/refs?service=git-upload-pack",
-            Act::Refs { push: true } => "info/refs?service=git-receive-pack",
-            Act::Fetch => "git-upload-pack",
-            Act::Push => "git-receive-pack",
+            RepositoryOperation::Refs { push: false } => "info/refs?service=git-upload-pack",
+            RepositoryOperation::Refs { push: true } => "info/refs?service=git-receive-pack",
+            RepositoryOperation::Fetch => "git-upload-pack",
+            RepositoryOperation::Push => "git-receive-pack",
         };
         format!("{}://{}/{}/{end}", host.scheme, host.name, self.path)
     }
@@ -96,9 +96,9 @@ impl Asked {
 
 /// Passes a request on, if it may be.
 pub(super) async fn pass(
-    shared: &Shared,
+    shared: &ProxyInner,
     rules: Option<&GitRules>,
-    asked: &Asked,
+    asked: &GitRequest,
     request: Request<Incoming>,
     sent: &ByteCounter,
 ) -> Result<Accepted, Rejection> {
@@ -111,7 +111,9 @@ pub(super) async fn pass(
     if !rules.has(host, &asked.path) {
         return Err(Rejection::GitRepo);
     }
-    if matches!(asked.act, Act::Push | Act::Refs { push: true }) && rules.push.is_empty() {
+    if matches!(asked.act, RepositoryOperation::Push | RepositoryOperation::Refs { push: true })
+        && rules.push.is_empty()
+    {
         return Err(Rejection::Push("this sandbox may only fetch"));
     }
     let (parts, incoming) = request.into_parts();
@@ -122,19 +124,19 @@ pub(super) async fn pass(
         return Err(Rejection::TooLarge);
     }
     let sends = match asked.act {
-        Act::Refs { .. } => whole(Bytes::new()),
-        Act::Fetch => sends(incoming, Vec::new(), said, sent).await?,
-        Act::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
+        RepositoryOperation::Refs { .. } => whole(Bytes::new()),
+        RepositoryOperation::Fetch => sends(incoming, Vec::new(), said, sent).await?,
+        RepositoryOperation::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
             return Err(Rejection::Push("a push is not compressed twice"));
         }
-        Act::Push => {
+        RepositoryOperation::Push => {
             let (begins, incoming) = command_list(incoming, rules).await?;
             sends(incoming, begins, said, sent).await?
         }
     };
     let scrub = authorize(&mut headers, rules, host, &asked.path).await;
     let client = if rules.allow_private { &shared.clients.any } else { &shared.clients.outside };
-    let method = if matches!(asked.act, Act::Refs { .. }) { Method::GET } else { Method::POST };
+    let method = if matches!(asked.act, RepositoryOperation::Refs { .. }) { Method::GET } else { Method::POST };
     let url = Url::parse(&asked.url(host)).map_err(|_| Rejection::Failed)?;
     let response = body::sent(client, http::request(method, &url, headers, sends), shared.pace).await?;
     let (parts, body) = response.into_parts();
@@ -144,7 +146,7 @@ pub(super) async fn pass(
         _ => {}
     }
     let headers = body::only(&parts.headers, &RESPONSE);
-    let passing = Passing { status: parts.status, headers, body, scrub, reader: None, place: None };
+    let passing = UpstreamResponse { status: parts.status, headers, body, scrub, reader: None, place: None };
     Ok(Accepted::Passing(Box::new(passing)))
 }
 
@@ -172,12 +174,12 @@ async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u
     let mut begins = Vec::new();
     loop {
         match judge(&begins, &rules.push) {
-            List::Allowed => return Ok((begins, incoming)),
-            List::Refused(why) => {
+            CommandScan::Allowed => return Ok((begins, incoming)),
+            CommandScan::Refused(why) => {
                 body::drain(incoming).await;
                 return Err(Rejection::Push(why));
             }
-            List::More => {}
+            CommandScan::More => {}
         }
         match incoming.frame().await {
             Some(Ok(frame)) => begins.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it)),
@@ -204,14 +206,14 @@ async fn sends(
         return Ok(whole(all));
     }
     let counted = sent.clone();
-    let rest = incoming.into_data_stream().map(move |piece| -> Result<Bytes, Broken> {
+    let rest = incoming.into_data_stream().map(move |piece| -> Result<Bytes, BodyError> {
         let piece = piece?;
         if counted.add(piece.len()) > MAX_BODY {
             return Err("the body is too large".into());
         }
         Ok(piece)
     });
-    let first = stream::iter([Ok::<_, Broken>(Bytes::from(begins))]);
+    let first = stream::iter([Ok::<_, BodyError>(Bytes::from(begins))]);
     Ok(streamed(first.chain(rest)))
 }
 
@@ -249,11 +251,14 @@ mod tests {
     fn only_gits_own_requests_are_some() {
         let read = |method: &Method, text: &str| {
             let (path, query) = text.split_once('?').map_or((text, None), |it| (it.0, Some(it.1)));
-            Asked::parse(method, path, query)
+            GitRequest::parse(method, path, query)
         };
         let asked = read(&Method::GET, "github.com/o/n.git/info/refs?service=git-upload-pack").unwrap();
-        assert_eq!((&*asked.host, &*asked.path, asked.act), ("github.com", "o/n.git", Act::Refs { push: false }));
-        assert_eq!(read(&Method::POST, "h/o/n/git-receive-pack").unwrap().act, Act::Push);
+        assert_eq!(
+            (&*asked.host, &*asked.path, asked.act),
+            ("github.com", "o/n.git", RepositoryOperation::Refs { push: false })
+        );
+        assert_eq!(read(&Method::POST, "h/o/n/git-receive-pack").unwrap().act, RepositoryOperation::Push);
         for (method, odd) in [
             (Method::GET, "h/o/n/info/refs"),
             (Method::GET, "h/o/n/info/refs?service=git-upload-pack&x=y"),

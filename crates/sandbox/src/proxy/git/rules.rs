@@ -10,7 +10,7 @@ use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
-use crate::proxy::egress::Host;
+use crate::proxy::egress::EgressHost;
 use crate::proxy::grants::{globs, invalid};
 
 /// Where programs inside find the routes.
@@ -189,9 +189,9 @@ impl GitHost {
             Some((host, port)) if !host.contains(':') => (host, Some(port)),
             _ => (name, None),
         };
-        let host = Host::parse(host).ok_or_else(odd)?;
+        let host = EgressHost::parse(host).ok_or_else(odd)?;
         let port = port.map(|it| it.parse().ok().filter(|it: &u16| *it > 0).ok_or_else(odd)).transpose()?;
-        let address = if let Host::Address(it) = host { Some(it) } else { None };
+        let address = if let EgressHost::Address(it) = host { Some(it) } else { None };
         if address.is_some_and(|it| it.is_ipv6()) {
             return Err(odd());
         }

@@ -13,12 +13,12 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use url::Url;
 
 use self::scrub::Scrub;
-use self::usage::Reader;
-use super::Shared;
+use self::usage::UsageReader;
+use super::ProxyInner;
 use super::body;
 use super::grants::{Grants, ProviderConfig, ProviderKind};
 use super::response::{Rejection, whole};
-use super::routes::{Accepted, Entry, Passing};
+use super::routes::{Accepted, Entry, UpstreamResponse};
 use crate::http;
 
 /// What travels to a provider. `accept-encoding` is ours: what is compressed cannot be metered.
@@ -27,14 +27,14 @@ const REQUEST: [&str; 6] =
 
 /// A request to a model, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ModelRequest {
     Chat,
     Embeddings,
     Messages,
     Models,
 }
 
-impl Asked {
+impl ModelRequest {
     pub(super) fn parse(method: &Method, path: &str) -> Option<Self> {
         match (method, path) {
             (&Method::POST, "chat/completions") => Some(Self::Chat),
@@ -65,17 +65,17 @@ impl Asked {
 
 /// Passes a request on, if it may be.
 pub(super) async fn pass(
-    shared: &Shared,
+    shared: &ProxyInner,
     grants: &Grants,
-    asked: Asked,
+    asked: ModelRequest,
     request: Request<Incoming>,
     entry: &mut Entry,
 ) -> Result<Accepted, Rejection> {
     let provider = grants.provider.as_ref().ok_or(Rejection::Unprovided)?;
     let mut headers = body::only(request.headers(), &REQUEST);
-    let sends = if asked == Asked::Models { Vec::new() } else { body::read(request, grants.max_body).await? };
+    let sends = if asked == ModelRequest::Models { Vec::new() } else { body::read(request, grants.max_body).await? };
     entry.line.bytes_in = sends.len() as u64;
-    if asked != Asked::Models {
+    if asked != ModelRequest::Models {
         let model = model_of(&sends)?;
         entry.line.model = Some(super::log::shown(&model));
         if !provider.models.is_match(&model) {
@@ -84,7 +84,7 @@ pub(super) async fn pass(
     }
     shared.meter.admit().map_err(Rejection::Rate)?;
     let place = shared.meter.place().await;
-    if asked != Asked::Models && shared.meter.metered().exhausts(&grants.budget) {
+    if asked != ModelRequest::Models && shared.meter.metered().exhausts(&grants.budget) {
         return Err(Rejection::Budget);
     }
     let key = provider.key.key().await.ok_or(Rejection::Unreachable)?;
@@ -97,7 +97,7 @@ pub(super) async fn pass(
     authorize(&mut headers, (provider.kind, asked), &key)?;
     let (method, url) = (if sends.is_empty() { Method::GET } else { Method::POST }, address(provider, asked));
     let request = http::request(method, &url, headers, whole(sends));
-    if asked != Asked::Models {
+    if asked != ModelRequest::Models {
         // From here on it may cost.
         entry.charge();
     }
@@ -125,13 +125,17 @@ pub(super) async fn pass(
         }
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(str::to_owned);
-    let reader = (asked != Asked::Models && status.is_success()).then(|| Reader::new(kind.as_deref()));
-    Ok(Accepted::Passing(Box::new(Passing { status, headers, body, scrub, reader, place })))
+    let reader = (asked != ModelRequest::Models && status.is_success()).then(|| UsageReader::new(kind.as_deref()));
+    Ok(Accepted::Passing(Box::new(UpstreamResponse { status, headers, body, scrub, reader, place })))
 }
 
-fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key: &Secret) -> Result<(), Rejection> {
+fn authorize(
+    headers: &mut HeaderMap,
+    (kind, asked): (ProviderKind, ModelRequest),
+    key: &Secret,
+) -> Result<(), Rejection> {
     // A provider of the second kind takes requests of the first with a bearer.
-    let bearer = kind == ProviderKind::OpenAi || asked == Asked::Chat;
+    let bearer = kind == ProviderKind::OpenAi || asked == ModelRequest::Chat;
     let before: &[u8] = if bearer { b"Bearer " } else { b"" };
     let value = Secret::new([before, key.reveal()].concat());
     let mut value = HeaderValue::from_bytes(value.reveal()).map_err(|_| Rejection::Unreachable)?;
@@ -140,7 +144,7 @@ fn authorize(headers: &mut HeaderMap, (kind, asked): (ProviderKind, Asked), key:
     Ok(())
 }
 
-fn address(provider: &ProviderConfig, asked: Asked) -> Url {
+fn address(provider: &ProviderConfig, asked: ModelRequest) -> Url {
     let mut url = provider.base.clone();
     let path = format!("{}/{}", url.path().trim_end_matches('/'), asked.route());
     url.set_path(&path);

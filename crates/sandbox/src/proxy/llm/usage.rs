@@ -17,7 +17,7 @@ pub(crate) struct Usage {
 
 /// Reads an answer.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct UsageReader {
     /// Lines of events; else one object.
     lines: bool,
     kept: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Reader {
     usage: Usage,
 }
 
-impl Reader {
+impl UsageReader {
     /// For an answer of that type.
     pub(crate) fn new(content_type: Option<&str>) -> Self {
         let lines = content_type.is_some_and(|it| it.trim_start().starts_with("text/event-stream"));
@@ -68,7 +68,7 @@ impl Reader {
         if !json.windows(7).any(|it| it == b"\"usage\"") {
             return;
         }
-        if let Ok(said) = serde_json::from_slice::<Said>(json) {
+        if let Ok(said) = serde_json::from_slice::<UsageEvent>(json) {
             for usage in [said.usage, said.message.and_then(|it| it.usage)].into_iter().flatten() {
                 self.usage.take(&usage);
             }
@@ -93,7 +93,7 @@ impl Usage {
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct UsageEvent {
     usage: Option<Numbers>,
     message: Option<Message>,
 }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn read(content_type: &str, text: &str, size: usize) -> Usage {
-        let mut reader = Reader::new(Some(content_type));
+        let mut reader = UsageReader::new(Some(content_type));
         text.as_bytes().chunks(size).for_each(|it| reader.push(it));
         reader.finish()
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_not_kept() {
-        let mut reader = Reader::new(Some("text/event-stream"));
+        let mut reader = UsageReader::new(Some("text/event-stream"));
         for _ in 0..20 {
             reader.push(&vec![b'x'; 1 << 20]);
         }

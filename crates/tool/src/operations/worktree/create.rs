@@ -3,8 +3,8 @@
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::devcontainer::CommandRan;
-use coracle_sandbox::worktree::{CreateRequest, Repo, SetupRequest, Worktree};
-use coracle_sandbox::{SandboxHandle, SandboxLiveness, Warning, WorkflowId};
+use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
+use coracle_sandbox::{SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub(crate) struct WorktreeCreateResponse {
     workflow: WorkflowId,
     #[serde(flatten)]
     worktree: Worktree,
-    repository: Repo,
+    repository: RepositoryInfo,
     /// What of the repository's `devcontainer.json` was honoured, if it was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     devcontainer: Option<DevcontainerReport>,
@@ -94,7 +94,7 @@ async fn ready(
     sandbox: &SandboxHandle,
     setup: SetupRequest,
     ask: CreateRequest,
-) -> Result<(Repo, Worktree, Option<DevcontainerReport>), Failure> {
+) -> Result<(RepositoryInfo, Worktree, Option<DevcontainerReport>), Failure> {
     let open = open(cx, sandbox).await?;
     cx.call.progress.message("bringing the repository into the sandbox").await;
     let repository =
@@ -105,7 +105,7 @@ async fn ready(
     worktree.warnings.extend(sandbox.git_identity.warning());
     let engine = cx.runtime().await?;
     let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
-    worktree.warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    worktree.warnings.extend(told.map(|(code, message)| SandboxWarning::new(code, message)));
     let devcontainer = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
 }
@@ -146,7 +146,7 @@ fn devcontainer_lines(report: &DevcontainerReport) -> Vec<StyledText> {
     };
     // A failure of an earlier call is shown as long as it keeps other commands from running.
     let earlier = report.failed.iter().filter(|it| !report.commands.contains(it));
-    let warning = |it: &Warning| StyledText::from("  ").doubtful("note").plain(format!(" {}", it.message));
+    let warning = |it: &SandboxWarning| StyledText::from("  ").doubtful("note").plain(format!(" {}", it.message));
     let commands = report.commands.iter().chain(earlier).map(command);
     commands.chain(report.warnings.iter().map(warning)).collect()
 }

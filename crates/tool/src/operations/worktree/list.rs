@@ -1,7 +1,7 @@
 //! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
 
 use coracle_sandbox::worktree::WorktreeStatus;
-use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, Warning};
+use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, SandboxWarning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub(crate) struct WorktreeListResponse {
     stopped: Vec<StoppedWorkflow>,
     count: usize,
     /// `review`: changes in shared files that the person's git would act on, and that Coracle did not write.
-    warnings: Vec<Warning>,
+    warnings: Vec<SandboxWarning>,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,7 +63,7 @@ impl Operation<Process> for List {
                 let (rows, review) = tokio::join!(looks.0, looks.1);
                 let (rows, dir) = (rows?, sandbox.shared_at().unwrap_or_default());
                 warnings.extend(
-                    review?.into_iter().map(|it| Warning::new(&it.code, format!("in `{dir}`: {}", it.message))),
+                    review?.into_iter().map(|it| SandboxWarning::new(&it.code, format!("in `{dir}`: {}", it.message))),
                 );
                 worktrees.extend(rows.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
             } else {

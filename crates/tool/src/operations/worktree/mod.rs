@@ -17,20 +17,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::context::Context;
-use crate::dispatch::Entry;
+use crate::dispatch::OperationEntry;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::sandbox::{opened, usual_profile};
 
 /// The operations, in the order in which a workflow meets them.
-pub static ALL: &[Entry] = &[
-    Entry::of_process::<create::Create>(),
-    Entry::of_process::<list::List>(),
-    Entry::of_process::<diff::Diff>(),
-    Entry::of_process::<export::Export>(),
-    Entry::of_process::<apply::Apply>(),
-    Entry::of_process::<push::Push>(),
-    Entry::of_process::<remove::Remove>(),
+pub static ALL: &[OperationEntry] = &[
+    OperationEntry::of_process::<create::Create>(),
+    OperationEntry::of_process::<list::List>(),
+    OperationEntry::of_process::<diff::Diff>(),
+    OperationEntry::of_process::<export::Export>(),
+    OperationEntry::of_process::<apply::Apply>(),
+    OperationEntry::of_process::<push::Push>(),
+    OperationEntry::of_process::<remove::Remove>(),
 ];
 
 /// What every name of an operation begins with, which the command line leaves out.

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coracle_lifecycle::Creation;
-use coracle_provision::UserAsk;
+use coracle_provision::UserRequest;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Limits, Mount, Policy, Problem};
 use coracle_sandbox::devcontainer::{
-    Devcontainer, DevcontainerRecord, DevcontainerUser, Found, MAX_BYTES, MountKind, Refusal, Variables, find, forget,
-    lock_file, read, refused,
+    DeniedProperty, Devcontainer, DevcontainerRecord, DevcontainerSearch, DevcontainerUser, MAX_BYTES, MountKind,
+    Variables, find, forget, lock_file, read, refused,
 };
 use coracle_sandbox::worktree::{CommitFileKind, RepoCommit};
-use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, WORKER, Warning, WorkflowId};
+use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WORKER, WorkflowId};
 
 use super::image::{DevcontainerImage, ImageContext, build, missing, recipe};
 use super::{local_env, setting};
@@ -108,9 +108,9 @@ async fn path_of(
     let mut files = sandbox.worktrees.seen_files(seen, ".devcontainer").await?;
     files.extend(sandbox.worktrees.seen_files(seen, ".devcontainer.json").await?);
     match find(files.iter().filter(|it| it.kind != CommitFileKind::Link).map(|it| it.path.as_str())) {
-        Found::Nothing => Ok(None),
-        Found::One(path) => Ok(Some(path)),
-        Found::Several(paths) => {
+        DevcontainerSearch::Nothing => Ok(None),
+        DevcontainerSearch::One(path) => Ok(Some(path)),
+        DevcontainerSearch::Several(paths) => {
             let message = format!("the repository has several, and none is the usual one: {}", paths.join(", "));
             let failure = Failure::new(Code::DevcontainerInvalid, message).detail("found", paths);
             Err(failure.hint("name one in `sandbox.devcontainer`, or say `off` there"))
@@ -186,7 +186,7 @@ async fn decided(
 }
 
 /// Directories of the host are granted as any other mount is.
-fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<Refusal> {
+fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<DeniedProperty> {
     let binds = file.mounts.iter().filter_map(|it| match &it.kind {
         MountKind::Bind(source) => Some(source),
         _ => None,
@@ -194,10 +194,10 @@ fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<Refusal> {
     let problem = |source: &String| {
         if !source.starts_with('/') {
             let message = format!("`{}` is no absolute path of this host", source.escape_debug());
-            return Some(Refusal::new("mounts", "mount.root", message));
+            return Some(DeniedProperty::new("mounts", "mount.root", message));
         }
         match HostPath::open(Path::new(source)) {
-            Err(err) => Some(Refusal::new("mounts", "mount.root", err.to_string())),
+            Err(err) => Some(DeniedProperty::new("mounts", "mount.root", err.to_string())),
             Ok(host) => policy.host_path_problem("mount", host.real()).map(refusal_of),
         }
     };
@@ -205,27 +205,28 @@ fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<Refusal> {
 }
 
 /// Mounts that would go around what is protected in a directory of the host.
-fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<Refusal> {
+fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<DeniedProperty> {
     let names = &config.workspace.protected;
     let open = |(path, at, access): Bind| HostPath::open(&path).ok().map(|host| Mount { host, at, access });
     // One that cannot be opened is refused for that.
     let mounts: Vec<_> = file.mounts.iter().filter_map(|it| open(bind(config, it)?)).collect();
     let around = protected::ways_around(&mounts, names).into_iter().map(refusal_of);
     let covering = protected::in_place_of(&mounts, names);
-    let covering = covering.map(|it| Refusal::new("mounts", "files.protected", it).unless("workspace.protected"));
+    let covering =
+        covering.map(|it| DeniedProperty::new("mounts", "files.protected", it).unless("workspace.protected"));
     around.chain(covering).collect()
 }
 
-fn refusal_of(problem: Problem) -> Refusal {
+fn refusal_of(problem: Problem) -> DeniedProperty {
     let Problem { rule, setting, message, .. } = problem;
-    Refusal { property: "mounts".into(), rule, setting, message }
+    DeniedProperty { property: "mounts".into(), rule, setting, message }
 }
 
 /// What it says it needs and does not get.
-fn needs(file: &Devcontainer, cx: &Context) -> Vec<Warning> {
+fn needs(file: &Devcontainer, cx: &Context) -> Vec<SandboxWarning> {
     let (own, needs) = (&cx.config.sandbox, &file.needs);
     let limits = Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) };
-    let told = |what: String| Warning::new("host_requirements", what);
+    let told = |what: String| SandboxWarning::new("host_requirements", what);
     let cpus = needs.cpus.filter(|it| limits.cpus.is_some_and(|has| *it > has));
     let memory = needs.memory.filter(|it| limits.memory.is_some_and(|has| *it > has.0));
     [
@@ -244,17 +245,17 @@ async fn agent(
     ready: &Ready,
     made: &DevcontainerImage,
     asked: Option<&str>,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<SandboxWarning>,
 ) -> Result<DevcontainerUser, Failure> {
     let Some(asked) = asked else { return Ok(DevcontainerUser::default()) };
     let invalid = |why: String| Failure::new(Code::DevcontainerInvalid, why).detail("property", "remoteUser");
-    let ask = UserAsk::parse(asked).map_err(|err| invalid(err.to_string()))?;
-    let not_root = |warnings: &mut Vec<Warning>| {
+    let ask = UserRequest::parse(asked).map_err(|err| invalid(err.to_string()))?;
+    let not_root = |warnings: &mut Vec<SandboxWarning>| {
         let message = format!("`{asked}` is root while the image is built alone; commands run as `agent`");
-        warnings.push(Warning::new("devcontainer_ignored", message));
+        warnings.push(SandboxWarning::new("devcontainer_ignored", message));
         Ok(DevcontainerUser::default())
     };
-    if ask == UserAsk::Ids(Ids::ROOT) {
+    if ask == UserRequest::Ids(Ids::ROOT) {
         return not_root(warnings);
     }
     let (runtime, store) = (&*ready.runtime, cx.store()?);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use coracle_runtime::Image;
-use coracle_sandbox::Warning;
+use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{Artifact, Feature, FeatureFile, feature_file, is_kept_out};
 use coracle_sandbox::worktree::CommitFile;
 use serde_json::json;
 
-use super::fetch::{Fetched, fetch};
+use super::fetch::{FetchedFeature, fetch};
 use super::image::{DevcontainerImage, DockerfileRequest, ImageContext, by_key, content, files_of, missing};
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
@@ -35,14 +35,14 @@ pub(super) enum FeatureSource {
     /// Below a directory of the repository.
     Repository(String, Vec<CommitFile>),
     /// In a directory of ours, as a registry gave them.
-    Registry(Fetched),
+    Registry(FetchedFeature),
 }
 
 pub(super) async fn tool(
     it: ImageContext<'_>,
     feature: &Feature,
     below: String,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<SandboxWarning>,
 ) -> Result<FeatureInstall, Failure> {
     let mut files = it.worktrees.seen_files(it.seen, &below).await?;
     files.retain(|it| !is_kept_out(&it.path));
@@ -50,7 +50,7 @@ pub(super) async fn tool(
     let about = format!("{below}/devcontainer-feature.json");
     let mut file = feature_file(&feature.name, &content(it, &about).await?)?;
     warnings.append(&mut file.warnings);
-    let told = file.told(feature, it.variables);
+    let told = file.environment(feature, it.variables);
     Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Repository(below, files), file, told })
 }
 
@@ -58,12 +58,12 @@ pub(super) async fn of_registry(
     it: ImageContext<'_>,
     feature: &Feature,
     artifact: &Artifact,
-    warnings: &mut Vec<Warning>,
+    warnings: &mut Vec<SandboxWarning>,
 ) -> Result<FeatureInstall, Failure> {
     let fetched = fetch(it.cx, artifact, it.digests.get(&feature.name)).await?;
     let mut file = feature_file(&feature.name, &fetched.about()?)?;
     warnings.append(&mut file.warnings);
-    let told = file.told(feature, it.variables);
+    let told = file.environment(feature, it.variables);
     Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Registry(fetched), file, told })
 }
 

@@ -19,13 +19,13 @@ const MAX_FILES: Limits = Limits { max_bytes: 256 << 20, max_entries: 5000 };
 
 /// The files of a feature, in a directory of ours.
 #[derive(Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedFeature {
     pub(super) dir: PathBuf,
     /// Of its manifest: what names it for ever.
     pub(super) digest: String,
 }
 
-impl Fetched {
+impl FetchedFeature {
     /// What it says of itself.
     pub(super) fn about(&self) -> Result<Vec<u8>, Failure> {
         let file = std::fs::File::open(self.dir.join("devcontainer-feature.json")).map_err(Failure::internal)?;
@@ -36,11 +36,15 @@ impl Fetched {
 }
 
 /// The feature of that digest, else the one that its registry has now.
-pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&String>) -> Result<Fetched, Failure> {
+pub(super) async fn fetch(
+    cx: &Context,
+    artifact: &Artifact,
+    digest: Option<&String>,
+) -> Result<FetchedFeature, Failure> {
     let all = cx.state()?.root().join("features");
     std::fs::create_dir_all(&all).map_err(Failure::internal)?;
     if let Some(digest) = digest.filter(|it| dir_of(&all, it).is_dir()) {
-        return Ok(Fetched { dir: dir_of(&all, digest), digest: digest.clone() });
+        return Ok(FetchedFeature { dir: dir_of(&all, digest), digest: digest.clone() });
     }
     let registries = Registries::new()?;
     let artifact = digest.map_or_else(|| artifact.clone(), |it| artifact.at(it));
@@ -53,7 +57,7 @@ pub(super) async fn fetch(cx: &Context, artifact: &Artifact, digest: Option<&Str
         let digest = digest.clone();
         tokio::task::spawn_blocking(move || keep(&layer, &all, &digest)).await.map_err(Failure::internal)??;
     }
-    Ok(Fetched { dir, digest })
+    Ok(FetchedFeature { dir, digest })
 }
 
 /// Unpacks it beside, and renames it when all of it is there and nothing of it leads elsewhere.
@@ -151,7 +155,7 @@ mod tests {
         gz.read_to_end(&mut packed).unwrap();
         kept(&packed).unwrap();
         assert_eq!(std::fs::read_to_string(dir.join("lib/in.sh")).unwrap(), "echo");
-        let fetched = Fetched { dir: dir.clone(), digest: "sha256:x".into() };
+        let fetched = FetchedFeature { dir: dir.clone(), digest: "sha256:x".into() };
         assert_eq!(fetched.about().unwrap(), b"{}");
     }
 }

@@ -11,11 +11,11 @@ use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer::{
-    Build, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Refusal, Variables, dockerfile, in_order,
-    is_kept_out, relative,
+    Build, DeniedProperty, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Variables, dockerfile,
+    in_order, is_kept_out, relative,
 };
 use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
-use coracle_sandbox::{Warning, WorktreeManager};
+use coracle_sandbox::{SandboxWarning, WorktreeManager};
 use serde_json::{Value, json};
 
 use super::features::{FeatureInstall, FeatureSource, of_registry, tool, with_features};
@@ -39,7 +39,7 @@ pub(super) struct Recipe {
     features: Vec<FeatureInstall>,
     /// Files that the build does not get to see.
     pub(super) kept_out: Vec<String>,
-    pub(super) warnings: Vec<Warning>,
+    pub(super) warnings: Vec<SandboxWarning>,
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ pub(super) async fn recipe(
     it: ImageContext<'_>,
     file: &Devcontainer,
     usual: Option<&ImageRef>,
-    refusals: &mut Vec<Refusal>,
+    refusals: &mut Vec<DeniedProperty>,
 ) -> Result<Recipe, Failure> {
     let policy = it.cx.policy()?;
     let dir = it.dir();
@@ -180,10 +180,11 @@ pub(super) async fn recipe(
     Ok(Recipe { base, features, kept_out, warnings })
 }
 
-fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<Refusal> {
+fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<DeniedProperty> {
     let allowed = policy.images.matches(image.as_str()) || policy.images.matches(image.completed().as_str());
-    let refusal =
-        || Refusal::new(property, "image", format!("image `{image}` is not on the list")).unless("security.images");
+    let refusal = || {
+        DeniedProperty::new(property, "image", format!("image `{image}` is not on the list")).unless("security.images")
+    };
     (!allowed).then(refusal)
 }
 
@@ -191,13 +192,13 @@ fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<Re
 async fn plan(
     it: ImageContext<'_>,
     build: &Build,
-    refusals: &mut Vec<Refusal>,
+    refusals: &mut Vec<DeniedProperty>,
     kept_out: &mut Vec<String>,
 ) -> Result<Option<BaseSource>, Failure> {
     let dir = it.dir();
     let mut outside = |property: &str| {
         let message = "it lies outside the repository, or is named like a key";
-        refusals.push(Refusal::new(property, "devcontainer.context", message));
+        refusals.push(DeniedProperty::new(property, "devcontainer.context", message));
     };
     let Some(at) = relative(dir, &build.dockerfile).filter(|it| !is_kept_out(it)) else {
         outside("build.dockerfile");

@@ -3,7 +3,6 @@
 mod bind;
 mod cache;
 mod canary;
-mod closed;
 mod command_line;
 mod container;
 mod content;
@@ -37,6 +36,7 @@ mod pages;
 mod person;
 mod policy;
 mod preflight;
+mod preflight_cache;
 mod prune;
 mod redact;
 mod remove;
@@ -49,15 +49,15 @@ mod snapshots;
 mod stack_rules;
 mod stacks;
 mod stand_ins;
+mod start_adopt;
 mod strict;
+mod strict_create;
 mod try_repo;
 mod upgrade;
 mod users;
 mod values;
-mod verdict;
 mod work;
 mod wrong_values;
-mod yours;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -72,7 +72,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use self::person::Person;
-use self::verdict::Verdict;
+use self::preflight_cache::Verdict;
 use crate::engines::{Case, IMAGE, LABEL, engine_program, variable};
 
 /// A person with a state directory on one engine.

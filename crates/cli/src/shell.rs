@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use clap::ArgMatches;
-use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, operations, shaped, stopped};
+use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, check_policy, operations, stopped};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
 use coracle_runtime::Handle;
 use serde_json::{Map, Value, json};
@@ -107,7 +107,7 @@ impl Terminal {
     /// The container, and how a person gets in. Of every session: it is the person who asks.
     async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<String>), Failure> {
         let found = find(cx.engines(), &cx.store()?, handle).await?;
-        shaped(cx, &found.record, Access::Use)?;
+        check_policy(cx, &found.record, Access::Use)?;
         if self.as_root && !cx.config.security.allow_root {
             return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
                 .detail("rule", "root.exec")

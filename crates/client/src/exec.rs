@@ -1,4 +1,4 @@
-//! Commands: begun once, and followed to their end over as many connections as it takes.
+//! Commands: started once, and followed to their end over as many connections as it takes.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::input::InputSource;
 use crate::link::Link;
 use crate::output::Outputs;
 
-/// How much longer than its limits say a command may take to end, until nobody believes in it.
+/// How much longer than its limits say a command may take to end before it is given up.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// How much longer than its limits say a command may take to begin.
@@ -46,14 +46,14 @@ impl Link {
     /// [`Error::NoSuchPath`] for a missing work directory, [`Error::NoShell`], [`Error::NotRunning`] when the container
     /// stopped, [`Error::GuestLost`] when it is not known how the command ended, [`Error::Refused`].
     pub async fn exec(&self, mut exec: Exec) -> Result<ExecOutput> {
-        let mut feed = InputSource::input(exec.stdin.take());
-        let order = EncodedExec::foreground(&exec, !feed.done())?;
-        let mut errand = ExecSession::new(order, &mut exec);
-        match errand.run(self, &mut feed).await? {
-            ExecOutcome::End(end) => errand.output(&end),
-            ExecOutcome::Begun(_) => Err(errand.lost("it began and did not end")),
+        let mut input = InputSource::input(exec.stdin.take());
+        let request = EncodedExec::foreground(&exec, !input.done())?;
+        let mut session = ExecSession::new(request, &mut exec);
+        match session.run(self, &mut input).await? {
+            ExecOutcome::End(end) => session.output(&end),
+            ExecOutcome::Started(_) => Err(session.lost("it began and did not end")),
             ExecOutcome::Withdrawn => {
-                let mut output = errand.partial_output();
+                let mut output = session.partial_output();
                 output.tree_ended = Some(true);
                 Ok(*output)
             }
@@ -66,20 +66,20 @@ impl Link {
     /// As [`exec`](Self::exec); [`Error::Refused`] with [`ErrorCode::TooMany`].
     pub async fn start(&self, mut exec: Exec, most: Option<u32>) -> Result<protocol::ExecStarted> {
         exec.live = None;
-        let mut feed = InputSource::input(exec.stdin.take());
-        let order = EncodedExec::job(&exec, !feed.done(), most)?;
-        let mut errand = ExecSession::new(order, &mut exec);
-        let done = errand.run(self, &mut feed).await?;
-        match (done, errand.begun.take()) {
-            (ExecOutcome::Begun(begun), _) | (ExecOutcome::End(_), Some(begun)) => Ok(begun),
-            _ => Err(errand.lost("it did not begin")),
+        let mut input = InputSource::input(exec.stdin.take());
+        let request = EncodedExec::job(&exec, !input.done(), most)?;
+        let mut session = ExecSession::new(request, &mut exec);
+        let done = session.run(self, &mut input).await?;
+        match (done, session.started.take()) {
+            (ExecOutcome::Started(started), _) | (ExecOutcome::End(_), Some(started)) => Ok(started),
+            _ => Err(session.lost("it did not begin")),
         }
     }
 }
 
 /// One command, over all connections.
 struct ExecSession {
-    order: Arc<EncodedExec>,
+    request: Arc<EncodedExec>,
     workdir: ContainerPath,
     limits: ExecLimits,
     cancel: CancellationToken,
@@ -97,7 +97,7 @@ struct ExecSession {
     looks: usize,
     /// What was sent of its input is all there is, and has arrived.
     settled: bool,
-    begun: Option<protocol::ExecStarted>,
+    started: Option<protocol::ExecStarted>,
     cancelled: Option<Instant>,
     broken: Vec<Instant>,
     retried: bool,
@@ -107,7 +107,7 @@ struct ExecSession {
 enum ExecOutcome {
     End(ExecStatus),
     /// It is a job.
-    Begun(protocol::ExecStarted),
+    Started(protocol::ExecStarted),
     /// It was cancelled before it was sent.
     Withdrawn,
 }
@@ -122,9 +122,9 @@ enum FollowEnd {
 }
 
 impl ExecSession {
-    fn new(order: EncodedExec, exec: &mut Exec) -> Self {
+    fn new(request: EncodedExec, exec: &mut Exec) -> Self {
         Self {
-            order: Arc::new(order),
+            request: Arc::new(request),
             workdir: exec.workdir.clone(),
             limits: exec.limits,
             cancel: exec.cancel.clone(),
@@ -136,14 +136,14 @@ impl ExecSession {
             resent: false,
             looks: 0,
             settled: true,
-            begun: None,
+            started: None,
             cancelled: None,
             broken: Vec::new(),
             retried: false,
         }
     }
 
-    async fn run(&mut self, link: &Link, feed: &mut InputSource) -> Result<ExecOutcome> {
+    async fn run(&mut self, link: &Link, input: &mut InputSource) -> Result<ExecOutcome> {
         loop {
             let (attached, cancel) = (self.attach, self.cancel.clone());
             let opened = tokio::select! {
@@ -153,8 +153,8 @@ impl ExecSession {
             };
             let stop = match opened {
                 Ok(mut channel) => {
-                    let stop = self.follow(&mut channel, feed, attached).await;
-                    self.settled &= attached || feed.settled(&channel.sender());
+                    let stop = self.follow(&mut channel, input, attached).await;
+                    self.settled &= attached || input.settled(&channel.sender());
                     stop
                 }
                 Err(broken) => FollowEnd::Broken(broken),
@@ -165,8 +165,8 @@ impl ExecSession {
                     self.looks -= 1;
                     sleep(LOOK).await;
                 }
-                FollowEnd::Failed(fault) => self.failed(fault, attached, feed)?,
-                FollowEnd::Broken(broken) => self.on_disconnect(&broken, attached, feed)?,
+                FollowEnd::Failed(fault) => self.failed(fault, attached, input)?,
+                FollowEnd::Broken(broken) => self.on_disconnect(&broken, attached, input)?,
                 FollowEnd::Lost(reason) => return Err(self.lost(reason)),
                 FollowEnd::Input(source) => {
                     return Err(Error::Host { what: "the input of the command cannot be read".into(), source });
@@ -189,12 +189,12 @@ impl ExecSession {
         let run = connection.run.clone();
         let opened = if self.attach {
             connection.check_knows(AttachRequest::NAME)?;
-            let (job, show) = (self.order.job.to_string(), self.order.show);
+            let (job, show) = (self.request.job.to_string(), self.request.show);
             let call = AttachRequest { job, stdout: at[0], stderr: at[1], show };
             connection.open(AttachRequest::NAME, &encoded(&call)?, ReplyShape::new(&call).from(at)).await
         } else {
             connection.check_knows(ExecRequest::NAME)?;
-            connection.open(ExecRequest::NAME, &self.order.body, self.order.shape.from(at)).await
+            connection.open(ExecRequest::NAME, &self.request.body, self.request.shape.from(at)).await
         };
         if opened.is_ok() {
             self.sent_to = Some(run);
@@ -205,11 +205,11 @@ impl ExecSession {
     }
 
     /// Listens until something stops it. Its words and its input go out meanwhile: a guest may refuse before it has all.
-    async fn follow(&mut self, channel: &mut Channel, feed: &mut InputSource, attached: bool) -> FollowEnd {
-        let (opened, to, order) = (Instant::now(), channel.sender(), Arc::clone(&self.order));
+    async fn follow(&mut self, channel: &mut Channel, input: &mut InputSource, attached: bool) -> FollowEnd {
+        let (opened, to, request) = (Instant::now(), channel.sender(), Arc::clone(&self.request));
         // What was begun on another connection has all of its input, or it is not followed.
         let mut sending = !attached;
-        let send = send(&order, feed, &to);
+        let send = send(&request, input, &to);
         tokio::pin!(send);
         if self.cancelled.is_some() {
             channel.cancel();
@@ -253,10 +253,10 @@ impl ExecSession {
         match say {
             GuestMessage::Event => {
                 let started: protocol::ExecStarted = decode(&payload).map_err(|_| FollowEnd::Lost(NOT_UNDERSTOOD))?;
-                if started.job != self.order.job.as_str() {
+                if started.job != self.request.job.as_str() {
                     return Err(FollowEnd::Lost("the guest tells of another command"));
                 }
-                self.begun.get_or_insert(started);
+                self.started.get_or_insert(started);
                 Ok(0)
             }
             GuestMessage::Output { stream, offset } => Ok(self.outputs.take(stream, offset, payload)),
@@ -271,8 +271,8 @@ impl ExecSession {
 
     /// A job is not waited for. On its first connection the guest says so itself, when it has all of the input.
     fn job_begun(&self) -> Option<ExecOutcome> {
-        let begun = self.begun.as_ref().filter(|_| self.order.life == Lifetime::Job)?;
-        Some(ExecOutcome::Begun(begun.clone()))
+        let started = self.started.as_ref().filter(|_| self.request.life == Lifetime::Job)?;
+        Some(ExecOutcome::Started(started.clone()))
     }
 
     /// At the limit the guest ends the command, and who does not take its output cannot hold that up.
@@ -283,7 +283,7 @@ impl ExecSession {
     /// What has a limit and does not begin would by then have ended, so to wait on says nothing more.
     fn begun_until(&self) -> Instant {
         match (self.sent_at, self.limits.total) {
-            (Some(sent), Some(total)) if self.begun.is_none() && self.cancelled.is_none() => {
+            (Some(sent), Some(total)) if self.started.is_none() && self.cancelled.is_none() => {
                 sent.checked_add(total.saturating_add(self.limits.grace + BEGIN_SLACK)).unwrap_or_else(never)
             }
             _ => never(),
@@ -292,10 +292,10 @@ impl ExecSession {
 
     fn deadline(&self, opened: Instant) -> Instant {
         let ending = self.limits.grace + SLACK;
-        match (self.cancelled, &self.begun, self.limits.total) {
+        match (self.cancelled, &self.started, self.limits.total) {
             (Some(cancelled), ..) => cancelled.max(opened) + ending,
             // A job that does not take its input keeps nobody waiting for ever.
-            _ if self.order.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
+            _ if self.request.life == Lifetime::Job => opened + DEFAULT_TIMEOUT,
             (None, None, _) => opened + DEFAULT_TIMEOUT,
             (None, Some(_), Some(total)) => self.from.max(opened) + total + ending,
             (None, Some(_), None) => never(),
@@ -303,16 +303,16 @@ impl ExecSession {
     }
 
     /// The guest refused: for good, or it never saw the command.
-    fn failed(&mut self, fault: protocol::RpcError, attached: bool, feed: &mut InputSource) -> Result<()> {
+    fn failed(&mut self, fault: protocol::RpcError, attached: bool, input: &mut InputSource) -> Result<()> {
         match fault.code {
             // What was sent long ago may have begun, ended, and been forgotten.
-            ErrorCode::NoJob if attached && self.begun.is_none() && !self.resent && self.fresh() => {
+            ErrorCode::NoJob if attached && self.started.is_none() && !self.resent && self.fresh() => {
                 (self.resent, self.attach, self.settled) = (true, false, true);
-                if feed.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
+                if input.rewind() { Ok(()) } else { Err(self.lost("its input was under way")) }
             }
             // What was sent first has arrived after all, behind the question for it.
             ErrorCode::JobTaken if !attached && self.resent => {
-                self.settled &= !self.order.stdin;
+                self.settled &= !self.request.stdin;
                 self.looks = LOOKS;
                 Ok(())
             }
@@ -320,7 +320,7 @@ impl ExecSession {
             ErrorCode::NoDirectory => Err(Error::NoSuchPath(self.workdir.clone())),
             ErrorCode::NoShell => Err(Error::NoShell),
             ErrorCode::FilesRemoved => Err(refused(fault)),
-            ErrorCode::NoJob => Err(Error::NoSuchJob(self.order.job.clone())),
+            ErrorCode::NoJob => Err(Error::NoSuchJob(self.request.job.clone())),
             _ => Err(Error::Refused(fault)),
         }
     }
@@ -330,7 +330,7 @@ impl ExecSession {
     }
 
     /// The connection broke: decides whether another one can help.
-    fn on_disconnect(&mut self, broken: &ConnectionLost, attached: bool, feed: &mut InputSource) -> Result<()> {
+    fn on_disconnect(&mut self, broken: &ConnectionLost, attached: bool, input: &mut InputSource) -> Result<()> {
         if broken.full {
             return Err(if self.sent_to.is_some() {
                 self.lost(&broken.reason)
@@ -352,7 +352,7 @@ impl ExecSession {
                 (self.sent_to, self.sent_at) = (None, None);
             }
             (self.settled, self.retried) = (true, self.resent);
-            return if feed.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };
+            return if input.rewind() { Ok(()) } else { Err(self.lost(&broken.reason)) };
         }
         Ok(())
     }
@@ -383,12 +383,12 @@ impl ExecSession {
     }
 
     fn output(&mut self, end: &ExecStatus) -> Result<ExecOutput> {
-        let Some(exit) = exit(end, self.order.life) else {
+        let Some(exit) = exit(end, self.request.life) else {
             return Err(self.lost("the guest does not tell how the command ended"));
         };
         let (stdout, stderr) = self.outputs.finish([end.stdout, end.stderr]);
         let cut =
-            stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.order.inline_limit;
+            stdout.left_out() > 0 || stderr.left_out() > 0 || end.stdout.max(end.stderr) > self.request.inline_limit;
         let asked_for = cut || end.left > 0 || matches!(exit, Exit::Running(_));
         Ok(ExecOutput {
             exit,
@@ -398,15 +398,15 @@ impl ExecSession {
             tree_ended: end.tree_ended,
             left_running: end.left,
             oom: end.oom,
-            job: (end.kept && asked_for).then(|| self.order.job.clone()),
+            job: (end.kept && asked_for).then(|| self.request.job.clone()),
             retried: self.retried,
             duration: Duration::from_millis(end.ms),
         })
     }
 }
 
-async fn send(order: &EncodedExec, feed: &mut InputSource, to: &Sender) -> io::Result<()> {
-    if to.send_rest(&order.body).await { feed.run(to).await } else { Ok(()) }
+async fn send(request: &EncodedExec, input: &mut InputSource, to: &Sender) -> io::Result<()> {
+    if to.send_rest(&request.body).await { input.run(to).await } else { Ok(()) }
 }
 
 /// `None` for what is no end.

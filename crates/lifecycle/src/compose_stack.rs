@@ -27,17 +27,27 @@ pub enum StackPart {
     Volume,
 }
 
+/// What the labels of a part of a stack are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct StackLabels<'a> {
+    /// The engine that gets them.
+    pub engine: EngineKind,
+    /// The session that the stack belongs to.
+    pub session: &'a str,
+    /// Its kind.
+    pub part: StackPart,
+    /// Its name in the file.
+    pub name: &'a str,
+    /// The labels of a service's image.
+    pub of_image: &'a BTreeMap<String, String>,
+}
+
 impl Store {
     /// Labels that prove a part of a stack ours. A container inherits the labels of its image, so those of ours that
     /// the image carries are signed along.
     #[must_use]
-    pub fn stack_labels(
-        &self,
-        (engine, session): (EngineKind, &str),
-        project: &ProjectName,
-        (part, name): (StackPart, &str),
-        of_image: &BTreeMap<String, String>,
-    ) -> BTreeMap<String, String> {
+    pub fn stack_labels(&self, project: &ProjectName, part: &StackLabels<'_>) -> BTreeMap<String, String> {
+        let StackLabels { engine, session, part, name, of_image } = *part;
         let signer = self.signer();
         let prefix = signer.key("");
         let mut labels: BTreeMap<_, _> = of_image.clone().into_iter().filter(|it| it.0.starts_with(&prefix)).collect();

@@ -423,7 +423,7 @@ impl Creation<'_> {
     pub async fn undo(self) -> Vec<Error> {
         if self.record.id.is_none() && self.told {
             // A call that was given up may still reach the engine.
-            if let Err(err) = self.store.doom(&self.record) {
+            if let Err(err) = self.store.abandon(&self.record) {
                 tracing::warn!(%err, "the engine may yet make what nobody wants");
             }
         }

@@ -144,7 +144,7 @@ pub(crate) async fn destroy_locked(runtime: &dyn ContainerRuntime, store: &Store
     if !removal.failed.is_empty() {
         return Err(one_or_several(removal.failed));
     }
-    store.bury(&record.name, record.id.as_ref())?;
+    store.write_tombstone(&record.name, record.id.as_ref())?;
     store.forget(&record.name)?;
     Ok(!removal.found)
 }

@@ -53,7 +53,7 @@ mod volume;
 
 pub use adopt::adopt;
 pub use clock::ClockReading;
-pub use compose_stack::StackPart;
+pub use compose_stack::{StackLabels, StackPart};
 pub use copy::{
     CopyAmount, CopyLimits, CopyMeter, CopyReport, CopyRequest, copy_in, copy_in_by, copy_out, copy_out_by,
 };

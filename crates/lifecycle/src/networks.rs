@@ -115,7 +115,7 @@ pub async fn create_network(
         created => created?,
     };
     let own = own(store, runtime, &found);
-    store.unbury_network(&new.name)?;
+    store.remove_network_tombstone(&new.name)?;
     let unreadable = || Engine::Unreadable { verb: "network create", detail: "no network of ours".into() };
     Ok((own.ok_or_else(unreadable)?, true))
 }
@@ -169,7 +169,7 @@ pub async fn destroy_network(runtime: &dyn ContainerRuntime, store: &Store, netw
     }
     runtime.remove_network(&network.id).await?;
     if let Ok(name) = NetworkName::parse(&network.name) {
-        store.bury_network(&name, &network.id)?;
+        store.write_network_tombstone(&name, &network.id)?;
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
     if scope.has(PruneKind::Containers) || scope.has(PruneKind::Records) {
         for entry in listing.containers {
             let runtime = engines.for_record(entry.record.engine, &entry.record.endpoint).await?;
-            let item = of_record(&runtime, (store, links), entry, scope).await;
+            let item = of_record(&RecordContext { runtime: &runtime, store, links }, entry, scope).await;
             if scope.has(item.kind) {
                 found.add(item);
             }
@@ -206,12 +206,15 @@ impl PruneItem {
     }
 }
 
-async fn of_record(
-    runtime: &Arc<dyn ContainerRuntime>,
-    (store, links): (&Store, &Links),
-    entry: ContainerEntry,
-    scope: &PruneScope<'_>,
-) -> PruneItem {
+/// Where a container and its record are.
+struct RecordContext<'a> {
+    runtime: &'a Arc<dyn ContainerRuntime>,
+    store: &'a Store,
+    links: &'a Links,
+}
+
+async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, scope: &PruneScope<'_>) -> PruneItem {
+    let RecordContext { runtime, store, links } = *record_context;
     let (record, gone) = (entry.record.clone(), entry.container.is_none());
     let mut item = PruneItem {
         id: record.id.as_ref().map(ToString::to_string),

@@ -28,9 +28,9 @@ pub async fn reap(
     engines: &dyn Engines,
     store: &Store,
     removing: &RemoveOptions<'_>,
-    (terms, now): (&LeaseTerms, &ClockReading),
+    terms: &LeaseTerms,
 ) -> Result<Vec<String>> {
-    let mut reaped = Vec::new();
+    let (mut reaped, now) = (Vec::new(), &ClockReading::now());
     let Some(_alone) = store.try_common_lock("reap")? else { return Ok(reaped) };
     if !store.look_is_due(now, EVERY.min(terms.orphan_grace))? {
         return Ok(reaped);

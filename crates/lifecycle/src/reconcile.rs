@@ -30,7 +30,7 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
         }
         let healing = async {
             let runtime = engines.for_record(record.engine, &record.endpoint).await?;
-            heal(&*runtime, store, &record).await
+            recover(&*runtime, store, &record).await
         };
         match healing.await {
             Ok(()) => healed.push(record.name.to_string()),
@@ -73,13 +73,13 @@ fn needs_healing(record: &Record) -> bool {
     }
 }
 
-async fn heal(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
+async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     tracing::info!(container = %record.name, state = ?record.state, "healing what a dead process left");
     if record.state == RecordState::Destroying {
         return destroy_locked(runtime, store, record).await.map(drop);
     }
     if record.state == RecordState::Intent {
-        store.doom(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;
+        store.abandon(&Record { last_used: jiff::Timestamp::now(), ..record.clone() })?;
     }
     let failed = remove_all(runtime, store, record).await.failed;
     if let Some(err) = failed.into_iter().next() {

@@ -239,7 +239,7 @@ impl Store {
 
     /// Remembers a making that was given up while the engine may not have heard of it yet: what appears later under
     /// this record is nobody's.
-    pub(crate) fn doom(&self, record: &Record) -> Result<(), StoreError> {
+    pub(crate) fn abandon(&self, record: &Record) -> Result<(), StoreError> {
         write_whole(&self.doomed_file(record), &record.to_bytes())
     }
 

@@ -30,7 +30,7 @@ impl Tombstone {
 }
 
 impl Store {
-    pub(crate) fn bury(&self, name: &ContainerName, id: Option<&ContainerId>) -> Result<(), StoreError> {
+    pub(crate) fn write_tombstone(&self, name: &ContainerName, id: Option<&ContainerId>) -> Result<(), StoreError> {
         Tombstone::write(&self.container_grave(name), name.as_str(), id.map(ContainerId::as_str))
     }
 
@@ -50,12 +50,12 @@ impl Store {
     }
 
     /// Remembers a network that was ours and is removed.
-    pub(crate) fn bury_network(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
+    pub(crate) fn write_network_tombstone(&self, name: &NetworkName, id: &str) -> Result<(), StoreError> {
         Tombstone::write(&self.network_grave(name), name.as_str(), Some(id))
     }
 
     /// It is there again.
-    pub(crate) fn unbury_network(&self, name: &NetworkName) -> Result<(), StoreError> {
+    pub(crate) fn remove_network_tombstone(&self, name: &NetworkName) -> Result<(), StoreError> {
         let file = self.network_grave(name);
         remove(&file).map_err(StoreError::io(&file))
     }

@@ -70,4 +70,4 @@ pub use process::Process;
 pub use progress::{Amount, Event, Progress};
 pub use resolve::{copyable, host_path};
 pub use state::StateDir;
-pub use target::{Access, shaped, stopped};
+pub use target::{Access, check_policy, stopped};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::{ClockReading, reap, reconcile};
+use coracle_lifecycle::{reap, reconcile};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(600);
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
     reconcile(cx.engines(), &store, terms.gone_for).await?;
-    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, (&terms, &ClockReading::now()))).await {
+    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, &terms)).await {
         Ok(reaped) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),
         Ok(_) => {}
         Err(err) => tracing::warn!(%err, "containers could not be looked at"),

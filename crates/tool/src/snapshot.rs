@@ -18,7 +18,7 @@ use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
 use crate::strict;
-use crate::target::{Access, CommandTarget, allowed, reach_inside};
+use crate::target::{Access, CommandTarget, check_session, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -115,7 +115,7 @@ impl SnapshotSource {
     /// Finds it. It has to run: its guest knows which files hold a secret.
     pub(super) async fn reach(cx: &Context, handle: &Handle) -> Result<Self, Failure> {
         let CommandTarget { record, inside, warnings, .. } = reach_inside(cx, handle, false).await?;
-        allowed(cx, &record.session, record.name.as_str(), Access::Snapshot)?;
+        check_session(cx, &record.session, record.name.as_str(), Access::Snapshot)?;
         if record.role == Role::Service {
             let message = format!("`{}` is a service of a stack, and those are not kept", record.name);
             return Err(Failure::new(Code::Unsupported, message)

@@ -1,4 +1,4 @@
-//! From the `container` of a call to a container that this session may access on.
+//! Resolves the `container` of a call to a container that this session may use.
 
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::{
@@ -27,12 +27,12 @@ pub enum Access {
     Destroy,
 }
 
-/// Finds a container of ours that this session may access on.
+/// Finds a container of ours that this session may access.
 pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Result<ManagedContainer, Failure> {
     let found = find(cx.engines(), &cx.store()?, handle).await?;
-    allowed(cx, &found.record.session, found.record.name.as_str(), access)?;
-    shaped(cx, &found.record, access)?;
-    touched(cx, &found.record);
+    check_session(cx, &found.record.session, found.record.name.as_str(), access)?;
+    check_policy(cx, &found.record, access)?;
+    touch(cx, &found.record);
     Ok(found)
 }
 
@@ -115,12 +115,12 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     }
     let store = cx.store()?;
     if let Some((mut record, link)) = enter(cx.engines(), &store, cx.links(), handle).await? {
-        allowed(cx, &record.session, record.name.as_str(), Access::Use)?;
-        shaped(cx, &record, Access::Use)?;
+        check_session(cx, &record.session, record.name.as_str(), Access::Use)?;
+        check_policy(cx, &record, Access::Use)?;
         if as_root {
             may_be_root(&record)?;
         }
-        touched(cx, &record);
+        touch(cx, &record);
         let warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
         let session = guided_session(&record, as_root)?;
         return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
@@ -152,7 +152,7 @@ pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &SnapshotImage) -> Result
 }
 
 /// A container that is used is kept. That it cannot be noted is no reason not to use it.
-fn touched(cx: &Context, record: &Record) {
+fn touch(cx: &Context, record: &Record) {
     // A service is kept by the container that it stands beside.
     let of_service = record.compose_project.as_ref().filter(|_| record.role == Role::Service);
     let noted = cx.store().and_then(|store| match of_service {
@@ -165,7 +165,7 @@ fn touched(cx: &Context, record: &Record) {
 }
 
 /// Whether this session may do that to a container of that session.
-pub(crate) fn allowed(cx: &Context, session: &str, name: &str, access: Access) -> Result<(), Failure> {
+pub(crate) fn check_session(cx: &Context, session: &str, name: &str, access: Access) -> Result<(), Failure> {
     let may = match cx.cross_session() {
         _ if session == cx.call.session.as_str() => true,
         CrossSession::All => true,
@@ -180,7 +180,7 @@ pub(crate) fn allowed(cx: &Context, session: &str, name: &str, access: Access) -
 
 /// Under `strict` nothing runs in a container that `standard` made, in which PID 1 is root, and it is not started again. It
 /// can be looked at, and ended.
-pub fn shaped(cx: &Context, record: &Record, access: Access) -> Result<(), Failure> {
+pub fn check_policy(cx: &Context, record: &Record, access: Access) -> Result<(), Failure> {
     let nobody_is_root = record.guest.as_ref().is_some_and(|it| it.own.is_some());
     if nobody_is_root || !cx.config.is_strict() || matches!(access, Access::Read | Access::Destroy) {
         return Ok(());

@@ -3,12 +3,12 @@
 pub(super) mod code;
 mod files;
 mod limits;
+mod messages;
 mod mounts;
 mod network;
 mod sessions;
 mod shell;
 mod strict;
-mod told;
 mod trust;
 
 use coracle::{Frontend, Host, Options, Process};

@@ -6,7 +6,7 @@ use coracle_lifecycle::Store;
 use coracle_runtime::LabelNamespace;
 use serde_json::json;
 
-use super::super::closed::{field, has_nothing};
+use super::super::strict_create::{field, has_nothing};
 use super::code::{SNIPPETS, make_snippets};
 use super::{Agent, with_agent, with_real_agent};
 use crate::engines::ran;

@@ -18,10 +18,11 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let dir = request.host.dir().map_err(cannot_spool)?;
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
-    allowed(&target, request)?;
+    check_protected(&target, request)?;
     let staging = format!(".coracle-{}.tmp", random_hex::<8>());
     dir.create_dir(&staging).map_err(cannot_spool)?;
-    let done = fill(spool, &dir, (&staging, name), request);
+    let staged = dir.open_dir_nofollow(&staging).map_err(cannot_spool);
+    let done = staged.and_then(|from| fill(spool, &DirPair { from: &from, into: &dir }, name, request));
     // Whatever happened, what is still in it was not asked for.
     let cleared = dir.remove_dir_all(&staging);
     let moved = done?;
@@ -29,21 +30,20 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     Ok((moved, target))
 }
 
-fn fill(spool: File, dir: &Dir, (staging, name): (&str, &str), request: &CopyRequest) -> Result<TransferReport> {
-    let staged = dir.open_dir_nofollow(staging).map_err(cannot_spool)?;
-    let mut moved = archive::unpack(spool, &staged, name, request.limits).map_err(Error::Copy)?;
-    if staged.symlink_metadata(name).is_err() {
+fn fill(spool: File, dirs: &DirPair<'_>, name: &str, request: &CopyRequest) -> Result<TransferReport> {
+    let mut moved = archive::unpack(spool, dirs.from, name, request.limits).map_err(Error::Copy)?;
+    if dirs.from.symlink_metadata(name).is_err() {
         let reason = moved.skipped.first().map_or("nothing came", |it| it.reason);
         let source = std::io::Error::other(format!("nothing could be copied: {reason}"));
         return Err(Error::Copy(archive::Error::Io { path: request.container.to_string(), source }));
     }
     let mut merge = Merge { request, moved: &mut moved };
-    merge.check((&staged, dir), name, Path::new(""))?;
-    merge.run((&staged, dir), name, Path::new(""))?;
+    merge.check(dirs, name, Path::new(""))?;
+    merge.run(dirs, name, Path::new(""))?;
     Ok(moved)
 }
 
-fn allowed(target: &Path, request: &CopyRequest) -> Result<()> {
+fn check_protected(target: &Path, request: &CopyRequest) -> Result<()> {
     if !is_protected(target, &request.protected) {
         return Ok(());
     }
@@ -58,6 +58,12 @@ fn is_protected(target: &Path, protected: &[String]) -> bool {
     target.ancestors().skip(1).any(|above| protected.iter().any(|it| target.starts_with(above.join(it))))
 }
 
+/// The staged directory, and the one that its entries are moved to.
+struct DirPair<'a> {
+    from: &'a Dir,
+    into: &'a Dir,
+}
+
 /// Moves a tree over another: directories merge, files are replaced whole, links are never followed. Every step is one
 /// name between two open directories, so that code which shares the directory cannot lead it elsewhere.
 struct Merge<'a> {
@@ -67,7 +73,8 @@ struct Merge<'a> {
 
 impl Merge<'_> {
     /// Looks at everything before anything is moved. `above` is where both directories lie within the target.
-    fn check(&self, (from, into): (&Dir, &Dir), name: &str, above: &Path) -> Result<()> {
+    fn check(&self, dirs: &DirPair<'_>, name: &str, above: &Path) -> Result<()> {
+        let DirPair { from, into } = *dirs;
         let Ok(there) = into.symlink_metadata(name) else { return Ok(()) };
         let path = above.join(name);
         if self.is_protected(&path) {
@@ -80,15 +87,16 @@ impl Merge<'_> {
             return Err(Error::PathExists { path, side: "on the host" });
         }
         if comes.is_dir() {
-            let inner = (open(from, name)?, open(into, name)?);
-            for child in children(&inner.0)? {
-                self.check((&inner.0, &inner.1), &child, &path)?;
+            let (from, into) = (open(from, name)?, open(into, name)?);
+            for child in children(&from)? {
+                self.check(&DirPair { from: &from, into: &into }, &child, &path)?;
             }
         }
         Ok(())
     }
 
-    fn run(&mut self, (from, into): (&Dir, &Dir), name: &str, above: &Path) -> Result<()> {
+    fn run(&mut self, dirs: &DirPair<'_>, name: &str, above: &Path) -> Result<()> {
+        let DirPair { from, into } = *dirs;
         let path = above.join(name);
         if self.is_protected(&path) {
             let skipped = archive::SkippedEntry { path: path.display().to_string(), reason: "it is a protected path" };
@@ -104,9 +112,9 @@ impl Merge<'_> {
             Err(err) if err.kind() == std::io::ErrorKind::AlreadyExists => false,
             Err(err) => return Err(cannot_spool(err)),
         };
-        let inner = (open(from, name)?, open(into, name)?);
-        for child in children(&inner.0)? {
-            self.run((&inner.0, &inner.1), &child, &path)?;
+        let (inner_from, inner_into) = (open(from, name)?, open(into, name)?);
+        for child in children(&inner_from)? {
+            self.run(&DirPair { from: &inner_from, into: &inner_into }, &child, &path)?;
         }
         if made { into.set_permissions(name, comes.permissions()).map_err(cannot_spool) } else { Ok(()) }
     }

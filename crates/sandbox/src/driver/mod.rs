@@ -6,7 +6,7 @@
 //! **Invariant:** nothing is repeated by itself: a run that broke off may have changed files.
 
 mod event;
-mod once;
+mod one_shot;
 mod process;
 mod run;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::event::Event;
-pub use self::once::LinkOnce;
+pub use self::one_shot::LinkOnce;
 pub use self::process::{LinkWorker, WorkerStart};
 use self::run::{FrameOutcome, Run};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};

@@ -13,7 +13,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::humanize::count;
-use crate::target::{Access, shaped, start_again};
+use crate::target::{Access, check_policy, start_again};
 use crate::warning::Warning;
 
 /// Start a container of yours that has stopped.
@@ -40,7 +40,7 @@ impl Operation for StartContainer {
     async fn run(self, cx: &Context) -> Result<StartContainerResponse, Failure> {
         let store = cx.store()?;
         let found = find(cx.engines(), &store, &self.container).await?;
-        shaped(cx, &found.record, Access::Use)?;
+        check_policy(cx, &found.record, Access::Use)?;
         let started = !found.present()?.running();
         let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
         store.touch(&found.record)?;

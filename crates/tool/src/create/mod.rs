@@ -39,7 +39,7 @@ use crate::maintenance::upkeep;
 use crate::requests::Create;
 use crate::resolve::{self, CreateFrom, Request};
 use crate::strict;
-use crate::target::{Access, allowed as allowed_to};
+use crate::target::{Access, check_session as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::requests::{Create, IfExists};
 use crate::resolve::fingerprint;
-use crate::target::{Access, allowed, shaped};
+use crate::target::{Access, check_policy, check_session};
 
 /// The answer of an earlier `create`, given again.
 #[derive(Debug, Serialize)]
@@ -32,8 +32,8 @@ pub(super) async fn reused(
         Err(err) => return Err(err.into()),
     };
     let Some(container) = found.container.as_ref() else { return Ok(None) };
-    allowed(cx, &found.record.session, name.as_str(), Access::Use)?;
-    shaped(cx, &found.record, Access::Use)?;
+    check_session(cx, &found.record.session, name.as_str(), Access::Use)?;
+    check_policy(cx, &found.record, Access::Use)?;
     let mut differs = differing(&found.record.asked, &fingerprint(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());

@@ -7,7 +7,7 @@ use coracle_compose::{
     AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
 };
 use coracle_images::{BaseRequest, Pull};
-use coracle_lifecycle::{Creation, StackPart, Store};
+use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_provision::StepReport;
 use coracle_runtime::{
     Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkName, NetworkRequest,
@@ -102,7 +102,7 @@ fn join(cx: &Context, store: &Store, project: &ProjectName) -> Result<Stack, Fai
     let owner = store.stack_owner(project)?;
     let missing = || Failure::not_found("compose project", project.as_str(), &[]);
     let owner = owner.ok_or_else(missing)?;
-    crate::target::allowed(cx, &owner.session, project.as_str(), crate::target::Access::Use)?;
+    crate::target::check_session(cx, &owner.session, project.as_str(), crate::target::Access::Use)?;
     let network = owner.compose_network.as_deref().ok_or_else(missing)?;
     Ok(Stack::Joined(project.clone(), named(network)?))
 }
@@ -284,7 +284,8 @@ fn labels<'a>(
             LabelledPart::Network => (StackPart::Network, &none),
             LabelledPart::Volume => (StackPart::Volume, &none),
         };
-        store.stack_labels((runtime.kind(), session), &project, (part, name), of_image)
+        let labels = StackLabels { engine: runtime.kind(), session, part, name, of_image };
+        store.stack_labels(&project, &labels)
     })
 }
 

@@ -11,7 +11,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::egress;
 use crate::failure::{Code, Failure};
-use crate::target::{Access, allowed};
+use crate::target::{Access, check_session};
 use jiff::Timestamp;
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
@@ -48,7 +48,7 @@ impl Operation for CreateNetwork {
         let ready = crate::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, owner: NetworkOwner::Session(session), internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
-        allowed(cx, network.session.as_deref().unwrap_or_default(), &network.name, Access::Use)?;
+        check_session(cx, network.session.as_deref().unwrap_or_default(), &network.name, Access::Use)?;
         let detail = if created { "Created" } else { "It exists already" };
         Ok(CreateNetworkResponse {
             network: network.name,

@@ -15,7 +15,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, optional, word};
 use crate::failure::{Code, Failure};
 use crate::removal::{removing, saved_lines};
-use crate::target::{Access, allowed, reach};
+use crate::target::{Access, check_session, reach};
 use crate::warning::{Warning, to_review};
 use jiff::Timestamp;
 
@@ -95,7 +95,7 @@ impl Operation for Destroy {
 /// A container whose guest answers is proven ours, and the engine need not be asked once more.
 async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
     if let Some((record, _)) = at_hand(&cx.store()?, cx.links(), handle).await? {
-        allowed(cx, &record.session, record.name.as_str(), Access::Destroy)?;
+        check_session(cx, &record.session, record.name.as_str(), Access::Destroy)?;
         return Ok((cx.runtime_for(record.engine, &record.endpoint)?, record));
     }
     let found = reach(cx, handle, Access::Destroy).await?;

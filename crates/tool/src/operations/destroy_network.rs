@@ -13,7 +13,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::suggest;
-use crate::target::{Access, allowed};
+use crate::target::{Access, check_session};
 use jiff::Timestamp;
 
 /// Remove a network that no container is on. A second time succeeds quietly.
@@ -46,7 +46,7 @@ impl Operation for DestroyNetwork {
                     let known = coracle_lifecycle::networks(cx.engines(), &store).await.unwrap_or_default();
                     let seen = |it: &OwnNetwork| {
                         let session = it.session.as_deref().unwrap_or_default();
-                        allowed(cx, session, &it.name, Access::Read).is_ok()
+                        check_session(cx, session, &it.name, Access::Read).is_ok()
                     };
                     let known: Vec<String> = known.into_iter().filter(seen).map(|it| it.name).collect();
                     let hint = suggest::hint(&network, &known, "`networks` shows the networks there are");
@@ -54,7 +54,7 @@ impl Operation for DestroyNetwork {
                 }
             };
         };
-        allowed(cx, found.session.as_deref().unwrap_or_default(), &network, Access::Destroy)?;
+        check_session(cx, found.session.as_deref().unwrap_or_default(), &network, Access::Destroy)?;
         coracle_lifecycle::destroy_network(&*runtime, &store, &found).await?;
         Ok(DestroyNetworkResponse { network, removed: true, detail: "Removed" })
     }

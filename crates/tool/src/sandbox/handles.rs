@@ -114,7 +114,7 @@ fn container_options(
         grace: cx.config.exec.grace.0,
         template: Arc::new(move |network| {
             let (cx, plan, sockets) = (template_cx.clone(), template_plan.clone(), sockets.clone());
-            Box::pin(async move { plan.template(&cx, (&sockets, network)).await.map_err(Into::into) })
+            Box::pin(async move { plan.template(&cx, &sockets, network).await.map_err(Into::into) })
         }),
     })
 }

@@ -1,22 +1,22 @@
 //! Sandboxes put together: their containers by `lifecycle`, their images by `images`, what runs in them by `sandbox`.
 
 pub(crate) mod devcontainer;
-pub(crate) mod drive;
 mod grants;
 mod handles;
 mod identity;
+mod inventory;
 mod key;
-mod known;
 mod plan;
+pub(crate) mod run;
 pub(crate) mod source;
 mod teardown;
 
 use std::path::PathBuf;
 
-pub use self::drive::{Task, model, opened, work};
 pub use self::handles::Sandboxes;
 pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktrees};
-pub(crate) use self::known::{SandboxRow, known, overview};
+pub(crate) use self::inventory::{SandboxRow, known, overview};
+pub use self::run::{Task, model, opened, work};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use coracle_sandbox::ProfileName;
 

@@ -116,7 +116,7 @@ impl Plan {
         (self.transport == Transport::Tcp).then_some(self.network != SandboxNetwork::Bridge)
     }
 
-    fn spec(&self, image: ImageRef, (sockets, network): (&Path, Option<NetworkName>)) -> Result<CreateSpec, Failure> {
+    fn spec(&self, image: ImageRef, sockets: &Path, network: Option<NetworkName>) -> Result<CreateSpec, Failure> {
         let place = ContainerPath::parse;
         let by_sockets = self.transport == Transport::Unix;
         let mut mounts: Vec<_> = by_sockets.then(|| egress::mount(sockets)).transpose()?.into_iter().collect();
@@ -173,7 +173,8 @@ impl Plan {
     pub(super) async fn template(
         &self,
         cx: &Context,
-        (sockets, network): (&Path, Option<NetworkName>),
+        sockets: &Path,
+        network: Option<NetworkName>,
     ) -> Result<ContainerTemplate, Failure> {
         let ready = ensure_ready(cx).await?;
         if self.strict {
@@ -187,7 +188,7 @@ impl Plan {
         };
         let worker = guest::worker(cx, &*ready.runtime, &image)?;
         Ok(ContainerTemplate {
-            spec: self.spec(ImageRef::parse(&reference)?, (sockets, network))?,
+            spec: self.spec(ImageRef::parse(&reference)?, sockets, network)?,
             policy: self.policy(cx, sockets)?,
             image,
             reference,

@@ -12,7 +12,7 @@ use coracle_sandbox::{
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 
-use super::known::{KnownSandbox, known};
+use super::inventory::{KnownSandbox, known};
 use super::{Sandboxes, open_to_remove};
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};

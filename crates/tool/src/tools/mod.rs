@@ -1,6 +1,6 @@
 //! The tools of a session beside `containers`: files, shell and snippets, each a tool of its own.
 //!
-//! What they do is in `coracle-workspace`; here they become rows of a table that every mouth reads.
+//! What they do is in `coracle-workspace`; here they become rows of a table that every frontend reads.
 
 mod call_log;
 mod entry;

@@ -15,7 +15,7 @@ use crate::operations::worktree::{Profile, uncommitted};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
-use crate::sandbox::drive::{Task, begin, drive, model};
+use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
 use crate::sandbox::source::source;
 use crate::sandbox::{apply_devcontainer, open, usual_profile};
 
@@ -94,7 +94,7 @@ impl Operation<Process> for WorkflowStart {
         let cx = cx.clone();
         process.registry().spawn(|cancel| async move {
             let cx = cx.for_call(cancel, Progress::none());
-            if let Err(err) = drive(&cx, (&sandbox, &open), begun, |_| {}).await {
+            if let Err(err) = drive(&cx, &RunTarget { sandbox: &sandbox, open: &open }, begun, |_| {}).await {
                 tracing::info!(%err.message, "a workflow ended without a result");
             }
         });

@@ -120,13 +120,20 @@ pub(crate) fn begin(
     Ok(PreparedRun { run, runs, request, alone })
 }
 
+/// The sandbox of a run, and how it is reached.
+pub(crate) struct RunTarget<'a> {
+    pub(crate) sandbox: &'a SandboxHandle,
+    pub(crate) open: &'a OpenSandbox,
+}
+
 /// Drives a run to its end. Every event is noted, and told to `hear`.
 pub(crate) async fn drive(
     cx: &Context,
-    (sandbox, open): (&SandboxHandle, &OpenSandbox),
+    target: &RunTarget<'_>,
     begun: PreparedRun,
     mut hear: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
+    let RunTarget { sandbox, open } = *target;
     let PreparedRun { mut run, runs, request, alone } = begun;
     let driver = sandbox.driver();
     // The worker ends it by itself before that, unless it is none of ours any more.
@@ -230,7 +237,7 @@ pub async fn work(
     sandbox.set_env(&open, &worktree).await?;
     apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     let begun = begin(cx, sandbox, &worktree, task)?;
-    drive(cx, (sandbox, &open), begun, hear).await
+    drive(cx, &RunTarget { sandbox, open: &open }, begun, hear).await
 }
 
 /// A failure as the last event of a run.

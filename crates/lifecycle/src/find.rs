@@ -129,7 +129,7 @@ pub(crate) async fn rebuild(
     if runtime.list(&same).await?.len() != 1 {
         return Ok(None);
     }
-    if store.doomed()?.iter().any(|it| it.record_id == record.record_id) {
+    if store.abandoned()?.iter().any(|it| it.record_id == record.record_id) {
         return Ok(None);
     }
     remember(store, &record)?;

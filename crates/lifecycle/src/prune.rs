@@ -406,10 +406,10 @@ impl PackageUse {
 fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
     let above = store.root().join("link");
     let left = names_in(&above);
-    let (records, doomed) = (store.records()?, store.doomed()?);
+    let (records, abandoned) = (store.records()?, store.abandoned()?);
     for name in left {
         let of_record = |it: &Record| it.record_id.as_str() == name;
-        if records.iter().any(|it| of_record(it)) || doomed.iter().any(of_record) {
+        if records.iter().any(|it| of_record(it)) || abandoned.iter().any(of_record) {
             continue;
         }
         let path = above.join(&name);

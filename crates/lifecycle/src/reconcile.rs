@@ -50,7 +50,7 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
 const DOOMED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 
 async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
-    for record in store.doomed()? {
+    for record in store.abandoned()? {
         let swept = match engines.for_record(record.engine, &record.endpoint).await {
             Ok(runtime) => sweep(&*runtime, store, &record).await,
             Err(err) => Err(err),
@@ -59,7 +59,7 @@ async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
             tracing::warn!(container = %record.name, %err, "what a given-up call may have made cannot be swept now");
         }
         if jiff::Timestamp::now().duration_since(record.last_used) > DOOMED_FOR {
-            store.forget_doomed(&record)?;
+            store.forget_abandoned(&record)?;
         }
     }
     Ok(())

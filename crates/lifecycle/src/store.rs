@@ -237,13 +237,13 @@ impl Store {
         Ok(records)
     }
 
-    /// Remembers a making that was given up while the engine may not have heard of it yet: what appears later under
-    /// this record is nobody's.
+    /// Records a creation that was given up while the engine may not have received it yet: what appears later under
+    /// this record has no owner.
     pub(crate) fn abandon(&self, record: &Record) -> Result<(), StoreError> {
-        write_whole(&self.doomed_file(record), &record.to_bytes())
+        write_whole(&self.abandoned_file(record), &record.to_bytes())
     }
 
-    pub(crate) fn doomed(&self) -> Result<Vec<Record>, StoreError> {
+    pub(crate) fn abandoned(&self) -> Result<Vec<Record>, StoreError> {
         let dir = self.root.join("gone/making");
         let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
         let read = |path: PathBuf| Ok(read_own(&path)?.and_then(|it| Record::from_bytes(&it).ok()));
@@ -251,12 +251,12 @@ impl Store {
         Ok(found?.into_iter().flatten().collect())
     }
 
-    pub(crate) fn forget_doomed(&self, record: &Record) -> Result<(), StoreError> {
-        let file = self.doomed_file(record);
+    pub(crate) fn forget_abandoned(&self, record: &Record) -> Result<(), StoreError> {
+        let file = self.abandoned_file(record);
         std::fs::remove_file(&file).map_err(StoreError::io(&file))
     }
 
-    fn doomed_file(&self, record: &Record) -> PathBuf {
+    fn abandoned_file(&self, record: &Record) -> PathBuf {
         self.root.join("gone/making").join(format!("{}.json", record.record_id))
     }
 

@@ -163,12 +163,12 @@ impl OperationEntry {
 
     /// The same of one that needs the whole process.
     #[must_use]
-    pub const fn of_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
+    pub const fn for_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
         Self { prepare: prepare::<T, Process>, ..Self::given::<T, Process>() }
     }
 
     /// The row of an operation that is a tool of its own.
-    pub(crate) const fn of_tool<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
+    pub(crate) const fn for_tool<T: Operation<Process>>(sets: &'static [Toolset]) -> Self {
         Self { sets, shape: AnswerShape::WrappedFields, ..Self::given::<T, Process>() }
     }
 

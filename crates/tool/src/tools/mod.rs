@@ -34,10 +34,10 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::tool::<EvaluatePython>(),
     OperationEntry::run_code(),
     OperationEntry::shell_output(),
-    OperationEntry::of_tool::<WorkflowStart>(&[Toolset::Worktrees]),
-    OperationEntry::of_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
-    OperationEntry::of_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
-    OperationEntry::of_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowStart>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.

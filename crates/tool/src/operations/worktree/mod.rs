@@ -24,13 +24,13 @@ use crate::sandbox::{opened, usual_profile};
 
 /// The operations, in the order in which a workflow meets them.
 pub static ALL: &[OperationEntry] = &[
-    OperationEntry::of_process::<create::Create>(),
-    OperationEntry::of_process::<list::List>(),
-    OperationEntry::of_process::<diff::Diff>(),
-    OperationEntry::of_process::<export::Export>(),
-    OperationEntry::of_process::<apply::Apply>(),
-    OperationEntry::of_process::<push::Push>(),
-    OperationEntry::of_process::<remove::Remove>(),
+    OperationEntry::for_process::<create::Create>(),
+    OperationEntry::for_process::<list::List>(),
+    OperationEntry::for_process::<diff::Diff>(),
+    OperationEntry::for_process::<export::Export>(),
+    OperationEntry::for_process::<apply::Apply>(),
+    OperationEntry::for_process::<push::Push>(),
+    OperationEntry::for_process::<remove::Remove>(),
 ];
 
 /// What every name of an operation begins with, which the command line leaves out.

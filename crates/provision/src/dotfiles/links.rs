@@ -33,7 +33,7 @@ pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<
             Ok(LinkOutcome::NoSuchFile) => {}
             Ok(LinkOutcome::Made { kept_as: None }) => items.push(ReportItem::success(name)),
             Ok(LinkOutcome::Made { kept_as: Some(kept) }) => {
-                items.push(ReportItem::success(name).with("kept_as", kept))
+                items.push(ReportItem::success(name).with("kept_as", kept));
             }
             Err(failure) => items.push(failure.into_item(name)),
         }

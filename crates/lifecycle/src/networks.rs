@@ -426,7 +426,7 @@ mod tests {
 
         let (made, _) = create_network(&fake, &store, &one).await.unwrap();
         assert_eq!(create_network(&fake, &store, &one).await.unwrap(), (made.clone(), false));
-        assert_eq!(slot_networks(&fake, &store, &name("sbx-1")).await.unwrap(), [made.clone()]);
+        assert_eq!(slot_networks(&fake, &store, &name("sbx-1")).await.unwrap(), std::slice::from_ref(&made));
         for taken in [
             create_network(&fake, &store, &of("sbx-2")).await.map(drop),
             create_network(&fake, &store, &NewNetwork { internal: false, ..one.clone() }).await.map(drop),

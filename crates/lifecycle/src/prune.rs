@@ -73,7 +73,7 @@ enum PruneAction {
     Record(Arc<dyn ContainerRuntime>, Arc<Record>),
     Heal(RecordId),
     Container(Arc<dyn ContainerRuntime>, ContainerId),
-    Network(Arc<dyn ContainerRuntime>, OwnNetwork),
+    Network(Arc<dyn ContainerRuntime>, Box<OwnNetwork>),
     Volume(Arc<dyn ContainerRuntime>, String),
     Slot(ContainerName, SlotRole),
     Directory(PathBuf),
@@ -302,7 +302,7 @@ fn of_network(runtime: &Arc<dyn ContainerRuntime>, records: &[Arc<Record>], it: 
     if it.project.is_some() && records.iter().any(|record| record.compose_project == it.project) {
         return PruneItem { reason: "its stack is there".to_owned(), ..item };
     }
-    item.unused("no container is on it", PruneAction::Network(runtime.clone(), it))
+    item.unused("no container is on it", PruneAction::Network(runtime.clone(), Box::new(it)))
 }
 
 async fn volumes(runtime: &Arc<dyn ContainerRuntime>, store: &Store, found: &mut Prune) -> Result<()> {

@@ -43,7 +43,7 @@ pub enum ResolveError {
 /// A later connection must use these addresses: a second lookup may have another answer.
 ///
 /// # Errors
-/// [`Unresolved`].
+/// [`ResolveError`].
 pub async fn addresses_public(url: &GitUrl) -> Result<Vec<SocketAddr>, ResolveError> {
     let host = || url.host().to_owned();
     let asked = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((url.host(), url.port())));

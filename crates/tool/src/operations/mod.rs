@@ -1,5 +1,5 @@
 //! The table of operations that drives every front end, and one file for each. What runs in a container is in
-//! [`commands`], and `create` and `snapshot` have modules of their own.
+//! `commands`, and `create` and `snapshot` have modules of their own.
 
 mod cache_clear;
 mod copy;

@@ -33,7 +33,8 @@ const HOME: &str = "/home/agent";
 /// Of each process, where no process inside is root.
 const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
 
-/// What decides what a container is: another one is made when it changes.
+/// What decides what a container is: it is replaced when this changes. Records hold the `Debug` text, so a new name of a
+/// type or a field here replaces every container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     image: Option<ImageRef>,
@@ -69,7 +70,8 @@ impl PartialEq for HandedDevcontainer {
 
 impl fmt::Debug for HandedDevcontainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HandedDevcontainer")
+        // Records of earlier versions hold this text as a part of their settings; see `Plan`.
+        f.write_str("Handed")
     }
 }
 

@@ -23,7 +23,8 @@ use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
 use crate::{egress, guest, strict, workspace_mounts};
 
-/// What a role's container is, as the person's settings have it.
+/// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
+/// a type or a field here replaces every container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) image: ImageRef,
@@ -254,6 +255,13 @@ mod tests {
         assert_eq!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &config.clone()));
         assert_ne!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &other));
         assert_eq!(hash(SlotRole::Run, &config), hash(SlotRole::Run, &other));
+    }
+
+    #[test]
+    fn the_text_that_records_are_compared_with_is_pinned() {
+        let plan =
+            Plan { env: BTreeMap::new(), tmpfs: Vec::new(), ..Plan::for_role(SlotRole::Workspace, &Config::default()) };
+        insta::assert_snapshot!(format!("{plan:?}"), @r#"Plan { image: "python:3.12-bookworm", user: Ids { uid: 65534, gid: 65534 }, workdir: "/workspace", volume_at: "/workspace", limits: Limits { memory: Some(ByteSize(1073741824)), cpus: Some(1.0), pids: Some(256) }, tmpfs: [], env: {}, lifeline: Some(1800s), bound: [], proxied: None, strict: false }"#);
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl GuestFs {
     /// that leads inside is followed.
     ///
     /// # Errors
-    /// [`FsError::Exists`] with [`WriteMode::Create`], [`FsError::NotFound`] for a missing parent that is not to be made,
+    /// [`FsError::Exists`] with [`WriteMode::Create`](super::WriteMode::Create), [`FsError::NotFound`] for a missing parent that is not to be made,
     /// [`FsError::NotDirectory`], [`FsError::IsDirectory`], [`FsError::TooLarge`], [`FsError::Escape`],
     /// [`FsError::ReadOnly`], [`FsError::Denied`], [`FsError::Full`].
     pub async fn write_bytes(&self, path: &str, bytes: &[u8], how: WriteOptions) -> Result<FsEntry> {

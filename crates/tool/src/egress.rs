@@ -82,7 +82,7 @@ fn shares_kernel(engine: EngineKind, system: &str) -> bool {
     match engine {
         EngineKind::Container => false,
         EngineKind::Fake => true,
-        EngineKind::Docker | EngineKind::Podman => system == "linux",
+        EngineKind::Docker | EngineKind::Podman | EngineKind::Embedded => system == "linux",
     }
 }
 

@@ -14,6 +14,8 @@ pub enum EngineKind {
     Podman,
     /// Apple's `container`.
     Container,
+    /// The engine within Coracle, which needs no other program.
+    Embedded,
     /// State in memory, for tests and dry runs.
     Fake,
 }
@@ -26,6 +28,7 @@ impl EngineKind {
             Self::Docker => "docker",
             Self::Podman => "podman",
             Self::Container => "container",
+            Self::Embedded => "embedded",
             Self::Fake => "fake",
         }
     }

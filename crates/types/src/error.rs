@@ -288,6 +288,7 @@ impl Capability {
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {
             EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[],
+            EngineKind::Embedded => &[Self::Build, Self::Gpu, Self::RestartPolicy, Self::Events],
             EngineKind::Container => &[
                 Self::PidsLimit,
                 Self::Commit,

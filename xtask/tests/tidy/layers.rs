@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("host", &["types"]),
     ("client", &["protocol", "types"]),
     ("runtime", &["protocol", "guest", "types", "host", "client"]),
+    ("engine", &["protocol", "types", "host", "client", "runtime"]),
     ("lifecycle", &["runtime"]),
     ("provision", &["runtime"]),
     ("images", &["runtime"]),
@@ -23,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("workspace", &["runtime", "lifecycle"]),
     ("sandbox", &["runtime", "lifecycle"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
-    ("tool", &["runtime", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
+    ("tool", &["runtime", "engine", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
     ("mcp", &["runtime", "workspace", "tool"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
     ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "mcp"]),

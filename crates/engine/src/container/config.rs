@@ -1,0 +1,91 @@
+//! What a container is made of.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use coracle_runtime::{ContainerId, ContainerName, Ids, ImageId, Limits, Port};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::IdMap;
+
+/// Everything that is decided when a container is created; written once. Paths inside are absolute.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ContainerConfig {
+    pub(crate) id: ContainerId,
+    pub(crate) name: ContainerName,
+    pub(crate) image: ImageId,
+    /// RFC 3339.
+    pub(crate) created: String,
+    pub(crate) hostname: String,
+    pub(crate) init: Init,
+    /// `NAME=value`, of the image and of the container.
+    pub(crate) env: Vec<String>,
+    /// User of PID 1.
+    pub(crate) user: Ids,
+    /// Directory of PID 1.
+    pub(crate) workdir: String,
+    pub(crate) mounts: Vec<MountConfig>,
+    pub(crate) read_only: bool,
+    pub(crate) network: NetworkConfig,
+    /// Lines of the hosts file, beside those of loopback and the container itself.
+    pub(crate) hosts: Vec<HostLine>,
+    pub(crate) limits: Limits,
+    pub(crate) nofile: Option<u32>,
+    pub(crate) core: Option<u64>,
+    /// Bits of the kept capabilities, by their number.
+    pub(crate) capabilities: u64,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Its user namespace; `None` where it has none of its own.
+    pub(crate) ids: Option<IdMap>,
+}
+
+/// PID 1.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Init {
+    /// The guest, which serves `link`.
+    Guest { program: PathBuf, worker: Option<PathBuf>, link: PathBuf, lifeline: Option<u64> },
+    /// A command of the image beneath a minimal init, if the engine has one; its output goes to the container's log.
+    Command(Vec<String>),
+}
+
+/// A mount, in the order of `ContainerConfig::mounts`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum MountConfig {
+    /// A directory or file of the host.
+    Bind { source: PathBuf, target: String, writable: bool },
+    /// A named volume.
+    Volume { name: String, target: String, writable: bool },
+    /// A directory in memory.
+    Tmpfs { target: String, bytes: u64, mode: u32, owner: Ids, exec: bool },
+}
+
+/// The network of a container, as decided at its creation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NetworkConfig {
+    pub(crate) mode: NetworkMode,
+    pub(crate) ports: Vec<Port>,
+    /// The address on the host that ports are published on.
+    pub(crate) ports_bind: IpAddr,
+}
+
+/// The kind of a container's network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NetworkMode {
+    /// Loopback alone.
+    None,
+    /// The host's own.
+    Host,
+    /// Outward traffic and published ports, without other members.
+    Outgoing,
+    /// A network of ours, by id.
+    Named(String),
+}
+
+/// A line of the hosts file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostLine {
+    pub(crate) name: String,
+    /// `None` is the host as the network reaches it.
+    pub(crate) address: Option<IpAddr>,
+}

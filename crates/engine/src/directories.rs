@@ -1,0 +1,47 @@
+//! The layout of the data directory.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// The data directory of one engine. Its parts lie on one file system, so that a rename moves things between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Directories {
+    root: PathBuf,
+}
+
+impl Directories {
+    /// Creates what is missing, for this user alone.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        let it = Self { root: root.to_owned() };
+        for dir in [it.containers(), it.store(), it.networks(), it.volumes(), it.trash()] {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        Ok(it)
+    }
+
+    /// One directory for each container, named by its id; `names` beside them leads from names to ids.
+    pub(crate) fn containers(&self) -> PathBuf {
+        self.root.join("containers")
+    }
+
+    /// Images and layers.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.root.join("store")
+    }
+
+    /// Records of networks.
+    pub(crate) fn networks(&self) -> PathBuf {
+        self.root.join("networks")
+    }
+
+    /// Volumes.
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.root.join("volumes")
+    }
+
+    /// What is about to be deleted.
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.root.join("trash")
+    }
+}

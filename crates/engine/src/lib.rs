@@ -1,0 +1,44 @@
+//! The embedded engine: containers made by this process and the kernel, without a daemon or another program.
+//!
+//! A container is a directory: a record, an upper layer over an image's unpacked layers, and what the engine binds into
+//! it. Starting it is one `clone` with new namespaces, whose child builds its own file system, gives up privileges and
+//! executes PID 1. Nothing of the engine stays behind but that process: records, start times and control groups tell any
+//! later process what runs.
+//!
+//! | module | content |
+//! |---|---|
+//! | `runtime` | [`EmbeddedRuntime`], one file for each trait of `coracle-runtime`: only translates |
+//! | `container` | records, what a container is made of, its start and end |
+//! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
+//! | `cgroup` | limits and usage by control groups of both versions |
+//! | `network` | loopback, user-mode and bridged networks, published ports, names |
+//! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
+//! | `registry` | images from registries |
+//! | `ids` | who root inside is on the host, and acting as that user |
+//! | `sys` | system calls; the only module with `unsafe` code |
+//!
+//! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
+//! **Invariant:** a directory becomes visible by one rename when it is complete, and is renamed into `trash` before it is
+//! deleted: whatever step a process dies at, the next one finds a whole thing or garbage.
+//! **Invariant:** paths that come from images, archives or containers are only used beneath a directory handle, without
+//! following links out of it.
+//! **Invariant:** a limit or guard that cannot be set is an error or is reported; none is skipped silently.
+
+#![warn(missing_docs)]
+#![cfg(target_os = "linux")]
+
+mod blocking;
+mod cgroup;
+mod container;
+mod directories;
+mod ids;
+mod isolation;
+mod network;
+mod options;
+mod registry;
+mod runtime;
+mod store;
+mod sys;
+
+pub use options::EngineOptions;
+pub use runtime::EmbeddedRuntime;

@@ -1,0 +1,30 @@
+//! Stacks of services.
+
+use async_trait::async_trait;
+use coracle_runtime::{Capability, ContainerId, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
+use serde_json::Value;
+
+use super::{EmbeddedRuntime, unsupported};
+
+#[async_trait]
+impl Stacks for EmbeddedRuntime {
+    async fn stack_model(&self, _source: &StackSource) -> Result<Value> {
+        Err(unsupported(Capability::Compose))
+    }
+
+    async fn stack_up(&self, _stack: &StackUp) -> Result<Option<Excerpt>> {
+        Err(unsupported(Capability::Compose))
+    }
+
+    async fn stack_down(&self, _project: &ProjectName) -> Result<()> {
+        Ok(())
+    }
+
+    async fn logs(&self, _id: &ContainerId, _max_bytes: usize) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    async fn check_health(&self, _id: &ContainerId) -> Result<Option<Health>> {
+        Ok(None)
+    }
+}

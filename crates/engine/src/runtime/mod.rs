@@ -40,7 +40,7 @@ impl EmbeddedRuntime {
         let what = || format!("cannot open the engine's data in `{}`", options.data_dir.display());
         let failed = |source| Error::Host { what: what(), source };
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
-        let privileges = Privileges::Root;
+        let privileges = Privileges::detect();
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         Ok(Self { engine: Arc::new(Engine { options, directories, privileges, store }) })
     }

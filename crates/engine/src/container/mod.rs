@@ -1,5 +1,5 @@
 //! Containers: their records, what each is made of, its start and its end.
 
-mod config;
+pub(crate) mod config;
 
 pub(crate) use config::ContainerConfig;

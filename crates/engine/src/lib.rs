@@ -32,6 +32,7 @@ mod blocking;
 mod cgroup;
 mod container;
 mod directories;
+mod engine;
 mod ids;
 mod isolation;
 mod network;

@@ -34,6 +34,7 @@ mod container;
 mod directories;
 mod engine;
 mod ids;
+mod info;
 mod isolation;
 mod network;
 mod options;

@@ -9,13 +9,16 @@
 //! | `state` | whether it runs |
 //! | `plan` | the steps of its first process |
 //! | `start`, `end` | start; stop and removal |
+//! | `files`, `archive` | files in and out |
 //! | `describe` | for `inspect` |
 
+mod archive;
 pub(crate) mod config;
 mod containers;
 mod describe;
 mod directory;
 mod end;
+mod files;
 mod from_spec;
 mod link;
 mod plan;
@@ -27,6 +30,7 @@ use coracle_runtime::Error;
 pub(crate) use self::containers::{create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
+pub(crate) use self::files::{download, upload};
 pub(crate) use self::link::link;
 pub(crate) use self::start::start;
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use self::map::{IdMap, IdRange};
 pub(crate) use self::subordinate::SubordinateError;
-use crate::sys::{become_root, create_user_namespace, run_in_child};
+use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 
 /// What the engine's user may do.
 #[derive(Clone, Debug)]
@@ -85,10 +85,8 @@ impl Privileges {
     ) -> io::Result<T> {
         let Self::Rootless(rootless) = self else { return work() };
         let namespace = self.create_namespace(&rootless.map)?;
-        run_in_child(&[(namespace.as_fd(), libc::CLONE_NEWUSER)], || {
-            become_root()?;
-            work()
-        })
+        let namespaces = vec![(namespace.as_fd(), libc::CLONE_NEWUSER)];
+        run_in_child(&ChildPlace { namespaces, steps: vec![Step::BecomeRoot], ..ChildPlace::default() }, work)
     }
 
     /// The engine's own user.

@@ -18,7 +18,7 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::kernel::{MountAttributes, close_from_on_exec, install_filter, loopback_up, mount_setattr};
+use super::kernel::{MountAttributes, close_from, install_filter, loopback_up, mount_setattr};
 use super::mounts::{TreeOptions, build_overlay, clone_opened, clone_tree};
 use super::plan::{BindSource, RootMount, Step};
 use super::target::{Missing, open_beneath, open_or_create};
@@ -74,7 +74,15 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::LoopbackUp => loopback_up(),
         Step::Setting { path, value } => write_setting(path, value),
         Step::Output(into) => open_streams(into.as_ref()),
+        Step::Streams { stdin, stdout, stderr } => {
+            dup2_stdin(stdin)?;
+            dup2_stdout(stdout)?;
+            dup2_stderr(stderr)?;
+            umask(Mode::from_raw_mode(0o022));
+            Ok(())
+        }
         Step::KeepOpen(file) => keep_open(file.as_fd()),
+        Step::CloseFrom(first) => close_from(*first),
         Step::Limit { resource, value } => set_limit(*resource, *value),
         Step::WorkingDirectory(path) => chdir(path.as_c_str()),
         Step::Privileges { capabilities, uid, gid } => give_up_privileges(*capabilities, (*uid, *gid)),
@@ -178,11 +186,6 @@ fn set_limit(resource: u32, value: u64) -> Result<()> {
     setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
 }
 
-/// Becomes user and group 0 of this process's user namespace. Only for a process of one thread.
-pub(crate) fn become_root() -> std::io::Result<()> {
-    become_user(0, 0).map_err(std::io::Error::from)
-}
-
 fn become_user(uid: u32, gid: u32) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     match set_thread_groups(&[]) {
@@ -210,9 +213,4 @@ fn give_up_privileges(capabilities: u64, user: (u32, u32)) -> Result<()> {
     }
     let kept = CapabilitySet::from_bits_retain(capabilities);
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
-}
-
-/// Descriptors that PID 1 does not get.
-pub(super) fn close_others(keeps_one: bool) -> Result<()> {
-    close_from_on_exec(if keeps_one { KEPT_DESCRIPTOR.unsigned_abs() + 1 } else { KEPT_DESCRIPTOR.unsigned_abs() })
 }

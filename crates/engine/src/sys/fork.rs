@@ -1,16 +1,29 @@
 //! Runs a closure in a forked child: for work in other namespaces or as another user, which a thread cannot do.
-#![expect(unsafe_code, reason = "fork and setns")]
+#![expect(unsafe_code, reason = "fork")]
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::UnshareFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::enter::{enter, last_error};
+use super::child::run_step;
+use super::enter::{enter, last_error, unshare};
 use super::kernel::exit;
+use super::plan::Step;
+
+/// Where a child works.
+#[derive(Debug, Default)]
+pub(crate) struct ChildPlace<'a> {
+    /// Namespaces that it enters, in this order: a file of one, or a process, with the kinds.
+    pub(crate) namespaces: Vec<(BorrowedFd<'a>, libc::c_int)>,
+    /// It gets a mount namespace of its own.
+    pub(crate) new_mounts: bool,
+    pub(crate) steps: Vec<Step>,
+}
 
 /// An I/O error that crosses a pipe.
 #[derive(Debug, Serialize, Deserialize)]
@@ -19,14 +32,14 @@ struct RemoteError {
     text: String,
 }
 
-/// Forks, enters the namespaces, runs `work` there and gives its result. The child has one thread: `work` must not take
+/// Forks, goes to the place, runs `work` there and gives its result. The child has one thread: `work` must not take
 /// locks that other threads of this process may hold at the moment of the fork (those of memory are safe), and must not
-/// use tokio.
+/// use tokio. Blocks.
 ///
 /// # Errors
-/// Those of `work`; when the child ends without a result.
+/// Those of the way there and of `work`; when the child ends without a result.
 pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
-    namespaces: &[(BorrowedFd<'_>, libc::c_int)],
+    place: &ChildPlace<'_>,
     work: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     let (mut reader, writer) = io::pipe()?;
@@ -35,7 +48,7 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         drop(reader);
-        run_and_exit(namespaces, work, writer);
+        run_and_exit(place, work, writer);
     }
     drop(writer);
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(last_error()))?;
@@ -52,15 +65,26 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
 }
 
 fn run_and_exit<T: Serialize>(
-    namespaces: &[(BorrowedFd<'_>, libc::c_int)],
+    place: &ChildPlace<'_>,
     work: impl FnOnce() -> io::Result<T>,
     mut into: io::PipeWriter,
 ) -> ! {
-    let entered = namespaces.iter().try_for_each(|(of, kinds)| enter(of.as_fd(), *kinds).map_err(io::Error::from));
-    let result = entered.and_then(|()| {
+    let result = go_to(place).and_then(|()| {
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
     });
     let result = result.map_err(|err| RemoteError { code: err.raw_os_error(), text: err.to_string() });
     let written = serde_json::to_vec(&result).map_err(io::Error::from).and_then(|it| into.write_all(&it));
     exit(i32::from(written.is_err()))
+}
+
+fn go_to(place: &ChildPlace<'_>) -> io::Result<()> {
+    for (of, kinds) in &place.namespaces {
+        enter(of.as_fd(), *kinds)?;
+    }
+    if place.new_mounts {
+        unshare(UnshareFlags::NEWNS)?;
+    }
+    place.steps.iter().try_for_each(|step| {
+        run_step(step).map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("cannot {step}: {errno}")))
+    })
 }

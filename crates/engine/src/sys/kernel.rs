@@ -35,10 +35,10 @@ pub(super) fn mount_setattr(mount: impl AsFd, recursive: bool, attributes: &Moun
     })
 }
 
-/// Marks all descriptors from `first` on to be closed by the next `execve`.
-pub(super) fn close_from_on_exec(first: u32) -> Result<()> {
-    // SAFETY: takes numbers only.
-    result(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
+/// Closes all descriptors from `first` on. Only for a child with descriptors of its own.
+pub(super) fn close_from(first: u32) -> Result<()> {
+    // SAFETY: takes numbers only, and nothing of this child uses a descriptor afterwards.
+    result(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
 /// Installs a filter of system calls; `program` holds `struct sock_filter` after `struct sock_filter`.

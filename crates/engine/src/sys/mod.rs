@@ -10,8 +10,8 @@ mod plan;
 mod spawn;
 mod target;
 
-pub(crate) use child::{KEPT_DESCRIPTOR, become_root};
-pub(crate) use fork::run_in_child;
+pub(crate) use child::KEPT_DESCRIPTOR;
+pub(crate) use fork::{ChildPlace, run_in_child};
 pub(crate) use mounts::{OverlayPlan, TreeOptions, build_overlay, clone_tree};
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use plan::{BindSource, ChildPlan, Program, RootMount, Step};

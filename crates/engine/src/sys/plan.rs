@@ -68,8 +68,12 @@ pub(crate) enum Step {
     Setting { path: CString, value: CString },
     /// Standard input is empty; both outputs go to this file, or nowhere.
     Output(Option<OwnedFd>),
+    /// The standard streams of a command.
+    Streams { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
     /// Descriptor 3 becomes this file.
     KeepOpen(OwnedFd),
+    /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
+    CloseFrom(u32),
     Limit { resource: u32, value: u64 },
     WorkingDirectory(CString),
     /// Keeps these capabilities and no others, and becomes that user.
@@ -118,6 +122,8 @@ impl fmt::Display for Step {
             Self::LoopbackUp => "bring up the loopback device".to_owned(),
             Self::Setting { path: at, .. } => path("set", at),
             Self::Output(_) => "open the standard streams".to_owned(),
+            Self::Streams { .. } => "connect the standard streams".to_owned(),
+            Self::CloseFrom(_) => "close descriptors".to_owned(),
             Self::KeepOpen(_) => "keep a descriptor".to_owned(),
             Self::Limit { resource, value } => format!("set resource limit {resource} to {value}"),
             Self::WorkingDirectory(at) => path("go to", at),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use rustix::io::{Errno, write};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::child::{close_others, run_step};
+use super::child::run_step;
 use super::enter::{enter, last_error};
 use super::kernel::{BlockedSignals, execve, exit, unblock_signals};
 use super::plan::{ChildPlan, Step};
@@ -166,10 +166,6 @@ fn become_program(shared: &Shared<'_>) -> (Stage, Errno) {
         if let Err(errno) = run_step(step) {
             return (Stage::Step(index), errno);
         }
-    }
-    let keeps_one = shared.plan.steps.iter().any(|it| matches!(it, Step::KeepOpen(_)));
-    if let Err(errno) = close_others(keeps_one) {
-        return (Stage::Execute, errno);
     }
     unblock_signals();
     (Stage::Execute, execve(&shared.plan.program.path, &shared.argv, &shared.env))

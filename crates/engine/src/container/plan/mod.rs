@@ -16,7 +16,7 @@ use super::config::{ContainerConfig, Init, NetworkMode};
 use super::directory::ContainerDir;
 use crate::sys::{ChildPlan, Program, RootMount, Step};
 
-pub(super) use mounts::{HostMounts, TreeError};
+pub(super) use mounts::{HostMounts, TreeError, c_path};
 pub(super) use root::{RootRequest, root_mount};
 
 /// What the parent has opened for a container.

@@ -13,7 +13,8 @@ use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 
 /// Everything after the root file system is entered and before the program is executed.
 pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, log: Option<OwnedFd>) -> Result<Vec<Step>> {
-    let mut steps = vec![Step::Output(log), Step::KeepOpen(exit)];
+    let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
+    let mut steps = vec![Step::Output(log), Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
     let limit = |resource, value| Step::Limit { resource, value };
     steps.extend(config.nofile.map(|it| limit(libc::RLIMIT_NOFILE, it.into())));
     steps.extend(config.core.map(|it| limit(libc::RLIMIT_CORE, it)));

@@ -135,7 +135,7 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     let mut found = Vec::new();
     for id in ids(engine).map_err(failed())? {
         let stored = stored(engine, &id).map_err(failed())?;
-        found.extend(stored.filter(|it| filter.matches(&it.config.labels)));
+        found.extend(stored.filter(|it| filter.admits(&it.config.labels)));
     }
     Ok(found)
 }

@@ -90,7 +90,7 @@ fn read_state(container: &StoredContainer) -> Result<State> {
 async fn end_process(process: &ProcessId, grace: Option<Duration>) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
     let failed = || host_error("cannot end the container's processes");
-    let pidfd = tokio::io::unix::AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map_err(failed())?;
+    let pidfd = crate::sys::watch_process(pidfd).map_err(failed())?;
     let ended = async |patience| tokio::time::timeout(patience, pidfd.readable()).await.is_ok();
     let asked = match grace {
         Some(grace) => pidfd_send_signal(pidfd.get_ref(), Signal::TERM).is_ok() && ended(grace).await,

@@ -100,8 +100,9 @@ fn resting_root(
     let StoredContainer { config, dir } = container;
     let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
     let is_root = engine.privileges.is_root();
+    let map = engine.privileges.map_for(&config.id);
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
-    let root = root_mount(&RootRequest { layers: &layers, dir, ids, is_root })?;
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let become_root = users.is_some().then_some(Step::BecomeRoot);
     let attach = [Step::PrivateMounts, Step::AttachRoot { root, at: c_path(&dir.root())? }];
     Ok(attach.into_iter().chain(become_root).chain([Step::EnterRoot]).collect())

@@ -123,11 +123,12 @@ fn parts(
     let StoredContainer { config, dir } = container;
     let opened = |what: &str, result: std::io::Result<OwnedFd>| result.map_err(host_error(what.to_owned()));
     let is_root = engine.privileges.is_root();
-    let users = with_users.then(|| engine.privileges.create_namespace(&engine.privileges.map_for(&config.id)));
+    let map = engine.privileges.map_for(&config.id);
+    let users = with_users.then(|| engine.privileges.create_namespace(&map));
     let users = users.transpose().map_err(host_error("cannot create a user namespace"))?;
     let ids = users.as_ref().map(|it| it.as_fd()).filter(|_| is_root);
     let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
-    let root = root_mount(&RootRequest { layers: &layers, dir, ids, is_root })?;
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let init = init_program(engine, &config.init);
     let volumes = volume_dirs(engine, container, &layers)?;
     let binds = HostMounts { config, dir, init: init.as_deref(), volumes, ids, is_root }.steps()?;
@@ -195,7 +196,7 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Sp
 fn reap_in_background(pidfd: OwnedFd) {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     tokio::spawn(async move {
-        let Ok(pidfd) = tokio::io::unix::AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE) else { return };
+        let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return };
         let _ = pidfd.readable().await;
         let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     });

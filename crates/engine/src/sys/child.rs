@@ -88,7 +88,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::Privileges { capabilities, uid, gid } => give_up_privileges(*capabilities, (*uid, *gid)),
         Step::Filter(program) => {
             set_no_new_privs(true)?;
-            install_filter(program)
+            if program.is_empty() { Ok(()) } else { install_filter(program) }
         }
     }
 }

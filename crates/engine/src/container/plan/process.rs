@@ -27,7 +27,7 @@ pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, log: Option<Ow
 
 pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
     let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
-    let words = [paths::PROGRAM.to_owned(), "init".to_owned(), exit];
+    let _ = exit; let words = [paths::PROGRAM.to_owned(), "init".to_owned()];
     program(paths::PROGRAM, words.into_iter().chain(lifeline.map(|it| format!("--lifeline={it}"))))
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
     let missing = || no_such_image(placed.image());
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
-    let config = config_of(placed, &image)?;
+    let config = config_of(engine, placed, &image)?;
     add(engine, &config).await?;
     drop(hold);
     Ok(config.id)

@@ -75,9 +75,7 @@ pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer,
         detach(&attached, &engine.directories).await;
         let _ = std::fs::remove_file(container.dir.network_file());
     }
-    if let Some(group) = &run.group
-        && let Err(err) = group.remove()
-    {
+    if let Err(err) = run.group.remove() {
         tracing::warn!(container = %container.config.name, %err, "the control group of the container is left");
     }
 }

@@ -66,6 +66,11 @@ impl IdMap {
         Some((root(&self.uids)?, root(&self.gids)?))
     }
 
+    /// The highest group inside.
+    pub(crate) fn last_group(&self) -> u32 {
+        self.gids.iter().map(|it| it.inside + (it.count - 1)).max().unwrap_or(0)
+    }
+
     /// Writes both maps of a process by this process itself, which has to be allowed to.
     pub(crate) fn write(&self, pid: Pid) -> io::Result<()> {
         let pid = pid.as_raw_nonzero();

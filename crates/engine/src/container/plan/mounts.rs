@@ -115,6 +115,7 @@ fn tmpfs(mount: &MountConfig) -> Result<Option<Step>> {
         options: options.collect::<Result<_>>()?,
         attributes,
         target: c_text(target)?,
+        optional: false,
     }))
 }
 

@@ -15,6 +15,7 @@
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `registry` | images from registries |
 //! | `ids` | who root inside is on the host, and acting as that user |
+//! | `volume` | named volumes |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -31,7 +32,9 @@ mod blocking;
 mod cgroup;
 mod container;
 mod directories;
+mod engine;
 mod ids;
+mod info;
 mod isolation;
 mod network;
 mod options;
@@ -39,6 +42,7 @@ mod registry;
 mod runtime;
 mod store;
 mod sys;
+mod volume;
 
 pub use options::EngineOptions;
 pub use runtime::EmbeddedRuntime;

@@ -10,12 +10,13 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{DumpableBehavior, WaitOptions, WaitStatus, set_dumpable_behavior, wait};
 
 use self::log::Log;
 pub use self::options::RunOptions;
+use crate::os::main_program;
 use crate::os::signal_queue::{SignalQueue, send};
-use crate::os::{inherited_fd, main_program};
 
 /// For killed processes; the kernel may hold one that waits for a device.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,15 +40,17 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
         let failed = |it| io::Error::other(format!("cannot enter `{}`: {it}", workdir.display()));
         rustix::process::chdir(workdir).map_err(failed)?;
     }
-    let (log, outputs) = match options.log_fd {
-        Some(number) => {
-            Log::new(inherited_fd::take(number)?, options.log_max).map(|(log, outputs)| (Some(log), Some(outputs)))?
+    let (log, outputs) = match options.log_max {
+        Some(max) => {
+            let file = fcntl_dupfd_cloexec(io::stdout(), 3)?;
+            let (log, outputs) = Log::new(file.into(), max)?;
+            (Some(log), Some(outputs))
         }
         None => (None, None),
     };
     let program = match main_program::spawn(&options.words, options.user, outputs) {
         Ok(program) => program,
-        Err(error) => return Ok(cannot_start(options, log, &error)),
+        Err(error) => return Ok(cannot_start(options, &error)),
     };
     let mut run = Run { program, signals, log, left: None, alone: false };
     while run.left.is_none() {
@@ -134,11 +137,7 @@ fn code(status: WaitStatus) -> u8 {
 
 /// The codes of a shell, which engines use too.
 #[expect(clippy::print_stderr, reason = "the container has no other place for it")]
-fn cannot_start(options: &RunOptions, log: Option<Log>, error: &io::Error) -> u8 {
-    let line = format!("coracle-guest: cannot run `{}`: {error}\n", options.words[0].display());
-    match log {
-        Some(mut log) => log.append(line.as_bytes()),
-        None => eprint!("{line}"),
-    }
+fn cannot_start(options: &RunOptions, error: &io::Error) -> u8 {
+    eprintln!("coracle-guest: cannot run `{}`: {error}", options.words[0].display());
     if error.kind() == ErrorKind::NotFound { 127 } else { 126 }
 }

@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// A full disk loses lines and not the program.
-    pub(super) fn append(&mut self, bytes: &[u8]) {
+    fn append(&mut self, bytes: &[u8]) {
         if self.file.write_all(bytes).is_ok() {
             self.written += bytes.len() as u64;
         }

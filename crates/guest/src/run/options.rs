@@ -8,15 +8,12 @@ use crate::os::main_program::RunUser;
 /// Between TERM and KILL for what the program leaves behind.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Bytes of the log that are kept at least, unless the command line has another number.
-const LOG_MAX: u64 = 8 << 20;
-
 /// What to run, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     pub(super) exit_fd: Option<i32>,
-    pub(super) log_fd: Option<i32>,
-    pub(super) log_max: u64,
+    /// Standard output is a log file, of which so many bytes are kept.
+    pub(super) log_max: Option<u64>,
     pub(super) grace: Duration,
     pub(super) user: Option<RunUser>,
     pub(super) workdir: Option<OsString>,
@@ -28,22 +25,13 @@ impl RunOptions {
     /// Parses the words after `run`; `None` when they are invalid.
     pub fn parse(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
-        let mut it = Self {
-            exit_fd: None,
-            log_fd: None,
-            log_max: LOG_MAX,
-            grace: GRACE,
-            user: None,
-            workdir: None,
-            words: Vec::new(),
-        };
+        let mut it = Self { exit_fd: None, log_max: None, grace: GRACE, user: None, workdir: None, words: Vec::new() };
         loop {
             let word = words.next()?;
             match word.to_str()?.split_once('=') {
                 None if word == "--" => break,
                 Some(("--exit-fd", value)) => it.exit_fd = Some(value.parse().ok()?),
-                Some(("--log", value)) => it.log_fd = Some(value.parse().ok()?),
-                Some(("--log-max", value)) => it.log_max = value.parse().ok()?,
+                Some(("--log-max", value)) => it.log_max = Some(value.parse().ok()?),
                 Some(("--grace", value)) => it.grace = Duration::from_secs(value.parse().ok()?),
                 Some(("--user", value)) => it.user = Some(user(value)?),
                 Some(("--workdir", value)) => it.workdir = Some(value.into()),

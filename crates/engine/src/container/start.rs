@@ -150,7 +150,7 @@ fn parts(
 }
 
 /// Each takes the process that writes to it.
-fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
+pub(super) fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
     let entry = group.entry();
     let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
     files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()

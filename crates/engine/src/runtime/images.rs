@@ -8,6 +8,9 @@ use coracle_runtime::{
 };
 
 use super::{EmbeddedRuntime, unsupported};
+use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
+use crate::source::{Deadline, ImageCopy, Platform, copy_into};
+use crate::store::LayerLimits;
 
 #[async_trait]
 impl ImageStore for EmbeddedRuntime {
@@ -19,8 +22,22 @@ impl ImageStore for EmbeddedRuntime {
         Ok(Vec::new())
     }
 
-    async fn pull_image(&self, _image: &ImageRef, _deadline: Duration) -> Result<Image> {
-        Err(unsupported(Capability::Build))
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        let engine = &self.engine;
+        let copy = ImageCopy {
+            name: image.clone(),
+            platform: Platform::of_this_machine(),
+            limits: LayerLimits::default(),
+            scratch: engine.directories.trash(),
+            deadline: Deadline::after(deadline),
+        };
+        let options = engine.options.registries.clone();
+        let access = RegistryAccess { home: engine.options.home.clone(), options, timeouts: Timeouts::default() };
+        let pull = async {
+            let source = RegistrySource::open(image, access).await?;
+            copy_into(&engine.store, &source, &copy, &|event| tracing::debug!(%image, ?event, "pull")).await
+        };
+        Box::pin(pull).await.map_err(|err| err.into_error(image))
     }
 
     async fn import_image(&self, _import: ImageImport) -> Result<Image> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{Image, ImageRef};
+use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -107,7 +108,8 @@ struct LayerFetch<'a> {
 impl LayerFetch<'_> {
     /// Fetches layers, and passes them on in their order. It ends early when nobody takes them any more.
     async fn run(&self, missing: &[SourceLayer], additions: &mpsc::Sender<Step>) -> Result<()> {
-        let mut fetched = stream::iter(missing.iter().map(|layer| self.fetch(layer))).buffered(FETCHES);
+        let fetches: Vec<_> = missing.iter().map(|layer| self.fetch(layer).boxed()).collect();
+        let mut fetched = stream::iter(fetches).buffered(FETCHES);
         while let Some(layer) = fetched.next().await {
             if additions.send(Step::Layer(layer?)).await.is_err() {
                 return Ok(());

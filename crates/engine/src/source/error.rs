@@ -30,7 +30,9 @@ pub(crate) enum SourceError {
     MediaType { what: &'static str, media_type: String },
     #[error("it is of the obsolete manifest schema 1; push it again with a current tool")]
     SchemaOne,
-    #[error("its layer {digest} may not be distributed by registries (`{media_type}`); use an image without such layers")]
+    #[error(
+        "its layer {digest} may not be distributed by registries (`{media_type}`); use an image without such layers"
+    )]
     ForeignLayer { digest: BlobDigest, media_type: String },
     #[error("its {what} is larger than {limit} bytes")]
     TooLarge { what: String, limit: u64 },
@@ -48,9 +50,13 @@ pub(crate) enum SourceError {
     CutTransfer { host: String, what: String, attempts: u32, reason: String },
     #[error("{host} answers {status}{message}")]
     Status { host: String, status: u16, message: String },
-    #[error("{host} gives it only to known users, if it exists; log in with `docker login {host}` or `podman login {host}`")]
+    #[error(
+        "{host} gives it only to known users, if it exists; log in with `docker login {host}` or `podman login {host}`"
+    )]
     LoginRequired { host: String },
-    #[error("{host} refuses the credentials from {origin}; log in again with `docker login {host}` or `podman login {host}`")]
+    #[error(
+        "{host} refuses the credentials from {origin}; log in again with `docker login {host}` or `podman login {host}`"
+    )]
     LoginRefused { host: String, origin: String },
     #[error("the credentials for {host} cannot be read from {origin}: {why}")]
     Credentials { host: String, origin: String, why: String },
@@ -110,9 +116,14 @@ mod tests {
         let late = SourceError::DeadlinePassed { after: Duration::from_secs(3) };
         assert!(matches!(late.into_error(&image), Error::TimedOut { verb: "pull", .. }));
         let full = SourceError::io("cannot write a layer")(io::ErrorKind::StorageFull.into());
-        assert!(matches!(full.into_error(&image), Error::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull));
+        assert!(
+            matches!(full.into_error(&image), Error::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        );
         let unknown = SourceError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() };
         let failed = unknown.into_error(&image).to_string();
-        assert_eq!(failed, "image `localhost:5000/x:1` could not be pulled: its layer has the unknown media type `a/\\u{1b}[31m`");
+        assert_eq!(
+            failed,
+            "image `localhost:5000/x:1` could not be pulled: its layer has the unknown media type `a/\\u{1b}[31m`"
+        );
     }
 }

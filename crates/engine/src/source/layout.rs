@@ -141,7 +141,9 @@ impl ImageSource for LayoutSource {
     }
 
     async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
-        let Some(blob) = layer.blob.clone() else { return Err(SourceError::malformed("layout", "a layer has no blob")) };
+        let Some(blob) = layer.blob.clone() else {
+            return Err(SourceError::malformed("layout", "a layer has no blob"));
+        };
         let (files, scratch) = (self.files.clone(), scratch.to_owned());
         unblock(move || {
             let (file, _) = files.open(&blob_path(&blob.digest))?;

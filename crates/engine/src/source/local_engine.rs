@@ -74,7 +74,8 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: File) -> Resul
     let mut file = tokio::fs::File::from_std(file);
     let mut limited = stdout.take(MAX_SAVED + 1);
     let copied = async {
-        let size = tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(1 << 20, &mut limited), &mut file).await?;
+        let size =
+            tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(1 << 20, &mut limited), &mut file).await?;
         file.flush().await?;
         Ok(size)
     };
@@ -86,7 +87,11 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: File) -> Resul
     }
     let exit = exit_of(child.wait().await.map_err(failed())?);
     if exit != 0 {
-        return Err(SourceError::Program { program: engine.program(), exit, excerpt: Excerpt::from_bytes(&words.await.unwrap_or_default()) });
+        return Err(SourceError::Program {
+            program: engine.program(),
+            exit,
+            excerpt: Excerpt::from_bytes(&words.await.unwrap_or_default()),
+        });
     }
     Ok(file.into_std().await)
 }

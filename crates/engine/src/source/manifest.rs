@@ -24,8 +24,10 @@ pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+jso
 pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-const SCHEMA_ONE: [&str; 2] =
-    ["application/vnd.docker.distribution.manifest.v1+json", "application/vnd.docker.distribution.manifest.v1+prettyjws"];
+const SCHEMA_ONE: [&str; 2] = [
+    "application/vnd.docker.distribution.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v1+prettyjws",
+];
 
 const CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
@@ -136,7 +138,8 @@ impl ManifestDocument {
         if SCHEMA_ONE.contains(&media_type) {
             return Err(SourceError::SchemaOne);
         }
-        let unknown = |it: &str| SourceError::MediaType { what: "manifest", media_type: it.chars().take(200).collect() };
+        let unknown =
+            |it: &str| SourceError::MediaType { what: "manifest", media_type: it.chars().take(200).collect() };
         if !MANIFEST_TYPES.contains(&media_type) {
             return Err(unknown(media_type));
         }
@@ -148,7 +151,10 @@ impl ManifestDocument {
             None => {}
             Some(own) if own == media_type => {}
             Some(own) if MANIFEST_TYPES.contains(&own) => {
-                return Err(SourceError::malformed("manifest", format_args!("it is `{own}` and was sent as `{media_type}`")));
+                return Err(SourceError::malformed(
+                    "manifest",
+                    format_args!("it is `{own}` and was sent as `{media_type}`"),
+                ));
             }
             Some(other) => return Err(unknown(other)),
         }

@@ -26,7 +26,8 @@ fn manifests_and_indexes_of_both_makers_are_read() {
     for layer in LAYER_TYPES {
         assert!(matches!(parsed(&manifest(layer), OCI_MANIFEST), Ok(ManifestDocument::Manifest(_))), "{layer}");
     }
-    let docker = with(with(manifest(LAYER_TYPES[4]), "mediaType", DOCKER_MANIFEST.into()), "config", part(CONFIG_TYPES[1], 2));
+    let docker =
+        with(with(manifest(LAYER_TYPES[4]), "mediaType", DOCKER_MANIFEST.into()), "config", part(CONFIG_TYPES[1], 2));
     assert!(matches!(parsed(&docker, &format!("{DOCKER_MANIFEST}; charset=utf-8")), Ok(ManifestDocument::Manifest(_))));
     let index = json!({ "schemaVersion": 2, "manifests": [part(OCI_MANIFEST, 5)] });
     for media_type in [OCI_INDEX, DOCKER_LIST] {
@@ -42,10 +43,17 @@ fn unknown_foreign_and_obsolete_parts_are_refused_by_their_own_errors() {
     };
     let good = manifest(OCI_LAYER);
     named(&manifest("text/plain"), OCI_MANIFEST, "text/plain");
-    named(&with(good.clone(), "config", part("application/vnd.cncf.helm.config.v1+json", 2)), OCI_MANIFEST, "application/vnd.cncf.helm.config.v1+json");
+    named(
+        &with(good.clone(), "config", part("application/vnd.cncf.helm.config.v1+json", 2)),
+        OCI_MANIFEST,
+        "application/vnd.cncf.helm.config.v1+json",
+    );
     named(&good, "text/html", "text/html");
     named(&with(good.clone(), "mediaType", "a/b".into()), OCI_MANIFEST, "a/b");
-    for foreign in ["application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"] {
+    for foreign in [
+        "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+        "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+    ] {
         assert!(matches!(parsed(&manifest(foreign), OCI_MANIFEST), Err(SourceError::ForeignLayer { .. })), "{foreign}");
     }
     for media_type in SCHEMA_ONE {
@@ -65,8 +73,14 @@ fn a_document_that_is_two_things_or_too_large_is_refused() {
     malformed(good.clone(), OCI_INDEX);
     malformed(with(good.clone(), "mediaType", Value::Null), OCI_INDEX);
     malformed(with(good.clone(), "layers", Value::Null), OCI_MANIFEST);
-    malformed(with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha512:0", "size": 1 })), OCI_MANIFEST);
-    malformed(with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha256:../x", "size": 1 })), OCI_MANIFEST);
+    malformed(
+        with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha512:0", "size": 1 })),
+        OCI_MANIFEST,
+    );
+    malformed(
+        with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha256:../x", "size": 1 })),
+        OCI_MANIFEST,
+    );
     malformed(with(good.clone(), "layers", vec![part(OCI_LAYER, 1); MAX_LAYERS + 1].into()), OCI_MANIFEST);
     malformed("no document".into(), OCI_MANIFEST);
     let large = with(good.clone(), "config", part(CONFIG_TYPES[0], MAX_CONFIG + 1));

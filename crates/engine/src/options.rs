@@ -34,6 +34,8 @@ pub struct RegistryOptions {
     /// Environment of these programs: `HOME`, `PATH`, and `XDG_RUNTIME_DIR`, `DOCKER_HOST` or `DBUS_SESSION_BUS_ADDRESS`
     /// where set.
     pub program_env: BTreeMap<String, OsString>,
+    /// Bytes that a layer may unpack to; 64 GiB if unset.
+    pub max_layer_bytes: Option<u64>,
 }
 
 /// Proxies for registries other than those of this machine.

@@ -24,10 +24,12 @@ impl ImageStore for EmbeddedRuntime {
 
     async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
         let engine = &self.engine;
+        let limits = LayerLimits::default();
+        let bytes = engine.options.registries.max_layer_bytes.unwrap_or(limits.bytes);
         let copy = ImageCopy {
             name: image.clone(),
             platform: Platform::of_this_machine(),
-            limits: LayerLimits::default(),
+            limits: LayerLimits { bytes, ..limits },
             scratch: engine.directories.trash(),
             deadline: Deadline::after(deadline),
         };

@@ -100,9 +100,11 @@ mod tests {
     }
 
     fn index(platforms: &[&str]) -> Vec<Descriptor> {
-        let descriptor = |it: &&str| Descriptor {
-            platform: (!it.is_empty()).then(|| platform(it)),
-            ..Descriptor::new("application/vnd.oci.image.manifest.v1+json", BlobDigest::of(it.as_bytes()), 1)
+        let descriptor = |it: &&str| {
+            let mut own =
+                Descriptor::new("application/vnd.oci.image.manifest.v1+json", BlobDigest::of(it.as_bytes()), 1);
+            own.platform = (!it.is_empty()).then(|| platform(it));
+            own
         };
         platforms.iter().map(descriptor).collect()
     }

@@ -43,4 +43,4 @@ mod store;
 mod sys;
 
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
-pub use runtime::EmbeddedRuntime;
+pub use runtime::{EmbeddedRuntime, ImageOrigin};

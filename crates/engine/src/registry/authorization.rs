@@ -148,7 +148,7 @@ impl TokenService {
 }
 
 fn unfit() -> SourceError {
-    SourceError::malformed("authorization", "no header can carry it")
+    SourceError::malformed("authorization", &"no header can carry it")
 }
 
 fn bearer(token: &Secret) -> Result<HeaderValue> {

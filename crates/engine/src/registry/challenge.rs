@@ -61,7 +61,7 @@ fn parts(header: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = header.trim_start_matches([' ', '\t', ',']);
     while !rest.is_empty() {
-        let end = rest.find(|c: char| c == '=' || c == ' ' || c == ',' || c == '\t').unwrap_or(rest.len());
+        let end = rest.find(['=', ' ', ',', '\t']).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         rest = match after.trim_start().strip_prefix('=') {
             Some(value) => {

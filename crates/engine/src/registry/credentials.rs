@@ -96,10 +96,10 @@ impl CredentialFiles {
             let failed =
                 |why: String| SourceError::Credentials { host: name.registry.clone(), origin: origin.clone(), why };
             let Some(config) = read_config(file).map_err(failed)? else { continue };
-            if let Some(helper) = config.helper(name) {
-                if let Some(kind) = credential_helper::get(&helper, name, &self.options).await? {
-                    return Ok(Some(Credentials { kind, origin: format!("`docker-credential-{helper}`") }));
-                }
+            if let Some(helper) = config.helper(name)
+                && let Some(kind) = credential_helper::get(&helper, name, &self.options).await?
+            {
+                return Ok(Some(Credentials { kind, origin: format!("`docker-credential-{helper}`") }));
             }
             if let Some(kind) = config.entry(name).map_err(failed)? {
                 return Ok(Some(Credentials { kind, origin }));

@@ -88,7 +88,7 @@ fn begin_of(response: &RegistryResponse, from: u64) -> Result<u64> {
     let begin = range.and_then(|it| it.strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok());
     match begin {
         Some(begin) if begin <= from => Ok(begin),
-        _ => Err(SourceError::malformed("transfer", "its range is another than was asked for")),
+        _ => Err(SourceError::malformed("transfer", &"its range is another than was asked for")),
     }
 }
 

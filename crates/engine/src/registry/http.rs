@@ -73,7 +73,7 @@ impl HttpClient {
     pub(super) async fn send(&self, url: &Url, mut request: Request<Body>) -> Result<Response<Incoming>> {
         let host = host_of(url);
         let uri = Uri::try_from(url.as_str());
-        *request.uri_mut() = uri.map_err(|err| SourceError::malformed("address", err))?;
+        *request.uri_mut() = uri.map_err(|err| SourceError::malformed("address", &err))?;
         let silent = SourceError::Silent { host: host.clone(), after: self.timeouts.silence };
         // A connection has its own limit, which ends before.
         let answered =

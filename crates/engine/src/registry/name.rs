@@ -71,7 +71,7 @@ impl RepositoryName {
     pub(super) fn url(&self, kind: &str, reference: &str) -> Result<Url> {
         let scheme = if self.is_local() { "http" } else { "https" };
         let url = format!("{scheme}://{}/v2/{}/{kind}/{reference}", self.host(), self.repository);
-        Url::parse(&url).map_err(|err| SourceError::malformed("name", err))
+        Url::parse(&url).map_err(|err| SourceError::malformed("name", &err))
     }
 
     /// The words by which helpers know the registry.

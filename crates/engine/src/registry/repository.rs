@@ -95,7 +95,7 @@ impl ImageSource for RegistrySource {
     }
 
     async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
-        let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", "a layer has no blob")) };
+        let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", &"a layer has no blob")) };
         download(&self.0, blob, scratch).await
     }
 }

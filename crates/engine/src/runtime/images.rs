@@ -7,10 +7,7 @@ use coracle_runtime::{
     Capability, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result,
 };
 
-use super::{EmbeddedRuntime, unsupported};
-use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
-use crate::source::{Deadline, ImageCopy, Platform, copy_into};
-use crate::store::LayerLimits;
+use super::{EmbeddedRuntime, ImageOrigin, unsupported};
 
 #[async_trait]
 impl ImageStore for EmbeddedRuntime {
@@ -23,23 +20,7 @@ impl ImageStore for EmbeddedRuntime {
     }
 
     async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
-        let engine = &self.engine;
-        let limits = LayerLimits::default();
-        let bytes = engine.options.registries.max_layer_bytes.unwrap_or(limits.bytes);
-        let copy = ImageCopy {
-            name: image.clone(),
-            platform: Platform::of_this_machine(),
-            limits: LayerLimits { bytes, ..limits },
-            scratch: engine.directories.trash(),
-            deadline: Deadline::after(deadline),
-        };
-        let options = engine.options.registries.clone();
-        let access = RegistryAccess { home: engine.options.home.clone(), options, timeouts: Timeouts::default() };
-        let pull = async {
-            let source = RegistrySource::open(image, access).await?;
-            copy_into(&engine.store, &source, &copy, &|event| tracing::debug!(%image, ?event, "pull")).await
-        };
-        Box::pin(pull).await.map_err(|err| err.into_error(image))
+        self.copy_image(ImageOrigin::Registry, image, deadline).await
     }
 
     async fn import_image(&self, _import: ImageImport) -> Result<Image> {

@@ -35,10 +35,10 @@ impl DockerArchive {
     pub(crate) fn open(index: TarIndex, name: Option<&str>) -> Result<Self> {
         let manifest = read_file(&index, "manifest.json", MAX_MANIFEST)?;
         let images: Vec<SavedImage> =
-            serde_json::from_slice(&manifest).map_err(|err| SourceError::malformed("manifest", err))?;
+            serde_json::from_slice(&manifest).map_err(|err| SourceError::malformed("manifest", &err))?;
         let image = select(images, name)?;
         if image.layers.len() > MAX_LAYERS {
-            return Err(SourceError::malformed("manifest", format_args!("it has more than {MAX_LAYERS} layers")));
+            return Err(SourceError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
         }
         let configuration = read_file(&index, &image.config, MAX_CONFIG)?;
         Ok(Self { index, configuration, layers: image.layers })

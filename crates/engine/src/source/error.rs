@@ -1,5 +1,6 @@
 //! Why an image cannot be copied in, by what a person can do about it.
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -86,7 +87,7 @@ impl SourceError {
         move |source| Self::Io { what, source }
     }
 
-    pub(crate) fn malformed(what: &'static str, why: impl ToString) -> Self {
+    pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }
     }
 

@@ -114,7 +114,7 @@ impl Content for LayoutSource {
         unblock(move || {
             let index = source.files.read("index.json", MAX_MANIFEST)?;
             let ManifestDocument::Index(manifests) = ManifestDocument::parse(&index, OCI_INDEX)? else {
-                return Err(SourceError::malformed("index", "it is a manifest"));
+                return Err(SourceError::malformed("index", &"it is a manifest"));
             };
             let selected = source.select(manifests)?;
             let [only] = selected.as_slice() else {
@@ -142,7 +142,7 @@ impl ImageSource for LayoutSource {
 
     async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
         let Some(blob) = layer.blob.clone() else {
-            return Err(SourceError::malformed("layout", "a layer has no blob"));
+            return Err(SourceError::malformed("layout", &"a layer has no blob"));
         };
         let (files, scratch) = (self.files.clone(), scratch.to_owned());
         unblock(move || {
@@ -166,7 +166,7 @@ pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Path) -> 
     if index.open("manifest.json").is_some() {
         return Ok(Arc::new(DockerArchive::open(index, name.as_deref())?));
     }
-    Err(SourceError::malformed("archive", "it has neither `index.json` with `oci-layout` nor `manifest.json`"))
+    Err(SourceError::malformed("archive", &"it has neither `index.json` with `oci-layout` nor `manifest.json`"))
 }
 
 fn uncompressed(mut file: File, scratch: &Path) -> Result<File> {
@@ -180,7 +180,7 @@ fn uncompressed(mut file: File, scratch: &Path) -> Result<File> {
     }
     let mut whole = tempfile::tempfile_in(scratch).map_err(failed())?;
     let mut content = flate2::read::MultiGzDecoder::new(file).take(MAX_ARCHIVE + 1);
-    let size = std::io::copy(&mut content, &mut whole).map_err(|err| SourceError::malformed("archive", err))?;
+    let size = std::io::copy(&mut content, &mut whole).map_err(|err| SourceError::malformed("archive", &err))?;
     if size > MAX_ARCHIVE {
         return Err(SourceError::TooLarge { what: "archive".into(), limit: MAX_ARCHIVE });
     }
@@ -188,6 +188,6 @@ fn uncompressed(mut file: File, scratch: &Path) -> Result<File> {
 }
 
 /// Runs file operations on another thread.
-pub(super) async fn unblock<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn unblock<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     blocking("read an image", move || Ok(work())).await?
 }

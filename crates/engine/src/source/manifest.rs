@@ -143,7 +143,7 @@ impl ManifestDocument {
         if !MANIFEST_TYPES.contains(&media_type) {
             return Err(unknown(media_type));
         }
-        let raw: RawDocument = serde_json::from_slice(bytes).map_err(|err| SourceError::malformed("manifest", err))?;
+        let raw: RawDocument = serde_json::from_slice(bytes).map_err(|err| SourceError::malformed("manifest", &err))?;
         if raw.schema_version == 1 || raw.fs_layers.is_some() {
             return Err(SourceError::SchemaOne);
         }
@@ -153,7 +153,7 @@ impl ManifestDocument {
             Some(own) if MANIFEST_TYPES.contains(&own) => {
                 return Err(SourceError::malformed(
                     "manifest",
-                    format_args!("it is `{own}` and was sent as `{media_type}`"),
+                    &format_args!("it is `{own}` and was sent as `{media_type}`"),
                 ));
             }
             Some(other) => return Err(unknown(other)),
@@ -172,7 +172,7 @@ impl RawDocument {
                 manifest.check()?;
                 Ok(ManifestDocument::Manifest(manifest))
             }
-            _ => Err(SourceError::malformed("manifest", "it has not the parts of its media type, and those alone")),
+            _ => Err(SourceError::malformed("manifest", &"it has not the parts of its media type, and those alone")),
         }
     }
 }
@@ -185,7 +185,7 @@ impl ImageManifest {
         }
         self.config.check_size("configuration", MAX_CONFIG)?;
         if self.layers.len() > MAX_LAYERS {
-            return Err(SourceError::malformed("manifest", format_args!("it has more than {MAX_LAYERS} layers")));
+            return Err(SourceError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
         }
         self.layers.iter().try_for_each(check_layer)
     }
@@ -220,12 +220,12 @@ struct RawRootFs {
 /// # Errors
 /// [`SourceError::NoPlatform`] for one that does not run here, [`SourceError::Malformed`].
 pub(crate) fn diff_ids(config: &[u8], platform: &Platform, count: usize) -> Result<Vec<DiffId>> {
-    let raw: RawConfig = serde_json::from_slice(config).map_err(|err| SourceError::malformed("configuration", err))?;
+    let raw: RawConfig = serde_json::from_slice(config).map_err(|err| SourceError::malformed("configuration", &err))?;
     platform.check(&raw.platform)?;
     let diff_ids = raw.rootfs.diff_ids;
     if diff_ids.len() != count || count == 0 {
         let why = format!("it names {} layers, and its manifest {count}", diff_ids.len());
-        return Err(SourceError::malformed("configuration", why));
+        return Err(SourceError::malformed("configuration", &why));
     }
     Ok(diff_ids)
 }

@@ -36,10 +36,10 @@ use std::path::Path;
 use async_trait::async_trait;
 
 pub(crate) use blob::{Blob, BlobWriter};
-pub(crate) use copy::{CopyEvent, Deadline, ImageCopy, copy_into};
+pub(crate) use copy::{Deadline, ImageCopy, copy_into};
 pub(crate) use digest::BlobDigest;
 pub(crate) use error::{Result, SourceError};
-pub(crate) use layout::{LayoutSource, open_archive};
+pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
 pub(crate) use platform::Platform;

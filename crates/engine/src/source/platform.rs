@@ -61,7 +61,7 @@ impl Platform {
         let ranked = manifests.iter().filter_map(|it| Some((self.rank(it.platform.as_ref()?)?, it)));
         ranked.min_by_key(|it| it.0).map(|it| it.1).ok_or_else(|| {
             let mut offered: Vec<_> =
-                manifests.iter().filter_map(|it| it.platform.as_ref()).map(|it| it.to_string()).collect();
+                manifests.iter().filter_map(|it| it.platform.as_ref()).map(ToString::to_string).collect();
             offered.dedup();
             offered.truncate(20);
             SourceError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }

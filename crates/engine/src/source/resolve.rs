@@ -75,7 +75,7 @@ async fn resolve_manifest(content: &dyn Content, root: &RootDocument, platform: 
         let bytes = document(content, chosen, DocumentKind::Manifest).await?;
         found = ManifestDocument::parse(&bytes, &chosen.media_type)?;
     }
-    Err(SourceError::malformed("index", "it names an index of indexes of indexes"))
+    Err(SourceError::malformed("index", &"it names an index of indexes of indexes"))
 }
 
 async fn document(content: &dyn Content, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {

@@ -52,13 +52,13 @@ impl TarIndex {
     /// [`SourceError::Malformed`].
     pub(crate) fn read(mut file: File) -> Result<Self> {
         file.rewind().map_err(SourceError::io("cannot read an archive"))?;
-        let unreadable = |err| SourceError::malformed("archive", err);
+        let unreadable = |err| SourceError::malformed("archive", &err);
         let mut archive = tar::Archive::new(&file);
         let mut entries = HashMap::new();
         for entry in archive.entries_with_seek().map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             if entries.len() == MAX_ENTRIES {
-                return Err(SourceError::malformed("archive", format_args!("it has more than {MAX_ENTRIES} entries")));
+                return Err(SourceError::malformed("archive", &format_args!("it has more than {MAX_ENTRIES} entries")));
             }
             if let Some((path, entry)) = read_entry(&entry) {
                 entries.insert(path, entry);

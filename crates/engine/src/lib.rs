@@ -13,6 +13,7 @@
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
+//! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
@@ -40,9 +41,10 @@ mod network;
 mod options;
 mod registry;
 mod runtime;
+mod source;
 mod store;
 mod sys;
 mod volume;
 
-pub use options::EngineOptions;
-pub use runtime::EmbeddedRuntime;
+pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
+pub use runtime::{EmbeddedRuntime, ImageOrigin};

@@ -9,8 +9,9 @@ use coracle_runtime::{
     LabelFilter, Result,
 };
 
-use super::{EmbeddedRuntime, Engine, unsupported};
+use super::{EmbeddedRuntime, ImageOrigin, unsupported};
 use crate::blocking::blocking;
+use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
 impl EmbeddedRuntime {
@@ -45,8 +46,8 @@ impl ImageStore for EmbeddedRuntime {
         self.with_store("image ls", move |store| store.list(&filter)).await
     }
 
-    async fn pull_image(&self, _image: &ImageRef, _deadline: Duration) -> Result<Image> {
-        Err(unsupported(Capability::Build))
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        self.copy_image(ImageOrigin::Registry, image, deadline).await
     }
 
     async fn import_image(&self, import: ImageImport) -> Result<Image> {

@@ -1,6 +1,7 @@
 //! The engine as `coracle-runtime`'s traits: each method translates and calls the module that does the work.
 
 mod containers;
+mod copy;
 mod images;
 mod networks;
 mod stacks;
@@ -8,6 +9,7 @@ mod volumes;
 
 use std::sync::Arc;
 
+pub use copy::ImageOrigin;
 use coracle_runtime::{Capability, EngineKind, Error, Result};
 
 use crate::engine::Engine;

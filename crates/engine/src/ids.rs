@@ -33,6 +33,11 @@ pub(crate) enum Privileges {
 }
 
 impl Privileges {
+    /// Whether the engine runs as root.
+    pub(crate) fn is_root(&self) -> bool {
+        matches!(self, Self::Root)
+    }
+
     /// Runs `work` as root of the ids that the store's files belong to: at once for root, else in a child process within
     /// a user namespace of the mapping. The child is a copy of this process: `work` must not use threads, locks that other
     /// threads may hold, or tokio; its result comes back through a pipe.

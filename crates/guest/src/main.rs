@@ -9,7 +9,7 @@ use coracle_guest::init::ExitReason;
 use coracle_guest::protocol::LEFT_ALONE;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
-    pipe [ADDRESS:]PORT | git-credential ACT | sweep SINCE WITHIN DIR… | env | version";
+    pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -35,6 +35,10 @@ fn main() -> ExitCode {
             }
         }
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
+        // The container's id is there for a reader of the list of processes.
+        ["forward", _id] => {
+            coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run()))
+        }
         ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::protocol::VERSION);

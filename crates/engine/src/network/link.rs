@@ -91,8 +91,7 @@ pub(super) fn disconnect(device: &str) -> io::Result<()> {
 }
 
 fn remove(host: &Netlink, device: &str) -> io::Result<()> {
-    let fixed = interface(0, 0);
-    match host.request(vec![Message::new(RTM_DELLINK, 0, &fixed).text(IFLA_IFNAME, device)]) {
+    match host.request(vec![Message::new(RTM_DELLINK, 0, &interface(0, 0)).text(IFLA_IFNAME, device)]) {
         Err(err) if err.raw_os_error() == Some(libc::ENODEV) => Ok(()),
         done => done,
     }
@@ -120,25 +119,30 @@ fn give_addresses(
     let gateway = Route { to: Some(spec.gateway), via: None, device: inner, from: Some(address) };
     // An internal network has a route to the host, which sends on what other members are to have.
     let rest = Route { to: None, via: Some(spec.gateway), device: inner, from: Some(address) };
-    inside.request(vec![new_address(inner, address), new_route(&gateway), new_route(&rest)])?;
+    inside.request(vec![set_up(inner), new_address(inner, address), new_route(&gateway), new_route(&rest)])?;
     Ok(address)
 }
 
-/// `struct ifinfomsg`: family, type, index, flags, and which flags to change.
-fn interface(flags: i32, change: i32) -> Vec<u8> {
-    let words = [[0; 4], flags.to_ne_bytes(), change.to_ne_bytes()];
+/// `struct ifinfomsg`: family, type, index, flags, and which flags to change: those that are set.
+fn interface(index: u32, flags: i32) -> Vec<u8> {
+    let words = [index.to_ne_bytes(), flags.to_ne_bytes(), flags.to_ne_bytes()];
     [&[u8::try_from(AF_UNSPEC).unwrap_or_default(), 0, 0, 0][..], &words.concat()].concat()
 }
 
+fn set_up(device: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &interface(device, IFF_UP))
+}
+
 fn new_pair(spec: &LinkSpec) -> Message {
-    let up = interface(IFF_UP, IFF_UP);
-    Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &up)
+    // The device inside cannot be set up before both are there.
+    let (outer, inner) = (interface(0, IFF_UP), interface(0, 0));
+    Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &outer)
         .text(IFLA_IFNAME, &spec.device)
         .number(IFLA_GROUP, spec.group)
         .nest(IFLA_LINKINFO | NESTED, |it| {
             it.bytes(IFLA_INFO_KIND, b"veth").nest(IFLA_INFO_DATA | NESTED, |it| {
                 it.nest(VETH_INFO_PEER | NESTED, |it| {
-                    it.raw(&up).text(IFLA_IFNAME, INSIDE).number(IFLA_NET_NS_PID, spec.pid)
+                    it.raw(&inner).text(IFLA_IFNAME, INSIDE).number(IFLA_NET_NS_PID, spec.pid)
                 })
             })
         })

@@ -25,6 +25,8 @@ mod resolver;
 mod routed;
 mod rules;
 mod subnet;
+#[cfg(test)]
+mod tests;
 mod user_mode;
 
 pub(crate) use attach::{Attachment, attach};

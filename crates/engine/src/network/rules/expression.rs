@@ -22,15 +22,15 @@ const FIRST_WIDE: u32 = 1;
 
 /// What a packet is judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expression {
+pub(super) enum Expression<'a> {
     /// The incoming device's name begins so, or not.
-    From { prefix: &'static str, is: bool },
+    From { prefix: &'a str, is: bool },
     /// The outgoing device's name begins so, or not.
-    To { prefix: &'static str, is: bool },
+    To { prefix: &'a str, is: bool },
     /// The outgoing device is a bridge.
     ToBridge,
-    /// The number of the outgoing device is another one.
-    NotTo(u32),
+    /// The outgoing device has another name.
+    NotTo(&'a str),
     /// Both devices' groups are in the set.
     BetweenMembers,
     /// The packet belongs to a known connection, or answers one.
@@ -53,7 +53,6 @@ pub(super) enum Expression {
 
 const META_IIFNAME: u32 = 6;
 const META_OIFNAME: u32 = 7;
-const META_OIF: u32 = 5;
 const META_L4PROTO: u32 = 16;
 const META_IIFGROUP: u32 = 21;
 const META_OIFGROUP: u32 = 22;
@@ -67,19 +66,17 @@ const REJECT_ICMPX: u32 = 2;
 const ADMIN_PROHIBITED: u8 = 3;
 
 /// Adds expressions as elements of a rule's list.
-pub(super) fn add(message: Message, expressions: &[Expression]) -> Message {
+pub(super) fn add(message: Message, expressions: &[Expression<'_>]) -> Message {
     expressions.iter().fold(message, |message, it| one(message, *it))
 }
 
-fn one(message: Message, expression: Expression) -> Message {
+fn one(message: Message, expression: Expression<'_>) -> Message {
     let compare = |is| if is { EQUAL } else { NOT_EQUAL };
     match expression {
         Expression::From { prefix, is } => named(message, META_IIFNAME, prefix.as_bytes(), compare(is)),
         Expression::To { prefix, is } => named(message, META_OIFNAME, prefix.as_bytes(), compare(is)),
         Expression::ToBridge => named(message, META_OIFKIND, &padded("bridge"), EQUAL),
-        Expression::NotTo(index) => {
-            cmp(meta(message, META_OIF, FIRST), FIRST, NOT_EQUAL, &index.to_ne_bytes())
-        }
+        Expression::NotTo(name) => named(message, META_OIFNAME, &padded(name), NOT_EQUAL),
         Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
         Expression::Known => known(message),
         Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
@@ -117,7 +114,8 @@ fn named(message: Message, key: u32, value: &[u8], operation: u32) -> Message {
 
 fn padded(text: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    let count = text.len().min(15);
+    bytes[..count].copy_from_slice(&text.as_bytes()[..count]);
     bytes
 }
 

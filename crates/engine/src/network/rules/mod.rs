@@ -23,7 +23,7 @@ const TABLE: &str = "coracle";
 const MEMBERS: &str = "members";
 
 /// An empty chain whose name changes with the rules: a table without it is another version's, and is replaced.
-const VERSION: &str = "version-1";
+const VERSION: &str = "version-2";
 
 const FORWARD: &str = "forward";
 const INPUT: &str = "input";
@@ -49,7 +49,8 @@ pub(super) fn ensure(members: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
     if !exists(&socket, get_chain(INET, TABLE, VERSION))? {
         forward_packets()?;
-        socket.request(batch(table(&uplinks())))?;
+        let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+        socket.request(batch(table(&super::subnet::default_devices(&routes))))?;
     }
     for group in members {
         if !exists(&socket, element(NFT_MSG_GETSETELEM, 0, *group))? {
@@ -103,18 +104,12 @@ fn forward_packets() -> io::Result<()> {
     std::fs::write(path, "1")
 }
 
-/// The devices that lead to other machines, by number: a bridge among them is no network of containers.
-fn uplinks() -> Vec<u32> {
-    let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let names = super::subnet::default_devices(&routes);
-    let index = |name: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()?.trim().parse().ok();
-    names.into_iter().filter_map(index).collect()
-}
-
-fn table(uplinks: &[u32]) -> Vec<Message> {
+/// All rules. A bridge is another engine's network of containers, unless it is one of the devices that lead to other
+/// machines.
+fn table(uplinks: &[&str]) -> Vec<Message> {
     let (ours, theirs) = (From { prefix: "cor", is: true }, To { prefix: "cor", is: true });
     let mut to_bridges = vec![ours, Expression::ToBridge];
-    to_bridges.extend(uplinks.iter().map(|it| Expression::NotTo(*it)));
+    to_bridges.extend(uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
     let chain = |chain| Place { family: INET, table: TABLE, chain };
     let rule = |at, expressions: &[Expression]| rule_in(chain(at), NLM_F_APPEND, expressions);
@@ -191,7 +186,7 @@ fn new_chain(name: &str, hook: Option<(&str, u32, i32)>) -> Message {
 
 /// The set of pairs of groups. Its key's type is for `nft` to print: two numbers of its type "device group".
 fn new_set() -> Message {
-    const DEVICE_GROUP: u32 = 31;
+    const DEVICE_GROUP: u32 = 35;
     let key_type = DEVICE_GROUP << 6 | DEVICE_GROUP;
     Message::new(kind(NFT_MSG_NEWSET), NLM_F_CREATE, &fixed(INET))
         .text(1, TABLE)
@@ -218,7 +213,7 @@ struct Place {
 }
 
 /// A rule, at the chain's begin or (with `NLM_F_APPEND`) end.
-fn rule_in(at: Place, flags: i32, expressions: &[Expression]) -> Message {
+fn rule_in(at: Place, flags: i32, expressions: &[Expression<'_>]) -> Message {
     // User data: a comment (type 0), as `nft` writes it.
     let comment = [&[0, u8::try_from(MARK.len()).unwrap_or_default()][..], MARK].concat();
     Message::new(kind(NFT_MSG_NEWRULE), NLM_F_CREATE | flags, &fixed(at.family))

@@ -139,6 +139,27 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     Ok(child)
 }
 
+/// Starts a program that outlives this process: in a process group of its own, without outputs. Its standard input is the
+/// file, which may be a socket or a pipe. Returns its number.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
+    tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start detached");
+    let child = invocation
+        .command()
+        .args(&invocation.words)
+        .env_clear()
+        .envs(&invocation.env)
+        .stdin(stdin)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|source| invocation.cannot_start(source))?;
+    child.id().ok_or_else(|| invocation.cannot_start(io::Error::other("it has no number")))
+}
+
 /// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output.
 ///
 /// # Errors

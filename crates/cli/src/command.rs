@@ -79,7 +79,7 @@ fn with_more(operation: Command) -> Command {
 }
 
 /// What `--engine` offers.
-const ENGINES: [&str; 4] = ["auto", "docker", "podman", "container"];
+const ENGINES: [&str; 5] = ["auto", "docker", "podman", "container", "embedded"];
 
 fn global() -> [Arg; 4] {
     // For tests: its containers last as long as the process, so it is not offered.
@@ -90,6 +90,7 @@ fn global() -> [Arg; 4] {
                 "docker" => Engine::Docker,
                 "podman" => Engine::Podman,
                 "container" => Engine::Container,
+                "embedded" => Engine::Embedded,
                 "fake" => Engine::Fake,
                 _ => Engine::Auto,
             }

@@ -14,6 +14,7 @@
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `registry` | images from registries |
+//! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
@@ -35,6 +36,7 @@ mod ids;
 mod isolation;
 mod network;
 mod options;
+pub mod preflight;
 mod registry;
 mod runtime;
 mod store;

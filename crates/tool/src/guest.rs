@@ -134,7 +134,9 @@ fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Resu
 /// Whether the engine sees the files of this host.
 pub(crate) fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
     let endpoint = runtime.endpoint().address;
-    runtime.kind() == EngineKind::Fake || endpoint == "local" || endpoint.starts_with("unix://")
+    matches!(runtime.kind(), EngineKind::Fake | EngineKind::Embedded)
+        || endpoint == "local"
+        || endpoint.starts_with("unix://")
 }
 
 /// The worker for containers of that image, in its place on the host. None where this program has none for the

@@ -14,9 +14,10 @@ use flate2::read::GzDecoder;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use crate::config;
+use crate::config::{self, Config};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::state::StateDir;
 
 /// Of an unpacked guest, at most.
 const MAX_BYTES: u64 = 32 << 20;
@@ -106,12 +107,21 @@ pub(crate) fn program(
 
 /// The same for an image of this machine's own architecture.
 pub(crate) fn of_this_machine(cx: &Context, runtime: &dyn ContainerRuntime) -> Result<Option<GuestProgram>, Failure> {
-    let arch = match std::env::consts::ARCH {
+    program_for(cx, runtime, this_arch())
+}
+
+/// The guest of this machine's architecture, in its place: for an engine that starts containers itself.
+pub(crate) fn place_for_this_machine(config: &Config, state: &StateDir) -> io::Result<Option<PathBuf>> {
+    let guest = embedded(this_arch()).filter(|_| config.guest != config::Guest::Never);
+    guest.map(|it| it.place(&state.root().join("guest"))).transpose()
+}
+
+fn this_arch() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
-    program_for(cx, runtime, arch)
+    }
 }
 
 fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Result<Option<GuestProgram>, Failure> {

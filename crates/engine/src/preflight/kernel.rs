@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn root_of_a_container_may_not_mount() {
-        let may = |bits: &str| may_mount(machine(&[("proc/self/status", &format!("Name:\tx\nCapEff:\t{bits}\n"))]).path());
+        let may =
+            |bits: &str| may_mount(machine(&[("proc/self/status", &format!("Name:\tx\nCapEff:\t{bits}\n"))]).path());
         assert!(may("000001ffffffffff") && !may("00000000a80425fb") && !may("nonsense"));
     }
 }

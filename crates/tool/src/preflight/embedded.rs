@@ -1,6 +1,8 @@
 //! Checks of the embedded engine: what the machine offers it, what that means, and what mends it.
 
-use coracle_engine::preflight::{DataDirectory, FileSystemSupport, IdRanges, Obstacle, Overlay, Readiness, UserNamespaces};
+use coracle_engine::preflight::{
+    DataDirectory, FileSystemSupport, IdRanges, Obstacle, Overlay, Readiness, UserNamespaces,
+};
 
 use super::checks::{Check, Status};
 use crate::host_system::System;

@@ -5,10 +5,10 @@
 //! that engine only: tests are processes of their own, and know nothing of it. For a person who is not root already,
 //! it is the same engine as `podman`.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::variable;

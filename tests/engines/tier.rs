@@ -91,7 +91,8 @@ mod tests {
         for engine in IN_TURN {
             assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
         }
-        let on = |engine| (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains(engine)).count();
+        let on =
+            |engine| (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains(engine)).count();
         assert!((200..300).contains(&on("docker")) && (200..300).contains(&on("podman")));
     }
 

@@ -1,6 +1,8 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
 mod embedded;
+#[cfg(target_os = "linux")]
+pub(crate) mod obstacles;
 mod preflight_cache;
 
 use std::collections::BTreeMap;

@@ -24,7 +24,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             status();
             Ok(())
         }
-        _ => bail!("usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless] | down | status"),
+        _ => bail!(
+            "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless] | down | status"
+        ),
     }
 }
 
@@ -45,7 +47,12 @@ pub(crate) fn up(engine: Option<&str>) -> Result<()> {
         Some(rootless::NAME) => rootless::up()?,
         Some(embedded::NAME) => embedded::up()?,
         Some(embedded::ROOTLESS) => embedded::up_rootless()?,
-        Some(other) => bail!("no engine `{other}`: docker, podman, {}, {} or {}", rootless::NAME, embedded::NAME, embedded::ROOTLESS),
+        Some(other) => bail!(
+            "no engine `{other}`: docker, podman, {}, {} or {}",
+            rootless::NAME,
+            embedded::NAME,
+            embedded::ROOTLESS
+        ),
     }
     println!("  {} for engines up {}", took(begun), engine.unwrap_or("docker podman podman-rootless"));
     Ok(())

@@ -183,7 +183,7 @@ async fn start(
 ) -> Result<(Container, ExecTarget), Failure> {
     let StartSpec { ready, request, image, stack } = from;
     let runtime = &*ready.runtime;
-    let guest = guest::program(cx, runtime, &image.image)?;
+    let guest = container_guest::program(cx, runtime, &image.image)?;
     if guest.is_none() && cx.config.is_strict() {
         return Err(Failure::new(
             Code::Unsupported,

@@ -43,7 +43,7 @@ pub(super) fn check(data_dir: &Path) -> Result<(), Error> {
     use coracle_runtime::{EngineKind, Excerpt};
 
     let found = Readiness::inspect(data_dir);
-    let obstacles: Vec<_> = found.obstacles().into_iter().map(|it| crate::preflight::obstacle(it, &found)).collect();
+    let obstacles: Vec<_> = found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, &found)).collect();
     if obstacles.is_empty() {
         return Ok(());
     }

@@ -43,7 +43,7 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
     async fn create(&mut self, base: &Base, recipe: &Recipe) -> Result<Option<BuildContainer>, Failure> {
         let (cx, Backend { ready, store }) = (self.cx, self.backend);
         let runtime = &*ready.runtime;
-        let Some(program) = guest::program(cx, runtime, &base.image)? else { return Ok(None) };
+        let Some(program) = container_guest::program(cx, runtime, &base.image)? else { return Ok(None) };
         let draft = draft(cx)?;
         let spec = CreateSpec { name: draft.name.clone(), volumes: self.volumes.clone(), ..spec(cx, base, recipe) };
         let creation = self.creation.insert(Creation::begin(runtime, store, draft).await?);

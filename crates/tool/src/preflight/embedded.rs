@@ -1,27 +1,10 @@
 //! Checks of the embedded engine: what the machine offers it, what that means, and what mends it.
 
-use coracle_engine::preflight::{
-    DataDirectory, FileSystemSupport, IdRanges, Obstacle, Overlay, Readiness, UserNamespaces,
-};
+use coracle_engine::preflight::{DataDirectory, FileSystemSupport, IdRanges, Overlay, Readiness, UserNamespaces};
 
 use super::checks::{Check, Status};
+use crate::engines::obstacles::{NO_OVERLAY, namespaces_detail, no_upper};
 use crate::host_system::System;
-
-/// Why the engine cannot work here, as a phrase.
-pub(crate) fn obstacle(obstacle: Obstacle, found: &Readiness) -> String {
-    match obstacle {
-        Obstacle::NoMounts => "this root may not mount file systems".to_owned(),
-        Obstacle::UserNamespaces => namespaces_detail(found.user_namespaces).to_owned(),
-        Obstacle::Overlay => NO_OVERLAY.to_owned(),
-        Obstacle::DataDirectory => no_upper(&found.data),
-    }
-}
-
-const NO_OVERLAY: &str = "the kernel has no overlay file system";
-
-fn no_upper(data: &DataDirectory) -> String {
-    format!("`{}` is on {}, which cannot hold files of containers", data.dir.display(), data.file_system)
-}
 
 /// All of them.
 pub(super) fn checks(found: &Readiness, system: &System) -> Vec<Check> {
@@ -68,18 +51,6 @@ fn user_namespaces(found: &Readiness) -> Check {
     );
     let status = if found.root { Status::Warn } else { Status::Fail };
     Check::new(name, status, namespaces_detail(found.user_namespaces)).with_guidance(guidance)
-}
-
-fn namespaces_detail(found: UserNamespaces) -> &'static str {
-    match found {
-        UserNamespaces::Allowed => "user namespaces are allowed",
-        UserNamespaces::Missing => "the kernel has no user namespaces",
-        UserNamespaces::ForbiddenByLimit => "`user.max_user_namespaces` allows no user namespaces",
-        UserNamespaces::ForbiddenBySysctl => "`kernel.unprivileged_userns_clone` allows user namespaces to root alone",
-        UserNamespaces::ForbiddenByAppArmor => {
-            "`kernel.apparmor_restrict_unprivileged_userns` takes the rights in user namespaces from all but root"
-        }
-    }
 }
 
 fn overlay(found: Overlay) -> Check {

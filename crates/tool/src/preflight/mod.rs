@@ -8,8 +8,6 @@ use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use serde::Serialize;
 
 use self::checks::{Check, PreflightFacts, Status};
-#[cfg(target_os = "linux")]
-pub(crate) use self::embedded::obstacle;
 use crate::config::{Engine, Preset};
 use crate::context::Context;
 use crate::document::{Document, Render, StyledText, Symbol, word};

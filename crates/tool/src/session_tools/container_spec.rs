@@ -169,7 +169,7 @@ pub(super) async fn template(
     warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let NamedImage { image, reference } =
         if plan.strict { owned(cx, &ready, &found, &[plan.volume_at]).await? } else { found };
-    let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
+    let Some(program) = container_guest::program(cx, &*ready.runtime, &image)? else {
         return Err(Failure::new(
             Code::Unsupported,
             "the containers of a session need the guest, and this one gets none",

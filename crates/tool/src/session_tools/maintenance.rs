@@ -71,7 +71,7 @@ type VolumeReader = (GuestProgram, Policy);
 async fn reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
     slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
-    let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
+    let program = container_guest::of_this_machine(cx, &*runtime).ok().flatten()?;
     Some((program, cx.policy().ok()?))
 }
 

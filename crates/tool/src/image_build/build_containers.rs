@@ -24,7 +24,7 @@ use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
 use crate::requested::Requested;
 use crate::resolve::Request;
-use crate::{guest, session_env};
+use crate::{container_guest, session_env};
 
 /// Creates build containers by `lifecycle`. The last one is kept in `creation`, so that a caller can undo it that gives
 /// the build up.

@@ -22,7 +22,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, owned, sandbox_image};
 use crate::preflight::ensure_ready;
-use crate::{egress, guest, resolve, strict};
+use crate::{container_guest, egress, resolve, strict};
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";

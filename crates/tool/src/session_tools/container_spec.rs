@@ -21,7 +21,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
-use crate::{egress, guest, strict, workspace_mounts};
+use crate::{container_guest, egress, strict, workspace_mounts};
 
 /// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
 /// a type or a field here replaces every container.

@@ -9,9 +9,9 @@ use coracle_lifecycle::{
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
+use crate::container_guest;
 use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
-use crate::guest;
 
 /// An end takes no longer; the next process goes on with it.
 const WITHIN: Duration = Duration::from_secs(20);

@@ -75,7 +75,8 @@ fn with_more(operation: Command) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
-    operation.subcommand(admin::command("images trust")).args_conflicts_with_subcommands(true)
+    let verbs = ["images trust", "images verify"].map(admin::command);
+    operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 
 /// What `--engine` offers.

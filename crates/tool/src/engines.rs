@@ -4,6 +4,7 @@ mod embedded;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
 mod preflight_cache;
+mod verification;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,9 @@ use tokio::sync::OnceCell;
 
 pub(crate) use self::embedded::data_dir;
 pub(crate) use self::preflight_cache::{Backend, Ready};
+#[cfg(test)]
+pub(crate) use self::verification::DamagedObject;
+pub(crate) use self::verification::ImageVerification;
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};

@@ -19,13 +19,23 @@ pub(crate) fn data_dir(config: &Config, host: &Host) -> PathBuf {
 /// [`Error::Host`] when the directory cannot be created; [`Error::NotInstalled`] on another system than Linux.
 #[cfg(target_os = "linux")]
 pub(super) fn open(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
+    Ok(Arc::new(open_engine(host, data_dir, guest)?))
+}
+
+/// The same with its own type.
+#[cfg(target_os = "linux")]
+pub(super) fn open_engine(
+    host: &Host,
+    data_dir: &Path,
+    guest: Option<PathBuf>,
+) -> Result<coracle_engine::EmbeddedRuntime, Error> {
     let options = coracle_engine::EngineOptions {
         data_dir: data_dir.to_owned(),
         guest,
         home: host.home.clone(),
         temp_dir: host.temp_dir.clone(),
     };
-    Ok(Arc::new(coracle_engine::EmbeddedRuntime::open(options)?))
+    coracle_engine::EmbeddedRuntime::open(options)
 }
 
 #[cfg(not(target_os = "linux"))]

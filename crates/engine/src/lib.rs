@@ -16,6 +16,7 @@
 //! | `registry` | images from registries |
 //! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
+//! | `volume` | named volumes |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -32,7 +33,9 @@ mod blocking;
 mod cgroup;
 mod container;
 mod directories;
+mod engine;
 mod ids;
+mod info;
 mod isolation;
 mod network;
 mod options;
@@ -41,6 +44,7 @@ mod registry;
 mod runtime;
 mod store;
 mod sys;
+mod volume;
 
 pub use options::EngineOptions;
 pub use runtime::EmbeddedRuntime;

@@ -1,9 +1,32 @@
 //! Images: unpacked layers by digest, and the images made of them.
+//!
+//! | module | content |
+//! |---|---|
+//! | `digest` | digests of layers |
+//! | `error` | failures |
+//! | `layer` | what is known of an unpacked layer |
+//! | `addition` | layers and images that are being added |
+//! | `query` | images found, listed, tagged, removed |
+//! | `derive` | import, commit, export |
+//! | `care` | holds, garbage collection, verification |
+
+mod addition;
+mod care;
+mod derive;
+mod digest;
+mod error;
+mod layer;
+mod query;
 
 use std::io;
 use std::path::PathBuf;
 
-use coracle_runtime::ImageId;
+pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use care::{DamageReport, GarbageReport, LayerHold};
+pub(crate) use derive::CommitSource;
+pub(crate) use digest::DiffId;
+pub(crate) use error::{LayerRefusal, Result, StoreError};
+pub(crate) use layer::LayerRecord;
 
 use crate::directories::Directories;
 use crate::ids::Privileges;
@@ -18,11 +41,5 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn open(directories: &Directories, privileges: Privileges) -> io::Result<Self> {
         Ok(Self { dir: directories.store(), privileges })
-    }
-
-    /// The unpacked layers of an image, topmost first, as `lowerdir` of an overlay takes them. `None` for an unknown image.
-    pub(crate) fn layer_dirs(&self, _image: &ImageId) -> io::Result<Option<Vec<PathBuf>>> {
-        let _ = (&self.dir, &self.privileges);
-        Ok(None)
     }
 }

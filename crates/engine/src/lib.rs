@@ -47,4 +47,4 @@ mod sys;
 mod volume;
 
 pub use options::EngineOptions;
-pub use runtime::EmbeddedRuntime;
+pub use runtime::{EmbeddedRuntime, ImageDamage, ImageVerification};

@@ -4,9 +4,12 @@ mod containers;
 mod images;
 mod networks;
 mod stacks;
+mod verification;
 mod volumes;
 
 use std::sync::Arc;
+
+pub use self::verification::{ImageDamage, ImageVerification};
 
 use coracle_runtime::{Capability, EngineKind, Error, Result};
 

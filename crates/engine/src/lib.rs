@@ -15,6 +15,7 @@
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
+//! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
 //! | `sys` | system calls; the only module with `unsafe` code |
@@ -39,6 +40,7 @@ mod info;
 mod isolation;
 mod network;
 mod options;
+pub mod preflight;
 mod registry;
 mod runtime;
 mod source;
@@ -47,4 +49,4 @@ mod sys;
 mod volume;
 
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
-pub use runtime::{EmbeddedRuntime, ImageOrigin};
+pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};

@@ -11,10 +11,12 @@
 //! | `start`, `end` | start; stop and removal |
 //! | `exec` | commands without a guest |
 //! | `files`, `archive` | files in and out |
+//! | `commit` | an image of its files |
 //! | `describe` | for `inspect` |
 
 mod archive;
 pub(crate) mod config;
+mod commit;
 mod containers;
 mod describe;
 mod directory;
@@ -26,11 +28,12 @@ mod link;
 mod plan;
 mod start;
 mod state;
-mod store_error;
 mod usage;
 
 use coracle_runtime::Error;
 
+pub(crate) use self::commit::commit;
+pub(crate) use self::config::ContainerConfig;
 pub(crate) use self::containers::{create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};

@@ -26,6 +26,12 @@ impl EmbeddedRuntime {
     }
 }
 
+impl From<StoreError> for Error {
+    fn from(err: StoreError) -> Self {
+        store_error("image", err)
+    }
+}
+
 /// A failure of the store in the words of the trait.
 pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
     match err {
@@ -54,8 +60,9 @@ impl ImageStore for EmbeddedRuntime {
         self.with_store("import", move |store| store.import(import)).await
     }
 
-    async fn commit_image(&self, _commit: &ImageCommit) -> Result<Image> {
-        Err(unsupported(Capability::Commit))
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        let (engine, commit) = (self.engine.clone(), commit.clone());
+        blocking("commit", move || crate::container::commit(&engine, &commit)).await
     }
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {

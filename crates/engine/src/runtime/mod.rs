@@ -5,11 +5,14 @@ mod copy;
 mod images;
 mod networks;
 mod stacks;
+mod verification;
 mod volumes;
 
 use std::sync::Arc;
 
-pub use copy::ImageOrigin;
+pub use self::copy::ImageOrigin;
+pub(crate) use self::images::store_error;
+pub use self::verification::{ImageDamage, ImageVerification};
 use coracle_runtime::{Capability, EngineKind, Error, Result};
 
 use crate::engine::Engine;

@@ -8,6 +8,7 @@ mod front;
 mod image;
 mod lab;
 mod logins;
+mod origins;
 mod pulls;
 mod redirects;
 mod server;

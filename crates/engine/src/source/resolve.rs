@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::manifest::{ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument, diff_ids};
+use super::manifest::{ConfigurationSummary, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument};
 use super::{BlobDigest, Descriptor, Platform, Result, SourceError, SourceImage, SourceLayer};
 
 /// Indexes may name indexes; no tool makes more than two levels.
@@ -58,8 +58,9 @@ pub(crate) async fn resolve_image(content: &dyn Content, platform: &Platform) ->
     let root = content.root().await?;
     let manifest = resolve_manifest(content, &root, platform).await?;
     let configuration = document(content, &manifest.config, DocumentKind::Configuration).await?;
-    let diff_ids = diff_ids(&configuration, platform, manifest.layers.len())?;
-    let layers = diff_ids.into_iter().zip(manifest.layers);
+    let summary = ConfigurationSummary::parse(&configuration, manifest.layers.len())?;
+    platform.check(&summary.platform)?;
+    let layers = summary.diff_ids.into_iter().zip(manifest.layers);
     let layers = layers.map(|(diff_id, blob)| SourceLayer { diff_id, blob: Some(blob) }).collect();
     Ok(SourceImage { configuration, layers, digest: root.digest })
 }

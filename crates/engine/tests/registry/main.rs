@@ -9,6 +9,7 @@ mod image;
 mod lab;
 mod logins;
 mod origins;
+mod other_engine;
 mod pulls;
 mod redirects;
 mod server;

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::image::{OCI_INDEX, TestImage, arch, digest, gzip, tar_of};
 use crate::lab::TestEngine;
+use crate::other_engine::OtherEngine;
 
 async fn copied(engine: &TestEngine, origin: ImageOrigin, name: &str) -> Result<Image, Error> {
     engine.runtime.copy_image(origin, &ImageRef::parse(name).unwrap(), Duration::from_secs(60)).await
@@ -151,4 +152,25 @@ async fn a_layout_leads_to_no_file_outside() {
     std::os::unix::fs::symlink(outside.path(), &layer).unwrap();
     let reason = refusal(&engine, ImageOrigin::Layout(dir.path().to_owned()), "x:1").await;
     assert!(reason.contains("the image layout has no `blobs/"), "{reason}");
+}
+
+/// What another engine has built is the same image here, by its id.
+#[tokio::test]
+async fn images_of_other_engines_are_copied_by_their_save() {
+    let program_env = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root")];
+    let program_env = program_env.map(|(name, value)| (name.to_owned(), value.into())).into();
+    let engine = TestEngine::new(RegistryOptions { program_env, ..RegistryOptions::default() });
+    for (program, of_docker) in [("docker", true), ("podman", false)] {
+        let origin = || if of_docker { ImageOrigin::Docker } else { ImageOrigin::Podman };
+        let Some(other) = OtherEngine::with_image(program).await else {
+            coracle_skips::skip(coracle_skips::NEEDS_ENGINE);
+            continue;
+        };
+        let copied = copied(&engine, origin(), &other.name).await;
+        let expected = other.id().await;
+        other.remove().await;
+        assert_eq!(copied.unwrap().id.as_str(), expected, "{program}");
+        let reason = refusal(&engine, origin(), "no-such-image:1").await;
+        assert!(reason.contains(&format!("`{program}` failed (exit ")), "{reason}");
+    }
 }

@@ -9,8 +9,9 @@ use coracle_runtime::{
     LabelFilter, Result,
 };
 
-use super::{EmbeddedRuntime, Engine, ImageOrigin, unsupported};
+use super::{EmbeddedRuntime, ImageOrigin, unsupported};
 use crate::blocking::blocking;
+use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
 impl EmbeddedRuntime {
@@ -22,6 +23,12 @@ impl EmbeddedRuntime {
     ) -> Result<T> {
         let engine: Arc<Engine> = Arc::clone(&self.engine);
         blocking(verb, move || work(&engine.store).map_err(|err| store_error(verb, err))).await
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(err: StoreError) -> Self {
+        store_error("image", err)
     }
 }
 
@@ -53,8 +60,9 @@ impl ImageStore for EmbeddedRuntime {
         self.with_store("import", move |store| store.import(import)).await
     }
 
-    async fn commit_image(&self, _commit: &ImageCommit) -> Result<Image> {
-        Err(unsupported(Capability::Commit))
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        let (engine, commit) = (self.engine.clone(), commit.clone());
+        blocking("commit", move || crate::container::commit(&engine, &commit)).await
     }
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {

@@ -100,7 +100,8 @@ impl Walk<'_> {
 
     /// Visits the entries of a directory, and gives the paths of those whose content is to be visited.
     fn directory(&mut self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let dir = if path.is_empty() { self.root.try_clone_to_owned()? } else { open_beneath(self.root, path)? };
+        // A copy of the root's handle would share its position.
+        let dir = open_beneath(self.root, if path.is_empty() { b"." } else { path })?;
         let mut inner = Vec::new();
         for name in names(&dir)? {
             let mut path = path.to_vec();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::layout::{read_limited, unblock};
 use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
 use super::tar_index::TarIndex;
-use super::{Blob, ImageSource, Platform, Result, SourceError, SourceImage, SourceLayer};
+use super::{ImageSource, LayerBlob, Platform, Result, SourceError, SourceImage, SourceLayer};
 
 /// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ fn select(mut images: Vec<SavedImage>, name: Option<&str>) -> Result<SavedImage>
 fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
     let file = index.open(path).ok_or_else(|| absent(path))?;
     let size = file.size;
-    read_limited(file, size, (path, limit))
+    read_limited(file, size, path, limit)
 }
 
 fn absent(path: &str) -> SourceError {
@@ -78,10 +78,10 @@ impl ImageSource for DockerArchive {
         Ok(SourceImage { configuration: self.configuration.clone(), layers, digest: None })
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
         let at = self.summary.diff_ids.iter().position(|it| *it == layer.diff_id);
         let path = at.map(|at| self.layers[at].clone()).ok_or_else(|| absent(layer.diff_id.as_str()))?;
         let (index, scratch) = (self.index.clone(), scratch.to_owned());
-        unblock(move || Blob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
+        unblock(move || LayerBlob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
     }
 }

@@ -66,6 +66,7 @@ struct Annotations {
 }
 
 impl Descriptor {
+    #[cfg(test)]
     pub(crate) fn new(media_type: &str, digest: BlobDigest, size: u64) -> Self {
         Self { media_type: media_type.into(), digest, size, platform: None, annotations: None }
     }
@@ -93,7 +94,7 @@ impl Descriptor {
 
 /// Refuses bytes of another digest.
 pub(crate) fn check_digest(what: &str, expected: &BlobDigest, bytes: &[u8]) -> Result<()> {
-    let found = BlobDigest::of(bytes);
+    let found = BlobDigest::from_content(bytes);
     if found == *expected {
         return Ok(());
     }

@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 3;
 
 /// Documents by digest: a registry's repository, or an image layout.
 #[async_trait]
-pub(crate) trait Content: Send + Sync {
+pub(crate) trait ContentSource: Send + Sync {
     /// The manifest or index that the image's name leads to.
     async fn root(&self) -> Result<RootDocument>;
 
@@ -54,7 +54,7 @@ pub(crate) struct RootDocument {
 ///
 /// # Errors
 /// Any of a document that is refused: see [`SourceError`].
-pub(crate) async fn resolve_image(content: &dyn Content, platform: &Platform) -> Result<SourceImage> {
+pub(crate) async fn resolve_image(content: &dyn ContentSource, platform: &Platform) -> Result<SourceImage> {
     let root = content.root().await?;
     let manifest = resolve_manifest(content, &root, platform).await?;
     let configuration = document(content, &manifest.config, DocumentKind::Configuration).await?;
@@ -65,7 +65,11 @@ pub(crate) async fn resolve_image(content: &dyn Content, platform: &Platform) ->
     Ok(SourceImage { configuration, layers, digest: root.digest })
 }
 
-async fn resolve_manifest(content: &dyn Content, root: &RootDocument, platform: &Platform) -> Result<ImageManifest> {
+async fn resolve_manifest(
+    content: &dyn ContentSource,
+    root: &RootDocument,
+    platform: &Platform,
+) -> Result<ImageManifest> {
     let mut found = ManifestDocument::parse(&root.bytes, &root.media_type)?;
     for _ in 0..MAX_DEPTH {
         let manifests = match found {
@@ -79,7 +83,7 @@ async fn resolve_manifest(content: &dyn Content, root: &RootDocument, platform: 
     Err(SourceError::malformed("index", &"it names an index of indexes of indexes"))
 }
 
-async fn document(content: &dyn Content, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
+async fn document(content: &dyn ContentSource, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
     descriptor.check_size(kind.word(), kind.limit())?;
     let bytes = content.document(descriptor, kind).await?;
     descriptor.check(kind.word(), &bytes)?;

@@ -5,7 +5,7 @@ use super::*;
 const OCI_LAYER: &str = LAYER_TYPES[1];
 
 fn part(media_type: &str, size: u64) -> Value {
-    json!({ "mediaType": media_type, "digest": BlobDigest::of(media_type.as_bytes()).as_str(), "size": size })
+    json!({ "mediaType": media_type, "digest": BlobDigest::from_content(media_type.as_bytes()).as_str(), "size": size })
 }
 
 fn manifest(layer: &str) -> Value {
@@ -91,7 +91,7 @@ fn a_document_that_is_two_things_or_too_large_is_refused() {
 
 #[test]
 fn bytes_are_checked_against_what_names_them() {
-    let descriptor = Descriptor::new("", BlobDigest::of(b"abc"), 3);
+    let descriptor = Descriptor::new("", BlobDigest::from_content(b"abc"), 3);
     assert!(descriptor.check("x", b"abc").is_ok());
     assert!(matches!(descriptor.check("x", b"abd"), Err(SourceError::WrongDigest { .. })));
     assert!(matches!(descriptor.check("x", b"abcd"), Err(SourceError::WrongSize { found: 4, .. })));
@@ -100,7 +100,7 @@ fn bytes_are_checked_against_what_names_them() {
 #[test]
 fn a_configuration_names_as_many_layers_as_its_manifest() {
     let config = |layers: usize| {
-        let diff_ids = vec![BlobDigest::of(b"").as_str().to_owned(); layers];
+        let diff_ids = vec![BlobDigest::from_content(b"").as_str().to_owned(); layers];
         json!({ "os": "linux", "architecture": "arm64", "variant": "v8", "rootfs": { "diff_ids": diff_ids } })
             .to_string()
     };

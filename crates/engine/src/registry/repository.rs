@@ -14,7 +14,7 @@ use super::name::RepositoryName;
 use crate::blocking::blocking;
 use crate::options::RegistryOptions;
 use crate::source::{
-    BlobDigest, ContentSource, Descriptor, DocumentKind, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
+    BlobDigest, Descriptor, DocumentKind, DocumentSource, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
     Platform, Result, RootDocument, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
 };
 
@@ -67,7 +67,7 @@ struct ReceivedDocument {
 }
 
 #[async_trait]
-impl ContentSource for RegistrySource {
+impl DocumentSource for RegistrySource {
     async fn root(&self) -> Result<RootDocument> {
         let name = &self.0.name;
         let request = RegistryRequest { kind: "manifests", reference: &name.reference, accept: accepted(), from: 0 };

@@ -14,7 +14,7 @@ use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
 use super::tar_index::TarIndex;
 use super::{
-    BlobDigest, ContentSource, Descriptor, ImageSource, LayerBlob, Platform, Result, RootDocument, SourceError,
+    BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, SourceError,
     SourceImage, SourceLayer, resolve_image,
 };
 use crate::blocking::blocking;
@@ -108,7 +108,7 @@ fn blob_path(digest: &BlobDigest) -> String {
 }
 
 #[async_trait]
-impl ContentSource for LayoutSource {
+impl DocumentSource for LayoutSource {
     async fn root(&self) -> Result<RootDocument> {
         let source = self.clone();
         unblock(move || {

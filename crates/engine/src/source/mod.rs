@@ -43,7 +43,7 @@ pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
 pub(crate) use platform::Platform;
-pub(crate) use resolve::{ContentSource, DocumentKind, RootDocument, resolve_image};
+pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
 
 use crate::store::DiffId;
 

@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 3;
 
 /// Documents by digest: a registry's repository, or an image layout.
 #[async_trait]
-pub(crate) trait ContentSource: Send + Sync {
+pub(crate) trait DocumentSource: Send + Sync {
     /// The manifest or index that the image's name leads to.
     async fn root(&self) -> Result<RootDocument>;
 
@@ -54,7 +54,7 @@ pub(crate) struct RootDocument {
 ///
 /// # Errors
 /// Any of a document that is refused: see [`SourceError`].
-pub(crate) async fn resolve_image(content: &dyn ContentSource, platform: &Platform) -> Result<SourceImage> {
+pub(crate) async fn resolve_image(content: &dyn DocumentSource, platform: &Platform) -> Result<SourceImage> {
     let root = content.root().await?;
     let manifest = resolve_manifest(content, &root, platform).await?;
     let configuration = document(content, &manifest.config, DocumentKind::Configuration).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn resolve_image(content: &dyn ContentSource, platform: &Platfo
 }
 
 async fn resolve_manifest(
-    content: &dyn ContentSource,
+    content: &dyn DocumentSource,
     root: &RootDocument,
     platform: &Platform,
 ) -> Result<ImageManifest> {
@@ -83,7 +83,7 @@ async fn resolve_manifest(
     Err(SourceError::malformed("index", &"it names an index of indexes of indexes"))
 }
 
-async fn document(content: &dyn ContentSource, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
+async fn document(content: &dyn DocumentSource, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
     descriptor.check_size(kind.word(), kind.limit())?;
     let bytes = content.document(descriptor, kind).await?;
     descriptor.check(kind.word(), &bytes)?;

@@ -21,6 +21,9 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),
+    // What a registry is sent: passwords and tokens, and their form in the person's own files.
+    ("crates/engine/src/registry/authorization.rs", 3),
+    ("crates/engine/src/registry/credentials.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.

@@ -14,7 +14,7 @@ impl Directories {
     /// Creates what is missing, for this user alone.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let it = Self { root: root.to_owned() };
-        for dir in [it.containers(), it.store(), it.networks(), it.volumes(), it.trash()] {
+        for dir in [it.containers().join("names"), it.store(), it.networks(), it.volumes(), it.trash()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         Ok(it)

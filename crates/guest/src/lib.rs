@@ -16,8 +16,8 @@
 //!
 //! Modules know only what stands above them here: `os` what Linux is asked for, `files`
 //! by their paths, then services that see no channel (`jobs`,
-//! `workspace`, `net`, `secrets`), then `server` with connections and what they may ask, then `init`. `applets` are commands
-//! of their own.
+//! `workspace`, `net`, `secrets`), then `server` with connections and what they may ask, then `init`. `run` is PID 1 of a
+//! container without a supervisor, and knows only `os`. `applets` are commands of their own.
 
 #![warn(missing_docs)]
 
@@ -33,6 +33,10 @@ mod workspace;
 mod server;
 
 pub mod init;
+
+pub mod run;
+
+pub mod exit_status;
 
 pub mod applets;
 

@@ -5,21 +5,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use coracle_guest::exit_status;
 use coracle_guest::init::ExitReason;
 use coracle_guest::protocol::LEFT_ALONE;
+use coracle_guest::run::RunOptions;
 
-const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
+const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
+    run [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|it| it == "run") {
+        return run_program();
+    }
     let words: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["init", lifeline @ ..] => match self::lifeline(lifeline) {
-            Some(lifeline) => match run(coracle_guest::init::init(environment(), lifeline)) {
-                Ok(ExitReason::Alone) => return ExitCode::from(LEFT_ALONE),
-                left => left.map(|_| ()),
-            },
+        ["init", options @ ..] => match InitOptions::parse(options) {
+            Some(options) => return init(&options),
             None => Err(std::io::Error::other(USAGE)),
         },
         ["connect"] => run(coracle_guest::applets::connect::connect()),
@@ -48,11 +51,30 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            eprintln!("coracle-guest: {err}");
-            ExitCode::FAILURE
-        }
+        Err(err) => failure(&err).into(),
     }
+}
+
+fn failure(error: &std::io::Error) -> u8 {
+    eprintln!("coracle-guest: {error}");
+    1
+}
+
+/// PID 1 with a supervisor.
+fn init(options: &InitOptions) -> ExitCode {
+    exit_status::report(options.exit_fd, || match run(coracle_guest::init::init(environment(), options.lifeline)) {
+        Ok(ExitReason::Alone) => LEFT_ALONE,
+        Ok(ExitReason::Told) => 0,
+        Err(error) => failure(&error),
+    })
+}
+
+/// PID 1 for a program of the image; its words need not be text.
+fn run_program() -> ExitCode {
+    let Some(options) = RunOptions::parse(std::env::args_os().skip(2)) else {
+        return failure(&std::io::Error::other(USAGE)).into();
+    };
+    exit_status::report(options.exit_fd(), || coracle_guest::run::run(&options).unwrap_or_else(|error| failure(&error)))
 }
 
 /// Each ended by a NUL: what a host has to know of a session that only this container still has.
@@ -63,15 +85,28 @@ fn print(variables: &[Vec<u8>]) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The idle timeout of PID 1; the outer `None` for invalid arguments.
-fn lifeline(words: &[&str]) -> Option<Option<Duration>> {
-    match words {
-        [] => Some(None),
-        [word] => {
-            let seconds: u64 = word.strip_prefix("--lifeline=")?.parse().ok()?;
-            Some(Some(Duration::from_secs(seconds)).filter(|it| !it.is_zero()))
+/// Options of PID 1.
+#[derive(Default)]
+struct InitOptions {
+    /// The idle timeout.
+    lifeline: Option<Duration>,
+    exit_fd: Option<i32>,
+}
+
+impl InitOptions {
+    /// `None` for invalid arguments.
+    fn parse(words: &[&str]) -> Option<Self> {
+        let mut it = Self::default();
+        for word in words {
+            match word.split_once('=')? {
+                ("--lifeline", value) => {
+                    it.lifeline = Some(Duration::from_secs(value.parse().ok()?)).filter(|it| !it.is_zero());
+                }
+                ("--exit-fd", value) => it.exit_fd = Some(value.parse().ok()?),
+                _ => return None,
+            }
         }
-        _ => None,
+        Some(it)
     }
 }
 

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
 
 use coracle_types::{Capture, Error, Input, Result};
 
@@ -186,8 +186,9 @@ pub fn exit_of(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// A program may ignore the rest of its input, so a broken pipe is no error.
-async fn feed(mut pipe: ChildStdin, input: Input) {
+/// Writes all input to a program's pipe and closes it. A program may ignore the rest of its input, so a broken pipe is no
+/// error.
+pub async fn feed(mut pipe: impl AsyncWrite + Unpin, input: Input) {
     let fed = match input {
         Input::Bytes(bytes) => pipe.write_all(&bytes).await,
         Input::Stream(mut stream) => tokio::io::copy(&mut stream, &mut pipe).await.map(drop),

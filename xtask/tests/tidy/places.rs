@@ -4,7 +4,8 @@ use super::code::{code, has_word, without_unit_tests};
 use super::project::{Source, rust_files, source};
 
 /// Files that may start programs, read the environment or block a thread.
-const SPAWNING: &[&str] = &["crates/host/src/process.rs", "xtask/src/sh.rs"];
+const SPAWNING: &[&str] =
+    &["crates/guest/src/os/main_program.rs", "crates/host/src/process.rs", "xtask/src/sh.rs"];
 const ENVIRONMENT: &[&str] = &[
     "crates/guest/src/main.rs",
     "crates/tool/build.rs",
@@ -34,8 +35,9 @@ fn misplaced(source: &Source) -> Vec<String> {
     forbid("reads the environment", reads, is_test || ENVIRONMENT.contains(&path));
     let waived = outside_tests.contains("disallowed_methods");
     forbid("lifts a ban", waived, is_test || SPAWNING.contains(&path) || ENVIRONMENT.contains(&path));
-    // The played engine is a process of its own, without a runtime that this could block.
-    let may_sleep = ["xtask/src/sh.rs", "tests/programs/container/faults.rs"].contains(&path);
+    // Processes of their own, without a runtime that this could block.
+    let may_sleep =
+        ["xtask/src/sh.rs", "tests/programs/container/faults.rs", "crates/guest/tests/pid_1.rs"].contains(&path);
     forbid("sleeps in a thread", code.contains("thread::sleep"), may_sleep);
     forbid("is unsafe", has_word(&code, "unsafe"), path.starts_with("crates/guest/"));
     forbid("ignores a test", code.contains("#[ignore"), false);

@@ -44,7 +44,8 @@ pub(crate) struct ContainerConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Init {
     /// The guest, which serves `link`.
-    Guest { program: PathBuf, worker: Option<PathBuf>, link: PathBuf, lifeline: Option<u64> },
+    /// Its program and the directory of its socket are bound, unless the program was put in by an upload.
+    Guest { program: Option<PathBuf>, worker: Option<PathBuf>, link: Option<PathBuf>, lifeline: Option<u64> },
     /// A command of the image beneath a minimal init, if the engine has one; its output goes to the container's log.
     Command(Vec<String>),
 }
@@ -54,8 +55,8 @@ pub(crate) enum Init {
 pub(crate) enum MountConfig {
     /// A directory or file of the host.
     Bind { source: PathBuf, target: String, writable: bool },
-    /// A named volume.
-    Volume { name: String, target: String, writable: bool },
+    /// A named volume. A new one can take content and owner of the image's directory.
+    Volume { name: String, target: String, writable: bool, as_in_image: bool },
     /// A directory in memory.
     Tmpfs { target: String, bytes: u64, mode: u32, owner: Ids, exec: bool },
 }

@@ -1,5 +1,53 @@
 //! Containers: their records, what each is made of, its start and its end.
+//!
+//! | module | content |
+//! |---|---|
+//! | `config` | what a container is made of, decided at its creation |
+//! | `from_spec` | from a request to that |
+//! | `directory` | its files on the disk |
+//! | `containers` | all of them: names, look-ups, creation |
+//! | `state` | whether it runs |
+//! | `plan` | the steps of its first process |
+//! | `start`, `end` | start; stop and removal |
+//! | `exec` | commands without a guest |
+//! | `files`, `archive` | files in and out |
+//! | `commit` | an image of its files |
+//! | `describe` | for `inspect` |
 
+mod archive;
 pub(crate) mod config;
+mod commit;
+mod containers;
+mod describe;
+mod directory;
+mod end;
+mod exec;
+mod files;
+mod from_spec;
+mod link;
+mod plan;
+mod start;
+mod state;
+mod usage;
 
-pub(crate) use config::ContainerConfig;
+use coracle_runtime::Error;
+
+pub(crate) use self::commit::commit;
+pub(crate) use self::config::ContainerConfig;
+pub(crate) use self::containers::{create, find, list};
+pub(crate) use self::describe::describe;
+pub(crate) use self::end::{remove, stop};
+pub(crate) use self::exec::exec;
+pub(crate) use self::files::{download, upload};
+pub(crate) use self::link::link;
+pub(crate) use self::start::start;
+pub(crate) use self::usage::usage;
+
+fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::Host { what, source }
+}
+
+fn unreadable(verb: &'static str, detail: &impl ToString) -> Error {
+    Error::Unreadable { verb, detail: detail.to_string() }
+}

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::{
-    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
-    EngineKind, Error, Exec, ExecOutput, Handle, LabelFilter, Link, LinkSettings, Placed, RemovalOutcome, Result,
-    SocketAt,
+    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, EngineKind, Exec,
+    ExecOutput, Handle, LabelFilter, Link, LinkSettings, Placed, RemovalOutcome, Result, SocketAt,
 };
 
-use super::{EmbeddedRuntime, unsupported};
+use super::EmbeddedRuntime;
+use crate::blocking::blocking;
+use crate::container;
+use crate::info::info;
 
 #[async_trait]
 impl ContainerRuntime for EmbeddedRuntime {
@@ -19,54 +21,60 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: false }
+        Endpoint { address: "local".into(), rootless: !self.engine.privileges.is_root() }
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        Err(unsupported(Capability::Guest))
+        Ok(info(&self.engine))
     }
 
-    async fn create(&self, _spec: &Placed) -> Result<ContainerId> {
-        Err(unsupported(Capability::Guest))
+    async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        container::create(&self.engine, spec).await
     }
 
-    async fn start(&self, _id: &ContainerId) -> Result<()> {
-        Err(unsupported(Capability::Guest))
+    async fn start(&self, id: &ContainerId) -> Result<()> {
+        container::start(&self.engine, id).await
     }
 
-    async fn stop(&self, _id: &ContainerId, _grace: Duration) -> Result<()> {
-        Err(unsupported(Capability::Guest))
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
+        container::stop(&self.engine, id, grace).await
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
-        Err(Error::NoSuchContainer(handle.to_string()))
+        container::describe(&self.engine, &container::find(&self.engine, handle)?)
     }
 
-    async fn list(&self, _filter: &LabelFilter) -> Result<Vec<Container>> {
-        Ok(Vec::new())
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        let (engine, filter) = (self.engine.clone(), filter.clone());
+        blocking("list containers", move || {
+            container::list(&engine, &filter)?.iter().map(|it| container::describe(&engine, it)).collect()
+        })
+        .await
     }
 
-    async fn usage(&self, _id: &ContainerId) -> Result<Option<ContainerUsage>> {
-        Ok(None)
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
+        container::usage(&self.engine, id).await
     }
 
-    async fn remove(&self, _id: &ContainerId) -> Result<RemovalOutcome> {
-        Ok(RemovalOutcome::AlreadyGone)
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
+        container::remove(&self.engine, id).await
     }
 
-    async fn exec(&self, _id: &ContainerId, _exec: Exec) -> Result<ExecOutput> {
-        Err(unsupported(Capability::Guest))
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        container::exec(&self.engine, id, exec).await
     }
 
-    async fn link(&self, _id: &ContainerId, _socket: Option<&SocketAt>, _settings: LinkSettings) -> Result<Link> {
-        Err(unsupported(Capability::Guest))
+    async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+        Ok(container::link(self, id, socket, settings))
     }
 
-    async fn upload(&self, _id: &ContainerId, _at: &ContainerPath, _tar: File) -> Result<()> {
-        Err(unsupported(Capability::CopyTar))
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+        let (engine, at, stored) = (self.engine.clone(), at.clone(), container::find(&self.engine, &id.into())?);
+        blocking("upload", move || container::upload(&engine, &stored, &at, tar)).await
     }
 
-    async fn download(&self, _id: &ContainerId, _path: &ContainerPath, _into: File, _max_bytes: u64) -> Result<()> {
-        Err(unsupported(Capability::CopyTar))
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        let (engine, path, stored) = (self.engine.clone(), path.clone(), container::find(&self.engine, &id.into())?);
+        blocking("download", move || container::download(&engine, &stored, &path, (into, max_bytes))).await
     }
 }

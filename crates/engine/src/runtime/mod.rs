@@ -1,34 +1,27 @@
 //! The engine as `coracle-runtime`'s traits: each method translates and calls the module that does the work.
 
 mod containers;
+mod copy;
 mod images;
 mod networks;
 mod stacks;
+mod verification;
 mod volumes;
 
 use std::sync::Arc;
 
+pub use self::copy::ImageOrigin;
+pub(crate) use self::images::store_error;
+pub use self::verification::{ImageDamage, ImageVerification};
 use coracle_runtime::{Capability, EngineKind, Error, Result};
 
-use crate::directories::Directories;
-use crate::ids::Privileges;
+use crate::engine::Engine;
 use crate::options::EngineOptions;
-use crate::store::Store;
 
 /// The embedded engine. Clones are handles to the same engine.
 #[derive(Clone, Debug)]
 pub struct EmbeddedRuntime {
     engine: Arc<Engine>,
-}
-
-/// One data directory, and what this process may do with it.
-#[derive(Debug)]
-#[expect(dead_code, reason = "the skeleton")]
-pub(crate) struct Engine {
-    pub(crate) options: EngineOptions,
-    pub(crate) directories: Directories,
-    pub(crate) privileges: Privileges,
-    pub(crate) store: Store,
 }
 
 impl EmbeddedRuntime {
@@ -37,12 +30,13 @@ impl EmbeddedRuntime {
     /// # Errors
     /// [`Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
-        let what = || format!("cannot open the engine's data in `{}`", options.data_dir.display());
-        let failed = |source| Error::Host { what: what(), source };
-        let directories = Directories::open(&options.data_dir).map_err(failed)?;
-        let privileges = Privileges::Root;
-        let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
-        Ok(Self { engine: Arc::new(Engine { options, directories, privileges, store }) })
+        Ok(Self { engine: Arc::new(Engine::open(options)?) })
+    }
+}
+
+impl EmbeddedRuntime {
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 

@@ -1,0 +1,146 @@
+//! All containers: creation under a free name, and look-ups.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{ContainerId, ContainerName, Error, Handle, ImageId, LabelFilter, Placed, Result};
+
+use super::config::ContainerConfig;
+use super::directory::ContainerDir;
+use super::from_spec::config_of;
+use super::host_error;
+use crate::engine::Engine;
+
+/// Names change hands within microseconds.
+const NAMES_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A container as it is on the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredContainer {
+    pub(crate) config: ContainerConfig,
+    pub(crate) dir: ContainerDir,
+}
+
+/// Leads from a name to an id.
+fn name_link(engine: &Engine, name: &ContainerName) -> PathBuf {
+    engine.directories.containers().join("names").join(name.as_str())
+}
+
+/// Creates the directory of a container. It is there from one moment to the next, with its name.
+pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<ContainerId> {
+    let missing = || no_such_image(placed.image());
+    let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
+    let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
+    let config = config_of(engine, placed, &image)?;
+    add(engine, &config).await?;
+    drop(hold);
+    Ok(config.id)
+}
+
+/// Publishes a container of that configuration.
+pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()> {
+    let containers = engine.directories.containers();
+    let what = || format!("cannot create the container `{}`", config.name);
+    let aside = containers.join(format!("{}.new", config.id));
+    let made = ContainerDir::create(aside.clone()).and_then(|it| it.write_config(config));
+    let published = match made {
+        Ok(()) => publish(engine, config, &aside).await,
+        Err(err) => Err(host_error(what())(err)),
+    };
+    if published.is_err() {
+        let _ = std::fs::remove_dir_all(&aside);
+    }
+    published
+}
+
+async fn publish(engine: &Engine, config: &ContainerConfig, aside: &std::path::Path) -> Result<()> {
+    let what = || format!("cannot publish the container `{}`", config.name);
+    let containers = engine.directories.containers();
+    let _names = lock_names(engine).await?;
+    let link = name_link(engine, &config.name);
+    if owner_of_name(engine, &config.name).map_err(host_error(what()))?.is_some() {
+        return Err(Error::NameTaken(config.name.clone()));
+    }
+    // The name of a container that a dying process did not finish.
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(config.id.as_str(), &link).map_err(host_error(what()))?;
+    std::fs::rename(aside, containers.join(config.id.as_str())).map_err(host_error(what()))
+}
+
+/// Held while names change.
+pub(super) async fn lock_names(engine: &Engine) -> Result<Lock> {
+    let path = engine.directories.containers().join("names.lock");
+    let taken = Lock::take(&path, NAMES_PATIENCE).await.map_err(host_error("cannot lock the names of containers"))?;
+    taken.ok_or(Error::TimedOut { verb: "create", after: NAMES_PATIENCE })
+}
+
+pub(super) fn release_name(engine: &Engine, config: &ContainerConfig) {
+    let link = name_link(engine, &config.name);
+    if std::fs::read_link(&link).is_ok_and(|it| it.as_os_str() == config.id.as_str()) {
+        let _ = std::fs::remove_file(link);
+    }
+}
+
+fn owner_of_name(engine: &Engine, name: &ContainerName) -> io::Result<Option<String>> {
+    let id = match std::fs::read_link(name_link(engine, name)) {
+        Ok(id) => id,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(err) => return Err(err),
+    };
+    Ok(engine.directories.containers().join(&id).is_dir().then(|| id.to_string_lossy().into_owned()))
+}
+
+/// The container of a name or an id's first digits.
+///
+/// # Errors
+/// [`Error::NoSuchContainer`].
+pub(crate) fn find(engine: &Engine, handle: &Handle) -> Result<StoredContainer> {
+    let missing = || Error::NoSuchContainer(handle.to_string());
+    let failed = || host_error("cannot read the containers");
+    let id = match handle {
+        Handle::Name(name) => owner_of_name(engine, name).map_err(failed())?,
+        Handle::IdPrefix(digits) => id_of_prefix(engine, digits).map_err(failed())?,
+    };
+    stored(engine, &id.ok_or_else(missing)?).map_err(failed())?.ok_or_else(missing)
+}
+
+fn id_of_prefix(engine: &Engine, digits: &str) -> io::Result<Option<String>> {
+    let containers = engine.directories.containers();
+    if ContainerId::parse(digits).is_ok() && containers.join(digits).is_dir() {
+        return Ok(Some(digits.to_owned()));
+    }
+    let mut matching = ids(engine)?.into_iter().filter(|it| it.starts_with(digits));
+    let (found, another) = (matching.next(), matching.next());
+    Ok(found.filter(|_| another.is_none()))
+}
+
+/// The full ids of all containers.
+pub(crate) fn ids(engine: &Engine) -> io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(engine.directories.containers())?;
+    let names = entries.filter_map(|it| it.ok()?.file_name().into_string().ok());
+    Ok(names.filter(|it| it.len() == 64 && it.bytes().all(|it| it.is_ascii_hexdigit())).collect())
+}
+
+/// `None` for one that is being removed, or that a crash of the machine left without its configuration.
+pub(crate) fn stored(engine: &Engine, id: &str) -> io::Result<Option<StoredContainer>> {
+    let dir = ContainerDir::at(engine.directories.containers().join(id));
+    Ok(dir.config()?.map(|config| StoredContainer { config, dir }))
+}
+
+/// Containers that carry all of these labels.
+pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredContainer>> {
+    let failed = || host_error("cannot read the containers");
+    let mut found = Vec::new();
+    for id in ids(engine).map_err(failed())? {
+        let stored = stored(engine, &id).map_err(failed())?;
+        found.extend(stored.filter(|it| filter.admits(&it.config.labels)));
+    }
+    Ok(found)
+}
+
+fn no_such_image(image: &ImageId) -> Error {
+    let excerpt = coracle_runtime::Excerpt::from_bytes(format!("no image `{image}` in this engine").as_bytes());
+    Error::Engine { verb: "create", exit: 1, excerpt }
+}

@@ -1,0 +1,75 @@
+//! A container as `inspect` shows it.
+
+use std::path::PathBuf;
+
+use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
+
+use super::config::{Init, MountConfig, NetworkMode};
+use super::containers::StoredContainer;
+use super::directory::read_json;
+use super::host_error;
+use super::state::State;
+use crate::engine::Engine;
+use crate::network::Attached;
+
+pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
+    let StoredContainer { config, dir } = stored;
+    let failed = || host_error("cannot read the state of the container");
+    let state = State::read(dir).map_err(failed())?;
+    let attached: Option<Attached> = match &state {
+        State::Running { .. } => read_json(&dir.network_file()).map_err(failed())?,
+        State::Created | State::Exited { .. } => None,
+    };
+    let (status, exit_code) = match &state {
+        State::Created => (ContainerStatus::Created, None),
+        State::Running { .. } => (ContainerStatus::Running, None),
+        State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),
+    };
+    let group = state.run().map(|it| &it.group);
+    Ok(Container {
+        id: config.id.clone(),
+        name: config.name.to_string(),
+        image: config.image.clone(),
+        status,
+        pid: state.process().map(|it| it.pid),
+        exit_code,
+        oom_killed: exit_code.is_some() && group.is_some_and(|it| it.oom_kills() > 0),
+        created: config.created.clone(),
+        started_at: state.run().map(|it| it.started_at.clone()),
+        labels: config.labels.clone(),
+        user: if config.user.is_root() { String::new() } else { config.user.to_string() },
+        workdir: if config.workdir == "/" { String::new() } else { config.workdir.clone() },
+        env: config.env.clone(),
+        ports: attached.map(|it| it.ports).unwrap_or_default(),
+        mounts: mounts(engine, stored),
+        networks: match &config.network.mode {
+            NetworkMode::None => vec!["none".to_owned()],
+            NetworkMode::Host => vec!["host".to_owned()],
+            NetworkMode::Outgoing => vec!["outgoing".to_owned()],
+            NetworkMode::Named(id) => vec![id.clone()],
+        },
+        limits: config.limits,
+        execs: 0,
+        health: None,
+    })
+}
+
+/// Those that the request named and those of the guest; not the files of the network.
+fn mounts(engine: &Engine, StoredContainer { config, .. }: &StoredContainer) -> Vec<MountPoint> {
+    let point = |source: PathBuf, target: &str, writable| MountPoint { source, target: target.to_owned(), writable };
+    let mut points = Vec::new();
+    if let Init::Guest { program, worker, link, .. } = &config.init {
+        use coracle_protocol::paths;
+        let bound = [(program, paths::PROGRAM, false), (worker, paths::WORKER, false), (link, paths::LINK, true)];
+        let bound = bound.into_iter().filter_map(|(source, at, writable)| Some(point(source.clone()?, at, writable)));
+        points.extend(bound);
+    }
+    points.extend(config.mounts.iter().filter_map(|mount| match mount {
+        MountConfig::Bind { source, target, writable } => Some(point(source.clone(), target, *writable)),
+        MountConfig::Volume { name, target, writable, .. } => {
+            Some(point(engine.directories.volumes().join(name).join("_data"), target, *writable))
+        }
+        MountConfig::Tmpfs { .. } => None,
+    }));
+    points
+}

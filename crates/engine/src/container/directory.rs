@@ -1,0 +1,116 @@
+//! The directory of one container.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::config::ContainerConfig;
+
+/// What a container consists of on the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerDir(PathBuf);
+
+impl ContainerDir {
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Makes an empty one. Its files appear under its final name only when it is complete.
+    pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
+        let it = Self(path);
+        // Overlays check the permissions of the directory of the root itself.
+        for (dir, mode) in [(it.path().to_owned(), 0o700), (it.upper(), 0o755), (it.work(), 0o700), (it.root(), 0o700)]
+        {
+            std::fs::DirBuilder::new().mode(mode).create(dir)?;
+        }
+        std::fs::DirBuilder::new().mode(0o700).create(it.files())?;
+        Ok(it)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Held while the container is started, stopped or removed.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.0.join("config.json")
+    }
+
+    /// Changes to the image's files.
+    pub(crate) fn upper(&self) -> PathBuf {
+        self.0.join("upper")
+    }
+
+    /// The kernel's, beside `upper`.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.0.join("work")
+    }
+
+    /// An empty directory at which the child attaches the root file system, for itself alone.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.0.join("root")
+    }
+
+    /// `hosts`, `resolv.conf` and `hostname`, which are bound into the container.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.0.join("files")
+    }
+
+    /// The number of a user-mode stack.
+    pub(crate) fn network_pid_file(&self) -> PathBuf {
+        self.0.join("network.pid")
+    }
+
+    /// The last start: see [`RunRecord`](super::state::RunRecord).
+    pub(crate) fn run_file(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    /// The line of `/proc/PID/stat` of PID 1, which it wrote itself.
+    pub(crate) fn process_file(&self) -> PathBuf {
+        self.0.join("process")
+    }
+
+    /// The exit code of PID 1, which it wrote itself.
+    pub(crate) fn exit_file(&self) -> PathBuf {
+        self.0.join("exit")
+    }
+
+    /// What its network consists of.
+    pub(crate) fn network_file(&self) -> PathBuf {
+        self.0.join("network.json")
+    }
+
+    /// What PID 1 printed, where it is a program of the image.
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    pub(crate) fn config(&self) -> io::Result<Option<ContainerConfig>> {
+        read_json(&self.config_file())
+    }
+
+    pub(crate) fn write_config(&self, config: &ContainerConfig) -> io::Result<()> {
+        write_json(&self.config_file(), config)
+    }
+}
+
+/// `None` for a missing file, and for one that a crash of the machine left half written.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    coracle_runtime::host::fs::replace(path, &serde_json::to_vec(value)?)
+}

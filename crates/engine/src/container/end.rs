@@ -1,0 +1,118 @@
+//! Stops and removes containers.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+
+use super::containers::{StoredContainer, find, lock_names, release_name};
+use super::directory::read_json;
+use super::host_error;
+use super::start::lock;
+use super::state::{RunRecord, State};
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::network::{Attached, detach};
+
+/// How long a killed process may take to be gone.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends its processes: TERM, `grace`, KILL.
+pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration) -> Result<()> {
+    let container = find(engine, &id.into())?;
+    let _lock = lock(&container).await?;
+    let state = read_state(&container)?;
+    let State::Running { run, process } = &state else { return Ok(()) };
+    end_process(process, Some(grace)).await?;
+    clear_run(engine, &container, run).await;
+    Ok(())
+}
+
+/// Kills it if it runs, and removes everything of it.
+pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<RemovalOutcome> {
+    let container = match find(engine, &id.into()) {
+        Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
+        found => found?,
+    };
+    let lock = match lock(&container).await {
+        Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
+        taken => taken?,
+    };
+    kill(engine, &container).await?;
+    {
+        let _names = lock_names(engine).await?;
+        let trash = engine.directories.trash().join(container.config.id.as_str());
+        release_name(engine, &container.config);
+        match std::fs::rename(container.dir.path(), trash) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(RemovalOutcome::AlreadyGone),
+            moved => moved.map_err(host_error("cannot remove the container"))?,
+        }
+    }
+    drop(lock);
+    let engine = engine.clone();
+    blocking("remove a container", move || engine.empty_trash(container.config.id.as_str())).await?;
+    Ok(RemovalOutcome::Now)
+}
+
+/// Ends a container's processes at once, with its control group and network.
+pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
+    let state = read_state(container)?;
+    if let State::Running { process, .. } = &state {
+        end_process(process, None).await?;
+    }
+    if let Some(run) = state.run() {
+        clear_run(engine, container, run).await;
+    }
+    Ok(())
+}
+
+/// What a run leaves outside the container's directory.
+pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
+    if let Ok(Some(attached)) = read_json::<Attached>(&container.dir.network_file()) {
+        if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
+            tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
+        }
+        let _ = std::fs::remove_file(container.dir.network_file());
+    }
+    if let Err(err) = run.group.remove() {
+        tracing::warn!(container = %container.config.name, %err, "the control group of the container is left");
+    }
+}
+
+fn read_state(container: &StoredContainer) -> Result<State> {
+    State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
+}
+
+/// Ends PID 1, and with it every process of its namespace: when it is gone, all are.
+async fn end_process(process: &ProcessId, grace: Option<Duration>) -> Result<()> {
+    let Some(pidfd) = open(process) else { return Ok(()) };
+    let failed = || host_error("cannot end the container's processes");
+    let pidfd = crate::sys::watch_process(pidfd).map_err(failed())?;
+    let ended = async |patience| tokio::time::timeout(patience, pidfd.readable()).await.is_ok();
+    let asked = match grace {
+        Some(grace) => pidfd_send_signal(pidfd.get_ref(), Signal::TERM).is_ok() && ended(grace).await,
+        None => false,
+    };
+    if !asked {
+        match pidfd_send_signal(pidfd.get_ref(), Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(err) => return Err(failed()(err.into())),
+        }
+        if !ended(KILL_PATIENCE).await {
+            return Err(Error::TimedOut { verb: "stop", after: KILL_PATIENCE });
+        }
+    }
+    // Only its parent can do it, and need not be this process.
+    let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    Ok(())
+}
+
+/// The process, if it is still that one once it is held.
+fn open(process: &ProcessId) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    process.alive().then_some(pidfd)
+}

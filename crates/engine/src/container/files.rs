@@ -1,0 +1,109 @@
+//! Files of a container as archives, in and out, by a process within its namespaces: what it follows, it follows inside.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use coracle_runtime::{ContainerPath, Error, Result};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use super::containers::StoredContainer;
+use super::plan::{RootRequest, TreeError, c_path, root_mount};
+use super::state::State;
+use super::{archive, host_error};
+use crate::engine::Engine;
+use crate::sys::{ChildPlace, Step, run_in_child};
+
+/// What came of an archive that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Packed {
+    Complete,
+    Missing,
+    TooLarge,
+}
+
+/// Unpacks a tar below an existing directory. Blocks.
+pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &ContainerPath, tar: File) -> Result<()> {
+    let path = Path::new(at.as_str());
+    let unpacked = inside(engine, container, || archive::unpack(tar, path))?;
+    unpacked.map_err(host_error(format!("cannot unpack files at `{at}` of the container")))
+}
+
+/// Writes a tar of a path. Blocks.
+pub(crate) fn download(
+    engine: &Engine,
+    container: &StoredContainer,
+    path: &ContainerPath,
+    (into, max_bytes): (File, u64),
+) -> Result<()> {
+    let packed = inside(engine, container, || archive::pack(Path::new(path.as_str()), into, max_bytes))?;
+    match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
+        Packed::Complete => Ok(()),
+        Packed::TooLarge => Err(Error::TooLarge { max_bytes }),
+        Packed::Missing => {
+            let text = format!("no `{path}` in the container");
+            Err(Error::Engine { verb: "download", exit: 1, excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()) })
+        }
+    }
+}
+
+/// Runs `work` as root of the container, with its root directory.
+fn inside<T: Serialize + for<'de> Deserialize<'de>>(
+    engine: &Engine,
+    container: &StoredContainer,
+    work: impl FnOnce() -> io::Result<T>,
+) -> Result<io::Result<T>> {
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    match state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
+        Some(pid) => {
+            let pidfd = pidfd_open(pid, PidfdFlags::empty());
+            let pidfd = pidfd.map_err(|err| host_error("cannot open the container's process")(err.into()))?;
+            let has_users = state.run().is_some_and(|it| it.shares_users.is_none());
+            let users = if has_users { libc::CLONE_NEWUSER } else { 0 };
+            let namespaces = vec![(pidfd.as_fd(), users | libc::CLONE_NEWNS)];
+            let place = ChildPlace { namespaces, new_mounts: false, steps: vec![Step::BecomeRoot] };
+            Ok(run_in_child(&place, work))
+        }
+        None => at_rest(engine, container, work),
+    }
+}
+
+/// In a mount of its root file system alone: what is mounted in it while it runs is not there.
+fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
+    engine: &Engine,
+    container: &StoredContainer,
+    work: impl FnOnce() -> io::Result<T>,
+) -> Result<io::Result<T>> {
+    let users = engine.privileges.create_namespace(&engine.privileges.map_for(&container.config.id));
+    let users = users.map_err(host_error("cannot create a user namespace"))?;
+    match resting_root(engine, container, Some(&users)) {
+        Err(TreeError::Unmappable(_)) => {
+            let root = resting_root(engine, container, None);
+            let steps = root.map_err(|err| Error::Host { what: err.to_string(), source: io::ErrorKind::Other.into() })?;
+            Ok(run_in_child(&ChildPlace { namespaces: Vec::new(), new_mounts: true, steps }, work))
+        }
+        Err(TreeError::Failed(err)) => Err(err),
+        Ok(steps) => {
+            let namespaces = vec![(users.as_fd(), libc::CLONE_NEWUSER)];
+            Ok(run_in_child(&ChildPlace { namespaces, new_mounts: true, steps }, work))
+        }
+    }
+}
+
+fn resting_root(
+    engine: &Engine,
+    container: &StoredContainer,
+    users: Option<&OwnedFd>,
+) -> std::result::Result<Vec<Step>, TreeError> {
+    let StoredContainer { config, dir } = container;
+    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let is_root = engine.privileges.is_root();
+    let map = engine.privileges.map_for(&config.id);
+    let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
+    let become_root = users.is_some().then_some(Step::BecomeRoot);
+    let attach = [Step::PrivateMounts, Step::AttachRoot { root, at: c_path(&dir.root())? }];
+    Ok(attach.into_iter().chain(become_root).chain([Step::EnterRoot]).collect())
+}

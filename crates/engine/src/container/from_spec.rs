@@ -1,0 +1,110 @@
+//! From a request to what a container is made of.
+
+use coracle_protocol::paths;
+use coracle_runtime::{
+    Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
+};
+
+use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode};
+use crate::engine::Engine;
+use crate::isolation::capabilities;
+
+/// Where programs of an image are found that names no `PATH`.
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// PID 1 of a container without a guest only waits.
+const WAIT: [&str; 2] = ["sleep", "2147483647"];
+
+const RUN_BYTES: u64 = 16 << 20;
+const SPILL_BYTES: u64 = 64 << 20;
+
+pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Result<ContainerConfig> {
+    let spec = placed.spec();
+    let user = if spec.is_rootless_inside() { spec.exec_user } else { Ids::ROOT };
+    let mut labels = image.labels.clone();
+    labels.extend(spec.labels.clone());
+    let id = ContainerId::parse(random_hex::<32>()).map_err(|err| super::unreadable("create", &err))?;
+    Ok(ContainerConfig {
+        ids: Some(engine.privileges.map_for(&id)),
+        id,
+        name: spec.name.clone(),
+        image: image.id.clone(),
+        created: jiff::Timestamp::now().to_string(),
+        hostname: spec.hostname(),
+        init: init_of(placed),
+        env: environment(image),
+        user,
+        workdir: "/".to_owned(),
+        mounts: mounts_of(placed, user),
+        read_only: spec.read_only,
+        network: NetworkConfig {
+            mode: match placed.network() {
+                NetworkAttachment::EngineDefault | NetworkAttachment::Alone => NetworkMode::Outgoing,
+                NetworkAttachment::None => NetworkMode::None,
+                NetworkAttachment::Host => NetworkMode::Host,
+                NetworkAttachment::Id(id) => NetworkMode::Named(id.clone()),
+            },
+            ports: spec.ports.clone(),
+            ports_bind: placed.ports_bind(),
+        },
+        hosts: spec.add_hosts.iter().map(|it| HostLine { name: it.name.clone(), address: it.address }).collect(),
+        limits: spec.limits,
+        nofile: spec.ulimits.nofile,
+        core: spec.ulimits.core,
+        capabilities: capabilities::bits(spec.capabilities),
+        labels,
+    })
+}
+
+fn environment(image: &Image) -> Vec<String> {
+    let has_path = image.env.iter().any(|it| it.starts_with("PATH="));
+    image.env.iter().cloned().chain((!has_path).then(|| PATH.to_owned())).collect()
+}
+
+fn init_of(placed: &Placed) -> Init {
+    match placed.guest() {
+        Some(GuestDelivery::Bound { program, link }) => Init::Guest {
+            program: Some(program.clone()),
+            worker: placed.worker().map(ToOwned::to_owned),
+            link: Some(link.clone()),
+            lifeline: placed.spec().lifeline.map(|it| it.as_secs()),
+        },
+        Some(GuestDelivery::Uploaded) => Init::Guest {
+            program: None,
+            worker: None,
+            link: None,
+            lifeline: placed.spec().lifeline.map(|it| it.as_secs()),
+        },
+        None => Init::Command(WAIT.map(str::to_owned).to_vec()),
+    }
+}
+
+/// In the order of Docker's: memory first, then volumes, then binds.
+fn mounts_of(placed: &Placed, owner: Ids) -> Vec<MountConfig> {
+    let spec = placed.spec();
+    let of_guest = placed.guest().is_some();
+    let private = |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
+    // What is too much for the guest's memory goes beside it, which has to be writable.
+    let spill = (of_guest && spec.read_only).then(|| private(paths::DIR, SPILL_BYTES, 0o755));
+    let run_mode = if spec.is_rootless_inside() { 0o700 } else { 0o755 };
+    let run = of_guest.then(|| private(paths::RUN, RUN_BYTES, run_mode));
+    let tmpfs = spec.tmpfs.iter().map(|it| MountConfig::Tmpfs {
+        target: it.at.to_string(),
+        bytes: it.size.0,
+        mode: it.mode,
+        owner,
+        exec: true,
+    });
+    let volumes = spec.volumes.iter().map(|it| MountConfig::Volume {
+        name: it.name.to_string(),
+        target: it.at.to_string(),
+        writable: it.access == Access::ReadWrite,
+        as_in_image: spec.is_rootless_inside() && it.access == Access::ReadWrite,
+    });
+    let binds = spec.mounts.iter().map(|it| MountConfig::Bind {
+        source: it.host.real().to_owned(),
+        target: it.at.to_string(),
+        writable: it.access == Access::ReadWrite,
+    });
+    spill.into_iter().chain(run).chain(tmpfs).chain(volumes).chain(binds).collect()
+}

@@ -1,0 +1,71 @@
+//! The way to a container's guest: the socket in its link directory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
+use coracle_runtime::{ContainerId, Error, Result};
+
+use super::containers::find;
+use super::start::process_of;
+use crate::engine::Engine;
+use crate::runtime::EmbeddedRuntime;
+
+pub(crate) fn link(
+    runtime: &EmbeddedRuntime,
+    id: &ContainerId,
+    socket: Option<&SocketAt>,
+    settings: LinkSettings,
+) -> Link {
+    let dial = SocketDial {
+        runtime: runtime.clone(),
+        id: id.clone(),
+        socket: socket.cloned().map(Mutex::new),
+    };
+    Link::new(Arc::new(dial), settings)
+}
+
+#[derive(Debug)]
+struct SocketDial {
+    runtime: EmbeddedRuntime,
+    id: ContainerId,
+    /// PID 1 is updated when the container was started anew.
+    socket: Option<Mutex<SocketAt>>,
+}
+
+#[async_trait]
+impl Dial for SocketDial {
+    async fn dial(&self) -> Result<GuestStream> {
+        let failed = |reason: &str| Error::GuestFailed { reason: reason.to_owned() };
+        let Some(socket) = &self.socket else { return Err(failed("the container has no link directory")) };
+        let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some((stream, peer)) = at.connect().await else {
+            return Err(failed("nobody answers at its socket"));
+        };
+        if at.pid1.as_ref() != Some(&peer) {
+            if pid1(self.runtime.engine(), &self.id)?.as_ref() != Some(&peer) {
+                return Err(failed("another process answers at its socket"));
+            }
+            socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
+        }
+        Ok(by_socket(stream, peer))
+    }
+
+    async fn diagnose(&self, failure: Error) -> Error {
+        if let Some(err) = coracle_runtime::ended(&self.runtime, &self.id).await {
+            return err;
+        }
+        let lost = self.socket.as_ref().is_some_and(|it| {
+            let at = it.lock().unwrap_or_else(PoisonError::into_inner);
+            at.pid1.is_some() && at.is_empty()
+        });
+        match failure {
+            Error::GuestFailed { .. } if lost => Error::FilesRemoved { missing: "the socket of the guest is gone".into() },
+            failure => failure,
+        }
+    }
+}
+
+fn pid1(engine: &Engine, id: &ContainerId) -> Result<Option<coracle_runtime::ProcessId>> {
+    process_of(&find(engine, &id.into())?.dir)
+}

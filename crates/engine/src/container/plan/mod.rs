@@ -1,0 +1,88 @@
+//! From what a container is made of to the steps of its first process. Pure but for the descriptors it is given.
+
+mod dev;
+mod mounts;
+mod process;
+mod root;
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use coracle_runtime::Result;
+use rustix::mount::MountAttrFlags;
+
+use super::config::{ContainerConfig, Init, NetworkMode};
+use super::directory::ContainerDir;
+use crate::ids::IdMap;
+use crate::sys::{ChildPlan, Namespaces, Program, RootMount, Step};
+
+pub(super) use mounts::{HostMounts, TreeError, c_path, c_text};
+pub(super) use process::limits;
+pub(super) use root::{RootRequest, root_mount};
+
+/// What the parent has opened for a container.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) groups: Vec<OwnedFd>,
+    pub(super) user_namespace: Option<OwnedFd>,
+    pub(super) root: RootMount,
+    /// One for each of `ContainerConfig::mounts` that shows something of the host, in their order.
+    pub(super) binds: Vec<Step>,
+    /// The file that PID 1 writes its line of `/proc` to, and the one for its exit code.
+    pub(super) process: OwnedFd,
+    pub(super) exit: OwnedFd,
+    /// The outputs of PID 1; `None` for one that prints nothing.
+    pub(super) log: Option<OwnedFd>,
+    /// The guest as the init of a command.
+    pub(super) init: Option<PathBuf>,
+}
+
+pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Parts) -> Result<ChildPlan> {
+    let new_network = config.network.mode != NetworkMode::Host;
+    let has_users = parts.user_namespace.is_some();
+    let mut steps = vec![
+        Step::RecordProcess(parts.process),
+        Step::NewSession,
+        Step::PrivateMounts,
+        Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? },
+    ];
+    if has_users {
+        steps.push(Step::BecomeRoot);
+    }
+    steps.push(Step::NewCgroupNamespace);
+    steps.extend(dev::kernel_file_systems(new_network));
+    steps.extend(dev::devices());
+    steps.extend(parts.binds);
+    if new_network {
+        steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
+    }
+    steps.extend(dev::guards());
+    if config.read_only {
+        steps.push(Step::ReadOnlyRoot);
+    }
+    steps.push(Step::EnterRoot);
+    steps.push(Step::Hostname(mounts::c_text(&config.hostname)?));
+    if new_network {
+        steps.push(Step::LoopbackUp);
+    }
+    let has_init = parts.init.is_some();
+    steps.extend(process::last_steps(config, parts.exit, parts.log)?);
+    let program = match &config.init {
+        Init::Guest { lifeline, .. } => process::guest(*lifeline),
+        Init::Command(words) => process::command(words, has_init),
+    };
+    let env = config.env.iter().map(|it| mounts::c_text(it)).collect::<Result<Vec<CString>>>()?;
+    Ok(ChildPlan {
+        groups: parts.groups,
+        user_namespace: parts.user_namespace,
+        namespaces: Namespaces::New { network: new_network },
+        steps,
+        program: Program { env, ..program? },
+    })
+}
+
+/// Neither set-user-id programs nor devices.
+fn harmless() -> MountAttrFlags {
+    MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+}

@@ -1,0 +1,221 @@
+//! Starts a container.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{ContainerId, Error, ProcessId, Result};
+
+use super::config::{Init, MountConfig};
+use super::containers::{StoredContainer, find};
+use super::directory::{ContainerDir, write_json};
+use super::plan::{HostMounts, Parts, RootRequest, TreeError, child_plan, root_mount};
+use super::state::{RunRecord, State};
+use super::{end, host_error};
+use crate::blocking::blocking;
+use crate::cgroup::Group;
+use crate::engine::Engine;
+use crate::network::{Attachment, NetworkFilesRequest, attach, network_files};
+use crate::sys::{Spawned, spawn};
+use crate::volume::{ImageDirectory, VolumeRecords};
+
+/// A container is locked for the few milliseconds of its start, or while its processes end.
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts it and connects its network. One that runs already is left as it is.
+pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
+    let container = find(engine, &id.into())?;
+    let _lock = lock(&container).await?;
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    if state.process().is_some() {
+        return Ok(());
+    }
+    if let State::Exited { run, .. } = &state {
+        end::clear_run(engine, &container, run).await;
+    }
+    let spawned = {
+        let (engine, container) = (engine.clone(), container.clone());
+        blocking("start a container", move || spawn_init(&engine, &container)).await?
+    };
+    if let Err(err) = connect(engine, &container, &spawned).await {
+        end::kill(engine, &container).await?;
+        return Err(err);
+    }
+    reap_in_background(spawned.pidfd);
+    Ok(())
+}
+
+pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
+    let what = || format!("cannot lock the container `{}`", container.config.name);
+    let lock = match Lock::take(&container.dir.lock(), LOCK_PATIENCE).await {
+        // Its directory went away meanwhile.
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::NoSuchContainer(container.config.id.to_string()));
+        }
+        taken => taken.map_err(host_error(what()))?,
+    };
+    lock.ok_or(Error::TimedOut { verb: "start", after: LOCK_PATIENCE })
+}
+
+fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Spawned> {
+    write_files(engine, container)?;
+    let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
+    let started = spawn_in_group(engine, container, &group);
+    if started.is_err() {
+        let _ = group.remove();
+        let _ = std::fs::remove_file(container.dir.run_file());
+    }
+    started
+}
+
+fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -> Result<Spawned> {
+    let run = RunRecord::new(group.clone());
+    let started = match parts(engine, container, &run, true) {
+        Err(TreeError::Unmappable(path)) => {
+            let why = format!("`{}` lies on a file system that cannot map ids", path.display());
+            tracing::warn!(container = %container.config.name, %why, "the container has no user namespace");
+            let run = RunRecord { shares_users: Some(why), ..run };
+            parts(engine, container, &run, false).map(|it| (run, it))
+        }
+        made => made.map(|it| (run, it)),
+    };
+    let (run, parts) = started.map_err(|err| match err {
+        TreeError::Failed(err) => err,
+        unmappable => Error::Host { what: unmappable.to_string(), source: std::io::ErrorKind::Unsupported.into() },
+    })?;
+    let recorded = write_json(&container.dir.run_file(), &run);
+    recorded.map_err(host_error("cannot record the start of the container"))?;
+    let plan = child_plan(&container.config, &container.dir, parts)?;
+    spawn(&plan).map_err(|err| {
+        Error::Host { what: format!("the container does not start: cannot {}", err.what), source: err.errno.into() }
+    })
+}
+
+fn write_files(engine: &Engine, container: &StoredContainer) -> Result<()> {
+    let config = &container.config;
+    let request = NetworkFilesRequest {
+        config: &config.network,
+        hostname: &config.hostname,
+        hosts: &config.hosts,
+    };
+    let made = network_files(&request);
+    for (name, text) in [("hosts", made.hosts), ("resolv.conf", made.resolv_conf), ("hostname", made.hostname)] {
+        let path = container.dir.files().join(name);
+        let written = std::fs::write(&path, text).and_then(|()| readable(&path));
+        written.map_err(host_error(format!("cannot write `{}`", path.display())))?;
+    }
+    Ok(())
+}
+
+/// Every user of the container reads them.
+fn readable(path: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
+}
+
+/// What the child needs from outside.
+fn parts(
+    engine: &Engine,
+    container: &StoredContainer,
+    run: &RunRecord,
+    with_users: bool,
+) -> std::result::Result<Parts, TreeError> {
+    let StoredContainer { config, dir } = container;
+    let opened = |what: &str, result: std::io::Result<OwnedFd>| result.map_err(host_error(what.to_owned()));
+    let is_root = engine.privileges.is_root();
+    let map = config.ids.as_ref().filter(|_| with_users);
+    let users = map.map(|it| engine.privileges.create_namespace(it)).transpose();
+    let users = users.map_err(host_error("cannot create a user namespace"))?;
+    let ids = users.as_ref().map(|it| it.as_fd()).filter(|_| is_root);
+    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.zip(map), is_root })?;
+    let init = init_program(engine, &config.init);
+    let volumes = volume_dirs(engine, container, &layers)?;
+    let binds = HostMounts { config, dir, init: init.as_deref(), volumes, ids, is_root }.steps()?;
+    let log = matches!(config.init, Init::Command(_)).then(|| append_to(dir.log_file()));
+    Ok(Parts {
+        groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
+        root,
+        binds,
+        process: opened("cannot create a file of the container", fresh(dir.process_file()))?,
+        exit: opened("cannot create a file of the container", fresh(dir.exit_file()))?,
+        log: log.transpose().map_err(host_error("cannot open the log of the container"))?,
+        user_namespace: users,
+        init,
+    })
+}
+
+/// Each takes the process that writes to it.
+pub(super) fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
+    let entry = group.entry();
+    let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
+    files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()
+}
+
+fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
+    match init {
+        Init::Guest { .. } => None,
+        Init::Command(_) => engine.options.guest.clone(),
+    }
+}
+
+fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut dirs = Vec::new();
+    for mount in &container.config.mounts {
+        let MountConfig::Volume { name, target, as_in_image, .. } = mount else { continue };
+        let image = as_in_image.then_some(ImageDirectory { layers, target });
+        let dir = VolumeRecords::new(&engine.directories, &engine.privileges).prepare(name, image.as_ref());
+        dirs.push(dir.map_err(host_error(format!("cannot use the volume `{name}`")))?);
+    }
+    Ok(dirs)
+}
+
+/// An empty file for a child to write to.
+fn fresh(path: PathBuf) -> std::io::Result<OwnedFd> {
+    let _ = std::fs::remove_file(&path);
+    Ok(File::options().write(true).create_new(true).mode(0o600).open(path)?.into())
+}
+
+fn append_to(path: PathBuf) -> std::io::Result<OwnedFd> {
+    Ok(File::options().append(true).create(true).mode(0o600).open(path)?.into())
+}
+
+async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Spawned) -> Result<()> {
+    let StoredContainer { config, dir } = container;
+    let attached = attach(&Attachment {
+        config: config.network.clone(),
+        id: config.id.clone(),
+        name: config.name.clone(),
+        hostname: config.hostname.clone(),
+        hosts: config.hosts.clone(),
+        pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
+        hosts_file: dir.files().join("hosts"),
+        resolv_conf_file: dir.files().join("resolv.conf"),
+        pid_file: dir.network_pid_file(),
+        guest: engine.options.guest.clone(),
+        directories: engine.directories.clone(),
+        privileges: engine.privileges.clone(),
+    })
+    .await?;
+    write_json(&dir.network_file(), &attached).map_err(host_error("cannot record the network of the container"))
+}
+
+/// A container may end while this process lives on: its parent, which has to take its status.
+fn reap_in_background(pidfd: OwnedFd) {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    tokio::spawn(async move {
+        let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return };
+        let _ = pidfd.readable().await;
+        let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+    });
+}
+
+/// PID 1 of a container that runs.
+pub(crate) fn process_of(dir: &ContainerDir) -> Result<Option<ProcessId>> {
+    let state = State::read(dir).map_err(host_error("cannot read the state of the container"))?;
+    Ok(state.process().cloned())
+}

@@ -1,0 +1,51 @@
+//! One engine: its data directory, and what this process may do with it.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use coracle_runtime::host::cgroup::CpuSamples;
+use coracle_runtime::{Error, Result};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::cgroup::Cgroups;
+use crate::directories::Directories;
+use crate::ids::Privileges;
+use crate::options::EngineOptions;
+use crate::store::Store;
+
+/// What all operations need.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) options: EngineOptions,
+    pub(crate) directories: Directories,
+    pub(crate) privileges: Privileges,
+    pub(crate) store: Store,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) cpu_samples: CpuSamples,
+}
+
+impl Engine {
+    pub(crate) fn open(options: EngineOptions) -> Result<Self> {
+        let what = || format!("cannot open the engine's data in `{}`", options.data_dir.display());
+        let failed = |source| Error::Host { what: what(), source };
+        let directories = Directories::open(&options.data_dir).map_err(failed)?;
+        let privileges = Privileges::detect();
+        let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
+        let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
+        Ok(Self { options, directories, privileges, store, cgroups, cpu_samples: CpuSamples::default() })
+    }
+
+    /// Deletes one entry of the trash, as the owner of its files.
+    pub(crate) fn empty_trash(&self, name: &str) -> Result<()> {
+        let path = self.directories.trash().join(name);
+        let removed = self.privileges.run_as_owner(|| std::fs::remove_dir_all(&path));
+        removed.map_err(|source| Error::Host { what: format!("cannot delete `{}`", path.display()), source })
+    }
+}
+
+/// Engines with different data have different parents of their control groups: none sweeps those of another.
+fn group_name(data_dir: &Path) -> String {
+    let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
+    format!("coracle-{}", hex::encode(&digest[..4]))
+}

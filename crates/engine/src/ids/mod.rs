@@ -1,0 +1,96 @@
+//! Who the users of a container are on the host, and acting as its root.
+
+mod map;
+mod subordinate;
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use coracle_runtime::ContainerId;
+use rustix::fs::{Gid, Uid};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) use self::map::{IdMap, IdRange};
+pub(crate) use self::subordinate::SubordinateError;
+use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
+
+/// What the engine's user may do.
+#[derive(Clone, Debug)]
+pub(crate) enum Privileges {
+    /// Root: layers are stored with the ids of the image, and mounts are mapped to each container's range.
+    Root,
+    /// Another user: layers are stored as seen through this mapping, which all containers share.
+    Rootless(Rootless),
+}
+
+/// A user without root.
+#[derive(Clone, Debug)]
+pub(crate) struct Rootless {
+    pub(crate) map: IdMap,
+    /// Writes maps of several ranges; without them there is one id alone.
+    pub(crate) programs: Option<subordinate::MapPrograms>,
+    /// Why there is one id alone.
+    pub(crate) limited_by: Option<SubordinateError>,
+}
+
+impl Privileges {
+    /// Those of this process.
+    pub(crate) fn detect() -> Self {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if uid.is_root() {
+            return Self::Root;
+        }
+        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        Self::Rootless(match subordinate::ranges_of_user(uid) {
+            Ok(found) => {
+                let map = IdMap::keeping((uid, gid), found.uids, found.gids);
+                Rootless { map, programs: Some(found.programs), limited_by: None }
+            }
+            Err(why) => Rootless { map: IdMap::single(uid, gid), programs: None, limited_by: Some(why) },
+        })
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        matches!(self, Self::Root)
+    }
+
+    /// The mapping of a container's user namespace. For root each has a range of its own, so that no user of one
+    /// container owns anything of another.
+    pub(crate) fn map_for(&self, id: &ContainerId) -> IdMap {
+        match self {
+            Self::Root => IdMap::of_range_for(id),
+            Self::Rootless(it) => it.map.clone(),
+        }
+    }
+
+    /// Creates a user namespace of a mapping. Blocks.
+    pub(crate) fn create_namespace(&self, map: &IdMap) -> io::Result<OwnedFd> {
+        create_user_namespace(|pid| match self {
+            Self::Rootless(Rootless { programs: Some(programs), .. }) => programs.write(pid, map),
+            Self::Rootless(_) => {
+                std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
+                map.write(pid)
+            }
+            Self::Root => map.write(pid),
+        })
+    }
+
+    /// Runs `work` as root of the ids that the store's files belong to: at once for root, else in a child process within
+    /// a user namespace of the mapping. The child is a copy of this process: `work` must not use threads, locks that other
+    /// threads may hold, or tokio; its result comes back through a pipe.
+    pub(crate) fn run_as_owner<T: Serialize + DeserializeOwned>(
+        &self,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Self::Rootless(rootless) = self else { return work() };
+        let namespace = self.create_namespace(&rootless.map)?;
+        let namespaces = vec![(namespace.as_fd(), libc::CLONE_NEWUSER)];
+        run_in_child(&ChildPlace { namespaces, steps: vec![Step::BecomeRoot], ..ChildPlace::default() }, work)
+    }
+
+    /// The engine's own user.
+    pub(crate) fn user(&self) -> (Uid, Gid) {
+        (rustix::process::geteuid(), rustix::process::getegid())
+    }
+}

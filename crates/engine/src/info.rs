@@ -1,0 +1,26 @@
+//! What the engine says of itself.
+
+use coracle_runtime::{EngineInfo, EngineKind};
+
+use crate::engine::Engine;
+
+pub(crate) fn info(engine: &Engine) -> EngineInfo {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    EngineInfo {
+        kind: EngineKind::Embedded,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        endpoint: "local".to_owned(),
+        rootless: !engine.privileges.is_root(),
+        arch: arch.to_owned(),
+        cgroup: engine.cgroups.version(),
+        data_root: engine.options.data_dir.clone(),
+        compose_version: None,
+        gpu: false,
+        selinux: false,
+        ignored_limits: engine.cgroups.ignored_limits(),
+    }
+}

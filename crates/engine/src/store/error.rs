@@ -1,0 +1,61 @@
+//! Failures of the store, by what a caller can do about them.
+
+use std::io;
+
+use coracle_runtime::ImageId;
+use serde::{Deserialize, Serialize};
+
+use super::DiffId;
+
+/// The result of an operation of the store.
+pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// A failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// The archive of a layer is refused; nothing of it is kept.
+    #[error("layer {layer} is refused: {refusal}")]
+    Refused { layer: String, refusal: LayerRefusal },
+    /// An image's configuration is not one, or does not fit its layers.
+    #[error("the image's configuration is refused: {0}")]
+    Configuration(String),
+    /// The image is not in this store.
+    #[error("no image {0}")]
+    NoSuchImage(ImageId),
+    /// The layer is not in this store.
+    #[error("no layer {0}")]
+    NoSuchLayer(DiffId),
+    /// A container or another process uses it.
+    #[error("image {image} is in use by {user}")]
+    InUse { image: ImageId, user: String },
+    /// A removal by id would take names of several repositories.
+    #[error("image {0} has names in several repositories; remove it by name")]
+    SeveralRepositories(ImageId),
+    /// A file of the store could not be read or written.
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: io::Error },
+}
+
+impl StoreError {
+    /// For `map_err`: an error of the system while `what` was attempted.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// Why the archive of a layer is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub(crate) enum LayerRefusal {
+    /// The content is another one than was asked for.
+    #[error("its content is {found}")]
+    OtherContent { found: DiffId },
+    /// It is no archive, or breaks off.
+    #[error("its archive cannot be read: {0}")]
+    Unreadable(String),
+    /// It holds more than allowed.
+    #[error("it has more than {limit} {what}")]
+    TooLarge { what: String, limit: u64 },
+    /// An entry would reach outside, or through something that is no directory.
+    #[error("its entry `{path}` {why}")]
+    Entry { path: String, why: String },
+}

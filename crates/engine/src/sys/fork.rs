@@ -1,0 +1,90 @@
+//! Runs a closure in a forked child: for work in other namespaces or as another user, which a thread cannot do.
+#![expect(unsafe_code, reason = "fork")]
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::UnshareFlags;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::child::run_step;
+use super::enter::{enter, last_error, unshare};
+use super::kernel::exit;
+use super::plan::Step;
+
+/// Where a child works.
+#[derive(Debug, Default)]
+pub(crate) struct ChildPlace<'a> {
+    /// Namespaces that it enters, in this order: a file of one, or a process, with the kinds.
+    pub(crate) namespaces: Vec<(BorrowedFd<'a>, libc::c_int)>,
+    /// It gets a mount namespace of its own.
+    pub(crate) new_mounts: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// An I/O error that crosses a pipe.
+#[derive(Debug, Serialize, Deserialize)]
+struct RemoteError {
+    code: Option<i32>,
+    text: String,
+}
+
+/// Forks, goes to the place, runs `work` there and gives its result. The child has one thread: `work` must not take
+/// locks that other threads of this process may hold at the moment of the fork (those of memory are safe), and must not
+/// use tokio. Blocks.
+///
+/// # Errors
+/// Those of the way there and of `work`; when the child ends without a result.
+pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
+    place: &ChildPlace<'_>,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let (mut reader, writer) = io::pipe()?;
+    // SAFETY: the child runs with a copy of this thread alone, writes its result and exits without running destructors of
+    // others; memory allocation is safe after glibc's `fork`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        drop(reader);
+        run_and_exit(place, work, writer);
+    }
+    drop(writer);
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(last_error()))?;
+    let mut answer = Vec::new();
+    let read = reader.read_to_end(&mut answer);
+    let _ = waitpid(Some(pid), WaitOptions::empty());
+    read?;
+    let result: Result<T, RemoteError> =
+        serde_json::from_slice(&answer).map_err(|_| io::Error::other("the child process ended without a result"))?;
+    result.map_err(|err| match err.code {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::other(err.text),
+    })
+}
+
+fn run_and_exit<T: Serialize>(
+    place: &ChildPlace<'_>,
+    work: impl FnOnce() -> io::Result<T>,
+    mut into: io::PipeWriter,
+) -> ! {
+    let result = go_to(place).and_then(|()| {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
+    });
+    let result = result.map_err(|err| RemoteError { code: err.raw_os_error(), text: err.to_string() });
+    let written = serde_json::to_vec(&result).map_err(io::Error::from).and_then(|it| into.write_all(&it));
+    exit(i32::from(written.is_err()))
+}
+
+fn go_to(place: &ChildPlace<'_>) -> io::Result<()> {
+    for (of, kinds) in &place.namespaces {
+        enter(of.as_fd(), *kinds)?;
+    }
+    if place.new_mounts {
+        unshare(UnshareFlags::NEWNS)?;
+    }
+    place.steps.iter().try_for_each(|step| {
+        run_step(step).map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("cannot {step}: {errno}")))
+    })
+}

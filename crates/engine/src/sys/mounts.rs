@@ -1,0 +1,77 @@
+//! Detached mounts: overlays, and copies of directories of the host with other attributes.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Result;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
+    fsmount, fsopen, open_tree,
+};
+
+use super::fs_ids::FsIds;
+use super::kernel::{ATTR_IDMAP, MountAttributes, mount_setattr};
+
+/// An overlay to be mounted. The paths are absolute, or lead through `/proc/self/fd`.
+#[derive(Debug)]
+pub(crate) struct OverlayPlan {
+    /// Lower layers, topmost first.
+    pub(crate) lower: Vec<CString>,
+    pub(crate) upper: CString,
+    pub(crate) work: CString,
+    /// Whiteouts and opaque directories are marked in `user.*`, as without root.
+    pub(crate) user_attributes: bool,
+}
+
+/// How a directory or file of the host is mounted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreeOptions<'a> {
+    pub(crate) attributes: MountAttrFlags,
+    /// Ids are mapped as in this user namespace: what is 0 in it is 0 on the disk.
+    pub(crate) ids: Option<BorrowedFd<'a>>,
+    pub(crate) recursive: bool,
+}
+
+/// Mounts an overlay that is attached nowhere. Allocates nothing, so that a child may call it.
+pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
+    let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for layer in &plan.lower {
+        fsconfig_set_string(&context, c"lowerdir+", layer.as_c_str())?;
+    }
+    fsconfig_set_string(&context, c"upperdir", plan.upper.as_c_str())?;
+    fsconfig_set_string(&context, c"workdir", plan.work.as_c_str())?;
+    if plan.user_attributes {
+        fsconfig_set_flag(&context, c"userxattr")?;
+    }
+    fsconfig_create(&context)?;
+    // Device nodes of an image or made inside are files without a device behind them.
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
+}
+
+/// As [`build_overlay`], for layers whose ids are mapped: by a user that is mapped, since the overlay makes files of its own
+/// as the one that mounted it.
+pub(crate) fn build_mapped_overlay(plan: &OverlayPlan, root: Option<(u32, u32)>) -> Result<OwnedFd> {
+    let _ids = root.map(|(uid, gid)| FsIds::become_user(uid, gid)).transpose()?;
+    build_overlay(plan)
+}
+
+/// A copy of the mount that `path` lies on, from there down, attached nowhere. `path` holds no links.
+pub(crate) fn clone_tree(path: &CStr, options: TreeOptions<'_>) -> Result<OwnedFd> {
+    let file = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    clone_opened(file.as_fd(), options)
+}
+
+/// As [`clone_tree`], of a file that is open.
+pub(super) fn clone_opened(file: BorrowedFd<'_>, options: TreeOptions<'_>) -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let recursive = if options.recursive { OpenTreeFlags::AT_RECURSIVE } else { OpenTreeFlags::empty() };
+    let tree = open_tree(file, c"", flags | recursive)?;
+    let mapped = options.ids.map_or((0, 0), |it| (ATTR_IDMAP, it.as_raw_fd().unsigned_abs().into()));
+    let set = u64::from(options.attributes.bits()) | mapped.0;
+    if set != 0 {
+        let attributes = MountAttributes { set, user_namespace: mapped.1, ..MountAttributes::default() };
+        mount_setattr(&tree, options.recursive, &attributes)?;
+    }
+    Ok(tree)
+}

@@ -1,0 +1,64 @@
+//! User namespaces.
+#![expect(unsafe_code, reason = "clone")]
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use super::enter::last_error;
+use super::kernel::BlockedSignals;
+use super::spawn::Stack;
+
+/// Creates a user namespace whose maps `write_maps` writes, given the pid of its only process, which ends afterwards: the
+/// namespace lives as long as the returned file.
+///
+/// # Errors
+/// When the kernel allows no user namespace, and those of `write_maps`.
+pub(crate) fn create_user_namespace(write_maps: impl FnOnce(Pid) -> io::Result<()>) -> io::Result<OwnedFd> {
+    let holder = Holder::start()?;
+    write_maps(holder.pid)?;
+    let path = format!("/proc/{}/ns/user", holder.pid.as_raw_nonzero());
+    Ok(open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// A process that only waits, killed when it is dropped.
+struct Holder {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// Its stack.
+    _stack: Stack,
+}
+
+impl Holder {
+    fn start() -> io::Result<Self> {
+        let (mut stack, mut pidfd) = (Stack::new(), -1);
+        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let signals = BlockedSignals::new();
+        // SAFETY: the child uses nothing but its own stack, which lives until it is reaped.
+        let pid = unsafe { libc::clone(wait_for_signal, stack.top(), flags, std::ptr::null_mut(), &raw mut pidfd) };
+        let failure = (pid < 0).then(last_error);
+        drop(signals);
+        match (failure, Pid::from_raw(pid)) {
+            // SAFETY: the kernel opened it for this process, and nobody else knows it.
+            (None, Some(pid)) => Ok(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _stack: stack }),
+            (failure, _) => Err(failure.unwrap_or(rustix::io::Errno::SRCH).into()),
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+    }
+}
+
+/// All signals are blocked, so only `KILL` ends it.
+extern "C" fn wait_for_signal(_: *mut libc::c_void) -> libc::c_int {
+    loop {
+        // SAFETY: waits without arguments. It sets no `errno`, which its parent's thread shares.
+        unsafe { libc::syscall(libc::SYS_ppoll, std::ptr::null_mut::<libc::c_void>(), 0, 0, 0, 0) };
+    }
+}

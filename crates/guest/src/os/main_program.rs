@@ -1,0 +1,51 @@
+//! Starts the one program of a container that has no supervisor.
+#![expect(unsafe_code, reason = "what a child does between fork and exec has no safe wrapper")]
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use rustix::process::setsid;
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// A user by its ids, without further groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunUser {
+    /// Its uid.
+    pub(crate) uid: u32,
+    /// Its gid.
+    pub(crate) gid: u32,
+}
+
+/// Starts a program in a session of its own, looked up along this process's `PATH`, with all signals unblocked. Its
+/// output goes to `output` if there is one, else where this process's goes.
+///
+/// # Errors
+/// Those of `execve`, and of the change of the user.
+#[expect(clippy::disallowed_methods, reason = "PID 1 starts what the container is for")]
+pub(crate) fn spawn(words: &[OsString], user: Option<RunUser>, output: Option<[Stdio; 2]>) -> io::Result<i32> {
+    let mut command = Command::new(words.first().ok_or(io::ErrorKind::InvalidInput)?);
+    command.args(&words[1..]);
+    if let Some([stdout, stderr]) = output {
+        command.stdout(stdout).stderr(stderr);
+    }
+    // SAFETY: only system calls, in a process that has one thread.
+    unsafe {
+        command.pre_exec(move || {
+            setsid()?;
+            user.map_or(Ok(()), become_user)
+        });
+    }
+    let child = command.spawn()?;
+    // Dropping it leaves the process alone: PID 1 reaps all.
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// All ids at once, so that there is no way back.
+fn become_user(RunUser { uid, gid }: RunUser) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}

@@ -1,0 +1,65 @@
+//! Signals as a descriptor to read, for a process of one thread.
+#![expect(unsafe_code, reason = "signal masks and signalfd have no safe wrapper")]
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// What the kernel sends for a fault of the process itself, which cannot be put off.
+const FAULTS: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
+/// All signals that can wait, blocked and queued.
+#[derive(Debug)]
+pub(crate) struct SignalQueue(OwnedFd);
+
+impl SignalQueue {
+    /// Blocks the signals. Programs that are started later must unblock them, as those of the standard library do.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the first call initializes the set, the others take an initialized one.
+        let fd = unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            let mut set = set.assume_init();
+            FAULTS.into_iter().for_each(|it| _ = libc::sigdelset(&raw mut set, it));
+            if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was opened just now.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal; `None` when none is waiting.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn next(&self) -> io::Result<Option<i32>> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.0, &mut info) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+            // The number is the first field.
+            Ok(_) => Ok(Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))),
+        }
+    }
+}
+
+impl AsFd for SignalQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Sends any signal, also one that has no name here. A process that is gone needs none.
+pub(crate) fn send(pid: i32, signal: i32) {
+    // SAFETY: numbers only.
+    let _ = unsafe { libc::kill(pid, signal) };
+}

@@ -1,0 +1,163 @@
+//! The guest's program as PID 1 of a namespace of its own.
+#![cfg(target_os = "linux")]
+#![expect(clippy::disallowed_methods, reason = "the tests start the program as an engine does")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const GUEST: &str = env!("CARGO_BIN_EXE_coracle-guest");
+
+/// A container's worth of a PID namespace: descriptor 5 is the exit file.
+struct Namespace {
+    dir: TempDir,
+}
+
+impl Namespace {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts `coracle-guest` with these words of shell text. The namespace ends with the process that is returned.
+    fn start(&self, words: &str) -> Child {
+        let user = if rustix::process::geteuid().is_root() { "" } else { "--user --map-root-user" };
+        let script = format!("exec unshare {user} --pid --fork --kill-child -- {GUEST} {words} 5>exit");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).current_dir(self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    fn run(&self, words: &str) -> Output {
+        self.start(words).wait_with_output().unwrap()
+    }
+
+    fn exit(&self) -> String {
+        fs::read_to_string(self.file("exit")).unwrap()
+    }
+
+    /// Waits for a file that something inside writes.
+    fn wait_for(&self, name: &str) {
+        wait_until(|| self.file(name).exists());
+    }
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it does not come true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// PID 1 is the only child of `unshare`.
+fn signal_pid_1(unshare: &Child, signal: &str) {
+    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+    let pid = fs::read_to_string(Path::new(&children)).unwrap();
+    assert!(Command::new("kill").args(["-s", signal, pid.trim()]).status().unwrap().success());
+}
+
+#[test]
+fn the_exit_code_is_the_programs_and_is_left_in_the_exit_file() {
+    for (program, code) in [
+        ("true", 0),
+        ("sh -c 'exit 42'", 42),
+        ("sh -c 'kill -KILL $$'", 137),
+        ("no-such-program", 127),
+        ("/no/such/program", 127),
+        ("/etc/passwd", 126),
+        ("/", 126),
+    ] {
+        let namespace = Namespace::new();
+        let output = namespace.run(&format!("run --exit-fd=5 -- {program}"));
+        assert_eq!((output.status.code(), &*namespace.exit()), (Some(code), &*code.to_string()), "{program}");
+        assert_eq!(output.stderr.is_empty(), code < 126 || code == 137, "{program}: {output:?}");
+    }
+}
+
+#[test]
+fn commands_inherit_no_descriptor_of_the_engine() {
+    let namespace = Namespace::new();
+    let probe = "for it in 3 4 5 6 7; do ( : >&$it ) 2>/dev/null || echo closed; done";
+    let output = namespace.run(&format!("run --exit-fd=5 -- sh -c '{probe}'"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "closed\n".repeat(5));
+}
+
+#[test]
+fn signals_go_to_the_program_and_what_it_left_is_ended() {
+    let namespace = Namespace::new();
+    let program = "trap \"echo usr1; touch told\" USR1; trap \"echo term; exit 7\" TERM; \
+        ( trap \"\" TERM; echo left behind; touch ready; while :; do sleep 0.05; done ) & \
+        ( trap \"touch ended; exit\" TERM; while :; do sleep 0.05; done ) & \
+        while :; do sleep 0.05; done";
+    let mut unshare = namespace.start(&format!("run --exit-fd=5 --log-max=1000000 --grace=1 -- sh -c '{program}'"));
+    namespace.wait_for("ready");
+    signal_pid_1(&unshare, "USR1");
+    namespace.wait_for("told");
+    signal_pid_1(&unshare, "TERM");
+    assert_eq!(unshare.wait().unwrap().code(), Some(7));
+    assert_eq!(namespace.exit(), "7");
+    let log = String::from_utf8(unshare.wait_with_output().unwrap().stdout).unwrap();
+    assert!(log.starts_with("left behind\nusr1\nterm\n"), "{log}");
+    assert!(namespace.file("ended").exists());
+}
+
+#[test]
+fn both_outputs_come_to_the_log_in_their_order_and_to_the_last_byte() {
+    let namespace = Namespace::new();
+    let output = namespace
+        .run("run --log-max=100000000 -- sh -c 'for it in 1 2 3; do echo $it; echo $it >&2; done; seq 200000'");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let log = String::from_utf8(output.stdout).unwrap();
+    assert!(log.starts_with("1\n1\n2\n2\n3\n3\n1\n2\n") && log.ends_with("\n199999\n200000\n"));
+    assert_eq!(log.lines().count(), 200_006);
+}
+
+#[test]
+fn the_program_gets_its_directory_and_user() {
+    let namespace = Namespace::new();
+    let user = if rustix::process::geteuid().is_root() { "--user=12:34" } else { "" };
+    let output = namespace.run(&format!("run {user} --workdir=/usr -- sh -c 'pwd; id -u; id -G'"));
+    let expected = if user.is_empty() { "/usr\n0\n" } else { "/usr\n12\n34\n" };
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with(expected), "{output:?}");
+    assert_eq!(namespace.run("run --exit-fd=5 --workdir=/no/dir -- true").status.code(), Some(1));
+    assert_eq!(namespace.exit(), "1");
+}
+
+#[test]
+fn orphans_are_reaped() {
+    let namespace = Namespace::new();
+    let orphans = "for it in $(seq 50); do ( true & ) ; done; touch ready; while ! test -e done; do sleep 0.05; done";
+    let mut unshare = namespace.start(&format!("run -- sh -c '{orphans}'"));
+    namespace.wait_for("ready");
+    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+    let pid = fs::read_to_string(children).unwrap();
+    let of_pid_1 = format!("/proc/{0}/task/{0}/children", pid.trim());
+    wait_until(|| fs::read_to_string(&of_pid_1).unwrap().split_whitespace().count() == 1);
+    fs::write(namespace.file("done"), "").unwrap();
+    assert!(unshare.wait().unwrap().success());
+}
+
+#[test]
+fn it_refuses_to_be_another_process_and_words_it_does_not_know() {
+    let namespace = Namespace::new();
+    let out = Command::new(GUEST).args(["run", "--", "touch"]).arg(namespace.file("ran")).output().unwrap();
+    assert!(!out.status.success() && !namespace.file("ran").exists());
+    for words in ["run true", "run --exit-fd=x -- true", "run --log-max= -- true", "init --exit-fd"] {
+        assert_eq!(namespace.run(words).status.code(), Some(1), "{words}");
+    }
+}
+
+#[test]
+fn a_supervisor_that_cannot_start_leaves_its_code_too() {
+    let namespace = Namespace::new();
+    let output = namespace.run("init --lifeline=5 --exit-fd=5");
+    assert_eq!((output.status.code(), &*namespace.exit()), (Some(1), "1"), "{output:?}");
+}

@@ -7,11 +7,13 @@
 mod conformance;
 mod content;
 mod engines;
+mod escapes;
 mod fake;
 mod git_routes;
 mod guest;
 mod host_git;
 mod images;
+mod isolation;
 mod provision;
 mod sandbox;
 mod scripted;

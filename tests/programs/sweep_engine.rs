@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use coracle_engine::{EmbeddedRuntime, EngineOptions};
+use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 use coracle_runtime::{ContainerRuntime as _, ImageStore as _, LabelFilter, Networks as _, Volumes as _};
 
 #[tokio::main(flavor = "current_thread")]
@@ -14,7 +14,13 @@ async fn main() -> Result<()> {
     let [data_dir] = words.as_slice() else { anyhow::bail!("usage: sweep-engine DIRECTORY") };
     ensure!(data_dir.is_dir(), "no directory `{}`", data_dir.display());
     let (home, temp_dir) = (data_dir.clone(), std::env::temp_dir());
-    let engine = EmbeddedRuntime::open(EngineOptions { data_dir: data_dir.clone(), guest: None, home, temp_dir })?;
+    let engine = EmbeddedRuntime::open(EngineOptions {
+        data_dir: data_dir.clone(),
+        guest: None,
+        home,
+        temp_dir,
+        registries: RegistryOptions::default(),
+    })?;
     let all = LabelFilter(Vec::new());
     let containers = engine.list(&all).await.context("list containers")?;
     for it in &containers {

@@ -36,6 +36,8 @@ const REVEALING: &[(&str, usize)] = &[
     // The search path, and the address of a proxy.
     ("crates/tool/src/host_identity.rs", 1),
     ("crates/tool/src/image_build/build_containers.rs", 1),
+    // The address of a proxy, and what programs with logins are started with.
+    ("crates/tool/src/engines/embedded.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),

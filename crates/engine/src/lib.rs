@@ -14,6 +14,7 @@
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `registry` | images from registries |
+//! | `service` | services of a Compose file: its model, their containers, order and health |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
 //! | `sys` | system calls; the only module with `unsafe` code |
@@ -40,6 +41,7 @@ mod network;
 mod options;
 mod registry;
 mod runtime;
+mod service;
 mod store;
 mod sys;
 mod volume;

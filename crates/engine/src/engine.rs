@@ -1,8 +1,14 @@
 //! One engine: its data directory, and what this process may do with it.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 use coracle_runtime::host::cgroup::CpuSamples;
 use coracle_runtime::{Error, Result};
 
+use sha2::{Digest as _, Sha256};
+
+use crate::cgroup::Cgroups;
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::options::EngineOptions;
@@ -15,6 +21,7 @@ pub(crate) struct Engine {
     pub(crate) directories: Directories,
     pub(crate) privileges: Privileges,
     pub(crate) store: Store,
+    pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
 }
 
@@ -25,7 +32,8 @@ impl Engine {
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
         let privileges = Privileges::detect();
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
-        Ok(Self { options, directories, privileges, store, cpu_samples: CpuSamples::default() })
+        let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
+        Ok(Self { options, directories, privileges, store, cgroups, cpu_samples: CpuSamples::default() })
     }
 
     /// Deletes one entry of the trash, as the owner of its files.
@@ -34,4 +42,10 @@ impl Engine {
         let removed = self.privileges.run_as_owner(|| std::fs::remove_dir_all(&path));
         removed.map_err(|source| Error::Host { what: format!("cannot delete `{}`", path.display()), source })
     }
+}
+
+/// Engines with different data have different parents of their control groups: none sweeps those of another.
+fn group_name(data_dir: &Path) -> String {
+    let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
+    format!("coracle-{}", hex::encode(&digest[..4]))
 }

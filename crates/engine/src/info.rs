@@ -16,11 +16,11 @@ pub(crate) fn info(engine: &Engine) -> EngineInfo {
         endpoint: "local".to_owned(),
         rootless: !engine.privileges.is_root(),
         arch: arch.to_owned(),
-        cgroup: 1,
+        cgroup: engine.cgroups.version(),
         data_root: engine.options.data_dir.clone(),
         compose_version: None,
         gpu: false,
         selinux: false,
-        ignored_limits: Vec::new(),
+        ignored_limits: engine.cgroups.ignored_limits(),
     }
 }

@@ -72,7 +72,11 @@ impl CpuSamples {
 /// engine may be on another machine, or create none.
 pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<CgroupUsage> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let groups = Groups::locate(&told, container, Path::new(MOUNT))?;
+    usage(&CgroupDirs::locate(&told, container, Path::new(MOUNT))?, pid, samples).await
+}
+
+/// Usage of these groups; processor time as in [`used`], by earlier samples of the same `pid`.
+pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Option<CgroupUsage> {
     let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
     let mut now = read()?;
     let base = match samples.base(pid, now.at).filter(|it| it.cpu_ns <= now.cpu_ns) {
@@ -96,14 +100,17 @@ pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<Cgr
 }
 
 /// The groups of a container, each where its controller is: all in one place with version 2 of the control groups.
-#[derive(Debug)]
-struct Groups {
-    memory: PathBuf,
-    pids: PathBuf,
-    cpu: PathBuf,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupDirs {
+    /// The group that counts memory.
+    pub memory: PathBuf,
+    /// The group that counts processes.
+    pub pids: PathBuf,
+    /// The group that counts processor time.
+    pub cpu: PathBuf,
 }
 
-impl Groups {
+impl CgroupDirs {
     /// The groups in the text of `/proc/PID/cgroup`. Every engine names the group of a container by its full id; a
     /// group without it is shared with others, or belongs to an unrelated process.
     fn locate(told: &str, container: &str, mount: &Path) -> Option<Self> {
@@ -168,7 +175,7 @@ mod tests {
 
     fn read(told: &str, files: &[(&str, &str)]) -> Option<(u64, u64, u64)> {
         let dir = mounted(files);
-        let groups = Groups::locate(told, ID, dir.path())?;
+        let groups = CgroupDirs::locate(told, ID, dir.path())?;
         Some((groups.memory()?, groups.pids()?, groups.cpu_ns()?))
     }
 

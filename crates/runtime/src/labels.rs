@@ -18,7 +18,9 @@ pub const SNAPSHOT_NAME: &str = "snapshot.name";
 pub struct LabelFilter(pub Vec<(String, Option<String>)>);
 
 impl LabelFilter {
-    pub(crate) fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether these labels are among them.
+    #[must_use]
+    pub fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |(key, value): &(String, Option<String>)| {
             labels.get(key).is_some_and(|it| value.as_ref().is_none_or(|wanted| wanted == it))
         };

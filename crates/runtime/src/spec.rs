@@ -142,6 +142,24 @@ pub enum Capabilities {
     None,
 }
 
+impl Capabilities {
+    /// The kernel's names, without their prefix.
+    #[must_use]
+    pub fn kernel_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Packages => FOR_PACKAGES,
+            Self::Guest => FOR_GUEST,
+            Self::None => &[],
+        }
+    }
+}
+
+/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
+const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
+
+/// Capabilities that the guest uses itself (workspace.md 1.9).
+const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
+
 /// Access to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {

@@ -1,25 +1,166 @@
-//! Interim.
+//! Control groups of both versions: limits and usage of containers, and their processes.
+//!
+//! Each container has one directory beneath a parent of this engine in every hierarchy that serves a purpose: the limits,
+//! the devices, freezing and killing, and systemd's own (its services would else end containers with themselves). Where
+//! version 2 is mounted beside version 1, containers are in both: only version 2 kills and freezes in one step.
+//!
+//! | file | content |
+//! |---|---|
+//! | `hierarchies` | the mounted hierarchies and this process's place in them, pure |
+//! | `limits` | limits as files and their content, pure |
+//! | `parent` | the parent directory, which this user may write |
+//! | `group` | the group of one container: entering, usage, removal |
+//! | `control` | freezing, thawing and killing |
 
+mod control;
+mod devices;
+mod group;
+mod hierarchies;
+mod limits;
+mod parent;
+
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
-use coracle_runtime::Limits;
-use serde::{Deserialize, Serialize};
+use coracle_runtime::{Error, Limits, Result};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Group;
+pub(crate) use group::{Entry, Group};
+use hierarchies::{Hierarchy, Version};
+use limits::GroupFile;
 
-impl Group {
-    pub(crate) fn create(_id: &str, _limits: &Limits) -> io::Result<Option<Self>> {
-        Ok(None)
+/// Controllers of version 1 whose hierarchies containers get a group in, where they are mounted.
+const VERSION_1: &[&str] = &["memory", "pids", "cpu", "cpuacct", "devices", "name=systemd"];
+
+/// The control groups that this process may make.
+#[derive(Clone, Debug)]
+pub(crate) struct Cgroups {
+    parents: Vec<Parent>,
+}
+
+/// Our directory in one hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parent {
+    version: Version,
+    dir: PathBuf,
+    /// Controllers that its children have.
+    controllers: Vec<String>,
+}
+
+impl Cgroups {
+    /// Finds the hierarchies that this process may write and creates a directory of that name in each. No usable one is no
+    /// error: then [`ignored_limits`](Self::ignored_limits) names them all. Engines with different data directories must
+    /// use different names, else one sweeps the groups of the other.
+    pub(crate) fn detect(name: &str) -> io::Result<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        Ok(Self::among(&hierarchies::parse(&mounts, &own), name))
     }
-    pub(crate) fn entries(&self) -> io::Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+
+    fn among(hierarchies: &[Hierarchy], name: &str) -> Self {
+        let has_version_2 = hierarchies.iter().any(|it| it.version == Version::V2 && parent::base(it).is_some());
+        let serves = |it: &&Hierarchy| match it.version {
+            Version::V2 => true,
+            Version::V1 => it.controllers.iter().any(|name| {
+                VERSION_1.contains(&name.as_str()) || (name == "freezer" && !has_version_2)
+            }),
+        };
+        Self { parents: hierarchies.iter().filter(serves).filter_map(|it| parent::open(it, name)).collect() }
     }
-    pub(crate) fn oom_kills(&self) -> u64 {
-        0
+
+    /// The version whose controllers keep the limits; 1 also without any.
+    pub(crate) fn version(&self) -> u8 {
+        if self.parents.iter().any(|it| it.version == Version::V2 && !it.controllers.is_empty()) { 2 } else { 1 }
     }
-    pub(crate) fn remove(&self) -> io::Result<()> {
-        Ok(())
+
+    /// Limits that cannot be enforced here, in the words of `EngineInfo::ignored_limits`.
+    pub(crate) fn ignored_limits(&self) -> Vec<String> {
+        let kept = |controller: &str| self.parents.iter().any(|it| it.has(controller));
+        let limits = [("memory", "memory"), ("cpus", "cpu"), ("pids", "pids")];
+        limits.iter().filter(|it| !kept(it.1)).map(|it| it.0.to_owned()).collect()
+    }
+
+    /// Creates the groups of a container with its limits, before any process is in them. A limit that is among
+    /// [`ignored_limits`](Self::ignored_limits) is not set; one that the kernel refuses is an error, and nothing is left.
+    pub(crate) fn create(&self, id: &str, limits: &Limits) -> Result<Group> {
+        let mut group = Group::default();
+        for parent in &self.parents {
+            let dir = parent.dir.join(id);
+            let made = parent.make(&dir).and_then(|()| parent.write_limits(&dir, limits));
+            group.add(parent, dir);
+            if let Err(error) = made {
+                let _ = group.remove();
+                return Err(error);
+            }
+        }
+        Ok(group)
+    }
+
+    /// Kills and removes the groups beneath our parents whose names are not `live`. Returns how many are gone.
+    pub(crate) fn sweep(&self, is_live: impl Fn(&str) -> bool) -> Result<usize> {
+        let mut dead = BTreeMap::<String, Group>::new();
+        for parent in &self.parents {
+            for name in group::children(&parent.dir).map_err(|it| failed("list", &parent.dir, it))? {
+                if !is_live(&name) {
+                    let dir = parent.dir.join(&name);
+                    dead.entry(name).or_default().add(parent, dir);
+                }
+            }
+        }
+        for group in dead.values() {
+            group.kill()?;
+            group.remove()?;
+        }
+        Ok(dead.len())
     }
 }
+
+impl Parent {
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|it| it == controller)
+    }
+
+    /// A parent that another process swept away is made again.
+    fn make(&self, dir: &Path) -> Result<()> {
+        let made = match std::fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                parent::prepare(self.version, &self.dir);
+                std::fs::create_dir(dir)
+            }
+            made => made,
+        };
+        match made {
+            // Left by a start that died.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made.map_err(|it| failed("create", dir, it)),
+        }
+    }
+
+    fn write_limits(&self, dir: &Path, limits: &Limits) -> Result<()> {
+        if self.version == Version::V1 && self.has("devices") {
+            devices::restrict(dir).map_err(|it| failed("restrict devices of", dir, it))?;
+        }
+        let files = limits::files(self.version, limits);
+        files.iter().filter(|it| self.has(it.controller)).try_for_each(|it| it.write(dir))
+    }
+}
+
+impl GroupFile {
+    fn write(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(self.name);
+        match std::fs::write(&path, &self.content) {
+            // Kernels without accounting of swap have no such file.
+            Err(error) if self.optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // Without `O_CREAT` the kernel would answer `ENOENT`; control groups refuse new files.
+            Err(error) if self.optional && error.kind() == io::ErrorKind::PermissionDenied && !path.exists() => Ok(()),
+            written => written.map_err(|it| failed("write", &path, it)),
+        }
+    }
+}
+
+fn failed(verb: &str, path: &Path, source: io::Error) -> Error {
+    Error::Host { what: format!("cannot {verb} `{}`", path.display()), source }
+}
+
+#[cfg(test)]
+mod tests;

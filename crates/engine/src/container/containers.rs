@@ -33,7 +33,7 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
     let missing = || no_such_image(placed.image());
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
-    let config = config_of(placed, &image)?;
+    let config = config_of(engine, placed, &image)?;
     add(engine, &config).await?;
     drop(hold);
     Ok(config.id)
@@ -135,7 +135,7 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     let mut found = Vec::new();
     for id in ids(engine).map_err(failed())? {
         let stored = stored(engine, &id).map_err(failed())?;
-        found.extend(stored.filter(|it| filter.matches(&it.config.labels)));
+        found.extend(stored.filter(|it| filter.admits(&it.config.labels)));
     }
     Ok(found)
 }

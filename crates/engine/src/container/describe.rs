@@ -25,7 +25,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         State::Running { .. } => (ContainerStatus::Running, None),
         State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),
     };
-    let group = state.run().and_then(|it| it.group.as_ref());
+    let group = state.run().map(|it| &it.group);
     Ok(Container {
         id: config.id.clone(),
         name: config.name.to_string(),

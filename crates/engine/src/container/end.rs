@@ -75,9 +75,7 @@ pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer,
         detach(&attached, &engine.directories).await;
         let _ = std::fs::remove_file(container.dir.network_file());
     }
-    if let Some(group) = &run.group
-        && let Err(err) = group.remove()
-    {
+    if let Err(err) = run.group.remove() {
         tracing::warn!(container = %container.config.name, %err, "the control group of the container is left");
     }
 }
@@ -90,7 +88,7 @@ fn read_state(container: &StoredContainer) -> Result<State> {
 async fn end_process(process: &ProcessId, grace: Option<Duration>) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
     let failed = || host_error("cannot end the container's processes");
-    let pidfd = tokio::io::unix::AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE).map_err(failed())?;
+    let pidfd = crate::sys::watch_process(pidfd).map_err(failed())?;
     let ended = async |patience| tokio::time::timeout(patience, pidfd.readable()).await.is_ok();
     let asked = match grace {
         Some(grace) => pidfd_send_signal(pidfd.get_ref(), Signal::TERM).is_ok() && ended(grace).await,

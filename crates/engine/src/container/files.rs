@@ -44,11 +44,7 @@ pub(crate) fn download(
         Packed::TooLarge => Err(Error::TooLarge { max_bytes }),
         Packed::Missing => {
             let text = format!("no `{path}` in the container");
-            Err(Error::Engine {
-                verb: "download",
-                exit: 1,
-                excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()),
-            })
+            Err(Error::Engine { verb: "download", exit: 1, excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()) })
         }
     }
 }
@@ -85,8 +81,7 @@ fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
     match resting_root(engine, container, Some(&users)) {
         Err(TreeError::Unmappable(_)) => {
             let root = resting_root(engine, container, None);
-            let steps =
-                root.map_err(|err| Error::Host { what: err.to_string(), source: io::ErrorKind::Other.into() })?;
+            let steps = root.map_err(|err| Error::Host { what: err.to_string(), source: io::ErrorKind::Other.into() })?;
             Ok(run_in_child(&ChildPlace { namespaces: Vec::new(), new_mounts: true, steps }, work))
         }
         Err(TreeError::Failed(err)) => Err(err),
@@ -105,8 +100,9 @@ fn resting_root(
     let StoredContainer { config, dir } = container;
     let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
     let is_root = engine.privileges.is_root();
+    let map = engine.privileges.map_for(&config.id);
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
-    let root = root_mount(&RootRequest { layers: &layers, dir, ids, is_root })?;
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let become_root = users.is_some().then_some(Step::BecomeRoot);
     let attach = [Step::PrivateMounts, Step::AttachRoot { root, at: c_path(&dir.root())? }];
     Ok(attach.into_iter().chain(become_root).chain([Step::EnterRoot]).collect())

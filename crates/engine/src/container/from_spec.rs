@@ -1,10 +1,13 @@
 //! From a request to what a container is made of.
 
 use coracle_protocol::paths;
-use coracle_runtime::{Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex};
+use coracle_runtime::{
+    Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
+};
 
 use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode};
-use crate::isolation::capability_bits;
+use crate::engine::Engine;
+use crate::isolation::capabilities;
 
 /// Where programs of an image are found that names no `PATH`.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -15,13 +18,15 @@ const WAIT: [&str; 2] = ["sleep", "2147483647"];
 const RUN_BYTES: u64 = 16 << 20;
 const SPILL_BYTES: u64 = 64 << 20;
 
-pub(super) fn config_of(placed: &Placed, image: &Image) -> Result<ContainerConfig> {
+pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Result<ContainerConfig> {
     let spec = placed.spec();
     let user = if spec.is_rootless_inside() { spec.exec_user } else { Ids::ROOT };
     let mut labels = image.labels.clone();
     labels.extend(spec.labels.clone());
+    let id = ContainerId::parse(random_hex::<32>()).map_err(|err| super::unreadable("create", &err))?;
     Ok(ContainerConfig {
-        id: ContainerId::parse(random_hex::<32>()).map_err(|err| super::unreadable("create", &err))?,
+        ids: Some(engine.privileges.map_for(&id)),
+        id,
         name: spec.name.clone(),
         image: image.id.clone(),
         created: jiff::Timestamp::now().to_string(),
@@ -46,9 +51,8 @@ pub(super) fn config_of(placed: &Placed, image: &Image) -> Result<ContainerConfi
         limits: spec.limits,
         nofile: spec.ulimits.nofile,
         core: spec.ulimits.core,
-        capabilities: capability_bits(spec.capabilities),
+        capabilities: capabilities::bits(spec.capabilities),
         labels,
-        ids: None,
     })
 }
 
@@ -79,8 +83,7 @@ fn init_of(placed: &Placed) -> Init {
 fn mounts_of(placed: &Placed, owner: Ids) -> Vec<MountConfig> {
     let spec = placed.spec();
     let of_guest = placed.guest().is_some();
-    let private =
-        |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
+    let private = |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
     // What is too much for the guest's memory goes beside it, which has to be writable.
     let spill = (of_guest && spec.read_only).then(|| private(paths::DIR, SPILL_BYTES, 0o755));
     let run_mode = if spec.is_rootless_inside() { 0o700 } else { 0o755 };

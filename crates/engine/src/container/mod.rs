@@ -24,6 +24,7 @@ mod link;
 mod plan;
 mod start;
 mod state;
+mod store_error;
 
 use coracle_runtime::Error;
 

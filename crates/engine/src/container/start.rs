@@ -62,9 +62,17 @@ pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
 
 fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Spawned> {
     write_files(engine, container)?;
-    let group = Group::create(container.config.id.as_str(), &container.config.limits)
-        .map_err(host_error("cannot create the control group of the container"))?;
-    let run = RunRecord::new(group);
+    let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
+    let started = spawn_in_group(engine, container, &group);
+    if started.is_err() {
+        let _ = group.remove();
+        let _ = std::fs::remove_file(container.dir.run_file());
+    }
+    started
+}
+
+fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -> Result<Spawned> {
+    let run = RunRecord::new(group.clone());
     let started = match parts(engine, container, &run, true) {
         Err(TreeError::Unmappable(path)) => {
             let why = format!("`{}` lies on a file system that cannot map ids", path.display());
@@ -82,10 +90,6 @@ fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Spawned> {
     recorded.map_err(host_error("cannot record the start of the container"))?;
     let plan = child_plan(&container.config, &container.dir, parts)?;
     spawn(&plan).map_err(|err| {
-        if let Some(group) = &run.group {
-            let _ = group.remove();
-        }
-        let _ = std::fs::remove_file(container.dir.run_file());
         Error::Host { what: format!("the container does not start: cannot {}", err.what), source: err.errno.into() }
     })
 }
@@ -123,18 +127,18 @@ fn parts(
     let StoredContainer { config, dir } = container;
     let opened = |what: &str, result: std::io::Result<OwnedFd>| result.map_err(host_error(what.to_owned()));
     let is_root = engine.privileges.is_root();
-    let users = with_users.then(|| engine.privileges.create_namespace(&engine.privileges.map_for(&config.id)));
-    let users = users.transpose().map_err(host_error("cannot create a user namespace"))?;
+    let map = config.ids.as_ref().filter(|_| with_users);
+    let users = map.map(|it| engine.privileges.create_namespace(it)).transpose();
+    let users = users.map_err(host_error("cannot create a user namespace"))?;
     let ids = users.as_ref().map(|it| it.as_fd()).filter(|_| is_root);
     let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
-    let root = root_mount(&RootRequest { layers: &layers, dir, ids, is_root })?;
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.zip(map), is_root })?;
     let init = init_program(engine, &config.init);
     let volumes = volume_dirs(engine, container, &layers)?;
     let binds = HostMounts { config, dir, init: init.as_deref(), volumes, ids, is_root }.steps()?;
     let log = matches!(config.init, Init::Command(_)).then(|| append_to(dir.log_file()));
-    let groups = run.group.as_ref().map_or_else(|| Ok(Vec::new()), Group::entries);
     Ok(Parts {
-        groups: groups.map_err(host_error("cannot open the control group"))?,
+        groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
         root,
         binds,
         process: opened("cannot create a file of the container", fresh(dir.process_file()))?,
@@ -143,6 +147,13 @@ fn parts(
         user_namespace: users,
         init,
     })
+}
+
+/// Each takes the process that writes to it.
+fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
+    let entry = group.entry();
+    let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
+    files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()
 }
 
 fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
@@ -195,7 +206,7 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Sp
 fn reap_in_background(pidfd: OwnedFd) {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     tokio::spawn(async move {
-        let Ok(pidfd) = tokio::io::unix::AsyncFd::with_interest(pidfd, tokio::io::Interest::READABLE) else { return };
+        let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return };
         let _ = pidfd.readable().await;
         let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     });

@@ -15,7 +15,7 @@ pub(crate) struct RunRecord {
     pub(crate) boot: String,
     /// RFC 3339.
     pub(crate) started_at: String,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Group,
     /// Why it has no user namespace, where it should have one.
     pub(crate) shares_users: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) enum State {
 const KILLED: i64 = 128 + 9;
 
 impl RunRecord {
-    pub(crate) fn new(group: Option<Group>) -> Self {
+    pub(crate) fn new(group: Group) -> Self {
         let started_at = jiff::Timestamp::now().to_string();
         Self { boot: boot_id().to_owned(), started_at, group, shares_users: None }
     }

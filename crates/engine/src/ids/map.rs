@@ -60,6 +60,17 @@ impl IdMap {
         self.uids.iter().find(holds).map(|it| it.host + (inside - it.inside))
     }
 
+    /// Root inside, as user and group of the host.
+    pub(crate) fn host_root(&self) -> Option<(u32, u32)> {
+        let root = |ranges: &[IdRange]| ranges.iter().find(|it| it.inside == 0).map(|it| it.host);
+        Some((root(&self.uids)?, root(&self.gids)?))
+    }
+
+    /// The highest group inside.
+    pub(crate) fn last_group(&self) -> u32 {
+        self.gids.iter().map(|it| it.inside + (it.count - 1)).max().unwrap_or(0)
+    }
+
     /// Writes both maps of a process by this process itself, which has to be allowed to.
     pub(crate) fn write(&self, pid: Pid) -> io::Result<()> {
         let pid = pid.as_raw_nonzero();

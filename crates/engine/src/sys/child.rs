@@ -4,13 +4,13 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, chmodat, mkdirat, open, openat, symlinkat};
+use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, open, openat2, symlinkat};
 use rustix::io::{Errno, Result, read, write};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
     fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, unmount,
 };
-use rustix::process::{Resource, Rlimit, chdir, pivot_root, setrlimit, setsid, umask};
+use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::system::sethostname;
 use rustix::thread::{
@@ -34,14 +34,10 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::PrivateMounts => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
         Step::AttachRoot { root, at } => attach_root(root, at),
         Step::BecomeRoot => become_user(0, 0),
-        Step::FileSystem { kind, options, attributes, target } => {
-            let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
-            for (key, value) in options {
-                fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
-            }
-            fsconfig_create(&context)?;
-            attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, Missing::Directory)
-        }
+        Step::FileSystem { optional, .. } => match mount_file_system(step) {
+            Err(_) if *optional => Ok(()),
+            done => done,
+        },
         Step::Bind { source, attributes, target, directory } => {
             let kind = if *directory { Missing::Directory } else { Missing::File };
             match source {
@@ -53,10 +49,6 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
             }
         }
         Step::Symlink { leads_to, at } => symlinkat(leads_to.as_c_str(), CWD, at.as_c_str()),
-        Step::Directory { at, mode } => {
-            mkdirat(CWD, at.as_c_str(), Mode::from_raw_mode(*mode))?;
-            chmodat(CWD, at.as_c_str(), Mode::from_raw_mode(*mode), rustix::fs::AtFlags::empty())
-        }
         Step::Mask(path) => mask(path),
         Step::ReadOnly(path) => make_read_only(path),
         Step::ReadOnlyRoot => {
@@ -83,7 +75,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         }
         Step::KeepOpen(file) => keep_open(file.as_fd()),
         Step::CloseFrom(first) => close_from(*first),
-        Step::Limit { resource, value } => set_limit(*resource, *value),
+        Step::Limit { resource, soft, hard } => set_limit(*resource, *soft, *hard),
         Step::WorkingDirectory(path) => chdir(path.as_c_str()),
         Step::Privileges { capabilities, uid, gid } => give_up_privileges(*capabilities, (*uid, *gid)),
         Step::Filter(program) => {
@@ -91,6 +83,16 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
             install_filter(program)
         }
     }
+}
+
+fn mount_file_system(step: &Step) -> Result<()> {
+    let Step::FileSystem { kind, options, attributes, target, .. } = step else { return Err(Errno::INVAL) };
+    let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
+    }
+    fsconfig_create(&context)?;
+    attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, Missing::Directory)
 }
 
 /// `/proc` is still the host's, so the numbers are, too.
@@ -156,7 +158,11 @@ fn no_programs() -> MountAttrFlags {
 }
 
 fn write_setting(path: &CStr, value: &CStr) -> Result<()> {
-    let file = openat(CWD, path, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened?,
+    };
     write(&file, value.to_bytes()).map(drop)
 }
 
@@ -177,13 +183,11 @@ fn keep_open(file: BorrowedFd<'_>) -> Result<()> {
     super::enter::duplicate_to(file, KEPT_DESCRIPTOR)
 }
 
-fn set_limit(resource: u32, value: u64) -> Result<()> {
-    let resource = match resource {
-        libc::RLIMIT_NOFILE => Resource::Nofile,
-        libc::RLIMIT_CORE => Resource::Core,
-        _ => return Err(Errno::INVAL),
-    };
-    setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+/// Nobody but a privileged process of the host raises its own ceiling.
+fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<()> {
+    let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let hard = hard.min(ceiling);
+    setrlimit(resource, Rlimit { current: Some(soft.min(hard)), maximum: Some(hard) })
 }
 
 fn become_user(uid: u32, gid: u32) -> Result<()> {

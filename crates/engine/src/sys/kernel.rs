@@ -41,10 +41,10 @@ pub(super) fn close_from(first: u32) -> Result<()> {
     result(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
-/// Installs a filter of system calls; `program` holds `struct sock_filter` after `struct sock_filter`.
-pub(super) fn install_filter(program: &[u8]) -> Result<()> {
-    let length = u16::try_from(program.len() / size_of::<libc::sock_filter>()).map_err(|_| Errno::INVAL)?;
-    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+/// Installs a filter of system calls.
+pub(super) fn install_filter(program: &[libc::sock_filter]) -> Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: the kernel reads `len` instructions, which lie in `program`.
     result(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) })
 }

@@ -3,16 +3,19 @@
 mod child;
 mod enter;
 mod fork;
+mod fs_ids;
 mod kernel;
 mod mounts;
 mod namespace;
+mod pidfd;
 mod plan;
 mod spawn;
 mod target;
 
 pub(crate) use child::KEPT_DESCRIPTOR;
 pub(crate) use fork::{ChildPlace, run_in_child};
-pub(crate) use mounts::{OverlayPlan, TreeOptions, build_overlay, clone_tree};
+pub(crate) use mounts::{OverlayPlan, TreeOptions, build_mapped_overlay, clone_tree};
 pub(crate) use namespace::create_user_namespace;
+pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Program, RootMount, Step};
 pub(crate) use spawn::{SpawnError, Spawned, spawn};

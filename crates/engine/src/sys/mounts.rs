@@ -10,6 +10,7 @@ use rustix::mount::{
     fsmount, fsopen, open_tree,
 };
 
+use super::fs_ids::FsIds;
 use super::kernel::{ATTR_IDMAP, MountAttributes, mount_setattr};
 
 /// An overlay to be mounted. The paths are absolute, or lead through `/proc/self/fd`.
@@ -33,7 +34,7 @@ pub(crate) struct TreeOptions<'a> {
 }
 
 /// Mounts an overlay that is attached nowhere. Allocates nothing, so that a child may call it.
-pub(crate) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
+pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for layer in &plan.lower {
         fsconfig_set_string(&context, c"lowerdir+", layer.as_c_str())?;
@@ -46,6 +47,13 @@ pub(crate) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
     fsconfig_create(&context)?;
     // Device nodes of an image or made inside are files without a device behind them.
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
+}
+
+/// As [`build_overlay`], for layers whose ids are mapped: by a user that is mapped, since the overlay makes files of its own
+/// as the one that mounted it.
+pub(crate) fn build_mapped_overlay(plan: &OverlayPlan, root: Option<(u32, u32)>) -> Result<OwnedFd> {
+    let _ids = root.map(|(uid, gid)| FsIds::become_user(uid, gid)).transpose()?;
+    build_overlay(plan)
 }
 
 /// A copy of the mount that `path` lies on, from there down, attached nowhere. `path` holds no links.

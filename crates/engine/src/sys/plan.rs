@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use rustix::mount::MountAttrFlags;
+use rustix::process::Resource;
 
 use super::mounts::OverlayPlan;
 
@@ -38,10 +39,7 @@ pub(crate) enum Step {
     /// Mounts that it makes are not seen outside.
     PrivateMounts,
     /// Attaches the root file system at a directory of the host, and goes there.
-    AttachRoot {
-        root: RootMount,
-        at: CString,
-    },
+    AttachRoot { root: RootMount, at: CString },
     /// Becomes user and group 0 of its user namespace, without other groups.
     BecomeRoot,
     /// A new instance of a file system. Its target is made when it is missing.
@@ -50,22 +48,12 @@ pub(crate) enum Step {
         options: Vec<(CString, CString)>,
         attributes: MountAttrFlags,
         target: CString,
+        /// Left out where the kernel lacks it or refuses it.
+        optional: bool,
     },
     /// A directory or file of the host.
-    Bind {
-        source: BindSource,
-        attributes: MountAttrFlags,
-        target: CString,
-        directory: bool,
-    },
-    Symlink {
-        leads_to: CString,
-        at: CString,
-    },
-    Directory {
-        at: CString,
-        mode: u32,
-    },
+    Bind { source: BindSource, attributes: MountAttrFlags, target: CString, directory: bool },
+    Symlink { leads_to: CString, at: CString },
     /// Covers a file by `/dev/null`, a directory by an empty one. A missing path is left out.
     Mask(CString),
     /// Makes what lies there read-only. A missing path is left out.
@@ -78,36 +66,23 @@ pub(crate) enum Step {
     NewCgroupNamespace,
     Hostname(CString),
     LoopbackUp,
-    /// Writes a kernel setting of its namespaces, by its path below `/proc/sys`.
-    Setting {
-        path: CString,
-        value: CString,
-    },
+    /// Writes a kernel setting of its namespaces, which may be missing.
+    Setting { path: CString, value: CString },
     /// Standard input is empty; both outputs go to this file, or nowhere.
     Output(Option<OwnedFd>),
     /// The standard streams of a command.
-    Streams {
-        stdin: OwnedFd,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    },
+    Streams { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
     /// Descriptor 3 becomes this file.
     KeepOpen(OwnedFd),
     /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
     CloseFrom(u32),
-    Limit {
-        resource: u32,
-        value: u64,
-    },
+    /// A limit of processes; never more than this process may have.
+    Limit { resource: Resource, soft: u64, hard: u64 },
     WorkingDirectory(CString),
     /// Keeps these capabilities and no others, and becomes that user.
-    Privileges {
-        capabilities: u64,
-        uid: u32,
-        gid: u32,
-    },
+    Privileges { capabilities: u64, uid: u32, gid: u32 },
     /// No program gains privileges any more, and these system calls are filtered.
-    Filter(Vec<u8>),
+    Filter(&'static [libc::sock_filter]),
 }
 
 /// The root file system of a container.
@@ -140,7 +115,6 @@ impl fmt::Display for Step {
             Self::FileSystem { target, .. } => path("mount a file system at", target),
             Self::Bind { target, .. } => path("bind a path of the host at", target),
             Self::Symlink { at, .. } => path("make the link", at),
-            Self::Directory { at, .. } => path("make the directory", at),
             Self::Mask(at) => path("cover", at),
             Self::ReadOnly(at) => path("make read-only", at),
             Self::ReadOnlyRoot => "make the root file system read-only".to_owned(),
@@ -153,7 +127,7 @@ impl fmt::Display for Step {
             Self::Streams { .. } => "connect the standard streams".to_owned(),
             Self::CloseFrom(_) => "close descriptors".to_owned(),
             Self::KeepOpen(_) => "keep a descriptor".to_owned(),
-            Self::Limit { resource, value } => format!("set resource limit {resource} to {value}"),
+            Self::Limit { resource, hard, .. } => format!("set the limit {resource:?} to {hard}"),
             Self::WorkingDirectory(at) => path("go to", at),
             Self::Privileges { uid, gid, .. } => format!("become {uid}:{gid}"),
             Self::Filter(_) => "filter system calls".to_owned(),
@@ -161,3 +135,4 @@ impl fmt::Display for Step {
         f.write_str(&text)
     }
 }
+

@@ -11,7 +11,7 @@ use std::time::Duration;
 use coracle_protocol::paths;
 
 use crate::limits::{LEAST_MEMORY, whole_cpus};
-use crate::program::argv::{EngineArgs, SLEEP_SECONDS, capability_names, dockerfile_value, init};
+use crate::program::argv::{EngineArgs, SLEEP_SECONDS, dockerfile_value, init};
 use crate::program::exec::{ENTER, MARK};
 use crate::{
     Access, ByteSize, Capability, ContainerId, ContainerPath, CreateSpec, EngineKind, Error, Exec, GuestDelivery, Ids,
@@ -124,7 +124,7 @@ fn network(it: EngineArgs, network: &NetworkAttachment) -> Result<EngineArgs> {
 
 fn privileges(it: EngineArgs, spec: &CreateSpec) -> EngineArgs {
     let it = it.words(["--cap-drop", "ALL"]);
-    let it = it.pairs("--cap-add", capability_names(spec.capabilities).iter().map(|it| format!("CAP_{it}")));
+    let it = it.pairs("--cap-add", spec.capabilities.kernel_names().iter().map(|it| format!("CAP_{it}")));
     let it = if spec.read_only { it.word("--read-only") } else { it };
     let each = [("nofile", spec.ulimits.nofile.map(u64::from)), ("core", spec.ulimits.core)];
     it.pairs("--ulimit", each.into_iter().filter_map(|(name, it)| it.map(|it| format!("{name}={it}:{it}"))))

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::{Capabilities, CreateSpec};
+use crate::{CreateSpec};
 
 /// The words of one invocation, each free value behind `--flag=` or `--`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,27 +39,12 @@ impl EngineArgs {
     }
 }
 
-/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
-const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
-
-/// Capabilities that the guest uses itself (workspace.md 1.9).
-const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
-
 /// Longer than any container lives. `infinity` is not known to every `sleep`.
 pub(crate) const SLEEP_SECONDS: &str = "2147483647";
 
 /// The guest's arguments as PID 1.
 pub(crate) fn init(it: EngineArgs, spec: &CreateSpec) -> EngineArgs {
     spec.lifeline.iter().fold(it.word("init"), |it, wait| it.flag("lifeline", wait.as_secs().max(1)))
-}
-
-/// The kernel's names, without their prefix.
-pub(crate) fn capability_names(capabilities: Capabilities) -> &'static [&'static str] {
-    match capabilities {
-        Capabilities::Packages => FOR_PACKAGES,
-        Capabilities::Guest => FOR_GUEST,
-        Capabilities::None => &[],
-    }
 }
 
 /// A value of a Dockerfile instruction.

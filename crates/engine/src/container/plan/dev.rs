@@ -5,65 +5,66 @@ use std::ffi::CString;
 use rustix::mount::MountAttrFlags;
 
 use super::harmless;
-use crate::isolation;
+use crate::isolation::kernel::{KernelMount, MOUNTS, network_settings};
+use crate::isolation::paths::{DEVICES, DeviceNode, LINKS, Link, MASKED, MASKED_OF_PROCESSOR, PROCESSORS, READ_ONLY};
 use crate::sys::{BindSource, Step};
 
-fn file_system(kind: &str, target: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Step {
-    let options = options.iter().map(|(key, value)| (c(key), c(value))).collect();
-    Step::FileSystem { kind: c(kind), options, attributes, target: c(target) }
-}
+/// Shared memory of the processes of a container, as other engines are asked for.
+const SHM: (&str, &str) = ("/dev/shm", "size=256m");
 
-/// `text` is one of this module's or the tables' constants.
+/// `text` is a constant of the tables.
 fn c(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
 pub(super) fn kernel_file_systems(new_network: bool) -> Vec<Step> {
-    let data = harmless() | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let programs = MountAttrFlags::MOUNT_ATTR_NOSUID;
-    let mut steps = vec![
-        file_system("proc", "proc", &[], data),
-        file_system("tmpfs", "dev", &[("mode", "755"), ("size", "64m")], programs | MountAttrFlags::MOUNT_ATTR_NOEXEC),
-        Step::Directory { at: c("dev/pts"), mode: 0o755 },
-        file_system(
-            "devpts",
-            "dev/pts",
-            &[("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")],
-            programs | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-        ),
-        Step::Directory { at: c("dev/mqueue"), mode: 0o755 },
-        file_system("mqueue", "dev/mqueue", &[], data),
-        Step::Directory { at: c("dev/shm"), mode: 0o755 },
-        file_system("tmpfs", "dev/shm", &[("mode", "1777"), ("size", "256m")], data),
-    ];
-    let read_only = data | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    steps.push(if new_network {
-        file_system("sysfs", "sys", &[], read_only)
-    } else {
-        // A new instance would show the devices of a network namespace that is not this one's.
-        Step::Bind {
-            source: BindSource::Path { path: c("/sys"), recursive: true },
-            attributes: read_only,
-            target: c("sys"),
-            directory: true,
-        }
-    });
-    steps
+    MOUNTS.iter().map(|it| if it.target == "/sys" && !new_network { host_sysfs(it) } else { file_system(it) }).collect()
+}
+
+fn file_system(mount: &KernelMount) -> Step {
+    let options = mount.options.iter().map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
+    Step::FileSystem {
+        kind: c(mount.kind),
+        // One without a value is a flag that kernels have set since 4.7.
+        options: options.filter_map(|it| it.split_once('=')).map(|(key, value)| (c(key), c(value))).collect(),
+        attributes: mount.attributes,
+        target: c(mount.target),
+        optional: mount.optional,
+    }
+}
+
+/// A new instance would show the devices of a network namespace that is not this one's.
+fn host_sysfs(mount: &KernelMount) -> Step {
+    let source = BindSource::Path { path: c("/sys"), recursive: true };
+    Step::Bind { source, attributes: mount.attributes | harmless(), target: c(mount.target), directory: true }
 }
 
 /// Nodes are bound and not made: no user namespace may make one.
 pub(super) fn devices() -> Vec<Step> {
-    let node = |name: &&str| Step::Bind {
+    let node = |DeviceNode { name, .. }: &DeviceNode| Step::Bind {
         source: BindSource::Path { path: c(&format!("/dev/{name}")), recursive: false },
         attributes: MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC,
-        target: c(&format!("dev/{name}")),
+        target: c(&format!("/dev/{name}")),
         directory: false,
     };
-    let link = |(at, leads_to): &(&str, &str)| Step::Symlink { leads_to: c(leads_to), at: c(at) };
-    isolation::DEVICES.iter().map(node).chain(isolation::DEVICE_LINKS.iter().map(link)).collect()
+    let link = |Link { name, target }: &Link| Step::Symlink { leads_to: c(target), at: c(&format!("dev/{name}")) };
+    DEVICES.iter().map(node).chain(LINKS.iter().map(link)).collect()
+}
+
+/// Settings of a network namespace of its own; written before `/proc/sys` becomes read-only.
+pub(super) fn settings(last_group: u32) -> Vec<Step> {
+    let setting = |(file, value): (&str, String)| Step::Setting { path: c(&format!("proc/sys/{file}")), value: c(&value) };
+    network_settings(last_group).into_iter().map(setting).collect()
 }
 
 pub(super) fn guards() -> Vec<Step> {
-    let masks = isolation::MASKED_PATHS.iter().map(|it| Step::Mask(c(it)));
-    masks.chain(isolation::READ_ONLY_PATHS.iter().map(|it| Step::ReadOnly(c(it)))).collect()
+    let masks = MASKED.iter().map(|it| Step::Mask(c(it)));
+    let heat = processors_with_heat().into_iter().map(|it| Step::Mask(c(&it)));
+    masks.chain(heat).chain(READ_ONLY.iter().map(|it| Step::ReadOnly(c(it)))).collect()
+}
+
+fn processors_with_heat() -> Vec<String> {
+    let entries = std::fs::read_dir(PROCESSORS).into_iter().flatten().flatten();
+    let heat = entries.map(|it| it.path().join(MASKED_OF_PROCESSOR)).filter(|it| it.exists());
+    heat.filter_map(|it| it.to_str().map(ToOwned::to_owned)).collect()
 }

@@ -14,6 +14,7 @@ use rustix::mount::MountAttrFlags;
 
 use super::config::{ContainerConfig, Init, NetworkMode};
 use super::directory::ContainerDir;
+use crate::ids::IdMap;
 use crate::sys::{ChildPlan, Program, RootMount, Step};
 
 pub(super) use mounts::{HostMounts, TreeError, c_path};
@@ -52,6 +53,9 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Pa
     steps.extend(dev::kernel_file_systems(new_network));
     steps.extend(dev::devices());
     steps.extend(parts.binds);
+    if new_network {
+        steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
+    }
     steps.extend(dev::guards());
     if config.read_only {
         steps.push(Step::ReadOnlyRoot);

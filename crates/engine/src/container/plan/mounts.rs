@@ -88,8 +88,7 @@ impl HostMounts<'_> {
     }
 
     fn bind(&self, source: &Path, target: &str, writable: bool) -> std::result::Result<Step, TreeError> {
-        let failed =
-            |source_err| Error::Host { what: format!("cannot mount `{}`", source.display()), source: source_err };
+        let failed = |source_err| Error::Host { what: format!("cannot mount `{}`", source.display()), source: source_err };
         let directory = std::fs::symlink_metadata(source).map_err(failed)?.is_dir();
         let attributes = if writable { harmless() } else { harmless() | MountAttrFlags::MOUNT_ATTR_RDONLY };
         let from = if self.is_root {
@@ -116,6 +115,7 @@ fn tmpfs(mount: &MountConfig) -> Result<Option<Step>> {
         options: options.collect::<Result<_>>()?,
         attributes,
         target: c_text(target)?,
+        optional: false,
     }))
 }
 

@@ -5,24 +5,34 @@ use std::os::fd::OwnedFd;
 
 use coracle_protocol::paths;
 use coracle_runtime::Result;
+use rustix::process::Resource;
 
 use super::super::config::ContainerConfig;
 use super::mounts::c_text;
-use crate::isolation;
+use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
+use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 
 /// Everything after the root file system is entered and before the program is executed.
 pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, log: Option<OwnedFd>) -> Result<Vec<Step>> {
     let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
     let mut steps = vec![Step::Output(log), Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
-    let limit = |resource, value| Step::Limit { resource, value };
-    steps.extend(config.nofile.map(|it| limit(libc::RLIMIT_NOFILE, it.into())));
-    steps.extend(config.core.map(|it| limit(libc::RLIMIT_CORE, it)));
+    steps.extend(PROCESS_LIMITS.iter().map(|it| limit(config, it)));
     steps.push(Step::WorkingDirectory(c_text(&config.workdir)?));
     let (uid, gid) = (config.user.uid, config.user.gid);
     steps.push(Step::Privileges { capabilities: config.capabilities, uid, gid });
-    steps.push(Step::Filter(isolation::filter(config.capabilities)));
+    steps.push(Step::Filter(seccomp::program()));
     Ok(steps)
+}
+
+fn limit(config: &ContainerConfig, default: &ProcessLimit) -> Step {
+    let requested = match default.resource {
+        Resource::Nofile => config.nofile.map(u64::from),
+        Resource::Core => config.core,
+        _ => None,
+    };
+    let (soft, hard) = requested.map_or((default.soft, default.hard), |it| (it, it));
+    Step::Limit { resource: default.resource, soft, hard }
 }
 
 pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {

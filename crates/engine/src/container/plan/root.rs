@@ -1,7 +1,7 @@
 //! The root file system: an overlay of the image's layers and the container's own.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::Result;
@@ -9,7 +9,8 @@ use rustix::mount::MountAttrFlags;
 
 use super::mounts::{TreeError, c_path, map_tree};
 use crate::container::directory::ContainerDir;
-use crate::sys::{OverlayPlan, RootMount, build_overlay};
+use crate::ids::IdMap;
+use crate::sys::{OverlayPlan, RootMount, build_mapped_overlay};
 
 /// What a root file system is made of.
 #[derive(Debug)]
@@ -17,8 +18,8 @@ pub(crate) struct RootRequest<'a> {
     /// Topmost first.
     pub(crate) layers: &'a [PathBuf],
     pub(crate) dir: &'a ContainerDir,
-    /// The user namespace that ids are mapped by; for root only.
-    pub(crate) ids: Option<BorrowedFd<'a>>,
+    /// The user namespace that ids are mapped by, and its map; for root only.
+    pub(crate) ids: Option<(BorrowedFd<'a>, &'a IdMap)>,
     pub(crate) is_root: bool,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn root_mount(request: &RootRequest<'_>) -> std::result::Result<RootM
     // is mounted. Upper and work have to lie on one mount.
     let mut mapped: Vec<OwnedFd> = Vec::new();
     let mut map = |path: &Path| -> std::result::Result<CString, TreeError> {
-        let tree = map_tree(path, MountAttrFlags::empty(), request.ids)?;
+        let tree = map_tree(path, MountAttrFlags::empty(), request.ids.map(|it| it.0))?;
         let name = c_path(Path::new(&format!("/proc/self/fd/{}", tree.as_raw_fd())))?;
         mapped.push(tree);
         Ok(name)
@@ -42,7 +43,8 @@ pub(crate) fn root_mount(request: &RootRequest<'_>) -> std::result::Result<RootM
     let own = map(request.dir.path())?;
     let below = |name: &str| -> Result<CString> { super::mounts::c_text(&format!("{}/{name}", own.to_string_lossy())) };
     let plan = OverlayPlan { lower, upper: below("upper")?, work: below("work")?, user_attributes: false };
-    let mount = build_overlay(&plan).map_err(|errno| TreeError::failed(request.dir.path(), errno))?;
-    debug_assert!(mapped.iter().all(|it| it.as_fd().as_raw_fd() >= 0));
+    let mapped_root = request.ids.and_then(|it| it.1.host_root());
+    let mount = build_mapped_overlay(&plan, mapped_root).map_err(|errno| TreeError::failed(request.dir.path(), errno))?;
+    drop(mapped);
     Ok(RootMount::Prepared(mount))
 }

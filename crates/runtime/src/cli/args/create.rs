@@ -6,7 +6,7 @@ use coracle_protocol::paths;
 
 use super::{EngineArgs, EngineFacts};
 use crate::cli::Dialect;
-use crate::program::argv::{SLEEP_SECONDS, capability_names, init};
+use crate::program::argv::{SLEEP_SECONDS, init};
 use crate::{Access, CreateSpec, GuestDelivery, Ids, NetworkAttachment, Placed, Port, Tmpfs, VolumeMount};
 
 pub(in crate::cli) fn create(dialect: Dialect, facts: EngineFacts, placed: &Placed) -> EngineArgs {
@@ -65,7 +65,7 @@ fn with_guest(it: EngineArgs, dialect: Dialect, guest: &GuestDelivery, placed: &
 fn privileges(it: EngineArgs, dialect: Dialect, facts: EngineFacts, spec: &CreateSpec) -> EngineArgs {
     let it = it
         .flag("cap-drop", "ALL")
-        .flags("cap-add", capability_names(spec.capabilities))
+        .flags("cap-add", spec.capabilities.kernel_names())
         .flag("security-opt", "no-new-privileges");
     let it = if facts.selinux { it.flag("security-opt", "label=disable") } else { it };
     let it = match (dialect, spec.gpu) {

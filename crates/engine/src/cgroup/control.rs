@@ -1,0 +1,125 @@
+//! Freezing, thawing and killing all processes of a container.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::failed;
+use super::group::{Group, field, is_gone};
+
+/// A process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
+const FREEZING: Duration = Duration::from_secs(5);
+
+const KILLING: Duration = Duration::from_secs(10);
+
+const PAUSE: Duration = Duration::from_micros(200);
+
+impl Group {
+    /// Stops all processes and returns once they stand still. On an error they run again.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {
+            (Some(dir), _) => (dir, freeze_unified(dir)),
+            (None, Some(dir)) => (dir, freeze_version_1(dir)),
+            (None, None) => {
+                let no_group = io::Error::from(io::ErrorKind::Unsupported);
+                return Err(failed("freeze processes without a control group at", Path::new("/sys/fs/cgroup"), no_group));
+            }
+        };
+        frozen.map_err(|error| {
+            let _ = self.thaw();
+            failed("freeze", dir, error)
+        })
+    }
+
+    /// Lets them run again. A group that is gone, or never froze, is no error.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        let (path, word) = match (&self.unified, self.by_controller.get("freezer")) {
+            (Some(dir), _) => (dir.join("cgroup.freeze"), "0"),
+            (None, Some(dir)) => (dir.join("freezer.state"), "THAWED"),
+            (None, None) => return Ok(()),
+        };
+        match fs::write(&path, word) {
+            Err(error) if !is_gone(&error) && path.exists() => Err(failed("write", &path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Kills all processes, also frozen ones. They may still be ending when this returns.
+    pub(crate) fn kill(&self) -> Result<()> {
+        if let Some(dir) = &self.unified
+            && fs::write(dir.join("cgroup.kill"), "1").is_ok()
+        {
+            return Ok(());
+        }
+        self.kill_each()
+    }
+
+    /// Kernels before 5.14 and version 1: rounds, as processes fork meanwhile. Without a look for zombies it would not end.
+    fn kill_each(&self) -> Result<()> {
+        let deadline = Instant::now() + KILLING;
+        loop {
+            let alive: Vec<_> = self.processes()?.into_iter().filter(|it| is_alive(*it)).collect();
+            if alive.is_empty() || Instant::now() > deadline {
+                return Ok(());
+            }
+            for pid in alive.into_iter().filter_map(|it| Pid::from_raw(it.cast_signed())) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            self.thaw()?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with(['Z', 'X']))
+}
+
+/// The kernel reports a change of `cgroup.events` as a priority event.
+fn freeze_unified(dir: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + FREEZING;
+    let events = File::open(dir.join("cgroup.events"))?;
+    fs::write(dir.join("cgroup.freeze"), "1")?;
+    loop {
+        // Reading also arms the next event.
+        let text = read_again(&events)?;
+        if field(&text, "frozen") == Some(1) || field(&text, "populated") == Some(0) {
+            return Ok(());
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout))?;
+    }
+}
+
+fn read_again(file: &File) -> io::Result<String> {
+    use std::os::unix::fs::FileExt as _;
+    let mut buffer = [0; 256];
+    let length = file.read_at(&mut buffer, 0)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+/// Version 1 has no event for it; writing the state again takes in processes that were just forked.
+fn freeze_version_1(dir: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + FREEZING;
+    let state = dir.join("freezer.state");
+    loop {
+        fs::write(&state, "FROZEN")?;
+        if fs::read_to_string(&state)?.trim() == "FROZEN" {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,158 @@
+//! The groups of one container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use coracle_runtime::Result;
+use coracle_runtime::host::cgroup::{self, CgroupDirs, CgroupUsage, CpuSamples};
+use serde::{Deserialize, Serialize};
+
+use super::hierarchies::Version;
+use super::{Parent, failed};
+
+/// Processes that were killed are gone within this time, unless a disk or the kernel hangs.
+const REMOVAL: Duration = Duration::from_secs(10);
+
+/// The directories of a container's groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Group {
+    /// Of version 2.
+    pub(super) unified: Option<PathBuf>,
+    /// Of version 1, by controller; controllers that are mounted together share one.
+    pub(super) by_controller: BTreeMap<String, PathBuf>,
+}
+
+/// What a new process does, or its parent for it, to be in a group from its first instruction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Files of version 1 that the child writes `0` to. Moving one's own thread is cheap, another process is not: the
+    /// kernel then waits until no process forks.
+    pub(crate) tasks: Vec<PathBuf>,
+    /// The directory of version 2, to be opened for `CLONE_INTO_CGROUP`.
+    pub(crate) unified: Option<PathBuf>,
+}
+
+impl Group {
+    pub(super) fn add(&mut self, parent: &Parent, dir: PathBuf) {
+        match parent.version {
+            Version::V2 => self.unified = Some(dir),
+            Version::V1 => {
+                self.by_controller.extend(parent.controllers.iter().map(|it| (it.clone(), dir.clone())));
+            }
+        }
+    }
+
+    /// Whether there is none: then limits, usage, freezing and killing are not to be had from it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirs().is_empty()
+    }
+
+    pub(crate) fn entry(&self) -> Entry {
+        let dirs: BTreeSet<_> = self.by_controller.values().collect();
+        Entry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
+    }
+
+    /// Usage of all processes together; `pid` is any constant number of this container in `samples`. `None` where no group
+    /// counts it.
+    pub(crate) async fn usage(&self, pid: u32, samples: &CpuSamples) -> Option<CgroupUsage> {
+        let dirs = CgroupDirs {
+            memory: self.dir_of("memory")?.to_owned(),
+            pids: self.dir_of("pids")?.to_owned(),
+            cpu: self.dir_of("cpuacct").or_else(|| self.dir_of("cpu"))?.to_owned(),
+        };
+        cgroup::usage(&dirs, pid, samples).await
+    }
+
+    /// How many processes the kernel has killed in it for memory.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let file = if self.by_controller.contains_key("memory") { "memory.oom_control" } else { "memory.events" };
+        let text = self.dir_of("memory").and_then(|it| fs::read_to_string(it.join(file)).ok()).unwrap_or_default();
+        field(&text, "oom_kill").unwrap_or(0)
+    }
+
+    /// Its processes, also those in groups that were made within it.
+    pub(crate) fn processes(&self) -> Result<Vec<u32>> {
+        let Some(dir) = self.any_dir() else { return Ok(Vec::new()) };
+        let mut found = BTreeSet::new();
+        for group in with_descendants(dir) {
+            let path = group.join("cgroup.procs");
+            match fs::read_to_string(&path) {
+                Ok(text) => found.extend(text.lines().filter_map(|it| it.parse::<u32>().ok())),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(failed("read", &path, error)),
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Removes its directories, also those made within them, and waits for processes that are about to end. Nothing is
+    /// killed.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let deadline = Instant::now() + REMOVAL;
+        self.dirs().into_iter().try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
+    }
+
+    fn dirs(&self) -> BTreeSet<&PathBuf> {
+        self.by_controller.values().chain(&self.unified).collect()
+    }
+
+    fn any_dir(&self) -> Option<&Path> {
+        let of_version_1 = || self.by_controller.get("pids").or_else(|| self.by_controller.values().next());
+        self.unified.as_ref().or_else(of_version_1).map(PathBuf::as_path)
+    }
+
+    fn dir_of(&self, controller: &str) -> Option<&Path> {
+        self.by_controller.get(controller).or(self.unified.as_ref()).map(PathBuf::as_path)
+    }
+}
+
+/// A group is busy while processes in it end, and by their zombies' last steps.
+fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
+    let mut pause = Duration::from_micros(50);
+    loop {
+        let removed = with_descendants(dir).iter().rev().try_for_each(|it| match fs::remove_dir(it) {
+            Err(error) if is_gone(&error) => Ok(()),
+            removed => removed,
+        });
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(5));
+            }
+            removed => return removed,
+        }
+    }
+}
+
+/// The directory, then those beneath it, each after its parent.
+fn with_descendants(dir: &Path) -> Vec<PathBuf> {
+    let mut all = vec![dir.to_owned()];
+    let mut at = 0;
+    while let Some(dir) = all.get(at).cloned() {
+        all.extend(children(&dir).unwrap_or_default().into_iter().map(|it| dir.join(it)));
+        at += 1;
+    }
+    all
+}
+
+/// The names of the groups in a directory.
+pub(super) fn children(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let dirs = entries.filter_map(|it| it.ok().filter(|it| it.file_type().is_ok_and(|it| it.is_dir())));
+    Ok(dirs.filter_map(|it| it.file_name().into_string().ok()).collect())
+}
+
+/// A removed group answers `ENODEV` where it is still open.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|it| it.split_once(' ').filter(|it| it.0 == name)?.1.trim().parse().ok())
+}

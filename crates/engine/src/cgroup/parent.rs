@@ -1,0 +1,71 @@
+//! The parent directory of this engine's groups: as high in a hierarchy as this user may write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use super::hierarchies::{Hierarchy, Version};
+use super::{Parent, devices};
+
+/// Controllers of version 2 that containers need.
+const VERSION_2: &[&str] = &["memory", "pids", "cpu"];
+
+/// The directory of that name, created if it is missing. `None` where this user may write no group.
+///
+/// Root gets the top of the hierarchy, as with other engines: a group beneath the caller's would end with the caller's
+/// session or service. Other users get the top of what is delegated to them: the kernel only moves their processes
+/// within it.
+pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Option<Parent> {
+    let dir = base(hierarchy)?.join(name);
+    if !dir.is_dir() || hierarchy.version == Version::V2 {
+        prepare(hierarchy.version, &dir);
+    }
+    let controllers = match hierarchy.version {
+        Version::V1 => hierarchy.controllers.clone(),
+        Version::V2 => words(&dir, "cgroup.subtree_control"),
+    };
+    dir.is_dir().then_some(Parent { version: hierarchy.version, dir, controllers })
+}
+
+/// The highest group from the mount point down to this process's own that this user may write.
+pub(super) fn base(hierarchy: &Hierarchy) -> Option<PathBuf> {
+    let beneath = hierarchy.own.strip_prefix(&hierarchy.mount).ok()?;
+    let mut dir = hierarchy.mount.clone();
+    let mut groups = vec![dir.clone()];
+    for part in beneath {
+        dir.push(part);
+        groups.push(dir.clone());
+    }
+    groups.into_iter().find(|it| may_write(it) && may_write(&it.join("cgroup.procs")))
+}
+
+fn may_write(path: &Path) -> bool {
+    access(path, Access::WRITE_OK).is_ok()
+}
+
+/// Creates it and passes on what containers need, as far as the kernel allows: the result is read, not assumed.
+pub(super) fn prepare(version: Version, dir: &Path) {
+    let _ = fs::create_dir(dir);
+    match version {
+        Version::V1 if dir.join("devices.list").exists() => {
+            let _ = devices::restrict(dir);
+        }
+        Version::V1 => {}
+        Version::V2 => dir.parent().into_iter().chain([dir]).for_each(pass_on_controllers),
+    }
+}
+
+/// One at a time: the kernel refuses a list as a whole. A group with processes of its own cannot pass on any.
+fn pass_on_controllers(group: &Path) {
+    let (available, passed_on) = (words(group, "cgroup.controllers"), words(group, "cgroup.subtree_control"));
+    let missing = VERSION_2.iter().map(|it| (*it).to_owned()).filter(|it| available.contains(it) && !passed_on.contains(it));
+    for controller in missing {
+        let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+fn words(group: &Path, file: &str) -> Vec<String> {
+    let text = fs::read_to_string(group.join(file)).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}

@@ -1,0 +1,93 @@
+//! Mounts of kernel file systems, limits of processes and kernel settings of a container.
+
+use rustix::mount::MountAttrFlags;
+use rustix::process::Resource;
+
+/// A mount of a kernel file system, made in this order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelMount {
+    pub(crate) kind: &'static str,
+    pub(crate) target: &'static str,
+    /// Options of the file system, `key=value`.
+    pub(crate) options: &'static [&'static str],
+    pub(crate) attributes: MountAttrFlags,
+    /// Left out where the kernel lacks it or refuses it in a user namespace.
+    pub(crate) optional: bool,
+}
+
+const HARMLESS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
+/// Docker's mounts, and `/dev` may run nothing. `/sys` shows the network of its mounter's namespace and is mounted with a
+/// network namespace of the container alone; it becomes read-only as a file system, too. Docker mounts version 1's control
+/// groups read-only; here the container sees none.
+pub(crate) const MOUNTS: &[KernelMount] = &[
+    KernelMount { kind: "proc", target: "/proc", options: &[], attributes: HARMLESS, optional: false },
+    KernelMount {
+        kind: "tmpfs",
+        target: "/dev",
+        options: &["mode=755", "size=65536k"],
+        attributes: MountAttrFlags::MOUNT_ATTR_NOSUID
+            .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
+            .union(MountAttrFlags::MOUNT_ATTR_STRICTATIME),
+        optional: false,
+    },
+    KernelMount {
+        kind: "devpts",
+        target: "/dev/pts",
+        options: &["newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+        attributes: MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NOEXEC),
+        optional: false,
+    },
+    KernelMount { kind: "mqueue", target: "/dev/mqueue", options: &[], attributes: HARMLESS, optional: true },
+    KernelMount {
+        kind: "tmpfs",
+        target: "/dev/shm",
+        options: &["mode=1777", "size=65536k"],
+        attributes: HARMLESS,
+        optional: false,
+    },
+    KernelMount {
+        kind: "sysfs",
+        target: "/sys",
+        options: &[],
+        attributes: HARMLESS.union(MountAttrFlags::MOUNT_ATTR_RDONLY),
+        optional: false,
+    },
+];
+
+/// A limit of each process, soft and hard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessLimit {
+    pub(crate) resource: Resource,
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+/// Limits where the request names none. Docker hands its daemon's on, which systemd's unit makes unlimited for open files
+/// and processes: programs that close every possible descriptor then take minutes. The number of processes is the control
+/// group's to limit: this one counts all processes of a user on the host. No core is dumped: the host's
+/// `core_pattern` may start a program of the host for it.
+pub(crate) const PROCESS_LIMITS: &[ProcessLimit] = &[
+    ProcessLimit { resource: Resource::Nofile, soft: 1024, hard: 524_288 },
+    ProcessLimit { resource: Resource::Core, soft: 0, hard: 0 },
+    ProcessLimit { resource: Resource::Memlock, soft: 8 << 20, hard: 8 << 20 },
+];
+
+/// A kernel setting, as a file beneath `/proc/sys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelSetting {
+    pub(crate) file: &'static str,
+    pub(crate) value: &'static str,
+}
+
+/// Docker's settings of a container's own network namespace since 20.10, written before `/proc/sys` becomes read-only:
+/// ports below 1024 without a capability, and `ping` without raw sockets. Groups without a mapping in the user namespace
+/// are refused by the kernel, so the range ends with the last mapped one.
+pub(crate) fn network_settings(last_group: u32) -> [(&'static str, String); 2] {
+    [
+        ("net/ipv4/ip_unprivileged_port_start", "0".to_owned()),
+        ("net/ipv4/ping_group_range", format!("0 {last_group}")),
+    ]
+}

@@ -1,0 +1,99 @@
+//! Masked and read-only paths, and what `/dev` has. A path that a kernel lacks is left out.
+
+/// Paths that show or change the host through `/proc` and `/sys`: covered by an empty, read-only directory or by
+/// `/dev/null`.
+pub(crate) const MASKED: &[&str] = &[
+    // Docker's.
+    "/proc/acpi",
+    "/proc/asound",
+    // Times of key strokes on the host (GHSA-6fw5-f8r9-fgfm).
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    // Energy of the processor, a side channel (GHSA-jq35-85cj-fj4p).
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    // Ours: keys of all users, the host's memory and its devices, names and sizes of its kernel's parts.
+    "/proc/key-users",
+    "/proc/kallsyms",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/slabinfo",
+    "/proc/vmallocinfo",
+    "/proc/modules",
+    "/proc/kmsg",
+    "/sys/kernel/debug",
+    "/sys/kernel/security",
+    "/sys/kernel/tracing",
+    "/sys/kernel/vmcoreinfo",
+    "/sys/module",
+    "/sys/dev/block",
+    "/sys/fs/bpf",
+    "/sys/fs/selinux",
+];
+
+/// Beneath this, each processor's directory has counters of heat that tell times (GHSA-6fw5-f8r9-fgfm).
+pub(crate) const PROCESSORS: &str = "/sys/devices/system/cpu";
+
+/// The masked part of a processor's directory.
+pub(crate) const MASKED_OF_PROCESSOR: &str = "thermal_throttle";
+
+/// Docker's read-only paths.
+pub(crate) const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// A device node of `/dev`: mode 0666, root's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceNode {
+    pub(crate) name: &'static str,
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+/// The default devices of the OCI runtime specification, without a console: no container has a terminal at its start.
+/// Where nodes cannot be made, in a user namespace, the host's are bound.
+pub(crate) const DEVICES: &[DeviceNode] = &[
+    DeviceNode { name: "null", major: 1, minor: 3 },
+    DeviceNode { name: "zero", major: 1, minor: 5 },
+    DeviceNode { name: "full", major: 1, minor: 7 },
+    DeviceNode { name: "random", major: 1, minor: 8 },
+    DeviceNode { name: "urandom", major: 1, minor: 9 },
+    DeviceNode { name: "tty", major: 5, minor: 0 },
+];
+
+/// A symbolic link of `/dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) name: &'static str,
+    pub(crate) target: &'static str,
+}
+
+/// The default links of the OCI runtime specification. Docker's `core` leads to the masked `/proc/kcore`, and is left out.
+pub(crate) const LINKS: &[Link] = &[
+    Link { name: "fd", target: "/proc/self/fd" },
+    Link { name: "stdin", target: "/proc/self/fd/0" },
+    Link { name: "stdout", target: "/proc/self/fd/1" },
+    Link { name: "stderr", target: "/proc/self/fd/2" },
+    Link { name: "ptmx", target: "pts/ptmx" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_docker_masks_is_missing() {
+        // `docker inspect --format '{{.HostConfig.MaskedPaths}}'` of release 20.10, which the tests run beside.
+        let docker = ["/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+            "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"];
+        assert!(docker.iter().all(|it| MASKED.contains(it)));
+        let mut all = [MASKED, READ_ONLY].concat();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|it| it[0] != it[1]));
+    }
+}

@@ -11,7 +11,7 @@ use coracle_runtime::EngineKind;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::person::{self, ROOTLESS, is_root};
+use super::person::{self, EMBEDDED_ROOTLESS, OF_PERSON, ROOTLESS, is_root};
 use super::ran::{Outcome, note, skip};
 use super::scripted::CONTAINER;
 use super::{Case, case, tier, variable};
@@ -22,7 +22,8 @@ type Panic = Box<dyn Any + Send>;
 /// others from being checked.
 ///
 /// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
-/// both Podmans, and the tool's own tests run on each.
+/// both Podmans, and the tool's own tests run on each. The embedded engine without root is another one below the tool,
+/// too, and keeps the contract itself.
 pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
     on_engines(person::is_alone(), None, check).await;
 }
@@ -40,12 +41,16 @@ pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)
 async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncFn(&Case)) {
     let test = coracle_skips::test_name();
     let (mut engines, mut failure) = (tier::engines_of(&test, names(), tier::day(), only), None);
-    if is_root() && engines.iter().any(|it| it == ROOTLESS) {
-        engines.retain(|it| it != ROOTLESS);
-        if rootless {
-            failure = caught(async { person::runs_this_test() }).await.err();
+    for engine in OF_PERSON.into_iter().filter(|_| is_root()) {
+        if !engines.iter().any(|it| it == engine) {
+            continue;
+        }
+        engines.retain(|it| it != engine);
+        let is_contract = engine == EMBEDDED_ROOTLESS && tier::Tier::of(&test) == tier::Tier::Contract;
+        if rootless || (is_contract && only.is_none()) {
+            failure = failure.or(caught(async { person::runs_this_test(engine) }).await.err());
         } else {
-            skip(ROOTLESS);
+            skip(engine);
         }
     }
     // Engines wait for their programs and not for each other.

@@ -1,4 +1,5 @@
-//! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES=docker,podman,podman-rootless` names.
+//! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES` names: `docker`, `podman`,
+//! `podman-rootless`, `embedded`, `embedded-rootless`.
 //!
 //! `container` is Apple's: played by a program of ours, or with `CORACLE_TEST_ENGINE=container` the real one of a Mac.
 //!
@@ -6,6 +7,7 @@
 
 mod busybox;
 mod each;
+mod embedded;
 mod git_server;
 mod person;
 mod pool;
@@ -27,7 +29,7 @@ use coracle_runtime::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use self::person::ROOTLESS;
+use self::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
 pub(crate) use each::{
@@ -103,9 +105,14 @@ impl Case {
         self.runtime.kind()
     }
 
-    /// Whether it is a Podman that is not root's.
+    /// Whether it is an engine that is not root's.
     pub(crate) fn is_rootless(&self) -> bool {
-        self.engine() == EngineKind::Podman && !is_root()
+        matches!(self.engine(), EngineKind::Podman | EngineKind::Embedded) && !is_root()
+    }
+
+    /// The data directory of the embedded engine, for a program that opens it as well.
+    pub(crate) fn engine_data(&self) -> Option<PathBuf> {
+        (self.engine() == EngineKind::Embedded).then(embedded::data_dir)
     }
 
     /// Whether the kernel holds its containers to their limits: those of version 1 are root's to set.
@@ -188,6 +195,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         "fake" => Arc::new(fake.clone().unwrap()),
         "docker" => Arc::new(connect(Dialect::Docker, &config)?),
         "podman" | ROOTLESS => Arc::new(connect(Dialect::Podman, &config)?),
+        "embedded" | EMBEDDED_ROOTLESS => Arc::new(embedded::open()?),
         CONTAINER => match &scripted {
             Some(scripted) => Arc::new(scripted.connect(config.path())),
             None => {

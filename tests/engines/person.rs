@@ -1,17 +1,24 @@
-//! A person who is not root: Podman without root is another engine, and every process of a test has to be that person's.
+//! A person who is not root: Podman and the embedded engine without root are other engines, and every process of a test has to
+//! be that person's.
 //!
 //! `cargo xtask engines up podman-rootless` makes the account. A test of root's runs itself once more as that person, on
 //! that engine only: tests are processes of their own, and know nothing of it. For a person who is not root already,
 //! it is the same engine as `podman`.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Once;
+use std::sync::{Mutex, PoisonError};
 
 use super::variable;
 
 pub(super) const ROOTLESS: &str = "podman-rootless";
+
+pub(super) const EMBEDDED_ROOTLESS: &str = "embedded-rootless";
+
+/// Engines of the person.
+pub(super) const OF_PERSON: [&str; 2] = [ROOTLESS, EMBEDDED_ROOTLESS];
 
 /// The account, as `xtask` names it.
 const PERSON: &str = "coracle-test";
@@ -30,23 +37,23 @@ pub(super) fn is_second_run() -> bool {
 
 /// Whether no other engine is asked for.
 pub(super) fn is_alone() -> bool {
-    variable("CORACLE_ENGINES").is_some_and(|it| it.trim() == ROOTLESS)
+    variable("CORACLE_ENGINES").is_some_and(|it| it.split(',').all(|it| OF_PERSON.contains(&it.trim())))
 }
 
-/// Runs this test once more as the person. It does so once, however many checks it makes.
-pub(super) fn runs_this_test() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+/// Runs this test once more as the person, on that engine. It does so once, however many checks it makes.
+pub(super) fn runs_this_test(engine: &'static str) {
+    static DONE: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    if DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(engine) {
         let person = Person::find().unwrap_or_else(|| {
-            panic!("CORACLE_ENGINES names {ROOTLESS}: `cargo xtask engines up {ROOTLESS}` makes its account {PERSON}")
+            panic!("CORACLE_ENGINES names {engine}: `cargo xtask engines up {engine}` makes its account {PERSON}")
         });
         // The person may append, and not make it.
         for file in ["ran.txt", "engines.txt"] {
             std::os::unix::fs::fchown(coracle_skips::notes(file), Some(person.uid), None).unwrap();
         }
-        let status = person.this_test().status().expect("the directory of this program is open to others");
-        assert!(status.success(), "the test failed for {PERSON}: {status}");
-    });
+        let status = person.this_test(engine).status().expect("the directory of this program is open to others");
+        assert!(status.success(), "the test failed for {PERSON} on {engine}: {status}");
+    }
 }
 
 struct Person {
@@ -65,11 +72,12 @@ impl Person {
 
     /// This program with the words that it was started with, which name the test.
     #[expect(clippy::disallowed_methods, reason = "a test that runs itself")]
-    fn this_test(&self) -> Command {
+    fn this_test(&self, engine: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(std::env::args_os().skip(1)).uid(self.uid).gid(self.gid).stdin(Stdio::null());
         command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env(SECOND, "1");
-        command.env("CORACLE_ENGINES", ROOTLESS).env("HOME", &self.home).env("TMPDIR", self.home.join("tmp"));
+        command.env("CORACLE_TEST_RUN", variable("CORACLE_TEST_RUN").unwrap_or_default());
+        command.env("CORACLE_ENGINES", engine).env("HOME", &self.home).env("TMPDIR", self.home.join("tmp"));
         command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", self.uid)).current_dir(&self.home);
         command
     }

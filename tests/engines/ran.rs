@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coracle_runtime::EngineKind;
 
-use super::person::{ROOTLESS, is_root, is_second_run};
+use super::person::{EMBEDDED_ROOTLESS, ROOTLESS, is_root, is_second_run};
 use super::tier::Tier;
 
 /// The result of a check on one engine.
@@ -19,7 +19,11 @@ pub(super) enum Outcome {
 
 /// Notes where a test ran, for the table of `cargo xtask test`: test, tier, engine, outcome and milliseconds.
 pub(super) fn note(test: &str, engine: &str, outcome: Outcome, took: Duration) {
-    let engine = if engine == "podman" && !is_root() { ROOTLESS } else { engine };
+    let engine = match engine {
+        "podman" if !is_root() => ROOTLESS,
+        "embedded" if !is_root() => EMBEDDED_ROOTLESS,
+        engine => engine,
+    };
     let outcome = match outcome {
         Outcome::Passed => "ok",
         Outcome::Failed => "failed",
@@ -33,6 +37,7 @@ pub(super) fn note(test: &str, engine: &str, outcome: Outcome, took: Duration) {
 pub(crate) fn ran(scenario: &str, engine: EngineKind) {
     let engine = match engine {
         EngineKind::Podman if !is_root() => ROOTLESS,
+        EngineKind::Embedded if !is_root() => EMBEDDED_ROOTLESS,
         engine => engine.as_str(),
     };
     // One write for one line: other tests append to the same file.

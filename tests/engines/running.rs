@@ -155,6 +155,8 @@ impl Case {
             EngineKind::Fake => &[Way::Plain, Way::Socket],
             // Its containers have a kernel of their own.
             EngineKind::Container => &[Way::Plain, Way::Stream],
+            // It needs no program inside to reach its guest.
+            EngineKind::Embedded => &[Way::Plain, Way::Socket],
             _ => &[Way::Plain, Way::Socket, Way::Stream],
         }
     }

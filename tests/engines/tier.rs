@@ -1,26 +1,29 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them. What is above is
-//! tried end to end: with `CORACLE_TEST_DAY` on the fake and on one of the others, which a hash of the test's name and
-//! the day choose, so that each has its turn on the next day. `cargo xtask test` sets the day.
+//! tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker or Podman, which a
+//! hash of the test's name and the day choose. `cargo xtask test` sets the day.
 
 use coracle_runtime::EngineKind;
 use sha2::{Digest, Sha256};
 
-use super::person::ROOTLESS;
+use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
 /// Modules whose tests run on each engine every time.
 const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "session_containers", "scripted"];
 
-/// The engines of which an end-to-end test meets one a day.
+/// The engines that an end-to-end test meets in turn.
 const IN_TURN: &[&str] = &["docker", "podman"];
+
+/// Where tests meet the embedded engine each day, each of the others has its turn after so many days.
+const ROUND: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
     /// Runs on each engine.
     Contract,
-    /// Runs on the fake, and on one engine a day.
+    /// Runs on the fake and the embedded engine, and on the others in turn.
     EndToEnd,
 }
 
@@ -50,12 +53,14 @@ pub(super) fn day() -> Option<u64> {
 pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only: Option<EngineKind>) -> Vec<String> {
     let fits = |it: &String| only.is_none_or(|kind| it == "fake" || it == kind.as_str());
     let named: Vec<String> = named.into_iter().filter(fits).collect();
-    let (Some(day), Tier::EndToEnd) = (day, Tier::of(test)) else { return named };
+    let (Some(day), Tier::EndToEnd, None) = (day, Tier::of(test), only) else { return named };
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
+    let round = if named.iter().any(|it| it == "embedded") { ROUND } else { in_turn.len() };
     let turn = u64::from(Sha256::digest(test)[0]) + day;
-    let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(in_turn.len())?)).copied();
-    // Podman without root runs only if it is named; the simulated `container` has to keep the contract.
-    named.iter().filter(|it| *it == "fake" || *it == ROOTLESS || Some(*it) == chosen).cloned().collect()
+    let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
+    // Engines without root run only if they are named; the simulated `container` has to keep the contract.
+    let daily = ["fake", "embedded", ROOTLESS, EMBEDDED_ROOTLESS];
+    named.iter().filter(|it| daily.contains(&it.as_str()) || Some(*it) == chosen).cloned().collect()
 }
 
 #[cfg(test)]
@@ -76,6 +81,19 @@ mod tests {
         assert_eq!(days, ["fake podman", "fake docker", "fake podman"].map(str::to_owned));
         let docker = (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains("docker")).count();
         assert!((400..600).contains(&docker), "{docker} of 1000 on docker");
+    }
+
+    #[test]
+    fn with_the_embedded_engine_each_day_the_others_have_every_fourth() {
+        let all = ["fake", "docker", "podman", "embedded", "container"];
+        let days: Vec<_> = (20_000..20_004).map(|day| of(TEST, &all, Some(day))).collect();
+        assert!(days.iter().all(|it| it.starts_with("fake ") && it.ends_with("embedded")), "{days:?}");
+        for engine in IN_TURN {
+            assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
+        }
+        let on =
+            |engine| (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains(engine)).count();
+        assert!((200..300).contains(&on("docker")) && (200..300).contains(&on("podman")));
     }
 
     #[test]

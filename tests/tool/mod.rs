@@ -66,7 +66,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use coracle::{CallInput, Frontend, Host, Options, Process};
-use coracle_runtime::Secret;
+use coracle_runtime::{EngineKind, Secret};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -123,7 +123,8 @@ impl<'a> Tool<'a> {
         }
         // The tests act as the person who may see all sessions, but where they say otherwise.
         let path = case.program().map(|it| format!("engine_path = {it:?}\n")).unwrap_or_default();
-        let engine = format!("engine = \"{}\"\n{path}", case.engine());
+        let data = case.engine_data().map(|it| format!("engine_data = {it:?}\n")).unwrap_or_default();
+        let engine = format!("engine = \"{}\"\n{path}{data}", case.engine());
         let config = format!("{engine}max_containers = 60\nmax_containers_total = 60\n{config}");
         let config = match (config.contains("cross_session"), config.contains("[security]")) {
             (true, _) => config,
@@ -133,7 +134,7 @@ impl<'a> Tool<'a> {
         let verdict = Verdict::hand_over(case, person, &config, &root.path().join("state/coracle"));
         std::fs::write(root.path().join("config.toml"), config).unwrap();
         let env = person.env_in(root.path());
-        if case.is_rootless() {
+        if case.is_rootless() && case.engine() == EngineKind::Podman {
             shares_images(&root.path().join("home"));
         }
         let library = case.fake().map(|fake| {

@@ -13,6 +13,7 @@ use crate::sh::target;
 const EXPECTED: &[&str] = &[
     "container",
     "podman-rootless",
+    "embedded-rootless",
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
     "takes minutes; CORACLE_COOK names what is built",

@@ -56,9 +56,11 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     Skips::clear();
     Runs::clear();
     sweep::run(&matrix.engines, &matrix.run);
+    sweep::run_embedded(&matrix.engines);
     matrix.announce();
     let ran = tests(&matrix, path, &rest);
     sweep::run(&matrix.engines, &matrix.run);
+    sweep::run_embedded(&matrix.engines);
     let (skips, runs) = (Skips::noted(), Runs::noted());
     runs.print();
     matrix.print();

@@ -75,11 +75,12 @@ fn with_more(operation: Command) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
-    operation.subcommand(admin::command("images trust")).args_conflicts_with_subcommands(true)
+    let verbs = ["images trust", "images verify"].map(admin::command);
+    operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 
 /// What `--engine` offers.
-const ENGINES: [&str; 4] = ["auto", "docker", "podman", "container"];
+const ENGINES: [&str; 5] = ["auto", "docker", "podman", "container", "embedded"];
 
 fn global() -> [Arg; 4] {
     // For tests: its containers last as long as the process, so it is not offered.
@@ -90,6 +91,7 @@ fn global() -> [Arg; 4] {
                 "docker" => Engine::Docker,
                 "podman" => Engine::Podman,
                 "container" => Engine::Container,
+                "embedded" => Engine::Embedded,
                 "fake" => Engine::Fake,
                 _ => Engine::Auto,
             }

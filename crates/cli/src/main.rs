@@ -33,6 +33,7 @@ mod signals;
 mod startup;
 mod stdin;
 mod stdio;
+mod terminal;
 mod tools;
 mod usage_error;
 mod worker;
@@ -145,11 +146,11 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "worker" => worker::run(matches, host, &options).await,
         "sandbox" => Box::pin(sandbox::forward(matches, host, &options)).await,
         "shell" => match shell::run(matches, host, &options).await {
-            Ok(never) => match never {},
+            Ok(code) => code,
             Err(failure) => exit::failed(&failure),
         },
         "exec" if matches.get_flag(operation_call::TERMINAL) => match shell::exec(matches, host, &options).await {
-            Ok(never) => match never {},
+            Ok(code) => code,
             Err(failure) => operation::not_run(&failure),
         },
         _ => match operations::ALL.iter().find(|it| operation_args::word(it.name) == name) {

@@ -1,15 +1,16 @@
-//! A person's terminal in a container: `coracle shell`, and `coracle exec -it`.
+//! A person's terminal in a container: `coracle shell`, and `coracle exec -it`. An engine's program has a terminal; where
+//! there is no such program the guest opens one.
 
-use std::convert::Infallible;
+use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, check_policy, operations, stopped};
-use coracle_lifecycle::{ManagedContainer, OnTerminal, find, on_terminal};
-use coracle_runtime::Handle;
+use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, find, on_terminal};
+use coracle_runtime::{Capability, ContainerPath, Error, ExecTarget, Handle};
 use serde_json::{Map, Value, json};
 
 use super::operation_args::COMMAND;
-use super::{matches_to_json, startup};
+use super::{matches_to_json, startup, terminal};
 
 /// What is run on the terminal, and what the trail is told.
 #[derive(Debug, Default)]
@@ -25,8 +26,8 @@ struct Terminal {
 /// Fields of `exec` that a command on a terminal knows.
 const KNOWN: &[&str] = &["operation", "container", "command", "as_root", "workdir"];
 
-/// `coracle shell`: becomes the engine's program.
-pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<Infallible, Failure> {
+/// `coracle shell`: becomes the engine's program, if it has one.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     if !host.stdin_is_terminal {
         return Err(Failure::new(Code::InvalidInput, "`shell` needs a terminal").hint("use `coracle exec` in a script"));
     }
@@ -40,8 +41,8 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     terminal.open(startup::open_configured(host, options)?.context).await
 }
 
-/// `coracle exec -t`: becomes the engine's program.
-pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Infallible, Failure> {
+/// `coracle exec -t`: becomes the engine's program, if it has one.
+pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let Some(entry) = operations::ALL.iter().find(|it| it.name == "exec") else {
         return Err(Failure::internal("there is no `exec`"));
     };
@@ -77,20 +78,47 @@ fn of_exec(mut object: Map<String, Value>) -> Result<Terminal, Failure> {
 }
 
 impl Terminal {
-    async fn open(self, cx: Context) -> Result<Infallible, Failure> {
+    async fn open(self, cx: Context) -> Result<ExitCode, Failure> {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
-        let (found, words) = self.entered(&cx, &handle).await?;
+        let (found, workdir) = self.entered(&cx, &handle).await?;
+        if !found.record.engine.has_program() {
+            return self.open_by_guest(&cx, found, workdir.as_ref()).await;
+        }
+        let words = on_terminal(&found, &self.on_terminal(&cx, workdir.as_ref()))?.words;
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
         let intent = audit::intent(&cx, self.act, &self.audited_args()).await?;
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
-        let failure = Failure::from(coracle_runtime::Error::Spawn {
+        let failure = Failure::from(Error::Spawn {
             program: words.program.display().to_string(),
             source: words.replace_this_process(),
         });
         intent.finish(Err(&failure)).await;
         Err(failure)
+    }
+
+    /// The guest opens a terminal inside, and this process passes on what is typed and printed.
+    async fn open_by_guest(
+        &self,
+        cx: &Context,
+        mut found: ManagedContainer,
+        workdir: Option<&ContainerPath>,
+    ) -> Result<ExitCode, Failure> {
+        let exec = exec_on_terminal(&found, &self.on_terminal(cx, workdir))?;
+        let engine = found.record.engine;
+        let ExecTarget::Guest(link) = cx.links().inside(&cx.store()?, &mut found).await? else {
+            return Err(Error::Unsupported { engine, capability: Capability::Guest }.into());
+        };
+        let intent = audit::intent(cx, self.act, &self.audited_args()).await?;
+        let done = terminal::run(&link, exec, &cx.host.terminal_kind).await;
+        let told = done.as_ref().map(|code| Map::from_iter([("exit".to_owned(), json!(code))]));
+        intent.finish(told.as_ref().map_err(|failure| *failure)).await;
+        done.map(ExitCode::from)
+    }
+
+    fn on_terminal<'a>(&'a self, cx: &'a Context, workdir: Option<&'a ContainerPath>) -> OnTerminal<'a> {
+        OnTerminal { as_root: self.as_root, words: &self.words, workdir, kind: Some(&cx.host.terminal_kind) }
     }
 
     fn audited_args(&self) -> Map<String, Value> {
@@ -104,8 +132,12 @@ impl Terminal {
         told
     }
 
-    /// The container, and how a person gets in. Of every session: it is the person who asks.
-    async fn entered(&self, cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<String>), Failure> {
+    /// The container, and the working directory if one was named. Of every session: it is the person who asks.
+    async fn entered(
+        &self,
+        cx: &Context,
+        handle: &Handle,
+    ) -> Result<(ManagedContainer, Option<ContainerPath>), Failure> {
         let found = find(cx.engines(), &cx.store()?, handle).await?;
         check_policy(cx, &found.record, Access::Use)?;
         if self.as_root && !cx.config.security.allow_root {
@@ -119,14 +151,7 @@ impl Terminal {
             return Err(stopped(container, found.record.name.as_str()));
         }
         let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
-        let ask = OnTerminal {
-            as_root: self.as_root,
-            words: &self.words,
-            workdir: workdir.as_ref(),
-            kind: Some(&cx.host.terminal_kind),
-        };
-        let hint = on_terminal(&found, &ask)?;
-        Ok((found, hint.words))
+        Ok((found, workdir))
     }
 }
 
@@ -154,8 +179,8 @@ mod tests {
         assert_eq!(made["success"], true, "{made:#?}");
         let handle = Handle::parse("usual").unwrap();
         let shell = |as_root| Terminal { as_root, ..Terminal::default() };
-        let (found, words) = shell(false).entered(&usual, &handle).await.unwrap();
-        assert!(found.record.name.as_str() == "usual" && !words.is_empty());
+        let (found, _) = shell(false).entered(&usual, &handle).await.unwrap();
+        assert_eq!(found.record.name.as_str(), "usual");
         let mut strict = usual.clone();
         strict.config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
         for as_root in [false, true] {

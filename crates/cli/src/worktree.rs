@@ -21,7 +21,7 @@ use super::operation_call::OperationCall;
 use super::output::NOT_RUN;
 use super::reporter::with_progress;
 use super::stdio::out;
-use super::{exit, startup};
+use super::{exit, startup, terminal};
 use crate::{render, signals};
 
 /// Id of the words behind `--`.
@@ -166,7 +166,7 @@ async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
     }
 }
 
-/// Opens a shell by the engine's own program, since that has a terminal; the sandbox is in use until it ends.
+/// Opens a shell by the engine's own program, if it has one, since that has a terminal; the sandbox is in use until it ends.
 async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     if !host.stdin_is_terminal {
         let failure = Failure::new(Code::InvalidInput, "`worktree shell` needs a terminal");
@@ -181,19 +181,30 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         })
         .await?;
         let engine = cx.runtime().await?;
+        if !engine.kind().has_program() {
+            return Ok(ExitCode::from(shell_by_guest(&entered, &cx.host.terminal_kind).await?));
+        }
         let engine = cx.terminal_of(engine.kind(), &engine.endpoint().address)?;
         let EnteredWorktree { open, worktree, .. } = &entered;
         let words = guest_shell(open.container(), open.inside.agent, &worktree.path, SHELL);
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
-        Ok(words.run_on_terminal().await?)
+        let code = words.run_on_terminal().await?.code().and_then(|it| u8::try_from(it).ok());
+        Ok(ExitCode::from(code.unwrap_or(1)))
     };
     let result: Result<_, Failure> = done.await;
     let nothing = Map::new();
     intent.finish(result.as_ref().map(|_| &nothing)).await;
-    let code = result?.code().and_then(|it| u8::try_from(it).ok());
-    Ok(ExitCode::from(code.unwrap_or(1)))
+    result
+}
+
+async fn shell_by_guest(entered: &EnteredWorktree, kind: &str) -> Result<u8, Failure> {
+    let inside = &entered.open.inside;
+    let words = coracle_runtime::Command::Argv(vec![SHELL.to_owned()]);
+    let mut exec = Exec::new(words, inside.agent, inside.tree_path(&entered.worktree.id));
+    exec.env = entered.worktree.env();
+    terminal::run(&inside.link, exec, kind).await
 }
 
 async fn looked(

@@ -77,7 +77,7 @@ fn request(exec: &Exec) -> Result<protocol::ExecRequest> {
         user: who(exec.user),
         cwd: exec.workdir.to_string(),
         stdin: false,
-        terminal: None,
+        terminal: exec.terminal.as_ref().map(|it| *it.borrow()),
         limits: protocol::ExecTimeouts {
             total_ms: exec.limits.total.map(at_least_one_ms),
             silence_ms: exec.limits.silence.map(at_least_one_ms),

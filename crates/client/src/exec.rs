@@ -7,9 +7,11 @@ use std::time::Duration;
 use coracle_protocol::body::decode;
 use coracle_protocol::call::Call as _;
 use coracle_protocol::{
-    self as protocol, AttachRequest, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, Lifetime,
+    self as protocol, AttachRequest, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, HostMessage,
+    Lifetime, TerminalSize,
 };
 use coracle_types::{ContainerPath, ContainerStatus, Error, Exec, ExecLimits, ExecOutput, Exit, LimitKind, Result};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -83,6 +85,8 @@ struct ExecSession {
     workdir: ContainerPath,
     limits: ExecLimits,
     cancel: CancellationToken,
+    /// Sizes of its terminal.
+    sizes: Option<watch::Receiver<TerminalSize>>,
     outputs: Outputs,
     from: Instant,
     /// Run of the guest that it was sent to.
@@ -128,6 +132,7 @@ impl ExecSession {
             workdir: exec.workdir.clone(),
             limits: exec.limits,
             cancel: exec.cancel.clone(),
+            sizes: exec.terminal.take(),
             outputs: Outputs::new(2 * end_bytes(exec.keep_bytes), exec.live.take()),
             from: Instant::now(),
             sent_to: None,
@@ -211,6 +216,7 @@ impl ExecSession {
         let mut sending = !attached;
         let send = send(&request, input, &to);
         tokio::pin!(send);
+        let mut sizes = self.sizes.clone();
         if self.cancelled.is_some() {
             channel.cancel();
         }
@@ -233,6 +239,9 @@ impl ExecSession {
                     Ok(()) => sending = false,
                     Err(err) => return FollowEnd::Input(err),
                 },
+                size = next_size(&mut sizes), if self.started.is_some() => {
+                    to.send(HostMessage::Resize(size), Vec::new()).await;
+                }
                 room = self.outputs.pass_on(), if watched => channel.release(room),
                 heard = channel.next_unless(watched) => match heard {
                     Ok((say, payload)) => match self.take(say, payload, attached) {
@@ -407,6 +416,16 @@ impl ExecSession {
 
 async fn send(request: &EncodedExec, input: &mut InputSource, to: &Sender) -> io::Result<()> {
     if to.send_rest(&request.body).await { input.run(to).await } else { Ok(()) }
+}
+
+/// The terminal's next size. The first one is part of the request.
+async fn next_size(sizes: &mut Option<watch::Receiver<TerminalSize>>) -> TerminalSize {
+    if let Some(sizes) = sizes
+        && sizes.changed().await.is_ok()
+    {
+        return *sizes.borrow_and_update();
+    }
+    std::future::pending().await
 }
 
 /// `None` for what is no end.

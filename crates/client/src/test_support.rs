@@ -14,7 +14,7 @@ use coracle_protocol::call::Call;
 use coracle_protocol::relay::AcceptTunnel;
 use coracle_protocol::{
     AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecStarted, ExecState, ExecStatus, FileRef, FirstMessage, GetFile,
-    GuestMessage, Hello, HostMessage, RpcError, StatFile, Stream, WaitRequest,
+    GuestMessage, Hello, HostMessage, RpcError, StatFile, Stream, TerminalSize, WaitRequest,
 };
 use coracle_types::Result;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf};
@@ -43,6 +43,7 @@ pub(crate) enum Request {
     WindowUpdate(u64),
     Cancel,
     CloseChannel,
+    Resize(TerminalSize),
 }
 
 impl Request {
@@ -53,7 +54,8 @@ impl Request {
             HostMessage::WindowUpdate(credit) => return Self::WindowUpdate(*credit),
             HostMessage::Cancel => return Self::Cancel,
             HostMessage::CloseChannel => return Self::CloseChannel,
-            HostMessage::PayloadChunk | HostMessage::Resize(_) => return Self::Other,
+            HostMessage::Resize(size) => return Self::Resize(*size),
+            HostMessage::PayloadChunk => return Self::Other,
         };
         match call {
             ExecRequest::NAME => Self::Exec(decode(payload).unwrap()),

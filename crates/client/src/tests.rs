@@ -14,11 +14,11 @@ use std::time::Duration;
 use coracle_protocol::codec::Frame;
 use coracle_protocol::{
     AttachRequest, ErrorCode, ExecState, ExecStatus, FileEntry, FileKind, FileRef, FirstMessage, GuestMessage, Hello,
-    MAX_CHANNELS, RpcError, Stream, UserSpec, WINDOW, WaitRequest, WaitResult,
+    MAX_CHANNELS, RpcError, Stream, TerminalSize, UserSpec, WINDOW, WaitRequest, WaitResult,
 };
 use coracle_types::{AtLimit, Command, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, Input, JobId, LimitKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::files::WriteFile;
@@ -169,6 +169,27 @@ async fn a_long_input_goes_as_fast_as_it_is_taken() {
     let input = Input::Stream(Box::new(tokio::io::repeat(7).take(LENGTH)));
     let output = link.exec(Exec { stdin: Some(input), ..command() }).await.unwrap();
     assert_eq!(output.stdout.text(), LENGTH.to_string());
+}
+
+#[tokio::test]
+async fn a_terminal_has_the_size_of_the_request_and_follows_its_changes() {
+    let [first, second] = [(80, 24), (100, 50)].map(|(cols, rows)| TerminalSize { cols, rows });
+    let (sender, sizes) = watch::channel(first);
+    let link = link(move |_, mut guest| {
+        let sender = sender.clone();
+        async move {
+            guest.greet("a run").await;
+            let Some(Frame { channel, head: Request::Exec(request), .. }) = guest.asked().await else { panic!() };
+            assert_eq!(request.terminal, Some(first));
+            guest.event(channel, &begun(&request.job)).await;
+            sender.send(second).unwrap();
+            let Some(Frame { head, .. }) = guest.asked().await else { panic!() };
+            assert_eq!(head, Request::Resize(second));
+            guest.reply(channel, &ended(0, 0, 0)).await;
+        }
+    });
+    let output = link.exec(Exec { terminal: Some(sizes), ..command() }).await.unwrap();
+    assert_eq!(output.exit, Exit::Code(0));
 }
 
 #[tokio::test]

@@ -13,8 +13,10 @@
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
+//! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
 //! | `service` | services of a Compose file: its model, their containers, order and health |
+//! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
 //! | `sys` | system calls; the only module with `unsafe` code |
@@ -39,12 +41,14 @@ mod info;
 mod isolation;
 mod network;
 mod options;
+pub mod preflight;
 mod registry;
 mod runtime;
 mod service;
+mod source;
 mod store;
 mod sys;
 mod volume;
 
-pub use options::EngineOptions;
-pub use runtime::EmbeddedRuntime;
+pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
+pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};

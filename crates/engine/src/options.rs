@@ -1,5 +1,7 @@
 //! What the engine is told when it is opened.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The places and programs that an engine uses. Decided once, by the caller: the engine reads no environment.
@@ -13,4 +15,41 @@ pub struct EngineOptions {
     pub home: PathBuf,
     /// Temporary files.
     pub temp_dir: PathBuf,
+    /// How images are fetched.
+    pub registries: RegistryOptions,
+}
+
+/// How images are fetched from registries and other engines.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryOptions {
+    /// Proxies, as variables of the environment name them.
+    pub proxy: ProxyOptions,
+    /// PEM files of certificates that are trusted beside the machine's own.
+    pub extra_ca_files: Vec<PathBuf>,
+    /// Files of credentials beside those in the home, in the format of `~/.docker/config.json`: Podman's is
+    /// `$XDG_RUNTIME_DIR/containers/auth.json`.
+    pub auth_files: Vec<PathBuf>,
+    /// Directories of `docker-credential-*`, `docker` and `podman`, before the usual ones of the system.
+    pub program_dirs: Vec<PathBuf>,
+    /// Environment of these programs: `HOME`, `PATH`, and `XDG_RUNTIME_DIR`, `DOCKER_HOST` or `DBUS_SESSION_BUS_ADDRESS`
+    /// where set.
+    pub program_env: BTreeMap<String, OsString>,
+    /// Bytes that a layer may unpack to; 64 GiB if unset.
+    pub max_layer_bytes: Option<u64>,
+}
+
+/// Proxies for registries other than those of this machine.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ProxyOptions {
+    /// `HTTPS_PROXY`: `http://[user:password@]host:port`.
+    pub https: Option<String>,
+    /// `NO_PROXY`.
+    pub no_proxy: String,
+}
+
+/// Without the password that the address may hold.
+impl std::fmt::Debug for ProxyOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProxyOptions").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
+    }
 }

@@ -3,6 +3,7 @@
 pub mod check_port;
 pub mod clear_suid;
 pub mod connect;
+pub mod forward;
 pub mod git_credential;
 pub mod login_shell;
 pub mod secret_fd;

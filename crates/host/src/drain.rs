@@ -1,10 +1,13 @@
 //! Reads both outputs of a program until it ends, a limit is reached, or the caller withdraws.
 
+use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};
+use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -38,26 +41,63 @@ const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 /// Time for a program to deliver its remaining output after its tree was ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// One output of a program.
+pub type ProgramPipe = Box<dyn AsyncRead + Send + Sync + Unpin>;
+
+/// A program whose outputs are read and whose end is awaited.
+#[async_trait]
+pub trait RunningProgram: Send {
+    /// Its outputs, once.
+    fn take_outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>);
+
+    /// Waits for its end and returns its exit status. Safe to abandon, and to repeat.
+    async fn wait_for_exit(&mut self) -> io::Result<i32>;
+
+    /// Kills it and waits for its end.
+    async fn end(&mut self);
+}
+
+#[async_trait]
+impl RunningProgram for Child {
+    fn take_outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>) {
+        let stdout = self.stdout.take().map(|it| Box::new(it) as ProgramPipe);
+        (stdout, self.stderr.take().map(|it| Box::new(it) as ProgramPipe))
+    }
+
+    async fn wait_for_exit(&mut self) -> io::Result<i32> {
+        self.wait().await.map(exit_of)
+    }
+
+    async fn end(&mut self) {
+        let _ = self.kill().await;
+    }
+}
+
 /// Both outputs of a program, on their way into two bounded captures.
 #[derive(Debug)]
 pub struct Drain {
-    stdout: PipeReader<ChildStdout>,
-    stderr: PipeReader<ChildStderr>,
+    stdout: PipeReader,
+    stderr: PipeReader,
     live: Option<mpsc::Sender<Chunk>>,
     /// Read, kept, and not yet taken by the receiver.
     pending: Option<Chunk>,
 }
 
-#[derive(Debug)]
-struct PipeReader<R> {
+struct PipeReader {
     stream: Stream,
-    source: Option<R>,
+    source: Option<ProgramPipe>,
     buffer: Vec<u8>,
     kept: Capture,
 }
 
-impl<R: AsyncRead + Unpin> PipeReader<R> {
-    fn new(stream: Stream, source: Option<R>, keep_bytes: usize) -> Self {
+impl fmt::Debug for PipeReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PipeReader").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl PipeReader {
+    fn new(stream: Stream, source: Option<ProgramPipe>, keep_bytes: usize) -> Self {
         Self { stream, source, buffer: vec![0; 64 << 10], kept: Capture::new(keep_bytes) }
     }
 
@@ -78,10 +118,11 @@ impl<R: AsyncRead + Unpin> PipeReader<R> {
 impl Drain {
     /// Takes the outputs of a program that was just started.
     #[must_use]
-    pub fn new(child: &mut Child, keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
+    pub fn new(program: &mut dyn RunningProgram, keep_bytes: usize, live: Option<mpsc::Sender<Chunk>>) -> Self {
+        let (stdout, stderr) = program.take_outputs();
         Self {
-            stdout: PipeReader::new(Stream::Stdout, child.stdout.take(), keep_bytes),
-            stderr: PipeReader::new(Stream::Stderr, child.stderr.take(), keep_bytes),
+            stdout: PipeReader::new(Stream::Stdout, stdout, keep_bytes),
+            stderr: PipeReader::new(Stream::Stderr, stderr, keep_bytes),
             live,
             pending: None,
         }
@@ -91,7 +132,7 @@ impl Drain {
     /// and then calls [`finish`](Self::finish).
     pub async fn until_end(
         &mut self,
-        child: &mut Child,
+        program: &mut dyn RunningProgram,
         limits: &ExecLimits,
         cancel: &CancellationToken,
     ) -> DrainOutcome {
@@ -104,14 +145,14 @@ impl Drain {
                 biased;
                 () = cancel.cancelled() => return DrainOutcome::Cancelled,
                 () = sleep_until(total) => return DrainOutcome::Limit(LimitKind::Total),
-                status = child.wait() => {
-                    let exit = status.map_or(-1, exit_of);
+                status = program.wait_for_exit() => {
+                    let exit = status.unwrap_or(-1);
                     let _ = timeout(10 * DRAIN_SILENCE, self.read_until_silent(DRAIN_SILENCE)).await;
                     return DrainOutcome::Exited(exit);
                 }
                 read = self.read_and_tell() => match read {
                     true => silence = silence_from(Instant::now()),
-                    false => return self.wait(child, (total, silence), cancel).await,
+                    false => return self.wait(program, (total, silence), cancel).await,
                 },
                 () = sleep_until(silence) => return DrainOutcome::Limit(LimitKind::Silence),
             }
@@ -121,13 +162,13 @@ impl Drain {
     /// Both pipes are closed; the program may run on without them.
     async fn wait(
         &self,
-        child: &mut Child,
+        program: &mut dyn RunningProgram,
         (total, silence): (Instant, Instant),
         cancel: &CancellationToken,
     ) -> DrainOutcome {
         tokio::select! {
             biased;
-            status = child.wait() => DrainOutcome::Exited(status.map_or(-1, exit_of)),
+            status = program.wait_for_exit() => DrainOutcome::Exited(status.unwrap_or(-1)),
             () = cancel.cancelled() => DrainOutcome::Cancelled,
             () = sleep_until(total) => DrainOutcome::Limit(LimitKind::Total),
             () = sleep_until(silence) => DrainOutcome::Limit(LimitKind::Silence),
@@ -135,9 +176,9 @@ impl Drain {
     }
 
     /// Reads what is left and gives both captures. A program that still holds on is killed.
-    pub async fn finish(mut self, child: &mut Child) -> (Capture, Capture) {
-        if !self.ends_soon(child).await {
-            let _ = child.kill().await;
+    pub async fn finish(mut self, program: &mut dyn RunningProgram) -> (Capture, Capture) {
+        if !self.ends_soon(program).await {
+            program.end().await;
         }
         (self.stdout.kept, self.stderr.kept)
     }
@@ -154,10 +195,10 @@ impl Drain {
     }
 
     /// Whether the program ends by itself within a moment, its output read to the end.
-    pub async fn ends_soon(&mut self, child: &mut Child) -> bool {
+    pub async fn ends_soon(&mut self, program: &mut dyn RunningProgram) -> bool {
         let ends = async {
             self.read_until_silent(DRAIN_TIMEOUT).await;
-            child.wait().await
+            program.wait_for_exit().await
         };
         timeout(DRAIN_TIMEOUT, ends).await.is_ok()
     }

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
 
 use coracle_types::{Capture, Error, Input, Result};
 
@@ -139,6 +139,27 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     Ok(child)
 }
 
+/// Starts a program that outlives this process: in a process group of its own, without outputs. Its standard input is the
+/// file, which may be a socket or a pipe. Returns its number.
+///
+/// # Errors
+/// When the program cannot be started.
+pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
+    tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start detached");
+    let child = invocation
+        .command()
+        .args(&invocation.words)
+        .env_clear()
+        .envs(&invocation.env)
+        .stdin(stdin)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|source| invocation.cannot_start(source))?;
+    child.id().ok_or_else(|| invocation.cannot_start(io::Error::other("it has no number")))
+}
+
 /// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output.
 ///
 /// # Errors
@@ -165,8 +186,9 @@ pub fn exit_of(status: ExitStatus) -> i32 {
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// A program may ignore the rest of its input, so a broken pipe is no error.
-async fn feed(mut pipe: ChildStdin, input: Input) {
+/// Writes all input to a program's pipe and closes it. A program may ignore the rest of its input, so a broken pipe is no
+/// error.
+pub async fn feed(mut pipe: impl AsyncWrite + Unpin, input: Input) {
     let fed = match input {
         Input::Bytes(bytes) => pipe.write_all(&bytes).await,
         Input::Stream(mut stream) => tokio::io::copy(&mut stream, &mut pipe).await.map(drop),

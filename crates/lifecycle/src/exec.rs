@@ -131,6 +131,23 @@ pub struct OnTerminal<'a> {
     pub kind: Option<&'a str>,
 }
 
+/// The same program as a command for the guest, which opens a terminal for it.
+///
+/// # Errors
+/// As [`session`].
+pub fn exec_on_terminal(found: &ManagedContainer, ask: &OnTerminal<'_>) -> Result<Exec> {
+    if ask.as_root {
+        may_be_root(&found.record)?;
+    }
+    let shell = found.record.shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
+    let words = if ask.words.is_empty() { vec![shell] } else { ask.words.to_vec() };
+    let mut exec = guided_session(&found.record, ask.as_root)?.exec(Command::Argv(words));
+    if let Some(workdir) = ask.workdir {
+        exec.workdir = workdir.clone();
+    }
+    Ok(exec)
+}
+
 /// The words that open a shell in a container, without the engine's program itself. A guest tells the shell its
 /// environment, so that no value stands on a command line; where there is none, the words have all of them.
 ///

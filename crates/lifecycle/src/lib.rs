@@ -62,7 +62,10 @@ pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
 pub use error::{Error, ResourceKind, Result, StoreError};
-pub use exec::{ExecContext, Hint, OnTerminal, guest_shell, guided_session, hint, may_be_root, on_terminal, session};
+pub use exec::{
+    ExecContext, Hint, OnTerminal, exec_on_terminal, guest_shell, guided_session, hint, may_be_root, on_terminal,
+    session,
+};
 pub use find::{Engines, at_hand, find};
 pub use guest::{GuestProgram, Links};
 pub use health::{Check, HealthReport, Probe, ProbeOutcome, RetryPolicy, wait_healthy};

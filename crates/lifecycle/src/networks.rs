@@ -306,8 +306,9 @@ pub(crate) async fn place(
 /// not their members, and its firewall forgets even that whenever a container leaves (netavark 1.4): there each container
 /// has a network stack of its own.
 fn shared_name(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
-    // Apple's engine separates no members either, and reports that it has no such stack.
-    if matches!(runtime.kind(), EngineKind::Podman | EngineKind::Container) {
+    // Apple's engine separates no members either, and reports that it has no such stack. The embedded engine gives each
+    // container a stack of its own, too.
+    if matches!(runtime.kind(), EngineKind::Podman | EngineKind::Container | EngineKind::Embedded) {
         return None;
     }
     // Each state directory has its own: it would not know another's signature.

@@ -18,7 +18,7 @@ pub const SNAPSHOT_NAME: &str = "snapshot.name";
 pub struct LabelFilter(pub Vec<(String, Option<String>)>);
 
 impl LabelFilter {
-    /// Whether these labels are among them.
+    /// Whether labels have all that it asks for.
     #[must_use]
     pub fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |(key, value): &(String, Option<String>)| {

@@ -58,7 +58,8 @@ pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, ContainerStatus,
     EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
     InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
-    Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, VolumeName, boot_id, random_hex,
+    Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, TerminalSize, VolumeName, boot_id,
+    random_hex,
 };
 pub use exec_target::ExecTarget;
 pub use exit::ended;

@@ -1,6 +1,10 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
+mod embedded;
+#[cfg(target_os = "linux")]
+pub(crate) mod obstacles;
 mod preflight_cache;
+mod verification;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +16,15 @@ use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, E
 use serde_json::json;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::embedded::data_dir;
 pub(crate) use self::preflight_cache::{Backend, Ready};
+#[cfg(test)]
+pub(crate) use self::verification::DamagedObject;
+pub(crate) use self::verification::ImageVerification;
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};
+use crate::guest;
 use crate::host::Host;
 use crate::state::StateDir;
 
@@ -45,6 +54,16 @@ pub struct Choice {
     pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
     /// Installed or not, these were not taken.
     pub skipped: Vec<(EngineKind, Error)>,
+}
+
+impl Choice {
+    /// Adds an engine that was asked: it is chosen if it answered.
+    fn add(&mut self, kind: EngineKind, answered: Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error>) {
+        match answered {
+            Ok(chosen) => self.chosen = Some(chosen),
+            Err(err) => self.skipped.push((kind, err)),
+        }
+    }
 }
 
 impl Engines {
@@ -115,6 +134,7 @@ impl Engines {
             Engine::Docker => &[EngineKind::Docker],
             Engine::Podman => &[EngineKind::Podman],
             Engine::Container => &[EngineKind::Container],
+            Engine::Embedded => &[],
             Engine::Fake => {
                 let fake = self.recorded(EngineKind::Fake, "local")?;
                 let info = fake.info().await?;
@@ -122,15 +142,44 @@ impl Engines {
             }
         };
         let settings = settings(config, &self.host, self.state()?)?;
-        let mut found = detect(order, &settings).await;
-        let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
-        if config.engine == Engine::Auto && found.chosen.is_none() && found.skipped.iter().all(is_missing) {
-            let last = detect(&[EngineKind::Container], &settings).await;
-            // That it is missing says something on few machines.
-            found.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
-            found.chosen = last.chosen;
+        let found = detect(order, &settings).await;
+        let mut choice = Choice { chosen: found.chosen, skipped: found.skipped };
+        match config.engine {
+            Engine::Auto if choice.chosen.is_none() => self.detect_others(&mut choice, &settings).await,
+            Engine::Embedded => choice.add(EngineKind::Embedded, self.embedded().await),
+            _ => {}
         }
-        Ok(Choice { chosen: found.chosen, skipped: found.skipped })
+        Ok(choice)
+    }
+
+    /// What is left where neither Podman nor Docker answers: Apple's engine where neither is installed, then the embedded
+    /// one.
+    async fn detect_others(&self, choice: &mut Choice, settings: &EngineSettings) {
+        let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
+        if choice.skipped.iter().all(is_missing) {
+            let last = detect(&[EngineKind::Container], settings).await;
+            // That it is missing says something on few machines.
+            choice.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
+            choice.chosen = last.chosen;
+        }
+        if choice.chosen.is_none() && cfg!(target_os = "linux") {
+            choice.add(EngineKind::Embedded, self.embedded().await);
+        }
+    }
+
+    /// The embedded engine, if it can work here.
+    async fn embedded(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
+        embedded::check(&data_dir(&self.config, &self.host))?;
+        let runtime = self.open_embedded("local")?;
+        let info = runtime.info().await?;
+        Ok((runtime, info))
+    }
+
+    /// The embedded engine on the data directory of a record's endpoint, which `local` leaves to the configuration.
+    fn open_embedded(&self, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
+        let dir = if endpoint == "local" { data_dir(&self.config, &self.host) } else { endpoint.into() };
+        let placed = self.state().ok().and_then(|it| guest::place_for_this_machine(&self.config, it).ok()?);
+        embedded::open(&self.host, &dir, placed)
     }
 
     /// The engine of a record, at the endpoint that it was made through. Asks it nothing.
@@ -150,7 +199,10 @@ impl Engines {
         if let Some(known) = recorded.get(&key) {
             return Ok(known.clone());
         }
-        let (runtime, _) = self.connect(kind, endpoint)?;
+        let runtime = match kind {
+            EngineKind::Embedded => self.open_embedded(endpoint)?,
+            _ => self.connect(kind, endpoint)?.0,
+        };
         recorded.insert(key, runtime.clone());
         Ok(runtime)
     }
@@ -161,8 +213,8 @@ impl Engines {
         kind: EngineKind,
         endpoint: &str,
     ) -> Result<(Arc<dyn ContainerRuntime>, EngineProgram), Failure> {
-        if kind == EngineKind::Fake {
-            return Err(Failure::new(Code::Unsupported, "the fake engine has no program"));
+        if matches!(kind, EngineKind::Embedded | EngineKind::Fake) {
+            return Err(Failure::new(Code::Unsupported, format!("the {kind} engine has no program")));
         }
         let given = settings(&self.config, &self.host, self.state()?)?;
         // A program that is configured for another engine says nothing about this one.
@@ -221,7 +273,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
             .hint_only_setting("set", "allow_remote_engine"));
     }
-    let alone = matches!(config.engine, Engine::Auto | Engine::Fake);
+    let alone = matches!(config.engine, Engine::Auto | Engine::Embedded | Engine::Fake);
     if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
         return Err(Failure::config("engine", None, "`engine_path` and `engine_host` need an engine to belong to")
             .hint("set `engine` to `docker`, `podman` or `container` as well"));
@@ -262,6 +314,9 @@ fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
 
 fn short(err: &Error) -> String {
     match err {
+        Error::Unavailable { engine: EngineKind::Embedded, excerpt, .. } => {
+            format!("the embedded engine cannot work here: {}", excerpt.as_str())
+        }
         Error::Unavailable { engine, .. } => format!("{engine} is installed and does not answer"),
         other => other.to_string(),
     }

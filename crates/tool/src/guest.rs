@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle_lifecycle::GuestProgram;
-use coracle_runtime::{ContainerRuntime, EngineKind, Image};
+use coracle_runtime::{ContainerRuntime, EngineKind};
 use flate2::read::GzDecoder;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use crate::config;
-use crate::context::Context;
-use crate::failure::Failure;
+use crate::config::{self, Config};
+use crate::state::StateDir;
 
 /// Of an unpacked guest, at most.
 const MAX_BYTES: u64 = 32 << 20;
@@ -94,60 +92,26 @@ type FileIdentity = (u64, u64, i64, i64);
 /// The guests that this process has looked at. Held while one looks, so that others wait for the answer.
 static SEEN: Mutex<BTreeMap<PathBuf, FileIdentity>> = Mutex::new(BTreeMap::new());
 
-/// The guest that a container of that image gets, in its place on the host. None where this program has none for the
-/// architecture, or the person wants none.
-pub(crate) fn program(
-    cx: &Context,
-    runtime: &dyn ContainerRuntime,
-    image: &Image,
-) -> Result<Option<GuestProgram>, Failure> {
-    program_for(cx, runtime, &image.arch)
+/// The guest of this machine's architecture, in its place: for an engine that starts containers itself.
+pub(crate) fn place_for_this_machine(config: &Config, state: &StateDir) -> io::Result<Option<PathBuf>> {
+    let guest = embedded(this_arch()).filter(|_| config.guest != config::Guest::Never);
+    guest.map(|it| it.place(&state.root().join("guest"))).transpose()
 }
 
-/// The same for an image of this machine's own architecture.
-pub(crate) fn of_this_machine(cx: &Context, runtime: &dyn ContainerRuntime) -> Result<Option<GuestProgram>, Failure> {
-    let arch = match std::env::consts::ARCH {
+pub(crate) fn this_arch() -> &'static str {
+    match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    };
-    program_for(cx, runtime, arch)
-}
-
-fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Result<Option<GuestProgram>, Failure> {
-    if cx.config.guest == config::Guest::Never {
-        return Ok(None);
     }
-    if runtime.kind() == EngineKind::Fake {
-        // It plays the guest in this process, so there is no program.
-        return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true, worker: None }));
-    }
-    let Some(guest) = embedded(arch) else { return Ok(None) };
-    let dir = cx.state()?.root().join("guest");
-    let path = guest
-        .place(&dir)
-        .map_err(|err| Failure::internal(format!("cannot put the guest into `{}`: {err}", dir.display())))?;
-    let shared_files = shares_files(runtime);
-    Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files, worker: None }))
 }
 
 /// Whether the engine sees the files of this host.
 pub(crate) fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
     let endpoint = runtime.endpoint().address;
-    runtime.kind() == EngineKind::Fake || endpoint == "local" || endpoint.starts_with("unix://")
-}
-
-/// The worker for containers of that image, in its place on the host. None where this program has none for the
-/// architecture, and for the fake, which has no file of its own.
-pub(crate) fn worker(cx: &Context, runtime: &dyn ContainerRuntime, image: &Image) -> Result<Option<PathBuf>, Failure> {
-    if runtime.kind() == EngineKind::Fake {
-        return Ok(None);
-    }
-    let Some(worker) = embedded_worker(&image.arch) else { return Ok(None) };
-    let dir = cx.state()?.root().join("guest");
-    let placed = worker.place(&dir);
-    let failed = |err| Failure::internal(format!("cannot put the worker into `{}`: {err}", dir.display()));
-    placed.map(Some).map_err(failed)
+    matches!(runtime.kind(), EngineKind::Fake | EngineKind::Embedded)
+        || endpoint == "local"
+        || endpoint.starts_with("unix://")
 }
 
 impl GuestFile {

@@ -27,6 +27,9 @@ pub struct Host {
     pub config_home: PathBuf,
     /// `$XDG_STATE_HOME`, else `~/.local/state`.
     pub state_home: PathBuf,
+    /// Where the embedded engine keeps its data: below `/var/lib/coracle` for root, else `$XDG_DATA_HOME/coracle` or
+    /// `~/.local/share/coracle`.
+    pub engine_data: PathBuf,
     /// `$TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
     /// `$CORACLE_CONFIG`.
@@ -66,7 +69,9 @@ impl Host {
         let cwd = std::env::current_dir().and_then(|it| it.canonicalize()).map_err(NoHost::Cwd)?;
         let vars = variables();
         let dir = |name: &str| vars.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let data_home = dir("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         Ok(Self {
+            engine_data: engine_data(rustix::process::getuid().is_root(), data_home),
             runtime_dir: dir("XDG_RUNTIME_DIR"),
             config_home: dir("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             state_home: dir("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")),
@@ -98,6 +103,7 @@ impl Host {
             runtime_dir: None,
             config_home: dir.join("config"),
             state_home: dir.join("state"),
+            engine_data: dir.join("data/coracle/engine"),
             temp_dir: dir.join("tmp"),
             config_file: None,
             session: None,
@@ -119,6 +125,12 @@ impl Host {
     }
 }
 
+/// Root's is the system's, as Docker's is. Links are resolved where they exist, since policies compare real paths.
+fn engine_data(root: bool, data_home: PathBuf) -> PathBuf {
+    let coracle = if root { PathBuf::from("/var/lib/coracle") } else { data_home.join("coracle") };
+    coracle.canonicalize().unwrap_or(coracle).join("engine")
+}
+
 /// All variables with a name in UTF-8; the others cannot be asked for.
 #[expect(clippy::disallowed_methods, reason = "the environment enters here")]
 fn variables() -> BTreeMap<String, OsString> {
@@ -129,7 +141,13 @@ fn variables() -> BTreeMap<String, OsString> {
 mod tests {
     use std::path::Path;
 
-    use super::Host;
+    use super::{Host, engine_data};
+
+    #[test]
+    fn data_of_engines_is_the_systems_for_root_and_the_persons_else() {
+        assert_eq!(engine_data(true, "/h/data".into()), Path::new("/var/lib/coracle/engine"));
+        assert_eq!(engine_data(false, "/h/data".into()), Path::new("/h/data/coracle/engine"));
+    }
 
     #[test]
     fn paths_are_read_as_a_person_writes_them() {

@@ -15,6 +15,7 @@ mod arg_types;
 pub mod audit;
 mod commands;
 pub mod config;
+mod container_guest;
 mod context;
 mod create;
 mod dispatch;

@@ -15,7 +15,7 @@ pub(crate) fn from_config(config: &Config, host: &Host, state: &StateDir) -> Pol
     Policy {
         allow_roots: allow_roots(config, host, state),
         home: host.home.clone(),
-        denied: denied(host, state),
+        denied: denied(config, host, state),
         scratch: state.scratch(),
         binds: config.workspace.mode == WorkspaceMode::Bind,
         memory_max: security.memory_max,
@@ -44,10 +44,11 @@ fn allow_roots(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
     working.into_iter().chain([state.scratch()]).chain(config.workspace.allow_roots.iter().cloned()).collect()
 }
 
-/// Our own state, and where rootless engines keep theirs. System directories and those of the home are denied by
-/// `admit` itself.
-fn denied(host: &Host, state: &StateDir) -> Vec<PathBuf> {
-    let engines = ["/var/lib/docker", "/var/lib/containers", "/var/lib/containerd"].map(PathBuf::from);
+/// Our own state, and where engines keep theirs. System directories and those of the home are denied by `admit` itself.
+fn denied(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
+    let engines = ["/var/lib/docker", "/var/lib/containers", "/var/lib/containerd", "/var/lib/coracle"];
+    let embedded = [config.engine_data.clone(), Some(host.engine_data.clone())].into_iter().flatten();
+    let engines = engines.map(PathBuf::from).into_iter().chain(embedded);
     let rootless = host.home.join(".local/share/docker");
     [state.root().to_owned(), rootless].into_iter().chain(engines).chain(host.runtime_dir.clone()).collect()
 }
@@ -86,8 +87,23 @@ mod tests {
     use crate::state::StateDir;
 
     fn mounting(host: &Host, path: &str) -> Option<&'static str> {
+        mounting_with(&Config::default(), host, path)
+    }
+
+    fn mounting_with(config: &Config, host: &Host, path: &str) -> Option<&'static str> {
         let state = StateDir::at(Path::new("/h/state/coracle"));
-        from_config(&Config::default(), host, &state).host_path_problem("mount", Path::new(path)).map(|it| it.rule)
+        from_config(config, host, &state).host_path_problem("mount", Path::new(path)).map(|it| it.rule)
+    }
+
+    #[test]
+    fn data_of_engines_is_never_mounted() {
+        let host = Host::below(Path::new("/h"));
+        let mut config = Config { engine_data: Some("/srv/engine".into()), ..Config::default() };
+        config.workspace.allow_roots = ["/h/data", "/srv", "/var/lib"].map(Into::into).into();
+        for dir in ["/h/data/coracle/engine/store", "/srv/engine/volumes/x", "/var/lib/coracle/engine"] {
+            assert_eq!(mounting_with(&config, &host, dir), Some("mount.denied"), "{dir}");
+        }
+        assert_eq!(mounting_with(&config, &host, "/srv/engine-not"), None);
     }
 
     #[test]

@@ -21,6 +21,12 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// Whether it has a program of its own, which a person can use beside Coracle.
+    #[must_use]
+    pub fn has_program(self) -> bool {
+        !matches!(self, Self::Embedded | Self::Fake)
+    }
+
     /// The word used in configuration, records and answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -246,6 +246,10 @@ pub enum Capability {
     KeepId,
     /// Have users of its own in each container.
     UserNamespace,
+    /// Reach other machines from a container.
+    OutgoingNetwork,
+    /// Join containers by networks with names.
+    NamedNetwork,
 }
 
 impl Capability {
@@ -280,6 +284,8 @@ impl Capability {
             Self::CopyTar => ("copy_tar", "copying with owners"),
             Self::KeepId => ("keep_id", "mapping the person to a user inside"),
             Self::UserNamespace => ("user_namespace", "users of its own"),
+            Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
+            Self::NamedNetwork => ("named_network", "networks that several containers share"),
         }
     }
 

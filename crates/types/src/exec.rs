@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use coracle_protocol::TerminalSize;
 
 use crate::{Capture, ContainerPath, Ids, JobId, Secret};
 
@@ -98,6 +100,8 @@ pub struct Exec {
     pub files: Vec<String>,
     /// Data for the command; none is an end of file at once.
     pub stdin: Option<Input>,
+    /// It runs on a terminal of that size, which may change; both outputs are one then. Only with a guest.
+    pub terminal: Option<watch::Receiver<TerminalSize>>,
     /// Limits of time and output.
     pub limits: ExecLimits,
     /// The action at a limit.
@@ -127,6 +131,7 @@ impl Exec {
             secret: None,
             files: Vec::new(),
             stdin: None,
+            terminal: None,
             limits: ExecLimits::default(),
             at_limit: AtLimit::End,
             keep_bytes: 1 << 20,

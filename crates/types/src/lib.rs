@@ -30,7 +30,7 @@ pub use archive_error::ArchiveError;
 pub use capture::Capture;
 pub use engine::{ContainerStatus, EngineKind};
 pub use error::{Capability, Error, Excerpt, Result};
-pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream};
+pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream, TerminalSize};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,
     ProjectName, RecordId, SnapshotName, VolumeName, random_hex,

@@ -5,6 +5,7 @@
 pub(crate) mod apt;
 mod daemon;
 mod docker;
+pub(crate) mod embedded;
 mod podman;
 pub(crate) mod rootless;
 
@@ -23,7 +24,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             status();
             Ok(())
         }
-        _ => bail!("usage: cargo xtask engines up [docker|podman|podman-rootless] | down | status"),
+        _ => bail!(
+            "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless] | down | status"
+        ),
     }
 }
 
@@ -34,6 +37,7 @@ pub(crate) fn up(engine: Option<&str>) -> Result<()> {
         None => {
             docker::up()?;
             podman::up()?;
+            embedded::up()?;
             if let Err(why) = rootless::up() {
                 println!("  no {}: {why:#}", rootless::NAME); // a kernel may refuse it, and the others are worth having
             }
@@ -41,7 +45,14 @@ pub(crate) fn up(engine: Option<&str>) -> Result<()> {
         Some("docker") => docker::up()?,
         Some("podman") => podman::up()?,
         Some(rootless::NAME) => rootless::up()?,
-        Some(other) => bail!("no engine `{other}`: docker, podman or {}", rootless::NAME),
+        Some(embedded::NAME) => embedded::up()?,
+        Some(embedded::ROOTLESS) => embedded::up_rootless()?,
+        Some(other) => bail!(
+            "no engine `{other}`: docker, podman, {}, {} or {}",
+            rootless::NAME,
+            embedded::NAME,
+            embedded::ROOTLESS
+        ),
     }
     println!("  {} for engines up {}", took(begun), engine.unwrap_or("docker podman podman-rootless"));
     Ok(())

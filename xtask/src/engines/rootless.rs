@@ -35,6 +35,14 @@ pub(super) fn up() -> Result<()> {
         return Ok(());
     }
     podman::settings()?;
+    let person = account()?;
+    person.storage_settings()?;
+    // The first call maps the ids, and has the best message if something is missing for it.
+    person.runs("podman", &["unshare", "true"]).read().map(|_| ())
+}
+
+/// The account with its subordinate ids, and what a login would have made for it.
+pub(super) fn account() -> Result<Person> {
     if Person::find().is_none() {
         sh("useradd", ["--system", "--create-home", "--home-dir", &format!("/home/{PERSON}"), PERSON]).run()?;
     }
@@ -52,8 +60,7 @@ pub(super) fn up() -> Result<()> {
         }
     }
     person.directories()?;
-    // The first call maps the ids, and has the best message if something is missing for it.
-    person.runs("podman", &["unshare", "true"]).read().map(|_| ())
+    Ok(person)
 }
 
 /// Ends what runs for the account. Nothing else of it is a process: there is no daemon, only one that holds the ids.
@@ -93,6 +100,11 @@ impl Person {
         sh("setpriv", before.chain(words.iter().copied())).dir(Path::new("/"))
     }
 
+    /// Where this person's temporary files are.
+    pub(crate) fn temp_dir(&self) -> PathBuf {
+        self.home.join("tmp")
+    }
+
     fn runtime(&self) -> String {
         format!("/run/user/{}", self.uid)
     }
@@ -108,6 +120,10 @@ impl Person {
             fs::create_dir_all(&dir)?;
             self.owns(&dir)?;
         }
+        Ok(())
+    }
+
+    fn storage_settings(&self) -> Result<()> {
         let file = self.home.join(".config/containers/storage.conf");
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let text = self.storage(is_native(&kernel));

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::engines::{self, apt, rootless};
+use crate::engines::{self, apt, embedded, rootless};
 use crate::sh::{target, var};
 
 /// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
@@ -53,8 +53,13 @@ impl Matrix {
     /// with `--all-engines`.
     fn usual(all: bool) -> Result<Self> {
         let day = if all { None } else { Some(asked_day()?.map_or_else(today, Ok)?) };
-        let mut it = Self { engines: ["docker", "podman"].map(str::to_owned).into(), day, all, ..Self::default() };
+        let engines = ["docker", "podman", embedded::NAME].map(str::to_owned).into();
+        let mut it = Self { engines, day, all, ..Self::default() };
         it.engines.iter().try_for_each(|it| engines::up(Some(it)))?;
+        if apt::is_root() {
+            engines::up(Some(embedded::ROOTLESS))?;
+            it.engines.push(embedded::ROOTLESS.to_owned());
+        }
         if !all {
             it.skip("`cargo xtask test --all-engines` runs the tool's tests on it, too");
         } else if !apt::is_root() {
@@ -72,19 +77,25 @@ impl Matrix {
     }
 
     fn skip(&mut self, why: &str) {
-        let why = format!("{}: {why}", rootless::NAME);
+        self.skip_engine(rootless::NAME, why);
+    }
+
+    fn skip_engine(&mut self, engine: &str, why: &str) {
+        let why = format!("{engine}: {why}");
         println!("  skips {why}");
         self.skipped.push(why);
     }
 
     /// Another person runs these tests only where what was built lies open to others.
     pub(super) fn drop_the_unreachable(&mut self) {
-        if self.is_narrowed || !self.engines.iter().any(|it| it == rootless::NAME) {
-            return;
-        }
-        if let Err(why) = rootless::reaches(&target().join("debug/coracle")) {
-            self.engines.retain(|it| it != rootless::NAME);
-            self.skip(&format!("{why:#}"));
+        for engine in [rootless::NAME, embedded::ROOTLESS] {
+            if self.is_narrowed || !self.engines.iter().any(|it| it == engine) {
+                continue;
+            }
+            if let Err(why) = rootless::reaches(&target().join("debug/coracle")) {
+                self.engines.retain(|it| it != engine);
+                self.skip_engine(engine, &format!("{why:#}"));
+            }
         }
     }
 
@@ -95,8 +106,10 @@ impl Matrix {
 
     pub(super) fn announce(&self) {
         let Some(day) = self.day else { return };
-        println!("day {day}: each end-to-end test on the fake, and on the one of docker and podman whose turn it is;");
-        println!("  CORACLE_TEST_DAY={} gives each the other one, --all-engines both,", day + 1);
+        println!(
+            "day {day}: each end-to-end test on the fake and the embedded engine, and a quarter each on docker and podman;"
+        );
+        println!("  CORACLE_TEST_DAY={} takes other quarters, --all-engines every test on each,", day + 1);
         println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
     }
 

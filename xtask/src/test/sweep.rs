@@ -6,11 +6,13 @@
 
 use std::env::temp_dir;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::sh::sh;
+use crate::engines::embedded;
+use crate::engines::rootless::Person;
+use crate::sh::{sh, target};
 
 /// The label of tests (`tests/engines/mod.rs`).
 const LABEL: &str = "coracle-test.run";
@@ -25,6 +27,9 @@ const KINDS: &[(&[&str], &[&str])] = &[
     (&["volume", "ls"], &["volume", "rm"]),
     (&["image", "ls", "--all"], &["image", "rm", "--force"]),
 ];
+
+/// What data directories of the embedded engine begin with (`tests/engines/embedded.rs`); a run's name follows.
+const ENGINE_DATA: &str = "coracle-test-engine-";
 
 /// `run` names ours, whose tests have a directory in common (`tests/engines/pool.rs`).
 pub(super) fn run(engines: &[String], run: &str) {
@@ -42,6 +47,45 @@ pub(super) fn run(engines: &[String], run: &str) {
             }
         }
     }
+}
+
+/// Removes data directories of the embedded engine whose runs are over, with all that is in them. Done by the user whose they
+/// are, since files of other users of a container are that user's to remove.
+pub(super) fn run_embedded(engines: &[String]) {
+    if engines.iter().any(|it| it == embedded::NAME) {
+        sweep_data(&temp_dir(), None);
+    }
+    if let Some(person) = Person::find().filter(|_| engines.iter().any(|it| it == embedded::ROOTLESS)) {
+        sweep_data(&person.temp_dir(), Some(&person));
+    }
+}
+
+fn sweep_data(temp: &Path, person: Option<&Person>) {
+    for dir in ended_data(temp) {
+        let (program, word) = (target().join("debug/sweep-engine"), dir.to_string_lossy().into_owned());
+        let swept = match person {
+            Some(person) => person.runs(&program.to_string_lossy(), &[&word]),
+            None => sh(&program, [&word]),
+        };
+        let swept = swept.read().and_then(|it| Ok(fs::remove_dir_all(&dir).map(|()| it)?));
+        match swept {
+            Ok(told) if told.is_empty() => {}
+            Ok(told) => println!("{told}"),
+            Err(error) => println!("  {}: {error:#}", dir.display()),
+        }
+    }
+}
+
+/// Those whose run is over. One that no run made is kept for the next test, as the images of other engines are.
+fn ended_data(temp: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(temp).into_iter().flatten().flatten();
+    let ended = |it: &fs::DirEntry| {
+        let name = it.file_name().to_string_lossy().into_owned();
+        let run = name.strip_prefix(ENGINE_DATA)?;
+        let begins_with_process = run.split('-').next()?.parse::<u32>().is_ok();
+        (begins_with_process && !is_running(run)).then(|| it.path())
+    };
+    entries.filter_map(|it| ended(&it)).collect()
 }
 
 /// The ids of a kind that tests left.
@@ -77,6 +121,17 @@ fn is_running(run: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn data_of_a_run_that_is_over_is_found() {
+        let temp = std::env::temp_dir().join(format!("xtask-sweep-{}", std::process::id()));
+        for name in ["coracle-test-engine-0-17", "coracle-test-engine-1-17", "coracle-test-engine-of-0", "other"] {
+            fs::create_dir_all(temp.join(name)).expect("a directory");
+        }
+        let found = ended_data(&temp);
+        fs::remove_dir_all(&temp).expect("it can be removed");
+        assert_eq!(found, [temp.join("coracle-test-engine-0-17")]);
+    }
 
     #[test]
     fn labels_and_ids_are_found_as_each_engine_spells_them() {

@@ -90,3 +90,33 @@ pub(crate) struct HostLine {
     /// `None` is the host as the network reaches it.
     pub(crate) address: Option<IpAddr>,
 }
+
+/// A configuration for tests.
+#[cfg(test)]
+pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
+    ContainerConfig {
+        id: ContainerId::parse(&coracle_runtime::random_hex::<32>()).expect("it is an id"),
+        name: ContainerName::parse("example").expect("it is a name"),
+        image: ImageId::parse(&format!("sha256:{}", "0".repeat(64))).expect("it is an id"),
+        created: String::new(),
+        hostname: "example".into(),
+        init: Init::Command(Vec::new()),
+        env: Vec::new(),
+        user: Ids::ROOT,
+        workdir: "/".into(),
+        mounts,
+        read_only: false,
+        network: NetworkConfig {
+            mode: NetworkMode::None,
+            ports: Vec::new(),
+            ports_bind: IpAddr::from([127, 0, 0, 1]),
+        },
+        hosts: Vec::new(),
+        limits: Limits::default(),
+        nofile: None,
+        core: None,
+        capabilities: 0,
+        labels: BTreeMap::new(),
+        ids: None,
+    }
+}

@@ -63,8 +63,9 @@ impl ContainerDir {
         self.0.join("files")
     }
 
-    pub(crate) fn hosts_file(&self) -> PathBuf {
-        self.files().join("hosts")
+    /// The number of a user-mode stack.
+    pub(crate) fn network_pid_file(&self) -> PathBuf {
+        self.0.join("network.pid")
     }
 
     /// The last start: see [`RunRecord`](super::state::RunRecord).

@@ -72,7 +72,9 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
 /// What a run leaves outside the container's directory.
 pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
     if let Ok(Some(attached)) = read_json::<Attached>(&container.dir.network_file()) {
-        detach(&attached, &engine.directories).await;
+        if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
+            tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
+        }
         let _ = std::fs::remove_file(container.dir.network_file());
     }
     if let Err(err) = run.group.remove() {

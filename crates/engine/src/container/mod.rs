@@ -9,31 +9,39 @@
 //! | `state` | whether it runs |
 //! | `plan` | the steps of its first process |
 //! | `start`, `end` | start; stop and removal |
+//! | `exec` | commands without a guest |
 //! | `files`, `archive` | files in and out |
+//! | `commit` | an image of its files |
 //! | `describe` | for `inspect` |
 
 mod archive;
 pub(crate) mod config;
+mod commit;
 mod containers;
 mod describe;
 mod directory;
 mod end;
+mod exec;
 mod files;
 mod from_spec;
 mod link;
 mod plan;
 mod start;
 mod state;
-mod store_error;
+mod usage;
 
 use coracle_runtime::Error;
 
+pub(crate) use self::commit::commit;
+pub(crate) use self::config::ContainerConfig;
 pub(crate) use self::containers::{create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
+pub(crate) use self::exec::exec;
 pub(crate) use self::files::{download, upload};
 pub(crate) use self::link::link;
 pub(crate) use self::start::start;
+pub(crate) use self::usage::usage;
 
 fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();

@@ -21,6 +21,7 @@ use crate::cgroup::Group;
 use crate::engine::Engine;
 use crate::network::{Attachment, NetworkFilesRequest, attach, network_files};
 use crate::sys::{Spawned, spawn};
+use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
@@ -100,9 +101,8 @@ fn write_files(engine: &Engine, container: &StoredContainer) -> Result<()> {
         config: &config.network,
         hostname: &config.hostname,
         hosts: &config.hosts,
-        privileges: &engine.privileges,
     };
-    let made = network_files(&request)?;
+    let made = network_files(&request);
     for (name, text) in [("hosts", made.hosts), ("resolv.conf", made.resolv_conf), ("hostname", made.hostname)] {
         let path = container.dir.files().join(name);
         let written = std::fs::write(&path, text).and_then(|()| readable(&path));
@@ -150,7 +150,7 @@ fn parts(
 }
 
 /// Each takes the process that writes to it.
-fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
+pub(super) fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
     let entry = group.entry();
     let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
     files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()
@@ -167,8 +167,8 @@ fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf])
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {
         let MountConfig::Volume { name, target, as_in_image, .. } = mount else { continue };
-        let image = as_in_image.then_some(crate::volume::ImageDirectory { layers, target });
-        let dir = crate::volume::prepare(&engine.directories, &engine.privileges, name, image);
+        let image = as_in_image.then_some(ImageDirectory { layers, target });
+        let dir = VolumeRecords::new(&engine.directories, &engine.privileges).prepare(name, image.as_ref());
         dirs.push(dir.map_err(host_error(format!("cannot use the volume `{name}`")))?);
     }
     Ok(dirs)
@@ -193,7 +193,9 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Sp
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
         pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
-        hosts_file: dir.hosts_file(),
+        hosts_file: dir.files().join("hosts"),
+        resolv_conf_file: dir.files().join("resolv.conf"),
+        pid_file: dir.network_pid_file(),
         guest: engine.options.guest.clone(),
         directories: engine.directories.clone(),
         privileges: engine.privileges.clone(),

@@ -1,13 +1,23 @@
 //! Gives a new network namespace its connection.
 
+use std::io;
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerId, ContainerName, Result};
+use coracle_runtime::{Capability, ContainerId, ContainerName, Error, ProcessId, Result};
 
-use super::Attached;
-use crate::container::config::{HostLine, NetworkConfig};
+use super::hosts::{self, HostsText};
+use super::link::Reach;
+use super::members::Member;
+use super::publish::{self, BoundPort};
+use super::record::{NetworkRecord, NetworkRecords};
+use super::routed::{self, Routed, RoutedSpec};
+use super::user_mode::{UserModeSpec, UserModeStack};
+use super::{Attached, detach};
+use crate::blocking::blocking;
+use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use crate::runtime::unsupported;
 
 /// A container that is to be connected, while it builds its file system.
 #[derive(Clone, Debug)]
@@ -17,20 +27,170 @@ pub(crate) struct Attachment {
     pub(crate) name: ContainerName,
     pub(crate) hostname: String,
     pub(crate) hosts: Vec<HostLine>,
-    /// A process in its network and user namespaces.
+    /// A process in its network and user namespaces: its PID 1.
     pub(crate) pid: u32,
-    /// The hosts file of the container on the host, which is rewritten in place.
+    /// Files of the container on the host, which are rewritten in place.
     pub(crate) hosts_file: PathBuf,
+    pub(crate) resolv_conf_file: PathBuf,
+    /// A file of its own for the number of a user-mode stack.
+    pub(crate) pid_file: PathBuf,
     /// The guest's program, which also forwards ports on the host.
     pub(crate) guest: Option<PathBuf>,
     pub(crate) directories: Directories,
     pub(crate) privileges: Privileges,
 }
 
+impl Attachment {
+    /// A line of the hosts file leads to the host, so the container may reach it.
+    fn reaches_host(&self) -> bool {
+        self.hosts.iter().any(|it| it.address.is_none())
+    }
+}
+
 /// Connects a container. Packets flow when this returns.
 ///
 /// # Errors
-/// `PortTaken`; `Unsupported` where a program is missing; `Engine` for an unknown network.
-pub(crate) async fn attach(_attachment: &Attachment) -> Result<Attached> {
-    Ok(Attached::default())
+/// `PortTaken`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
+/// ends with the container.
+pub(crate) async fn attach(attachment: &Attachment) -> Result<Attached> {
+    if attachment.config.mode == NetworkMode::Host {
+        return Ok(Attached::default());
+    }
+    let ports = publish::bind(&attachment.config)?;
+    let mut attached = match &attachment.config.mode {
+        NetworkMode::None | NetworkMode::Host => Attached::default(),
+        NetworkMode::Outgoing => attach_outgoing(attachment).await?,
+        NetworkMode::Named(id) => attach_named(attachment, id).await?,
+    };
+    match publish_ports(attachment, &mut attached, &ports) {
+        Ok(()) => Ok(attached),
+        Err(err) => {
+            // The first error is the one to report.
+            let _ = detach(&attached, &attachment.id, &attachment.directories).await;
+            Err(err)
+        }
+    }
+}
+
+fn publish_ports(attachment: &Attachment, attached: &mut Attached, ports: &[BoundPort]) -> Result<()> {
+    if !ports.is_empty() {
+        attached.helpers.push(publish::serve(attachment, attached.address, ports)?);
+        attached.ports = ports.iter().map(|it| it.port.clone()).collect();
+    }
+    Ok(())
+}
+
+async fn attach_outgoing(attachment: &Attachment) -> Result<Attached> {
+    if attachment.privileges.is_root() {
+        match attach_routed(attachment).await {
+            Ok(attached) => return Ok(attached),
+            // As root of a container without privileges, or with a kernel that lacks packet filters.
+            Err(err) => tracing::warn!(%err, "no network by the kernel; trying a user-mode stack"),
+        }
+    }
+    attach_user_mode(attachment).await
+}
+
+async fn attach_routed(attachment: &Attachment) -> Result<Attached> {
+    let subnet = routed::outgoing_subnet(&attachment.directories).map_err(failed)?;
+    let reach = Reach { outward: true, host: attachment.reaches_host() };
+    let spec = RoutedSpec {
+        id: attachment.id.clone(),
+        pid: attachment.pid,
+        subnet,
+        reach,
+        group: 0,
+        members: false,
+    };
+    let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
+    let attached = linked(routed);
+    write_hosts(attachment, &attached).map_err(failed)?;
+    Ok(attached)
+}
+
+async fn attach_named(attachment: &Attachment, id: &str) -> Result<Attached> {
+    if !attachment.privileges.is_root() {
+        return Err(unsupported(Capability::NamedNetwork));
+    }
+    let records = NetworkRecords::new(&attachment.directories);
+    // Held until the member is recorded: the network is not removed meanwhile.
+    let _lock = records.lock().await?;
+    let record = records.required(id)?;
+    let spec = RoutedSpec {
+        id: attachment.id.clone(),
+        pid: attachment.pid,
+        subnet: record.subnet,
+        reach: Reach { outward: !record.internal, host: attachment.reaches_host() },
+        group: record.group(),
+        members: record.reach,
+    };
+    let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
+    let member = member(attachment, &routed)?;
+    let attached = Attached { network: Some(record.id.clone()), ..linked(routed) };
+    write_hosts(attachment, &attached).map_err(failed)?;
+    join(&records, &record, &member).map_err(failed)?;
+    Ok(attached)
+}
+
+fn join(records: &NetworkRecords, record: &NetworkRecord, member: &Member) -> io::Result<()> {
+    records.members(&record.id).join(member, record.reach)
+}
+
+fn member(attachment: &Attachment, routed: &Routed) -> Result<Member> {
+    let ended = || failed(io::Error::other("the container ended"));
+    let mut names = vec![attachment.name.to_string()];
+    if attachment.hostname != names[0] {
+        names.push(attachment.hostname.clone());
+    }
+    Ok(Member {
+        id: attachment.id.clone(),
+        process: ProcessId::from_pid(attachment.pid).ok_or_else(ended)?,
+        names,
+        address: routed.address,
+        hosts_file: attachment.hosts_file.clone(),
+    })
+}
+
+async fn attach_user_mode(attachment: &Attachment) -> Result<Attached> {
+    let spec = UserModeSpec {
+        pid: attachment.pid,
+        user_namespace: !attachment.privileges.is_root(),
+        host: attachment.reaches_host(),
+        pid_file: attachment.pid_file.clone(),
+    };
+    let stack = UserModeStack::find()?.start(&spec).await?;
+    let attached = Attached {
+        address: stack.address,
+        gateway: stack.host,
+        helpers: vec![stack.process],
+        ..Attached::default()
+    };
+    write_hosts(attachment, &attached).map_err(failed)?;
+    if let Some(text) = stack.resolv_conf {
+        hosts::write_in_place(&attachment.resolv_conf_file, &text).map_err(failed)?;
+    }
+    Ok(attached)
+}
+
+fn linked(routed: Routed) -> Attached {
+    Attached {
+        address: Some(routed.address.into()),
+        gateway: Some(routed.gateway.into()),
+        link: Some(routed.device),
+        ..Attached::default()
+    }
+}
+
+fn write_hosts(attachment: &Attachment, attached: &Attached) -> io::Result<()> {
+    let text = HostsText {
+        hostname: &attachment.hostname,
+        address: attached.address,
+        host: attached.gateway,
+        lines: &attachment.hosts,
+    };
+    hosts::write_in_place(&attachment.hosts_file, &text.render())
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::Host { what: "cannot connect a container to its network".into(), source }
 }

@@ -1,10 +1,13 @@
 //! What a running container has of networks, and its end.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use coracle_runtime::{ProcessId, PublishedPort};
+use coracle_runtime::{ContainerId, ProcessId, PublishedPort, Result};
 use serde::{Deserialize, Serialize};
 
+use super::helper;
+use super::record::NetworkRecords;
+use crate::blocking::blocking;
 use crate::directories::Directories;
 
 /// What `attach` made, as recorded beside the container.
@@ -13,9 +16,9 @@ pub(crate) struct Attached {
     /// Its ports on the host.
     pub(crate) ports: Vec<PublishedPort>,
     /// Its address, where it has one of its own.
-    pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) address: Option<IpAddr>,
     /// The address of the host as it reaches it.
-    pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) gateway: Option<IpAddr>,
     /// The host's end of its link, where there is one. It disappears with the network namespace.
     pub(crate) link: Option<String>,
     /// Programs that serve it: a user-mode stack, a forwarder of ports.
@@ -24,8 +27,37 @@ pub(crate) struct Attached {
     pub(crate) network: Option<String>,
 }
 
-/// Ends what serves a container. Idempotent; ends only the recorded processes.
-pub(crate) async fn detach(_attached: &Attached, _directories: &Directories) {}
+/// Ends what serves a container that has ended or is about to. Idempotent; ends only the recorded processes.
+///
+/// # Errors
+/// When a helper does not end. The container's ports are free otherwise.
+pub(crate) async fn detach(attached: &Attached, id: &ContainerId, directories: &Directories) -> Result<()> {
+    let failed = |source| coracle_runtime::Error::Host { what: "cannot detach a container".into(), source };
+    if !attached.helpers.is_empty() {
+        let helpers = attached.helpers.clone();
+        blocking("end helpers", move || helpers.iter().try_for_each(helper::end).map_err(failed)).await?;
+    }
+    if let Some(network) = &attached.network {
+        let records = NetworkRecords::new(directories);
+        let _lock = records.lock().await?;
+        records.members(network).leave(id).map_err(failed)?;
+    }
+    Ok(())
+}
 
-/// Removes what containers left behind that ended without `detach`.
-pub(crate) async fn sweep(_directories: &Directories) {}
+/// Removes records of members that ended without `detach`, and their names from the files of the others.
+///
+/// # Errors
+/// When the records cannot be read or written.
+pub(crate) async fn sweep(directories: &Directories) -> Result<()> {
+    let failed = |source| coracle_runtime::Error::Host { what: "cannot sweep networks".into(), source };
+    let records = NetworkRecords::new(directories);
+    let _lock = records.lock().await?;
+    for network in records.records().map_err(failed)? {
+        let members = records.members(&network.id);
+        if members.has_dead().map_err(failed)? {
+            members.announce().map_err(failed)?;
+        }
+    }
+    Ok(())
+}

@@ -1,9 +1,8 @@
 //! The files of a container that tell it names: `hosts`, `resolv.conf` and `hostname`.
 
-use coracle_runtime::Result;
-
-use crate::container::config::{HostLine, NetworkConfig};
-use crate::ids::Privileges;
+use super::hosts::HostsText;
+use super::resolver;
+use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
 
 /// What the files are made of.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +10,6 @@ pub(crate) struct NetworkFilesRequest<'a> {
     pub(crate) config: &'a NetworkConfig,
     pub(crate) hostname: &'a str,
     pub(crate) hosts: &'a [HostLine],
-    pub(crate) privileges: &'a Privileges,
 }
 
 /// The contents of these files.
@@ -22,11 +20,15 @@ pub(crate) struct NetworkFiles {
     pub(crate) hostname: String,
 }
 
-/// The files as they are before the container has an address; `attach` completes `hosts` in place.
-pub(crate) fn network_files(request: &NetworkFilesRequest<'_>) -> Result<NetworkFiles> {
-    Ok(NetworkFiles {
-        hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n".to_owned(),
-        resolv_conf: String::new(),
+/// The files before the container has an address; `attach` completes `hosts`, and `resolv.conf` where a user-mode stack
+/// answers for name servers, in place.
+pub(crate) fn network_files(request: &NetworkFilesRequest<'_>) -> NetworkFiles {
+    let shares_host = request.config.mode == NetworkMode::Host;
+    let host = shares_host.then_some([127, 0, 0, 1].into());
+    let hosts = HostsText { hostname: request.hostname, address: None, host, lines: request.hosts };
+    NetworkFiles {
+        hosts: hosts.render(),
+        resolv_conf: if shares_host { resolver::of_host() } else { resolver::for_container() },
         hostname: format!("{}\n", request.hostname),
-    })
+    }
 }

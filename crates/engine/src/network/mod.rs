@@ -1,9 +1,35 @@
 //! Networks of containers: loopback, user-mode stacks, routed networks of the kernel, published ports and names.
+//!
+//! | mode | as root | as another user |
+//! |---|---|---|
+//! | none | loopback | loopback |
+//! | host | the host's namespace | the host's namespace |
+//! | outgoing | a link to the host (`link`), which forwards and hides addresses (`rules`) | `pasta` or `slirp4netns` (`user_mode`) |
+//! | a network of ours | the same link, with a group number whose members reach each other | unsupported |
+//!
+//! Ports are published by a process beside the container (`publish`) in each mode: it holds the host's sockets, and connects
+//! inside. Nothing of a network needs a daemon: links, addresses and routes disappear with the network namespace, and the
+//! kernel's own tables say which addresses are taken.
 
 mod attach;
 mod attached;
 mod files;
+mod helper;
+mod hosts;
+mod link;
+mod members;
+mod netlink;
+mod publish;
+mod record;
+mod resolver;
+mod routed;
+mod rules;
+mod subnet;
+#[cfg(test)]
+mod tests;
+mod user_mode;
 
 pub(crate) use attach::{Attachment, attach};
 pub(crate) use attached::{Attached, detach, sweep};
 pub(crate) use files::{NetworkFiles, NetworkFilesRequest, network_files};
+pub(crate) use record::NetworkRecords;

@@ -9,7 +9,7 @@ use coracle_runtime::{
     ExecOutput, Handle, LabelFilter, Link, LinkSettings, Placed, RemovalOutcome, Result, SocketAt,
 };
 
-use super::{EmbeddedRuntime, unsupported};
+use super::EmbeddedRuntime;
 use crate::blocking::blocking;
 use crate::container;
 use crate::info::info;
@@ -52,16 +52,16 @@ impl ContainerRuntime for EmbeddedRuntime {
         .await
     }
 
-    async fn usage(&self, _id: &ContainerId) -> Result<Option<ContainerUsage>> {
-        Ok(None)
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
+        container::usage(&self.engine, id).await
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
         container::remove(&self.engine, id).await
     }
 
-    async fn exec(&self, _id: &ContainerId, _exec: Exec) -> Result<ExecOutput> {
-        Err(unsupported(coracle_runtime::Capability::Guest))
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        container::exec(&self.engine, id, exec).await
     }
 
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {

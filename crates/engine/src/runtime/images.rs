@@ -1,49 +1,86 @@
 //! Images.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::{
-    Capability, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result,
+    Capability, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
+    LabelFilter, Result,
 };
 
-use super::{EmbeddedRuntime, unsupported};
+use super::{EmbeddedRuntime, ImageOrigin, unsupported};
+use crate::blocking::blocking;
+use crate::engine::Engine;
+use crate::store::{Store, StoreError};
+
+impl EmbeddedRuntime {
+    /// Runs an operation of the store on a thread for blocking ones.
+    async fn with_store<T: Send + 'static>(
+        &self,
+        verb: &'static str,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T> {
+        let engine: Arc<Engine> = Arc::clone(&self.engine);
+        blocking(verb, move || work(&engine.store).map_err(|err| store_error(verb, err))).await
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(err: StoreError) -> Self {
+        store_error("image", err)
+    }
+}
+
+/// A failure of the store in the words of the trait.
+pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
+    match err {
+        StoreError::Io { what, source } => Error::Host { what: what.to_owned(), source },
+        refusal => Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(refusal.to_string().as_bytes()) },
+    }
+}
 
 #[async_trait]
 impl ImageStore for EmbeddedRuntime {
-    async fn find_images(&self, _names: &[ImageRef]) -> Result<Vec<Image>> {
-        Ok(Vec::new())
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        let names = names.to_vec();
+        self.with_store("image inspect", move |store| store.find(&names)).await
     }
 
-    async fn list_images(&self, _filter: &LabelFilter) -> Result<Vec<Image>> {
-        Ok(Vec::new())
+    async fn list_images(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let filter = filter.clone();
+        self.with_store("image ls", move |store| store.list(&filter)).await
     }
 
-    async fn pull_image(&self, _image: &ImageRef, _deadline: Duration) -> Result<Image> {
-        Err(unsupported(Capability::Build))
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        self.copy_image(ImageOrigin::Registry, image, deadline).await
     }
 
-    async fn import_image(&self, _import: ImageImport) -> Result<Image> {
-        Err(unsupported(Capability::Build))
+    async fn import_image(&self, import: ImageImport) -> Result<Image> {
+        self.with_store("import", move |store| store.import(import)).await
     }
 
-    async fn commit_image(&self, _commit: &ImageCommit) -> Result<Image> {
-        Err(unsupported(Capability::Commit))
+    async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        let (engine, commit) = (self.engine.clone(), commit.clone());
+        blocking("commit", move || crate::container::commit(&engine, &commit)).await
     }
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {
         Err(unsupported(Capability::Build))
     }
 
-    async fn tag_image(&self, _image: &ImageId, _tag: &ImageRef) -> Result<()> {
-        Err(unsupported(Capability::Build))
+    async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
+        let (image, tag) = (image.clone(), tag.clone());
+        self.with_store("tag", move |store| store.tag(&image, &tag)).await
     }
 
-    async fn remove_image(&self, _image: &ImageId) -> Result<()> {
-        Ok(())
+    async fn remove_image(&self, image: &ImageId) -> Result<()> {
+        let image = image.clone();
+        self.with_store("image rm", move |store| store.remove(&image)).await
     }
 
-    async fn untag_image(&self, _name: &ImageRef) -> Result<()> {
-        Ok(())
+    async fn untag_image(&self, name: &ImageRef) -> Result<()> {
+        let name = name.clone();
+        self.with_store("image rm", move |store| store.untag(&name)).await
     }
 }

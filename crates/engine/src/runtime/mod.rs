@@ -1,13 +1,18 @@
 //! The engine as `coracle-runtime`'s traits: each method translates and calls the module that does the work.
 
 mod containers;
+mod copy;
 mod images;
 mod networks;
 mod stacks;
+mod verification;
 mod volumes;
 
 use std::sync::Arc;
 
+pub use self::copy::ImageOrigin;
+pub(crate) use self::images::store_error;
+pub use self::verification::{ImageDamage, ImageVerification};
 use coracle_runtime::{Capability, EngineKind, Error, Result};
 
 use crate::engine::Engine;

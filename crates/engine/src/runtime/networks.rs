@@ -1,25 +1,31 @@
 //! Networks.
 
 use async_trait::async_trait;
-use coracle_runtime::{Capability, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
+use coracle_runtime::{LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
 
-use super::{EmbeddedRuntime, unsupported};
+use super::EmbeddedRuntime;
+use crate::network::NetworkRecords;
 
 #[async_trait]
 impl Networks for EmbeddedRuntime {
-    async fn find_network(&self, _name: &NetworkName) -> Result<Option<Network>> {
-        Ok(None)
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        NetworkRecords::new(&self.engine.directories).find(name.as_str())
     }
 
-    async fn list_networks(&self, _filter: &LabelFilter) -> Result<Vec<Network>> {
-        Ok(Vec::new())
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        let mut networks = NetworkRecords::new(&self.engine.directories).list()?;
+        networks.retain(|it| filter.admits(&it.labels));
+        Ok(networks)
     }
 
-    async fn create_network(&self, _network: &NetworkCreate) -> Result<Network> {
-        Err(unsupported(Capability::PartedNetwork))
+    async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
+        if !self.engine.privileges.is_root() {
+            return Err(super::unsupported(coracle_runtime::Capability::NamedNetwork));
+        }
+        NetworkRecords::new(&self.engine.directories).create(network).await
     }
 
-    async fn remove_network(&self, _handle: &str) -> Result<()> {
-        Ok(())
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        NetworkRecords::new(&self.engine.directories).remove(handle).await
     }
 }

@@ -1,21 +1,31 @@
 //! Volumes.
 
 use async_trait::async_trait;
-use coracle_runtime::{Capability, LabelFilter, Result, Volume, VolumeCreate, Volumes};
+use coracle_runtime::{LabelFilter, Result, Volume, VolumeCreate, Volumes};
 
-use super::{EmbeddedRuntime, unsupported};
+use super::EmbeddedRuntime;
+use crate::blocking::blocking;
+use crate::volume::VolumeRecords;
 
 #[async_trait]
 impl Volumes for EmbeddedRuntime {
-    async fn list_volumes(&self, _filter: &LabelFilter) -> Result<Vec<Volume>> {
-        Ok(Vec::new())
+    async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
+        let mut volumes = VolumeRecords::new(&self.engine.directories, &self.engine.privileges).list()?;
+        volumes.retain(|it| filter.admits(&it.labels));
+        Ok(volumes)
     }
 
-    async fn create_volume(&self, _volume: &VolumeCreate) -> Result<Volume> {
-        Err(unsupported(Capability::Compose))
+    async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
+        let (engine, volume) = (self.engine.clone(), volume.clone());
+        blocking("create a volume", move || {
+            VolumeRecords::new(&engine.directories, &engine.privileges).create(&volume)
+        })
+        .await
     }
 
-    async fn remove_volume(&self, _name: &str) -> Result<()> {
-        Ok(())
+    async fn remove_volume(&self, name: &str) -> Result<()> {
+        let (engine, name) = (self.engine.clone(), name.to_owned());
+        blocking("remove a volume", move || VolumeRecords::new(&engine.directories, &engine.privileges).remove(&name))
+            .await
     }
 }

@@ -1,10 +1,24 @@
 //! Layers and images that are being added, safe from garbage collection until their image stands.
 
 use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Image, ImageRef};
+use coracle_runtime::{Image, ImageId, ImageRef, random_hex};
+use rustix::fs::{Mode, RenameFlags, mkdirat, renameat_with, syncfs};
 
-use super::{DiffId, LayerRecord, Result, Store, StoreError};
+use super::blob::{Blob, FeedEnd};
+use super::configuration::{Configuration, image_id};
+use super::hold::Hold;
+use super::image::{self, ImageRecord};
+use super::layer::{self, write_synced};
+use super::names::sync_dir;
+use super::tree::open_beneath;
+use super::unpack::{UnpackError, UnpackOptions, UnpackReport, unpack};
+use super::{DiffId, LayerRecord, LayerRefusal, Result, Store, StoreError, Trash};
 
 /// How the blob of a layer is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +31,7 @@ pub(crate) enum Compression {
 /// What a layer may hold at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerLimits {
-    /// Bytes of the uncompressed archive.
+    /// Bytes of the uncompressed archive, and of all files with their holes.
     pub(crate) bytes: u64,
     /// Entries of the archive.
     pub(crate) entries: u64,
@@ -57,31 +71,236 @@ pub(crate) struct NewImage {
 /// An addition in progress. Garbage collection leaves the layers it has seen or added; dropping it ends that.
 #[derive(Debug)]
 pub(crate) struct Addition<'a> {
-    store: &'a Store,
+    pub(super) store: &'a Store,
+    hold: Hold,
+}
+
+/// A directory that is being made; what is still there when it is dropped is removed.
+#[derive(Debug)]
+pub(super) struct Draft {
+    trash: Trash,
+    pub(super) path: PathBuf,
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Err(err) = self.trash.discard(&self.path) {
+            tracing::debug!("cannot remove `{}` now: {err}", self.path.display());
+        }
+    }
 }
 
 impl Store {
     /// Begins to add an image.
     pub(crate) fn begin_addition(&self) -> Result<Addition<'_>> {
-        Ok(Addition { store: self })
+        Ok(Addition { store: self, hold: self.new_hold()? })
+    }
+
+    pub(super) fn new_hold(&self) -> Result<Hold> {
+        let _lock = self.share_lock()?;
+        Hold::new(&self.holds()).map_err(StoreError::io("cannot write to the image store"))
     }
 }
 
 impl Addition<'_> {
     /// Whether the store has the layer; if so, it stays until this addition ends.
-    pub(crate) fn has_layer(&mut self, _diff_id: &DiffId) -> Result<bool> {
-        Ok(false)
+    pub(crate) fn has_layer(&mut self, diff_id: &DiffId) -> Result<bool> {
+        self.find_layer(diff_id).map(|it| it.is_some())
+    }
+
+    /// The record of a layer, which from now on stays until this addition ends.
+    pub(super) fn find_layer(&mut self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
+        let failed = || StoreError::io("cannot read a layer's record");
+        let _lock = self.store.share_lock()?;
+        self.hold.add(diff_id.as_str()).map_err(failed())?;
+        let found = self.store.layer(diff_id).or_else(|err| match err.kind() {
+            // A damaged one is unpacked again.
+            io::ErrorKind::InvalidData => Ok(None),
+            _ => Err(err),
+        });
+        let Some(layer) = found.map_err(failed())? else { return Ok(None) };
+        let is_whole = layer.is_of_this_boot() || self.store.layers_in_use(&[])?.contains(diff_id);
+        Ok(is_whole.then_some(layer))
     }
 
     /// Unpacks a layer, unless the store has it.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] for an archive that is not what was asked for, hostile or too large: nothing of it is kept.
     pub(crate) fn add_layer(&mut self, layer: NewLayer) -> Result<LayerRecord> {
-        let NewLayer { diff_id, .. } = layer;
-        Err(StoreError::NoSuchLayer(diff_id))
+        let NewLayer { diff_id, blob, compression, limits } = layer;
+        if let Some(found) = self.find_layer(&diff_id)? {
+            return Ok(found);
+        }
+        let draft = self.draft()?;
+        let blob = Blob { file: blob, compression, max_bytes: limits.bytes };
+        let refused = |refusal| StoreError::Refused { layer: diff_id.to_string(), refusal };
+        let (found, report) = self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer(diff_id.as_str()))?;
+        if found != diff_id {
+            return Err(refused(LayerRefusal::OtherContent { found }));
+        }
+        self.publish_layer(&draft, LayerRecord::new(diff_id, report))
+    }
+
+    /// Unpacks a layer whose digest is not known before.
+    pub(super) fn add_unknown_layer(&mut self, blob: File, compression: Compression) -> Result<LayerRecord> {
+        let (draft, limits) = (self.draft()?, LayerLimits::default());
+        let blob = Blob { file: blob, compression, max_bytes: limits.bytes };
+        let (diff_id, report) = self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer("of the import"))?;
+        match self.find_layer(&diff_id)? {
+            Some(found) => Ok(found),
+            None => self.publish_layer(&draft, LayerRecord::new(diff_id, report)),
+        }
+    }
+
+    /// A new directory beside the layers.
+    pub(super) fn draft(&self) -> Result<Draft> {
+        let path = self.store.temporary().join(format!("{}-{}", self.hold.id, random_hex::<4>()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(StoreError::io("cannot write to the image store"))?;
+        Ok(Draft { trash: self.store.trash.clone(), path })
+    }
+
+    /// Decompresses and hashes in one thread, and unpacks in this one, or in a process with the files' owner.
+    fn unpack_blob(
+        &self,
+        draft: &Path,
+        blob: Blob,
+        limits: LayerLimits,
+    ) -> Result<(DiffId, UnpackReport), UnpackFailure> {
+        let options = UnpackOptions {
+            overlay: self.store.overlay(),
+            hash_contents: true,
+            max_bytes: limits.bytes,
+            max_entries: limits.entries,
+            max_depth: limits.depth,
+        };
+        let dir = File::open(draft)?;
+        let (sender, receiver) = UnixStream::pair()?;
+        let (end, report) = std::thread::scope(|scope| {
+            let feeder = scope.spawn(move || blob.feed(&sender));
+            let report = self.store.privileges.run_as_owner(move || unpack_files(&dir, receiver, options));
+            (feeder.join(), report)
+        });
+        let end = end.map_err(|_| io::Error::other("the thread that read the layer panicked"))?;
+        match (end, report?) {
+            // The blob's own fault explains why its archive broke off.
+            (FeedEnd::Refused(refusal), _) | (_, Err(refusal)) => Err(UnpackFailure::Refused(refusal)),
+            (FeedEnd::Io(err), _) => Err(UnpackFailure::Io(err)),
+            (FeedEnd::Stopped, _) => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            (FeedEnd::Done(diff_id), Ok(report)) => Ok((diff_id, report)),
+        }
+    }
+
+    /// Lets a layer appear in the store, unless another process was first.
+    pub(super) fn publish_layer(&mut self, draft: &Draft, record: LayerRecord) -> Result<LayerRecord> {
+        let failed = || StoreError::io("cannot write to the image store");
+        let json = serde_json::to_vec(&record).map_err(|err| failed()(err.into()))?;
+        std::fs::write(draft.path.join(layer::RECORD), json).map_err(failed())?;
+        let target = self.store.layer_dir(&record.diff_id);
+        for _ in 0..2 {
+            let lock = self.store.lock()?;
+            match rename_new(&draft.path, &target) {
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+                done => return done.map(|()| record).map_err(failed()),
+            }
+            drop(lock);
+            if let Some(found) = self.find_layer(&record.diff_id)? {
+                return Ok(found);
+            }
+            // A half of an earlier boot, which no image has.
+            self.store.trash.discard(&target).map_err(failed())?;
+        }
+        Err(failed()(io::ErrorKind::AlreadyExists.into()))
     }
 
     /// Adds an image of layers that the store has. One with the same configuration gets the new names.
-    pub(crate) fn add_image(&mut self, _image: NewImage) -> Result<Image> {
-        let _ = &self.store;
-        Err(StoreError::Configuration("not built".into()))
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`].
+    pub(crate) fn add_image(&mut self, image: NewImage) -> Result<Image> {
+        let NewImage { configuration, names, repo_digest, intermediate } = image;
+        let failed = || StoreError::io("cannot write to the image store");
+        let id = image_id(&configuration);
+        let parsed = Configuration::parse(&configuration)?;
+        let mut record = ImageRecord { intermediate, added: jiff::Timestamp::now().to_string(), ..ImageRecord::default() };
+        for diff_id in &parsed.rootfs.diff_ids {
+            let layer = self.find_layer(diff_id)?.ok_or_else(|| StoreError::NoSuchLayer(diff_id.clone()))?;
+            record.size_bytes += layer.size_bytes;
+        }
+        record.repo_digests.extend(repo_digest);
+        // From here on the layers count as whole after a loss of power, too.
+        let dir = File::open(self.store.layers()).map_err(failed())?;
+        syncfs(&dir).map_err(|err| failed()(err.into()))?;
+        let draft = self.draft()?;
+        write_synced(&draft.path.join(image::CONFIGURATION), &configuration).map_err(failed())?;
+        let _lock = self.store.lock()?;
+        self.publish_image(&draft, &id, record).map_err(failed())?;
+        for name in &names {
+            self.store.set_name(name, &id).map_err(failed())?;
+        }
+        let names = self.store.all_names().map_err(failed())?.remove(&id).unwrap_or_default();
+        self.store.describe(&id, &names)?.ok_or(StoreError::NoSuchImage(id))
     }
+
+    fn publish_image(&self, draft: &Draft, id: &ImageId, mut record: ImageRecord) -> io::Result<()> {
+        let target = self.store.image_dir(id);
+        let old = self.store.image_record(id)?;
+        if let Some(old) = &old {
+            record.repo_digests.extend(old.repo_digests.iter().cloned());
+            record.intermediate &= old.intermediate;
+            record.added.clone_from(&old.added);
+        }
+        let json = serde_json::to_vec(&record)?;
+        write_synced(&draft.path.join(image::RECORD), &json)?;
+        if old.is_some() {
+            std::fs::rename(draft.path.join(image::RECORD), target.join(image::RECORD))?;
+            return sync_dir(&target);
+        }
+        sync_dir(&draft.path)?;
+        rename_new(&draft.path, &target)?;
+        sync_dir(&self.store.images())
+    }
+}
+
+/// Runs as the owner of the files.
+fn unpack_files(
+    dir: &File,
+    archive: UnixStream,
+    options: UnpackOptions,
+) -> io::Result<Result<UnpackReport, LayerRefusal>> {
+    mkdirat(dir, layer::FILES, Mode::from_raw_mode(0o755))?;
+    let files: OwnedFd = open_beneath(dir.as_fd(), layer::FILES.as_bytes())?;
+    rustix::fs::fchmod(&files, Mode::from_raw_mode(0o755))?;
+    match unpack(archive, files, options) {
+        Ok(report) => Ok(Ok(report)),
+        Err(UnpackError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(UnpackError::Io(err)) => Err(err),
+    }
+}
+
+/// A failure that does not know its layer yet.
+#[derive(Debug)]
+enum UnpackFailure {
+    Refused(LayerRefusal),
+    Io(io::Error),
+}
+
+impl UnpackFailure {
+    fn of_layer(self, layer: &str) -> StoreError {
+        match self {
+            Self::Refused(refusal) => StoreError::Refused { layer: layer.to_owned(), refusal },
+            Self::Io(source) => StoreError::Io { what: "cannot unpack a layer", source },
+        }
+    }
+}
+
+impl From<io::Error> for UnpackFailure {
+    fn from(err: io::Error) -> Self {
+        Self::Io(err)
+    }
+}
+
+/// Renames to a name that nothing has.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, RenameFlags::NOREPLACE)?)
 }

@@ -1,10 +1,16 @@
-//! The record of an unpacked layer.
+//! Unpacked layers: `layers/sha256/<digits>/{diff,layer.json}`.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coracle_types::boot_id;
 use serde::{Deserialize, Serialize};
 
-use super::DiffId;
+use super::tree::TreeDigests;
+use super::unpack::UnpackReport;
+use super::{DiffId, Store};
 
-/// What is known of an unpacked layer, in `layer.json` beside its files.
+/// What is known of an unpacked layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
     pub(crate) diff_id: DiffId,
@@ -12,6 +18,68 @@ pub(crate) struct LayerRecord {
     pub(crate) size_bytes: u64,
     /// Files, directories, links and whiteouts.
     pub(crate) entries: u64,
-    /// Device nodes that a user without root cannot make, and attributes that the file system does not take.
+    /// Device nodes, owners and attributes that a user without root cannot make, or the file system does not take.
     pub(crate) left_out: u64,
+    /// Digests of the unpacked files.
+    pub(super) digests: TreeDigests,
+    /// Directories that the archive only implied.
+    #[serde(default)]
+    pub(super) implied: Vec<String>,
+    /// Nothing of lower layers is visible.
+    #[serde(default)]
+    pub(super) opaque: bool,
+    /// The boot in which it was unpacked. Until an image has it, its content may only be in memory.
+    pub(super) boot: String,
+}
+
+impl LayerRecord {
+    pub(super) fn new(diff_id: DiffId, report: UnpackReport) -> Self {
+        let UnpackReport { digests, left_out, implied, opaque } = report;
+        let (size_bytes, entries) = (digests.size_bytes, digests.entries);
+        Self { diff_id, size_bytes, entries, left_out, digests, implied, opaque, boot: boot_id().to_owned() }
+    }
+
+    /// Whether it is on the disk if it is there at all: a loss of power did not come between.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        !self.boot.is_empty() && self.boot == boot_id()
+    }
+}
+
+/// Name of the record in a layer's directory.
+pub(super) const RECORD: &str = "layer.json";
+/// Name of its files' directory.
+pub(super) const FILES: &str = "diff";
+
+impl Store {
+    pub(super) fn layers(&self) -> PathBuf {
+        self.dir.join("layers/sha256")
+    }
+
+    pub(super) fn layer_dir(&self, diff_id: &DiffId) -> PathBuf {
+        self.layers().join(diff_id.hex())
+    }
+
+    /// The record of a layer. `None` where there is none; one that cannot be read is damage.
+    pub(super) fn layer(&self, diff_id: &DiffId) -> io::Result<Option<LayerRecord>> {
+        read_json(&self.layer_dir(diff_id).join(RECORD))
+    }
+}
+
+/// Reads a record of ours.
+pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let bytes = match std::fs::read(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        done => done?,
+    };
+    let damaged = |err| io::Error::new(io::ErrorKind::InvalidData, format!("`{}`: {err}", path.display()));
+    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+}
+
+/// Writes a file that must outlast a loss of power.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }

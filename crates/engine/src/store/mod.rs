@@ -2,44 +2,124 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `digest` | digests of layers |
-//! | `error` | failures |
-//! | `layer` | what is known of an unpacked layer |
+//! | `digest`, `error` | digests of layers, failures |
+//! | `archive` | the tar format, hostile and canonical |
+//! | `unpack` | an archive into a directory |
+//! | `tree` | a directory as its canonical archive: visited, hashed |
+//! | `blob`, `zstd` | compressed blobs |
+//! | `configuration` | the OCI configuration |
+//! | `layer`, `image`, `names` | what lies on the disk |
 //! | `addition` | layers and images that are being added |
-//! | `query` | images found, listed, tagged, removed |
-//! | `derive` | import, commit, export |
-//! | `care` | holds, garbage collection, verification |
+//! | `parents` | directories that a layer only implies |
+//! | `query`, `removal` | images found, listed, tagged; removed |
+//! | `import`, `commit`, `export` | images of files that are here, and back |
+//! | `hold`, `garbage`, `verify` | what keeps images alive, collects the rest, and finds damage |
+//!
+//! On the disk: `layers/sha256/<digits>/`, `images/<digits>/`, `names/<name>` (a link to the image's id), `holds/` (what
+//! running processes use), `tmp/` (what they make), `lock`. Changes of what refers to what happen under the lock, which
+//! is only held for moments; long work happens in `tmp/`, protected by a hold.
 
 mod addition;
-mod care;
-mod derive;
+mod archive;
+mod blob;
+mod commit;
+mod configuration;
 mod digest;
 mod error;
+mod export;
+mod garbage;
+mod hold;
+mod image;
+mod import;
 mod layer;
+mod names;
 mod query;
+mod removal;
+mod remove;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod unpack;
+mod verify;
+mod zstd;
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
-pub(crate) use care::{DamageReport, GarbageReport, LayerHold};
-pub(crate) use derive::CommitSource;
+pub(crate) use commit::CommitSource;
+pub(crate) use configuration::Configuration;
 pub(crate) use digest::DiffId;
 pub(crate) use error::{LayerRefusal, Result, StoreError};
+pub(crate) use garbage::GarbageReport;
 pub(crate) use layer::LayerRecord;
+pub(crate) use query::LayerHold;
+pub(crate) use remove::Trash;
+pub(crate) use verify::{Damage, DamageReport};
 
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use tree::OverlayForm;
 
 /// The images of one data directory. Processes share it under locks; each change is complete or absent.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     dir: PathBuf,
+    containers: PathBuf,
+    trash: Trash,
     privileges: Privileges,
 }
 
+/// The store's lock, until it is dropped.
+#[derive(Debug)]
+struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
 impl Store {
     pub(crate) fn open(directories: &Directories, privileges: Privileges) -> io::Result<Self> {
-        Ok(Self { dir: directories.store(), privileges })
+        let trash = Trash { dir: directories.trash(), privileges: privileges.clone() };
+        let it = Self { dir: directories.store(), containers: directories.containers(), trash, privileges };
+        for dir in [it.layers(), it.images(), it.dir.join("names"), it.holds(), it.temporary()] {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        Ok(it)
+    }
+
+    fn holds(&self) -> PathBuf {
+        self.dir.join("holds")
+    }
+
+    /// Where things are made, each named after the hold of its maker.
+    fn temporary(&self) -> PathBuf {
+        self.dir.join("tmp")
+    }
+
+    /// The form in which the overlay keeps its own facts.
+    fn overlay(&self) -> OverlayForm {
+        match self.privileges {
+            Privileges::Root => OverlayForm::Trusted,
+            Privileges::Rootless(_) => OverlayForm::User,
+        }
+    }
+
+    /// Waits for the lock, which others may share: what refers to what does not change.
+    fn share_lock(&self) -> Result<StoreLock> {
+        let file = self.lock_file()?;
+        file.lock_shared().map_err(StoreError::io("cannot lock the image store"))?;
+        Ok(StoreLock(file))
+    }
+
+    /// Waits for the lock alone.
+    fn lock(&self) -> Result<StoreLock> {
+        let file = self.lock_file()?;
+        file.lock().map_err(StoreError::io("cannot lock the image store"))?;
+        Ok(StoreLock(file))
+    }
+
+    fn lock_file(&self) -> Result<File> {
+        let path = self.dir.join("lock");
+        let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        file.map_err(StoreError::io("cannot open the image store's lock"))
     }
 }

@@ -1,50 +1,148 @@
-//! Images found, listed, tagged and removed.
+//! Images found, listed, tagged and held.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use coracle_runtime::{Image, ImageId, ImageRef, LabelFilter};
 
-use super::{Result, Store};
+use super::configuration::Configuration;
+use super::hold::Hold;
+use super::layer::FILES;
+use super::{DiffId, Result, Store, StoreError};
+
+/// An image that a container is being made of: neither it nor its layers are removed until this is dropped. Drop it when
+/// the container's record, which names the image, is in place: removal and collection read `containers/*/config.json`.
+#[derive(Debug)]
+pub(crate) struct LayerHold {
+    /// Its unpacked layers, topmost first.
+    pub(crate) layers: Vec<PathBuf>,
+    _hold: Hold,
+}
 
 impl Store {
     /// The image of that id.
-    pub(crate) fn image(&self, _id: &ImageId) -> Result<Option<Image>> {
-        let _ = (&self.dir, &self.privileges);
-        Ok(None)
+    pub(crate) fn image(&self, id: &ImageId) -> Result<Option<Image>> {
+        let names = self.names_by_image()?;
+        self.describe(id, names.get(id).map_or(&[], Vec::as_slice))
     }
 
     /// The images of these names or ids, in their order. A missing one is left out.
-    pub(crate) fn find(&self, _names: &[ImageRef]) -> Result<Vec<Image>> {
-        Ok(Vec::new())
+    pub(crate) fn find(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        let mut found = Vec::new();
+        let all = if names.is_empty() { BTreeMap::new() } else { self.names_by_image()? };
+        for name in names {
+            if let Some(id) = self.resolve(name)? {
+                found.extend(self.describe(&id, all.get(&id).map_or(&[], Vec::as_slice))?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The image that a name, an id or a digest leads to.
+    fn resolve(&self, name: &ImageRef) -> Result<Option<ImageId>> {
+        if let Ok(id) = ImageId::parse(name.as_str()) {
+            return Ok(Some(id));
+        }
+        if name.as_str().contains('@') {
+            return self.resolve_digest(name);
+        }
+        let failed = StoreError::io("cannot read the names of images");
+        self.target_of(name).map(|it| it.map(|it| it.1)).map_err(failed)
+    }
+
+    /// The name that leads to an image, and the image. A name without a registry is Docker Hub's or one of this machine
+    /// alone.
+    pub(super) fn target_of(&self, name: &ImageRef) -> std::io::Result<Option<(ImageRef, ImageId)>> {
+        let local = name.registry().is_none().then(|| ImageRef::parse(format!("localhost/{name}")).ok()).flatten();
+        for candidate in std::iter::once(name.clone()).chain(local) {
+            if let Some(id) = self.name_target(&candidate)? {
+                return Ok(Some((candidate.completed(), id)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn resolve_digest(&self, name: &ImageRef) -> Result<Option<ImageId>> {
+        let failed = || StoreError::io("cannot read the images");
+        let wanted = repo_digest(name);
+        for id in self.image_ids().map_err(failed())? {
+            let record = self.image_record(&id).map_err(failed())?;
+            if record.is_some_and(|it| it.repo_digests.contains(&wanted)) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
     }
 
     /// The images that carry these labels.
-    pub(crate) fn list(&self, _filter: &LabelFilter) -> Result<Vec<Image>> {
-        Ok(Vec::new())
+    pub(crate) fn list(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
+        let names = self.names_by_image()?;
+        let mut found = Vec::new();
+        for id in self.image_ids().map_err(StoreError::io("cannot list the images"))? {
+            found.extend(self.describe(&id, names.get(&id).map_or(&[], Vec::as_slice))?);
+        }
+        found.retain(|it| filter.admits(&it.labels));
+        Ok(found)
+    }
+
+    fn names_by_image(&self) -> Result<BTreeMap<ImageId, Vec<ImageRef>>> {
+        self.all_names().map_err(StoreError::io("cannot read the names of images"))
     }
 
     /// Gives an image another name. An image that had the name loses it.
-    pub(crate) fn tag(&self, _image: &ImageId, _tag: &ImageRef) -> Result<()> {
-        Ok(())
-    }
-
-    /// Removes a name, and its image with the last one.
-    pub(crate) fn untag(&self, _name: &ImageRef) -> Result<()> {
-        Ok(())
-    }
-
-    /// Removes an image by id, with its names. A missing one is no error.
-    pub(crate) fn remove(&self, _image: &ImageId) -> Result<()> {
-        Ok(())
+    pub(crate) fn tag(&self, id: &ImageId, tag: &ImageRef) -> Result<()> {
+        let _lock = self.lock()?;
+        if self.configuration(id)?.is_none() {
+            return Err(StoreError::NoSuchImage(id.clone()));
+        }
+        self.set_name(tag, id).map_err(StoreError::io("cannot name an image"))
     }
 
     /// The unpacked layers of an image, topmost first, as `lowerdir` of an overlay takes them. `None` for an unknown image.
-    pub(crate) fn layer_dirs(&self, _image: &ImageId) -> Result<Option<Vec<PathBuf>>> {
-        Ok(None)
+    pub(crate) fn layer_dirs(&self, id: &ImageId) -> Result<Option<Vec<PathBuf>>> {
+        let Some(bytes) = self.configuration(id)? else { return Ok(None) };
+        let mut dirs = Vec::new();
+        for diff_id in Configuration::parse(&bytes)?.rootfs.diff_ids.iter().rev() {
+            let layer = self.layer(diff_id).map_err(StoreError::io("cannot read a layer's record"))?;
+            let layer = layer.ok_or_else(|| StoreError::NoSuchLayer(diff_id.clone()))?;
+            dirs.push(self.layer_dir(diff_id).join(FILES));
+            if layer.opaque {
+                break;
+            }
+        }
+        Ok(Some(dirs))
     }
 
-    /// The image's OCI configuration, byte for byte: health check, volumes and what else [`Image`] does not say.
-    pub(crate) fn configuration(&self, _image: &ImageId) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+    /// Keeps an image and its layers. `None` for an unknown image.
+    pub(crate) fn hold(&self, id: &ImageId) -> Result<Option<LayerHold>> {
+        let failed = || StoreError::io("cannot write to the image store");
+        let _lock = self.share_lock()?;
+        let Some(layers) = self.layer_dirs(id)? else { return Ok(None) };
+        let mut hold = Hold::new(&self.holds()).map_err(failed())?;
+        hold.add(id.as_str()).map_err(failed())?;
+        Ok(Some(LayerHold { layers, _hold: hold }))
     }
+
+    /// The layers of all images, but not of these.
+    pub(super) fn layers_in_use(&self, without: &[ImageId]) -> Result<BTreeSet<DiffId>> {
+        let mut layers = BTreeSet::new();
+        for id in self.image_ids().map_err(StoreError::io("cannot list the images"))? {
+            if without.contains(&id) {
+                continue;
+            }
+            if let Some(bytes) = self.configuration(&id)? {
+                layers.extend(Configuration::parse(&bytes)?.rootfs.diff_ids);
+            }
+        }
+        Ok(layers)
+    }
+}
+
+/// `repository@digest`, completed, and without a tag.
+fn repo_digest(name: &ImageRef) -> String {
+    let completed = name.completed();
+    let (named, digest) = completed.as_str().split_once('@').unwrap_or((completed.as_str(), ""));
+    let last = named.rfind('/').map_or(0, |it| it + 1);
+    let end = named[last..].find(':').map_or(named.len(), |it| last + it);
+    format!("{}@{digest}", &named[..end])
 }

@@ -17,5 +17,5 @@ pub(crate) use fork::{ChildPlace, run_in_child};
 pub(crate) use mounts::{OverlayPlan, TreeOptions, build_mapped_overlay, clone_tree};
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use pidfd::watch_process;
-pub(crate) use plan::{BindSource, ChildPlan, Program, RootMount, Step};
-pub(crate) use spawn::{SpawnError, Spawned, spawn};
+pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};
+pub(crate) use spawn::{FailedAt, Spawned, spawn};

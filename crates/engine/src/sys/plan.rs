@@ -16,16 +16,25 @@ pub(crate) struct ChildPlan {
     pub(crate) groups: Vec<OwnedFd>,
     /// The user namespace that it enters first.
     pub(crate) user_namespace: Option<OwnedFd>,
-    /// It gets a network of its own.
-    pub(crate) new_network: bool,
+    pub(crate) namespaces: Namespaces,
     pub(crate) steps: Vec<Step>,
     pub(crate) program: Program,
 }
 
-/// The program that becomes PID 1.
+/// The namespaces of the child, apart from that of users.
+#[derive(Debug)]
+pub(crate) enum Namespaces {
+    /// New ones; it is the first process in them.
+    New { network: bool },
+    /// Those of a process, with these kinds.
+    Of { process: OwnedFd, kinds: libc::c_int },
+}
+
+/// The program that the child executes.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(crate) path: CString,
+    /// Tried in this order, as a shell looks through `PATH`.
+    pub(crate) paths: Vec<CString>,
     pub(crate) argv: Vec<CString>,
     pub(crate) env: Vec<CString>,
 }

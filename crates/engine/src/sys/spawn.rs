@@ -9,12 +9,12 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use rustix::io::{Errno, write};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{DumpableBehavior, Pid, WaitId, WaitIdOptions, waitid};
 
 use super::child::run_step;
 use super::enter::{enter, last_error};
 use super::kernel::{BlockedSignals, execve, exit, unblock_signals};
-use super::plan::{ChildPlan, Step};
+use super::plan::{ChildPlan, Namespaces, Step};
 
 /// Bytes of the stack of each child.
 const STACK: usize = 256 << 10;
@@ -30,8 +30,17 @@ pub(crate) struct Spawned {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {errno}")]
 pub(crate) struct SpawnError {
+    pub(crate) at: FailedAt,
     pub(crate) what: String,
     pub(crate) errno: Errno,
+}
+
+/// Where a child failed, as far as a caller tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedAt {
+    WorkingDirectory,
+    Program,
+    Elsewhere,
 }
 
 /// The place of a failure.
@@ -39,6 +48,7 @@ pub(crate) struct SpawnError {
 enum Stage {
     Groups,
     UserNamespace,
+    Namespaces,
     Clone,
     Step(usize),
     Execute,
@@ -74,6 +84,8 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
     };
     let mut stack = Stack::new();
     let dumpable = rustix::process::dumpable_behavior();
+    // Processes of a container that the child enters must not look into memory that it shares with its parent.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let signals = BlockedSignals::new();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: the child runs `first` on a stack of its own, and this thread waits until it has exited (`CLONE_VFORK`), so
@@ -82,14 +94,13 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
     let failed_clone = (first < 0).then(last_error);
     drop(signals);
     if let Ok(before) = dumpable {
-        // The child's change of user made the memory it shares undumpable.
         let _ = rustix::process::set_dumpable_behavior(before);
     }
     if let Some(pid) = Pid::from_raw(first) {
         reap(WaitId::Pid(pid));
     }
     if let Some(errno) = failed_clone {
-        return Err(SpawnError { what: describe(plan, Stage::Clone), errno });
+        return Err(failure_at(plan, Stage::Clone, errno));
     }
     // SAFETY: the kernel opened it for this process, and nobody else knows it.
     let pidfd = (shared.pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(shared.pidfd) });
@@ -100,7 +111,7 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
                 reap(WaitId::PidFd(pidfd.as_fd()));
             }
             let (stage, errno) = failure.unwrap_or((Stage::Clone, Errno::SRCH));
-            Err(SpawnError { what: describe(plan, stage), errno })
+            Err(failure_at(plan, stage, errno))
         }
     }
 }
@@ -109,28 +120,39 @@ fn reap(process: WaitId<'_>) {
     let _ = waitid(process, WaitIdOptions::EXITED);
 }
 
-fn describe(plan: &ChildPlan, stage: Stage) -> String {
-    match stage {
+fn failure_at(plan: &ChildPlan, stage: Stage, errno: Errno) -> SpawnError {
+    let step = |index| plan.steps.get(index);
+    let at = match stage {
+        Stage::Step(index) if matches!(step(index), Some(Step::WorkingDirectory(_))) => FailedAt::WorkingDirectory,
+        Stage::Execute => FailedAt::Program,
+        _ => FailedAt::Elsewhere,
+    };
+    let what = match stage {
         Stage::Groups => "enter the control groups".to_owned(),
         Stage::UserNamespace => "enter the user namespace".to_owned(),
+        Stage::Namespaces => "enter the namespaces of the container".to_owned(),
         Stage::Clone => "create the process with its namespaces".to_owned(),
-        Stage::Step(index) => plan.steps.get(index).map_or_else(String::new, Step::to_string),
-        Stage::Execute => format!("execute `{}`", plan.program.path.to_string_lossy()),
-    }
+        Stage::Step(index) => step(index).map_or_else(String::new, Step::to_string),
+        Stage::Execute => {
+            let program = plan.program.argv.first().map_or_else(String::new, |it| it.to_string_lossy().into_owned());
+            format!("execute `{program}`")
+        }
+    };
+    SpawnError { at, what, errno }
 }
 
 extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `spawn` gave a pointer to its `Shared`, and waits.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
-    if let Err(failure) = enter_groups(shared.plan) {
+    if let Err(failure) = enter_places(shared.plan) {
         shared.failure = Some(failure);
         exit(1);
     }
     let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT | libc::CLONE_PIDFD | libc::SIGCHLD;
-    flags |= libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    if shared.plan.new_network {
-        flags |= libc::CLONE_NEWNET;
-    }
+    flags |= match shared.plan.namespaces {
+        Namespaces::New { network } => NEW_NAMESPACES | if network { libc::CLONE_NEWNET } else { 0 },
+        Namespaces::Of { .. } => 0,
+    };
     let (stack, pidfd) = (shared.second_stack.top(), &raw mut shared.pidfd);
     // SAFETY: as in `spawn`: the second child has a stack of its own, and this process waits for its `execve` or exit.
     let pid = unsafe { libc::clone(second, stack, flags, std::ptr::from_mut(shared).cast(), pidfd) };
@@ -141,15 +163,21 @@ extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     exit(0)
 }
 
-fn enter_groups(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
+/// What every container has of its own. Its control group's comes last, when it is in its group.
+const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+fn enter_places(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
     for group in &plan.groups {
         write(group, b"0").map_err(|errno| (Stage::Groups, errno))?;
     }
-    match &plan.user_namespace {
-        Some(namespace) => {
-            enter(namespace.as_fd(), libc::CLONE_NEWUSER).map_err(|errno| (Stage::UserNamespace, errno))
+    if let Some(namespace) = &plan.user_namespace {
+        enter(namespace.as_fd(), libc::CLONE_NEWUSER).map_err(|errno| (Stage::UserNamespace, errno))?;
+    }
+    match &plan.namespaces {
+        Namespaces::Of { process, kinds } => {
+            enter(process.as_fd(), *kinds).map_err(|errno| (Stage::Namespaces, errno))
         }
-        None => Ok(()),
+        Namespaces::New { .. } => Ok(()),
     }
 }
 
@@ -168,7 +196,15 @@ fn become_program(shared: &Shared<'_>) -> (Stage, Errno) {
         }
     }
     unblock_signals();
-    (Stage::Execute, execve(&shared.plan.program.path, &shared.argv, &shared.env))
+    let mut failure = Errno::NOENT;
+    for path in &shared.plan.program.paths {
+        match execve(path, &shared.argv, &shared.env) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => failure = Errno::ACCESS,
+            other => return (Stage::Execute, other),
+        }
+    }
+    (Stage::Execute, failure)
 }
 
 /// Memory for the stack of a child, with a page below it that cannot be used.

@@ -6,6 +6,7 @@ mod power;
 mod sandboxes;
 mod saves;
 mod trust_image;
+mod verify_images;
 mod workspace;
 
 use crate::dispatch::OperationEntry;
@@ -16,6 +17,7 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<power::StopContainer>().for_person(),
     OperationEntry::for_operation::<power::AdoptContainer>().for_person(),
     OperationEntry::for_operation::<trust_image::TrustImage>().for_person(),
+    OperationEntry::for_operation::<verify_images::VerifyImages>().for_person(),
     OperationEntry::for_operation::<saves::ListSaves>().for_person(),
     OperationEntry::for_operation::<saves::RestoreSave>().for_person(),
     OperationEntry::for_operation::<audit_log::ReadAuditLog>().for_person(),

@@ -3,8 +3,11 @@
 use coracle_lifecycle::Hint;
 use coracle_runtime::EngineKind;
 
-/// What opens a shell in a container, each word quoted for a POSIX shell.
-pub(crate) fn connect_command(engine: EngineKind, hint: &Hint) -> String {
+/// What opens a shell in a container, each word quoted for a POSIX shell: by the engine's program, else by ours.
+pub(crate) fn connect_command(engine: EngineKind, hint: &Hint, by_coracle: &str) -> String {
+    if engine == EngineKind::Embedded {
+        return by_coracle.to_owned();
+    }
     let words = std::iter::once(engine.as_str()).chain(hint.words.iter().map(String::as_str));
     // A NUL byte is the only thing that cannot be quoted, and no name, path or variable of ours holds one.
     shlex::try_join(words).unwrap_or_default()

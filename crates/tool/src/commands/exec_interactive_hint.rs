@@ -48,9 +48,10 @@ impl Operation for ExecInteractiveHint {
         let (found, _) = reach_running(cx, &self.container).await?;
         let hint = hint(&found, as_root)?;
         let container = found.record.name.to_string();
+        let coracle_command = format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" });
         Ok(InteractiveHintResponse {
-            command: connect_command(found.runtime.kind(), &hint),
-            coracle_command: format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" }),
+            command: connect_command(found.runtime.kind(), &hint, &coracle_command),
+            coracle_command,
             shell: hint.shell,
             user: hint.user,
             container,

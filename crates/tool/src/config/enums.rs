@@ -14,7 +14,8 @@ words! {
 
     /// `engine`
     Engine {
-        /// The first of Podman and Docker that is installed and answers; Apple's `container` where neither is installed.
+        /// The first of Podman and Docker that is installed and answers; else Apple's `container` on a Mac, and the
+        /// embedded engine on Linux.
         #[default]
         Auto,
         /// Docker Engine.
@@ -23,6 +24,8 @@ words! {
         Podman,
         /// Apple's `container`.
         Container,
+        /// The engine within Coracle, on Linux.
+        Embedded,
         /// State in memory, for tests and dry runs.
         Fake,
     }

@@ -67,6 +67,7 @@ impl Config {
         self.sandbox.writable_mounts = self.sandbox.writable_mounts.iter().map(real).collect();
         self.auto_passthrough.ca_files = self.auto_passthrough.ca_files.iter().map(|it| host.path(it)).collect();
         self.state_dir = self.state_dir.as_ref().map(|it| host.path(it));
+        self.engine_data = self.engine_data.as_ref().map(real);
         self
     }
 }
@@ -125,7 +126,7 @@ fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
         (key, Some(line)) => format!(", `{key}` in line {line}"),
     };
     // An engine for tests is not offered.
-    let message = message.replace("`container`, `fake`", "`container`");
+    let message = message.replace("`embedded`, `fake`", "`embedded`");
     let failure = Failure::config(key, line, format!("the configuration cannot be used{place}: {message}"));
     match meant(&message) {
         Some(meant) => failure.hint(format!("did you mean `{meant}`? `preflight` shows what is wrong with the file")),
@@ -198,11 +199,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `engine_api`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `engine_data`, `engine_api`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);
-        assert_snapshot!(check("engine = \"warp\"\n"), @r#"the configuration cannot be used, `engine` in line 1: unknown variant `warp`, expected one of `auto`, `docker`, `podman`, `container` | "engine" 1"#);
+        assert_snapshot!(check("engine = \"warp\"\n"), @r#"the configuration cannot be used, `engine` in line 1: unknown variant `warp`, expected one of `auto`, `docker`, `podman`, `container`, `embedded` | "engine" 1"#);
         assert_snapshot!(check("x ="), @r#"the configuration cannot be used, line 1: string values must be quoted, expected literal string | "" 1"#);
         assert_snapshot!(check("{\"exec\": {\n\"max_parallel\": 0}}"), @r#"the configuration cannot be used, `exec.max_parallel` in line 2: must be at least 1 | "exec.max_parallel" 2"#);
         assert_snapshot!(check("{\"exec\": {\n\"grce\": 1}}"), @r#"the configuration cannot be used, `exec.grce` in line 2: unknown field `grce`, expected one of `timeout`, `timeout_max`, `silence_timeout`, `grace`, `inline`, `inline_mcp`, `keep_bytes`, `keep_total`, `keep_for`, `max_parallel`, `redact` at line 2 column 6 | "exec.grce" 2"#);

@@ -47,6 +47,8 @@ table! {
         engine_host: Option<String>,
         /// An engine that does not listen on a local socket may be used.
         allow_remote_engine: bool,
+        /// Where the embedded engine keeps images and containers; a directory of the system, or of the user, when missing.
+        engine_data: Option<PathBuf>,
         /// Whether the engine is read over its API.
         engine_api: EngineApi = EngineApi::Auto,
         /// Whether containers get a guest.

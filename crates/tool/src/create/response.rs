@@ -110,7 +110,8 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
     let CreateOutcome { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
-    let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?);
+    let coracle_command = format!("coracle shell {}", found.record.name);
+    let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?, &coracle_command);
     let record = found.record;
     let mut limits = LimitsAnswer::from_limits(&limits);
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
@@ -125,7 +126,7 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
         purpose: named(&request.chosen.purpose),
         requested_purpose: named(&request.chosen.requested),
         connect_command,
-        coracle_command: format!("coracle shell {}", record.name),
+        coracle_command,
         home: record.home.unwrap_or_else(ContainerPath::root),
         user: record.exec_user.unwrap_or(Ids::ROOT),
         env_vars_injected: filled.variables,

@@ -226,7 +226,7 @@ pub(super) async fn bring_up(
     let how = UpOptions {
         dir: new.dir.clone(),
         patience: cx.config.compose.timeout.0,
-        checks_on_demand: ready.runtime.kind() == EngineKind::Podman,
+        checks_on_demand: matches!(ready.runtime.kind(), EngineKind::Podman | EngineKind::Embedded),
     };
     let services = up(&*ready.runtime, &stack, &how).await?;
     let step = StepReport::success("compose", service_states(&services), PROBE).with_duration(begun.elapsed());

@@ -21,7 +21,7 @@ use crate::host_identity::{HostIdentity, IdentityRequest};
 use crate::image_build::{self, ResolvedImage};
 use crate::protected_paths;
 use crate::resolve::{self, MainRequest, Request};
-use crate::{guest, session_env, workspace_mounts};
+use crate::{container_guest, session_env, workspace_mounts};
 
 /// What is undone if the call fails.
 pub(super) struct Creations<'c, 'a> {
@@ -183,7 +183,7 @@ async fn start(
 ) -> Result<(Container, ExecTarget), Failure> {
     let StartSpec { ready, request, image, stack } = from;
     let runtime = &*ready.runtime;
-    let guest = guest::program(cx, runtime, &image.image)?;
+    let guest = container_guest::program(cx, runtime, &image.image)?;
     if guest.is_none() && cx.config.is_strict() {
         return Err(Failure::new(
             Code::Unsupported,

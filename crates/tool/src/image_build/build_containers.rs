@@ -24,7 +24,7 @@ use crate::failure::{Code, Failure};
 use crate::host_identity::trusted_certificates;
 use crate::requested::Requested;
 use crate::resolve::Request;
-use crate::{guest, session_env};
+use crate::{container_guest, session_env};
 
 /// Creates build containers by `lifecycle`. The last one is kept in `creation`, so that a caller can undo it that gives
 /// the build up.
@@ -43,7 +43,7 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
     async fn create(&mut self, base: &Base, recipe: &Recipe) -> Result<Option<BuildContainer>, Failure> {
         let (cx, Backend { ready, store }) = (self.cx, self.backend);
         let runtime = &*ready.runtime;
-        let Some(program) = guest::program(cx, runtime, &base.image)? else { return Ok(None) };
+        let Some(program) = container_guest::program(cx, runtime, &base.image)? else { return Ok(None) };
         let draft = draft(cx)?;
         let spec = CreateSpec { name: draft.name.clone(), volumes: self.volumes.clone(), ..spec(cx, base, recipe) };
         let creation = self.creation.insert(Creation::begin(runtime, store, draft).await?);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::Engine;
 use crate::context::Context;
-use crate::engines::Choice;
+use crate::engines::{Choice, data_dir};
 use crate::failure::Failure;
 use crate::guest;
 use crate::host_system::{MissingPrerequisite, System, guidance};
@@ -32,11 +32,11 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
+    pub(super) fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
         Self { name, status, passed: status != Status::Fail, detail: detail.into(), guidance: None }
     }
 
-    fn with_guidance(mut self, text: impl Into<String>) -> Self {
+    pub(super) fn with_guidance(mut self, text: impl Into<String>) -> Self {
         self.guidance = Some(text.into());
         self
     }
@@ -60,6 +60,8 @@ pub(crate) struct PreflightFacts {
     pub(crate) git: bool,
     pub(crate) gh: bool,
     pub(crate) unverified: Vec<String>,
+    /// The embedded engine's own, where it is chosen or could not be.
+    pub(crate) embedded: Vec<Check>,
 }
 
 /// An engine that was not taken.
@@ -95,7 +97,28 @@ impl PreflightFacts {
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
             unverified,
+            embedded: Vec::new(),
         }
+        .with_embedded(cx)
+    }
+
+    /// Looks at the machine for the embedded engine.
+    #[cfg(target_os = "linux")]
+    fn with_embedded(mut self, cx: &Context) -> Self {
+        use super::embedded::{checks, isolation};
+
+        let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
+        if asked.into_iter().any(|it| it == EngineKind::Embedded) {
+            let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
+            self.embedded = checks(&found, &self.system);
+            self.embedded.push(isolation(&found));
+        }
+        self
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn with_embedded(self, _: &Context) -> Self {
+        self
     }
 }
 
@@ -103,7 +126,8 @@ impl SkippedEngine {
     fn from_error((kind, err): &(EngineKind, Error)) -> Self {
         Self {
             kind: *kind,
-            installed: !matches!(err, Error::NotInstalled { .. }),
+            // The embedded engine is always there; it is not what a person would repair first.
+            installed: !matches!(err, Error::NotInstalled { .. }) && *kind != EngineKind::Embedded,
             denied: matches!(err, Error::Unavailable { denied: true, .. }),
             why: err.to_string(),
         }
@@ -114,7 +138,7 @@ impl SkippedEngine {
 pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
-        return vec![not_installed(facts)];
+        return [not_installed(facts)].into_iter().chain(facts.embedded.clone()).collect();
     }
     let mut checks = vec![
         configuration(facts),
@@ -130,6 +154,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
             checks.extend(["engine_version", "disk_space"].map(skipped));
         }
     }
+    checks.extend(facts.embedded.clone());
     checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
@@ -166,6 +191,9 @@ fn runtime_installed(facts: &PreflightFacts) -> Check {
 fn not_installed(facts: &PreflightFacts) -> Check {
     let failed = |detail: String| Check::new("runtime_installed", Status::Fail, detail);
     let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
+    if facts.wanted == Engine::Embedded {
+        return failed(missing.join("; ")).with_guidance("the checks below that fail say what to change");
+    }
     if facts.wanted == Engine::Auto || missing.is_empty() {
         let check = failed("neither podman nor docker is installed".to_owned());
         return check.with_guidance(guidance(&facts.system, MissingPrerequisite::Engine));
@@ -182,8 +210,12 @@ fn endpoint(facts: &PreflightFacts) -> Check {
 }
 
 fn daemon_running(facts: &PreflightFacts) -> Check {
-    if facts.engine.is_some() {
-        return Check::new("daemon_running", Status::Pass, "the engine answers");
+    match &facts.engine {
+        Some(it) if it.kind == EngineKind::Embedded => {
+            return Check::new("daemon_running", Status::Pass, "the embedded engine needs no daemon");
+        }
+        Some(_) => return Check::new("daemon_running", Status::Pass, "the engine answers"),
+        None => {}
     }
     let down: Vec<_> = facts.skipped.iter().filter(|it| it.installed).collect();
     let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
@@ -214,13 +246,14 @@ fn user_permissions(facts: &PreflightFacts) -> Check {
 fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
-        (EngineKind::Podman, true) => "files made inside belong to this user (keep-id)",
+        (EngineKind::Embedded, false) => "each container has user ids of its own outside, where `isolation` says so",
+        (EngineKind::Podman | EngineKind::Embedded, true) => "files made inside belong to this user (keep-id)",
         (_, true) => "this user is root inside",
         (_, false) => "user ids inside and outside are the same",
     };
     let compose = engine.compose_version.as_ref().map_or_else(|| "missing".to_owned(), |it| format!("version {it}"));
     let told = |it: bool| if it { "yes" } else { "no" };
-    vec![
+    let mut checks = vec![
         engine_version(engine),
         disk_space(facts),
         guest(engine),
@@ -229,7 +262,23 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
         Check::new("selinux", Status::Info, if engine.selinux { "enforcing" } else { "not enforcing" }),
         Check::new("compose", Status::Info, compose),
         Check::new("gpu_runtime", Status::Info, told(engine.gpu)),
-    ]
+    ];
+    checks.extend(isolation(engine.kind));
+    checks
+}
+
+/// What stands between a container and this machine; the embedded engine has a check of its own.
+fn isolation(engine: EngineKind) -> Option<Check> {
+    let wall = match engine {
+        EngineKind::Embedded => return None,
+        EngineKind::Container => "each container has a kernel of its own, in a virtual machine",
+        EngineKind::Fake => "none: containers are played in this process",
+        EngineKind::Docker | EngineKind::Podman if cfg!(target_os = "macos") => {
+            "containers share the kernel of the engine's virtual machine"
+        }
+        EngineKind::Docker | EngineKind::Podman => "containers share this machine's kernel",
+    };
+    Some(Check::new("isolation", Status::Info, wall))
 }
 
 fn guest(engine: &EngineInfo) -> Check {
@@ -345,6 +394,7 @@ mod tests {
             git: true,
             gh: false,
             unverified: Vec::new(),
+            embedded: Vec::new(),
         }
     }
 

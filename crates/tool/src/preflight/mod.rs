@@ -1,6 +1,8 @@
 //! Can containers be made here, and what to do if not (containers.md 3): looked at, and kept for a while.
 
 mod checks;
+#[cfg(target_os = "linux")]
+mod embedded;
 
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use serde::Serialize;
@@ -142,7 +144,7 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         limits_pids: kept("pids"),
         bind: there,
         publish: can(Capability::Publish),
-        keep_id: engine.is_some_and(|it| it.kind == EngineKind::Podman && it.rootless),
+        keep_id: engine.is_some_and(|it| matches!(it.kind, EngineKind::Podman | EngineKind::Embedded) && it.rootless),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, owned, sandbox_image};
 use crate::preflight::ensure_ready;
-use crate::{egress, guest, resolve, strict};
+use crate::{container_guest, egress, resolve, strict};
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";
@@ -183,12 +183,12 @@ impl Plan {
             strict::check(&ready, &self.limits)?;
         }
         let NamedImage { image, reference } = self.image(cx, &ready).await?;
-        let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
+        let Some(program) = container_guest::program(cx, &*ready.runtime, &image)? else {
             let message = "a sandbox needs the guest, and this container gets none";
             let hint = "leave `guest` out of the configuration, and use an image for an architecture of this release";
             return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint));
         };
-        let worker = guest::worker(cx, &*ready.runtime, &image)?;
+        let worker = container_guest::worker(cx, &*ready.runtime, &image)?;
         Ok(ContainerTemplate {
             spec: self.spec(ImageRef::parse(&reference)?, sockets, network)?,
             policy: self.policy(cx, sockets)?,

@@ -21,7 +21,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
-use crate::{egress, guest, strict, workspace_mounts};
+use crate::{container_guest, egress, strict, workspace_mounts};
 
 /// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
 /// a type or a field here replaces every container.
@@ -169,7 +169,7 @@ pub(super) async fn template(
     warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let NamedImage { image, reference } =
         if plan.strict { owned(cx, &ready, &found, &[plan.volume_at]).await? } else { found };
-    let Some(program) = guest::program(cx, &*ready.runtime, &image)? else {
+    let Some(program) = container_guest::program(cx, &*ready.runtime, &image)? else {
         return Err(Failure::new(
             Code::Unsupported,
             "the containers of a session need the guest, and this one gets none",

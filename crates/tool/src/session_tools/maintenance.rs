@@ -9,9 +9,9 @@ use coracle_lifecycle::{
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
+use crate::container_guest;
 use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
-use crate::guest;
 
 /// An end takes no longer; the next process goes on with it.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -71,7 +71,7 @@ type VolumeReader = (GuestProgram, Policy);
 async fn reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
     slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
-    let program = guest::of_this_machine(cx, &*runtime).ok().flatten()?;
+    let program = container_guest::of_this_machine(cx, &*runtime).ok().flatten()?;
     Some((program, cx.policy().ok()?))
 }
 

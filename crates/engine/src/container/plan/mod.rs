@@ -15,9 +15,10 @@ use rustix::mount::MountAttrFlags;
 use super::config::{ContainerConfig, Init, NetworkMode};
 use super::directory::ContainerDir;
 use crate::ids::IdMap;
-use crate::sys::{ChildPlan, Program, RootMount, Step};
+use crate::sys::{ChildPlan, Namespaces, Program, RootMount, Step};
 
-pub(super) use mounts::{HostMounts, TreeError, c_path};
+pub(super) use mounts::{HostMounts, TreeError, c_path, c_text};
+pub(super) use process::limits;
 pub(super) use root::{RootRequest, root_mount};
 
 /// What the parent has opened for a container.
@@ -75,7 +76,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Pa
     Ok(ChildPlan {
         groups: parts.groups,
         user_namespace: parts.user_namespace,
-        new_network,
+        namespaces: Namespaces::New { network: new_network },
         steps,
         program: Program { env, ..program? },
     })

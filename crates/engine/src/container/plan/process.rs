@@ -13,16 +13,23 @@ use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 
+/// The end of what a program printed is kept.
+const LOG_BYTES: u64 = 8 << 20;
+
 /// Everything after the root file system is entered and before the program is executed.
 pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, log: Option<OwnedFd>) -> Result<Vec<Step>> {
     let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
     let mut steps = vec![Step::Output(log), Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
-    steps.extend(PROCESS_LIMITS.iter().map(|it| limit(config, it)));
+    steps.extend(limits(config));
     steps.push(Step::WorkingDirectory(c_text(&config.workdir)?));
     let (uid, gid) = (config.user.uid, config.user.gid);
     steps.push(Step::Privileges { capabilities: config.capabilities, uid, gid });
     steps.push(Step::Filter(seccomp::program()));
     Ok(steps)
+}
+
+pub(crate) fn limits(config: &ContainerConfig) -> impl Iterator<Item = Step> + '_ {
+    PROCESS_LIMITS.iter().map(|it| limit(config, it))
 }
 
 fn limit(config: &ContainerConfig, default: &ProcessLimit) -> Step {
@@ -45,7 +52,8 @@ pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
 pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
         let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
-        let first = [paths::PROGRAM.to_owned(), "run".to_owned(), exit, "--".to_owned()];
+        let log = format!("--log-max={LOG_BYTES}");
+        let first = [paths::PROGRAM.to_owned(), "run".to_owned(), exit, log, "--".to_owned()];
         return program(paths::PROGRAM, first.into_iter().chain(words.iter().cloned()));
     }
     let first = words.first().map_or("", String::as_str);
@@ -55,5 +63,5 @@ pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
 
 fn program(path: &str, words: impl Iterator<Item = String>) -> Result<Program> {
     let argv = words.map(|it| c_text(&it)).collect::<Result<Vec<CString>>>()?;
-    Ok(Program { path: c_text(path)?, argv, env: Vec::new() })
+    Ok(Program { paths: vec![c_text(path)?], argv, env: Vec::new() })
 }

@@ -1,0 +1,57 @@
+//! An image of a container's files.
+
+use std::path::PathBuf;
+
+use coracle_protocol::paths;
+use coracle_runtime::{Image, ImageCommit, Result};
+
+use super::config::MountConfig;
+use super::containers::{StoredContainer, find};
+use super::state::State;
+use super::host_error;
+use crate::engine::Engine;
+use crate::runtime::store_error;
+use crate::store::CommitSource;
+
+/// What the kernel and the guest have in every container.
+const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
+
+/// Files that the engine binds into every container.
+const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
+
+/// Makes an image of a container; its processes stand still meanwhile, where a control group can do that. Blocks.
+pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
+    let container = find(engine, &(&request.container).into())?;
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let group = state.process().and(state.run()).map(|it| &it.group);
+    if let Some(group) = group {
+        group.freeze()?;
+    }
+    let source = source_of(container, request);
+    let image = engine.store.commit(source).map_err(|err| store_error("commit", err));
+    if let Some(group) = group {
+        group.thaw()?;
+    }
+    image
+}
+
+fn source_of(container: StoredContainer, request: &ImageCommit) -> CommitSource {
+    let StoredContainer { config, dir } = container;
+    let targets = config.mounts.iter().map(|it| match it {
+        MountConfig::Bind { target, .. } | MountConfig::Volume { target, .. } | MountConfig::Tmpfs { target, .. } => target,
+    });
+    let stubs = targets.map(PathBuf::from).chain(BOUND.map(PathBuf::from)).collect();
+    let mut labels = config.labels;
+    labels.extend(request.labels.iter().cloned());
+    CommitSource {
+        upper: dir.upper(),
+        base: config.image,
+        mount_points: KERNEL.map(PathBuf::from).to_vec(),
+        stubs,
+        config: request.config.clone(),
+        env: config.env,
+        labels: labels.into_iter().collect(),
+        tag: request.tag.clone(),
+        intermediate: false,
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs a command in a container without its guest: a process that enters the container's namespaces.
+
+mod plan;
+mod process;
+mod tree;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::host::drain::{Drain, DrainOutcome};
+use coracle_runtime::{
+    Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Result, random_hex,
+};
+
+use self::plan::{ExecPlan, Outcome};
+use self::process::ExecProcess;
+use super::containers::{StoredContainer, find};
+use super::describe::describe;
+use super::host_error;
+use super::state::State;
+use crate::blocking::blocking;
+use crate::engine::Engine;
+
+/// A process that is on its way into a container can be stopped by one of the container's.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Time for a tree to be gone after it was killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
+    if exec.bare || exec.secret.is_some() {
+        return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::Guest });
+    }
+    let container = find(engine, &id.into())?;
+    let (begun, mark) = (Instant::now(), random_hex::<16>());
+    let plan = match plan_of(engine, &container, &exec, &mark)? {
+        Some(plan) => plan,
+        None => return Err(not_running(engine, &container, None)?),
+    };
+    let starting = blocking("exec", move || plan.start());
+    let started = tokio::time::timeout(START_PATIENCE, starting).await;
+    let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: START_PATIENCE })??;
+    let mut process = match started {
+        Outcome::Started(process) => ExecProcess::new(process, exec.stdin.take())?,
+        Outcome::NoDirectory => return Err(Error::NoSuchPath(exec.workdir)),
+        Outcome::NoProgram(_) if matches!(exec.command, Command::Shell(_)) => return Err(Error::NoShell),
+        Outcome::NoProgram(code) => return Ok(without_program(&exec, code, begun.elapsed())),
+    };
+    let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
+    let end = drain.until_end(&mut process, &exec.limits, &exec.cancel).await;
+    let tree_ended = match end {
+        DrainOutcome::Exited(_) => None,
+        _ => {
+            let tree = tree::Tree { first: process.pid(), mark, grace: exec.limits.grace, patience: KILL_PATIENCE };
+            Some(drain.while_reading(end_tree(engine, &container, tree)).await)
+        }
+    };
+    let (stdout, stderr) = drain.finish(&mut process).await;
+    let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
+    let killed = matches!(output.exit, Exit::Code(code) if code > 128);
+    if killed && state_of(&container)?.process().is_none() {
+        let output = (output.stdout.total_bytes() > 0).then(|| Box::new(output));
+        return Err(not_running(engine, &container, output)?);
+    }
+    Ok(output)
+}
+
+fn state_of(container: &StoredContainer) -> Result<State> {
+    State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
+}
+
+/// `None` when it does not run.
+fn plan_of(engine: &Engine, container: &StoredContainer, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
+    let State::Running { run, process } = state_of(container)? else { return Ok(None) };
+    ExecPlan::new(container, &plan::ExecRequest { exec, mark, run: &run, process: &process, engine })
+}
+
+fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<ExecOutput>>) -> Result<Error> {
+    let container = describe(engine, container)?;
+    let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
+    Ok(Error::NotRunning { status, exit_code, oom_killed, output })
+}
+
+/// As a shell reports it.
+fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
+    let Command::Argv(words) = &exec.command else {
+        return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);
+    };
+    let why = if code == 127 { "not found" } else { "Permission denied" };
+    let mut stderr = Capture::new(exec.keep_bytes);
+    stderr.push(format!("{}: {why}\n", words.first().map_or("", String::as_str)).as_bytes());
+    ExecOutput::plain(Exit::Code(code), (Capture::new(exec.keep_bytes), stderr), None, duration)
+}
+
+async fn end_tree(engine: &Arc<Engine>, container: &StoredContainer, tree: tree::Tree) -> bool {
+    let (engine, container) = (engine.clone(), container.clone());
+    let ended = blocking("end a command", move || tree.end(&engine, &container)).await;
+    ended.unwrap_or_else(|err| {
+        tracing::warn!(%err, "the command's processes could not be ended");
+        false
+    })
+}

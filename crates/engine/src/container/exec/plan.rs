@@ -1,0 +1,140 @@
+//! From a command to the steps of its process.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::OwnedFd;
+
+use coracle_runtime::host::process_marker::MARK;
+use coracle_runtime::{Error, Exec, ProcessId, Result};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::super::containers::StoredContainer;
+use super::super::plan::{c_text, limits};
+use super::super::start::group_files;
+use super::super::state::RunRecord;
+use super::super::host_error;
+use crate::engine::Engine;
+use crate::isolation::seccomp;
+use crate::sys::{ChildPlan, FailedAt, Namespaces, Program, Spawned, Step, spawn};
+
+/// The first descriptor that a command does not get.
+const AFTER_STREAMS: u32 = 3;
+
+/// A command, and the container that it is for.
+#[derive(Debug)]
+pub(super) struct ExecRequest<'a> {
+    pub(super) exec: &'a Exec,
+    pub(super) mark: &'a str,
+    pub(super) run: &'a RunRecord,
+    pub(super) process: &'a ProcessId,
+    pub(super) engine: &'a Engine,
+}
+
+/// A command that is ready to be started.
+#[derive(Debug)]
+pub(super) struct ExecPlan {
+    child: ChildPlan,
+    stdin: PipeWriter,
+    stdout: PipeReader,
+    stderr: PipeReader,
+}
+
+/// What came of a start.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Started(StartedExec),
+    NoDirectory,
+    /// No such program, or none that can be executed, with a shell's exit code.
+    NoProgram(u8),
+}
+
+/// A command that runs, and its pipes.
+#[derive(Debug)]
+pub(super) struct StartedExec {
+    pub(super) spawned: Spawned,
+    pub(super) stdin: PipeWriter,
+    pub(super) stdout: PipeReader,
+    pub(super) stderr: PipeReader,
+}
+
+impl ExecPlan {
+    /// `None` when the container's process has just ended.
+    pub(super) fn new(container: &StoredContainer, request: &ExecRequest<'_>) -> Result<Option<Self>> {
+        let Some(process) = open(request.process) else { return Ok(None) };
+        let pipe = || std::io::pipe().map_err(host_error("cannot create a pipe"));
+        let ((child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr)) = (pipe()?, pipe()?, pipe()?);
+        let has_users = request.run.shares_users.is_none();
+        let config = &container.config;
+        let mut steps: Vec<Step> = has_users.then_some(Step::BecomeRoot).into_iter().collect();
+        steps.push(Step::NewSession);
+        steps.push(Step::Streams {
+            stdin: child_stdin.into(),
+            stdout: child_stdout.into(),
+            stderr: child_stderr.into(),
+        });
+        steps.push(Step::CloseFrom(AFTER_STREAMS));
+        steps.extend(limits(config));
+        steps.push(Step::WorkingDirectory(c_text(request.exec.workdir.as_str())?));
+        let user = request.exec.user;
+        let capabilities = if user.is_root() { config.capabilities } else { 0 };
+        steps.push(Step::Privileges { capabilities, uid: user.uid, gid: user.gid });
+        steps.push(Step::Filter(seccomp::program()));
+        let groups = group_files(&request.run.group).map_err(host_error("cannot open the control group"))?;
+        let kinds = kinds(has_users, config.network.mode != super::super::config::NetworkMode::Host);
+        let child = ChildPlan {
+            groups,
+            user_namespace: None,
+            namespaces: Namespaces::Of { process, kinds },
+            steps,
+            program: program(config.env.as_slice(), request)?,
+        };
+        Ok(Some(Self { child, stdin, stdout, stderr }))
+    }
+
+    /// Blocks until the program is executed.
+    pub(super) fn start(self) -> Result<Outcome> {
+        let Self { child, stdin, stdout, stderr } = self;
+        match spawn(&child) {
+            Ok(spawned) => Ok(Outcome::Started(StartedExec { spawned, stdin, stdout, stderr })),
+            Err(err) => match (err.at, err.errno) {
+                (FailedAt::WorkingDirectory, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(Outcome::NoDirectory),
+                (FailedAt::Program, Errno::NOENT | Errno::NOTDIR) => Ok(Outcome::NoProgram(127)),
+                (FailedAt::Program, _) => Ok(Outcome::NoProgram(126)),
+                (FailedAt::Elsewhere | FailedAt::WorkingDirectory, errno) => {
+                    Err(Error::Host { what: format!("the command does not start: cannot {}", err.what), source: errno.into() })
+                }
+            },
+        }
+    }
+}
+
+fn open(process: &ProcessId) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    process.alive().then_some(pidfd)
+}
+
+fn kinds(users: bool, network: bool) -> libc::c_int {
+    let always =
+        libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    always | if users { libc::CLONE_NEWUSER } else { 0 } | if network { libc::CLONE_NEWNET } else { 0 }
+}
+
+fn program(image_env: &[String], request: &ExecRequest<'_>) -> Result<Program> {
+    let words = request.exec.command.clone().into_argv();
+    let mut env: BTreeMap<&str, &str> = image_env.iter().filter_map(|it| it.split_once('=')).collect();
+    env.extend(request.exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let path = env.get("PATH").copied().unwrap_or_default().to_owned();
+    env.insert(MARK, request.mark);
+    let env = env.into_iter().map(|(name, value)| c_text(&format!("{name}={value}"))).collect::<Result<_>>()?;
+    let first = words.first().map_or("", String::as_str);
+    let paths = if first.contains('/') {
+        vec![c_text(first)?]
+    } else {
+        path.split(':').map(|dir| c_text(&format!("{dir}/{first}"))).collect::<Result<_>>()?
+    };
+    let argv = words.iter().map(|it| c_text(it)).collect::<Result<Vec<CString>>>()?;
+    Ok(Program { paths, argv, env })
+}

@@ -1,0 +1,78 @@
+//! A command of ours that runs in a container, as output is drained of it.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use async_trait::async_trait;
+use coracle_runtime::host::drain::{ProgramPipe, RunningProgram};
+use coracle_runtime::host::process::feed;
+use coracle_runtime::{Input, Result};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+use super::super::host_error;
+use super::plan::StartedExec;
+use crate::sys::watch_process;
+
+/// A command that runs. Dropped, it is killed.
+#[derive(Debug)]
+pub(super) struct ExecProcess {
+    pid: Pid,
+    pidfd: AsyncFd<OwnedFd>,
+    outputs: Option<(Receiver, Receiver)>,
+    exit: Option<i32>,
+}
+
+impl ExecProcess {
+    pub(super) fn new(started: StartedExec, input: Option<Input>) -> Result<Self> {
+        let failed = || host_error("cannot connect to the command");
+        let stdout = Receiver::from_owned_fd(started.stdout.into()).map_err(failed())?;
+        let stderr = Receiver::from_owned_fd(started.stderr.into()).map_err(failed())?;
+        if let Some(input) = input {
+            tokio::spawn(feed(Sender::from_owned_fd(started.stdin.into()).map_err(failed())?, input));
+        }
+        let pidfd = watch_process(started.spawned.pidfd).map_err(failed())?;
+        Ok(Self { pid: started.spawned.pid, pidfd, outputs: Some((stdout, stderr)), exit: None })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+#[async_trait]
+impl RunningProgram for ExecProcess {
+    fn take_outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>) {
+        let outputs = self.outputs.take();
+        outputs.map_or((None, None), |(stdout, stderr)| (Some(Box::new(stdout)), Some(Box::new(stderr))))
+    }
+
+    async fn wait_for_exit(&mut self) -> io::Result<i32> {
+        if let Some(exit) = self.exit {
+            return Ok(exit);
+        }
+        let _ = self.pidfd.readable().await?;
+        let status = waitid(WaitId::PidFd(self.pidfd.get_ref().as_fd()), WaitIdOptions::EXITED)?;
+        let status = status.ok_or_else(|| io::Error::other("the command's status is missing"))?;
+        let exit = status.exit_status().or_else(|| status.terminating_signal().map(|it| 128 + it)).unwrap_or(-1);
+        self.exit = Some(exit);
+        Ok(exit)
+    }
+
+    async fn end(&mut self) {
+        if self.exit.is_none() {
+            let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
+            let _ = self.wait_for_exit().await;
+        }
+    }
+}
+
+impl Drop for ExecProcess {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
+            let _ = waitid(WaitId::PidFd(self.pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Links between the host and a container: a pair of virtual Ethernet devices, an address, and routes.
+//!
+//! Networks are routed, not bridged: each container has an address of its own without neighbours (`/32`), and the host
+//! forwards between links as the rules allow. So nothing but the link is made for a container, and the kernel removes it
+//! with the network namespace.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use libc::{
+    AF_INET, AF_UNSPEC, IFF_UP, IFLA_GROUP, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO,
+    IFLA_NET_NS_PID, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTM_DELLINK,
+    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTPROT_STATIC,
+};
+
+use super::netlink::{Message, NESTED, Netlink};
+
+const VETH_INFO_PEER: u16 = 1;
+
+/// The name of the device inside.
+pub(super) const INSIDE: &str = "eth0";
+
+/// The begin of the names of devices on the host; the rules know them by it.
+pub(super) const PREFIX: &str = "cor";
+
+/// What a container may reach beside the members of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Other machines.
+    pub(super) outward: bool,
+    /// All services of the host.
+    pub(super) host: bool,
+}
+
+impl Reach {
+    /// The letter of the device's name that the rules know it by.
+    pub(super) fn letter(self) -> char {
+        match (self.outward, self.host) {
+            (true, false) => 'o',
+            (true, true) => 'h',
+            (false, false) => 'i',
+            (false, true) => 'j',
+        }
+    }
+}
+
+/// The name of the host's device for a container.
+pub(super) fn device(id: &str, reach: Reach) -> String {
+    format!("{PREFIX}{}{}", reach.letter(), &id[..id.len().min(11)])
+}
+
+/// A link to be made.
+#[derive(Clone, Debug)]
+pub(super) struct LinkSpec {
+    /// The host's device.
+    pub(super) device: String,
+    /// The number of the network's devices; those of one network may reach each other where the rules say so.
+    pub(super) group: u32,
+    /// A process in the container's network namespace.
+    pub(super) pid: u32,
+    /// The host's address on it.
+    pub(super) gateway: Ipv4Addr,
+}
+
+/// Makes a link with the first of these addresses that no other link has.
+///
+/// # Errors
+/// `AddrInUse` if all are taken; what the kernel refuses. No link is left then.
+pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>) -> io::Result<Ipv4Addr> {
+    let host = Netlink::route()?;
+    match host.request(vec![new_pair(spec)]) {
+        // The kernel removes the link of a namespace some time after its last process: this one is of the last start.
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+            remove(&host, &spec.device)?;
+            host.request(vec![new_pair(spec)])?;
+        }
+        done => done?,
+    }
+    let connected = give_addresses(&host, spec, addresses);
+    if connected.is_err() {
+        // The first error is the one to report.
+        let _ = remove(&host, &spec.device);
+    }
+    connected
+}
+
+/// Removes a link; a missing one is no error.
+pub(super) fn disconnect(device: &str) -> io::Result<()> {
+    remove(&Netlink::route()?, device)
+}
+
+fn remove(host: &Netlink, device: &str) -> io::Result<()> {
+    match host.request(vec![Message::new(RTM_DELLINK, 0, &interface(0, 0)).text(IFLA_IFNAME, device)]) {
+        Err(err) if err.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+        done => done,
+    }
+}
+
+fn give_addresses(
+    host: &Netlink,
+    spec: &LinkSpec,
+    mut addresses: impl Iterator<Item = Ipv4Addr>,
+) -> io::Result<Ipv4Addr> {
+    let outer = host.index(&spec.device)?;
+    host.request(vec![new_address(outer, spec.gateway)])?;
+    let address = loop {
+        let Some(address) = addresses.next() else { return Err(io::ErrorKind::AddrInUse.into()) };
+        // The kernel's table of routes says which addresses are taken, for all processes and data directories.
+        let route = Route { to: Some(address), via: None, device: outer, from: Some(spec.gateway) };
+        match host.request(vec![new_route(&route)]) {
+            Ok(()) => break address,
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(err) => return Err(err),
+        }
+    };
+    let inside = Netlink::route_in(&PathBuf::from(format!("/proc/{}/ns/net", spec.pid)))?;
+    let inner = inside.index(INSIDE)?;
+    let gateway = Route { to: Some(spec.gateway), via: None, device: inner, from: Some(address) };
+    // An internal network has a route to the host, which sends on what other members are to have.
+    let rest = Route { to: None, via: Some(spec.gateway), device: inner, from: Some(address) };
+    inside.request(vec![set_up(inner), new_address(inner, address), new_route(&gateway), new_route(&rest)])?;
+    Ok(address)
+}
+
+/// `struct ifinfomsg`: family, type, index, flags, and which flags to change: those that are set.
+fn interface(index: u32, flags: i32) -> Vec<u8> {
+    let words = [index.to_ne_bytes(), flags.to_ne_bytes(), flags.to_ne_bytes()];
+    [&[u8::try_from(AF_UNSPEC).unwrap_or_default(), 0, 0, 0][..], &words.concat()].concat()
+}
+
+fn set_up(device: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &interface(device, IFF_UP))
+}
+
+fn new_pair(spec: &LinkSpec) -> Message {
+    // The device inside cannot be set up before both are there.
+    let (outer, inner) = (interface(0, IFF_UP), interface(0, 0));
+    Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &outer)
+        .text(IFLA_IFNAME, &spec.device)
+        .number(IFLA_GROUP, spec.group)
+        .nest(IFLA_LINKINFO | NESTED, |it| {
+            it.bytes(IFLA_INFO_KIND, b"veth").nest(IFLA_INFO_DATA | NESTED, |it| {
+                it.nest(VETH_INFO_PEER | NESTED, |it| {
+                    it.raw(&inner).text(IFLA_IFNAME, INSIDE).number(IFLA_NET_NS_PID, spec.pid)
+                })
+            })
+        })
+}
+
+/// An address without neighbours.
+fn new_address(device: u32, address: Ipv4Addr) -> Message {
+    // `struct ifaddrmsg`: family, length of the prefix, flags, scope, index.
+    let fixed = [&[inet(), 32, 0, RT_SCOPE_UNIVERSE][..], &device.to_ne_bytes()].concat();
+    let octets = address.octets();
+    Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &fixed)
+        .bytes(libc::IFA_LOCAL, &octets)
+        .bytes(libc::IFA_ADDRESS, &octets)
+}
+
+/// A route to one address, or to all.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    to: Option<Ipv4Addr>,
+    via: Option<Ipv4Addr>,
+    device: u32,
+    from: Option<Ipv4Addr>,
+}
+
+fn new_route(route: &Route) -> Message {
+    let scope = if route.via.is_some() { RT_SCOPE_UNIVERSE } else { RT_SCOPE_LINK };
+    let length = if route.to.is_some() { 32 } else { 0 };
+    // `struct rtmsg`: family, lengths of both prefixes, service, table, protocol, scope, type, flags.
+    let fixed = [inet(), length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, scope, RTN_UNICAST, 0, 0, 0, 0];
+    let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &fixed);
+    for (kind, address) in
+        [(libc::RTA_DST, route.to), (libc::RTA_GATEWAY, route.via), (libc::RTA_PREFSRC, route.from)]
+    {
+        if let Some(address) = address {
+            message = message.bytes(kind, &address.octets());
+        }
+    }
+    message.number(libc::RTA_OIF, route.device)
+}
+
+fn inet() -> u8 {
+    u8::try_from(AF_INET).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_within_the_kernels_limit_and_by_what_it_may_reach() {
+        let id = "0123456789abcdef".repeat(4);
+        let reach = |outward, host| device(&id, Reach { outward, host });
+        assert_eq!(reach(true, false), "coro0123456789a");
+        assert_eq!([reach(true, true), reach(false, false), reach(false, true)].map(|it| it.len()), [15; 3]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Ports of containers on the host: sockets that are bound here and served by a process beside the container.
+//!
+//! The process is the guest's program in the container's network namespace. It is started with the host's sockets, so it
+//! needs no privilege, and ends with the container.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use coracle_runtime::host::process::{Invocation, spawn_detached};
+use coracle_runtime::{Capability, Error, Port, ProcessId, Protocol, PublishedPort, Result};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::json;
+
+use super::attach::Attachment;
+use crate::container::config::NetworkConfig;
+
+/// The kernel passes at most 253 descriptors at once.
+const MAX_PORTS: usize = 240;
+
+/// A bound socket of the host.
+#[derive(Debug)]
+pub(super) struct BoundPort {
+    pub(super) port: PublishedPort,
+    socket: OwnedFd,
+}
+
+/// Binds all ports of a container on the host.
+///
+/// # Errors
+/// `PortTaken` for one that cannot be bound.
+pub(super) fn bind(config: &NetworkConfig) -> Result<Vec<BoundPort>> {
+    if config.ports.len() > MAX_PORTS {
+        return Err(Error::TooLarge { max_bytes: MAX_PORTS as u64 });
+    }
+    config.ports.iter().map(|it| bind_one(it, config.ports_bind)).collect()
+}
+
+fn bind_one(port: &Port, address: IpAddr) -> Result<BoundPort> {
+    let wanted = port.host.unwrap_or(0);
+    let at = SocketAddr::new(address, wanted);
+    let bound = match port.protocol {
+        Protocol::Tcp => TcpListener::bind(at).and_then(|it| Ok((it.local_addr()?, OwnedFd::from(it)))),
+        Protocol::Udp => UdpSocket::bind(at).and_then(|it| Ok((it.local_addr()?, OwnedFd::from(it)))),
+    };
+    let (bound, socket) = bound.map_err(|err| {
+        tracing::debug!(%at, %err, "cannot bind");
+        Error::PortTaken(wanted)
+    })?;
+    let port = PublishedPort { container: port.container, host: bound.port(), address, protocol: port.protocol };
+    Ok(BoundPort { port, socket })
+}
+
+/// Starts the process that serves these ports.
+pub(super) fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort]) -> Result<ProcessId> {
+    let Some(guest) = &attachment.guest else {
+        return Err(crate::runtime::unsupported(Capability::Publish));
+    };
+    let failed = |source| Error::Host { what: "cannot publish ports".into(), source };
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(|it| failed(it.into()))?;
+    hand_over(attachment, inside, ports, &ours).map_err(failed)?;
+    let invocation = Invocation { dir: Some("/".into()), ..Invocation::new(guest, ["forward", attachment.id.as_str()]) };
+    let pid = spawn_detached(&invocation, File::from(theirs))?;
+    ProcessId::from_pid(pid).ok_or_else(|| failed(io::Error::other("the forwarder ended")))
+}
+
+/// Sends what the process needs: it finds it in its standard input when it has started.
+fn hand_over(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort], to: &OwnedFd) -> io::Result<()> {
+    let pid = attachment.pid;
+    let container = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let container = pidfd_open(container, PidfdFlags::empty())?;
+    let namespace = |kind: &str| File::open(Path::new("/proc").join(pid.to_string()).join("ns").join(kind));
+    let network = namespace("net")?;
+    let user = if attachment.privileges.is_root() { None } else { Some(namespace("user")?) };
+    let described: Vec<_> = ports.iter().map(|it| describe(&it.port, inside)).collect();
+    let message = json!({ "user_namespace": user.is_some(), "ports": described }).to_string();
+    let fds: Vec<BorrowedFd<'_>> = [container.as_fd(), network.as_fd()]
+        .into_iter()
+        .chain(user.iter().map(File::as_fd))
+        .chain(ports.iter().map(|it| it.socket.as_fd()))
+        .collect();
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(to, &[IoSlice::new(message.as_bytes())], &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Services listen on all addresses, on the container's own, or on loopback only.
+fn describe(port: &PublishedPort, inside: Option<IpAddr>) -> serde_json::Value {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let targets: Vec<_> =
+        inside.into_iter().chain([loopback]).map(|it| SocketAddr::new(it, port.container).to_string()).collect();
+    json!({ "protocol": port.protocol, "targets": targets })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(host: Option<u16>, protocol: Protocol) -> NetworkConfig {
+        let ports = vec![Port { container: 80, host, protocol }];
+        let mode = crate::container::config::NetworkMode::Outgoing;
+        NetworkConfig { mode, ports, ports_bind: IpAddr::from([127, 0, 0, 1]) }
+    }
+
+    #[test]
+    fn a_free_port_is_found_and_a_taken_one_refused() {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let first = bind(&config(None, protocol)).unwrap();
+            let port = first[0].port.host;
+            let second = bind(&config(Some(port), protocol));
+            assert!(matches!(second, Err(Error::PortTaken(it)) if it == port), "{second:?}");
+            drop(first);
+            assert_eq!(bind(&config(Some(port), protocol)).unwrap()[0].port.host, port);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Networks of ours on disk: one file each.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{Error, Excerpt, Network, NetworkCreate, NetworkName, Result, random_hex};
+use serde::{Deserialize, Serialize};
+
+use super::subnet::{self, Subnet};
+use crate::directories::Directories;
+
+/// Limit of the time that another process may work on networks.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A network as decided at its creation; written once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NetworkRecord {
+    /// 64 hexadecimal digits.
+    pub(super) id: String,
+    pub(super) name: NetworkName,
+    pub(super) labels: BTreeMap<String, String>,
+    /// No way out.
+    pub(super) internal: bool,
+    /// Members may reach each other.
+    pub(super) reach: bool,
+    pub(super) subnet: Subnet,
+}
+
+impl NetworkRecord {
+    /// The number of its devices, by which the rules know them: never 0, which all others have.
+    pub(super) fn group(&self) -> u32 {
+        let digits = self.id.get(..7).unwrap_or_default();
+        u32::from_str_radix(digits, 16).unwrap_or_default() + 1
+    }
+
+    fn public(self) -> Network {
+        Network {
+            gateways: vec![subnet::gateway(self.subnet).into()],
+            subnets: vec![subnet::any(self.subnet)],
+            id: self.id,
+            name: self.name.to_string(),
+            labels: self.labels,
+            internal: self.internal,
+        }
+    }
+}
+
+/// The networks of a data directory.
+#[derive(Clone, Debug)]
+pub(crate) struct NetworkRecords {
+    dir: PathBuf,
+}
+
+impl NetworkRecords {
+    pub(crate) fn new(directories: &Directories) -> Self {
+        Self { dir: directories.networks() }
+    }
+
+    /// Keeps other processes from changing networks and their members.
+    pub(super) async fn lock(&self) -> Result<Lock> {
+        let failed = |source| Error::Host { what: "cannot lock the networks".into(), source };
+        let lock = Lock::take(&self.dir.join("lock"), PATIENCE).await.map_err(failed)?;
+        lock.ok_or(Error::TimedOut { verb: "network", after: PATIENCE })
+    }
+
+    /// All networks, by name.
+    pub(crate) fn list(&self) -> Result<Vec<Network>> {
+        Ok(self.records().map_err(unreadable)?.into_iter().map(NetworkRecord::public).collect())
+    }
+
+    /// The network of a name, an id, or the first digits of one id.
+    pub(crate) fn find(&self, handle: &str) -> Result<Option<Network>> {
+        Ok(self.record(handle)?.map(NetworkRecord::public))
+    }
+
+    pub(super) fn record(&self, handle: &str) -> Result<Option<NetworkRecord>> {
+        Ok(select(self.records().map_err(unreadable)?, handle))
+    }
+
+    /// The network of an attachment.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] for an unknown one.
+    pub(super) fn required(&self, handle: &str) -> Result<NetworkRecord> {
+        let excerpt = || Excerpt::from_bytes(format!("no network `{handle}`").as_bytes());
+        self.record(handle)?.ok_or_else(|| Error::Engine { verb: "network", exit: 1, excerpt: excerpt() })
+    }
+
+    /// Creates a network with a range of addresses that neither the host nor another network uses.
+    pub(crate) async fn create(&self, network: &NetworkCreate) -> Result<Network> {
+        let _lock = self.lock().await?;
+        let records = self.records().map_err(unreadable)?;
+        if records.iter().any(|it| it.name == network.name) {
+            return Err(Error::NetworkTaken(network.name.clone()));
+        }
+        let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+        let used: Vec<_> = records.iter().map(|it| it.subnet).chain(subnet::routed(&routes)).collect();
+        let subnet = subnet::choose(subnet::of_networks(), &used).ok_or_else(none_free)?;
+        let record = NetworkRecord {
+            id: random_hex::<32>(),
+            name: network.name.clone(),
+            labels: network.labels.iter().cloned().collect(),
+            internal: network.internal,
+            reach: network.reach,
+            subnet,
+        };
+        self.write(&record).map_err(|source| Error::Host { what: "cannot write a network's record".into(), source })?;
+        Ok(record.public())
+    }
+
+    /// Removes a network without running members.
+    pub(crate) async fn remove(&self, handle: &str) -> Result<()> {
+        let _lock = self.lock().await?;
+        let Some(record) = self.record(handle)? else { return Ok(()) };
+        let failed = |source| Error::Host { what: "cannot remove a network".into(), source };
+        if !self.members(&record.id).live().map_err(failed)?.is_empty() {
+            let excerpt = Excerpt::from_bytes(format!("network `{}` has running containers", record.name).as_bytes());
+            return Err(Error::Engine { verb: "network rm", exit: 1, excerpt });
+        }
+        std::fs::remove_file(self.dir.join(format!("{}.json", record.id))).map_err(failed)?;
+        self.members(&record.id).remove().map_err(failed)
+    }
+
+    /// The members of a network.
+    pub(super) fn members(&self, id: &str) -> super::members::Members {
+        super::members::Members::new(self.dir.join(format!("{id}.members")))
+    }
+
+    pub(super) fn records(&self) -> io::Result<Vec<NetworkRecord>> {
+        let mut records = Vec::new();
+        for entry in std::fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            let is_record = path.file_stem().is_some_and(|it| it.len() == 64)
+                && path.extension().is_some_and(|it| it == "json");
+            if is_record {
+                match std::fs::read(&path) {
+                    Ok(bytes) => records.push(serde_json::from_slice::<NetworkRecord>(&bytes)?),
+                    // Another process removed it.
+                    Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+                    Err(err) => return Err(err),
+                }
+            }
+        }
+        records.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
+        Ok(records)
+    }
+
+    fn write(&self, record: &NetworkRecord) -> io::Result<()> {
+        coracle_runtime::host::fs::replace(&self.dir.join(format!("{}.json", record.id)), &serde_json::to_vec(record)?)
+    }
+}
+
+/// The record that a handle leads to: by name, else by id.
+fn select(mut records: Vec<NetworkRecord>, handle: &str) -> Option<NetworkRecord> {
+    if let Some(at) = records.iter().position(|it| it.name.as_str() == handle) {
+        return Some(records.swap_remove(at));
+    }
+    let is_digits = !handle.is_empty() && handle.bytes().all(|it| it.is_ascii_hexdigit());
+    let mut matching = records.into_iter().filter(|it| is_digits && it.id.starts_with(handle));
+    matching.next().filter(|_| matching.next().is_none())
+}
+
+fn unreadable(source: io::Error) -> Error {
+    Error::Host { what: "cannot read the networks' records".into(), source }
+}
+
+fn none_free() -> Error {
+    let excerpt = Excerpt::from_bytes(b"no free range of addresses in 10.224.0.0/12");
+    Error::Engine { verb: "network create", exit: 1, excerpt }
+}

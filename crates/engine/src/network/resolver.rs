@@ -1,0 +1,73 @@
+//! Name servers for containers.
+
+use std::net::IpAddr;
+
+/// Where the host says which name servers it uses, and where a local resolver says which ones it asks.
+pub(super) const HOST: &str = "/etc/resolv.conf";
+const BEHIND_LOCAL: &str = "/run/systemd/resolve/resolv.conf";
+
+/// Docker's choice for a host whose only name servers are its own.
+const PUBLIC: [&str; 2] = ["8.8.8.8", "8.8.4.4"];
+
+/// The host's configuration.
+pub(super) fn of_host() -> String {
+    std::fs::read_to_string(HOST).unwrap_or_default()
+}
+
+/// The configuration for a container whose loopback is not the host's.
+pub(super) fn for_container() -> String {
+    let behind = || std::fs::read_to_string(BEHIND_LOCAL).unwrap_or_default();
+    adapt(&of_host(), behind)
+}
+
+/// The configuration for a container that asks one server.
+pub(super) fn with_server(server: IpAddr) -> String {
+    format!("{}nameserver {server}\n", options(&of_host()))
+}
+
+/// Whether the host asks itself only.
+pub(super) fn is_local_only() -> bool {
+    reachable(&of_host()).is_empty()
+}
+
+fn adapt(host: &str, behind_local: impl FnOnce() -> String) -> String {
+    let mut servers = reachable(host);
+    if servers.is_empty() {
+        servers = reachable(&behind_local());
+    }
+    if servers.is_empty() {
+        servers = PUBLIC.map(str::to_owned).to_vec();
+    }
+    let lines: String = servers.iter().map(|it| format!("nameserver {it}\n")).collect();
+    options(host) + &lines
+}
+
+/// Name servers that are not on loopback.
+fn reachable(text: &str) -> Vec<String> {
+    let server = |line: &str| {
+        let mut words = line.split_whitespace();
+        let word = (words.next()? == "nameserver").then(|| words.next())??;
+        let address: IpAddr = word.split('%').next()?.parse().ok()?;
+        (!address.is_loopback() && address.is_ipv4()).then(|| word.to_owned())
+    };
+    text.lines().filter_map(server).collect()
+}
+
+fn options(text: &str) -> String {
+    let is_option = |it: &&str| matches!(it.split_whitespace().next(), Some("search" | "options" | "domain"));
+    text.lines().filter(is_option).map(|it| format!("{it}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_resolver_is_replaced_by_the_servers_behind_it_and_options_stay() {
+        let host = "# by systemd\nnameserver 127.0.0.53\noptions edns0\nsearch lan\n";
+        let adapted = adapt(host, || "nameserver 192.0.2.7\nnameserver fe80::1%eth0\n".into());
+        assert_eq!(adapted, "options edns0\nsearch lan\nnameserver 192.0.2.7\n");
+        assert!(adapt(host, String::new).ends_with("nameserver 8.8.8.8\nnameserver 8.8.4.4\n"));
+        assert_eq!(adapt("nameserver 10.0.0.2\n", || unreachable!("not read")), "nameserver 10.0.0.2\n");
+    }
+}

@@ -1,0 +1,149 @@
+//! Expressions of the kernel's packet filter, as `nft --debug=netlink` shows them.
+
+use super::super::netlink::{Message, NESTED};
+
+/// Flags and kinds of `linux/netfilter/nf_tables.h`.
+mod attribute {
+    pub(super) const LIST_ELEM: u16 = 1;
+    pub(super) const EXPR_NAME: u16 = 1;
+    pub(super) const EXPR_DATA: u16 = 2;
+    pub(super) const DATA_VALUE: u16 = 1;
+    pub(super) const DATA_VERDICT: u16 = 2;
+    pub(super) const VERDICT_CODE: u16 = 1;
+}
+
+/// The registers: the verdict, and the first two of 4 bytes.
+const VERDICT: u32 = 0;
+const FIRST: u32 = 8;
+const SECOND: u32 = 9;
+
+/// Text of 16 bytes or fewer needs the first register of 16 bytes, which begins where `FIRST` does.
+const FIRST_WIDE: u32 = 1;
+
+/// What a packet is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expression<'a> {
+    /// The incoming device's name begins so, or not.
+    From { prefix: &'a str, is: bool },
+    /// The outgoing device's name begins so, or not.
+    To { prefix: &'a str, is: bool },
+    /// The outgoing device is a bridge.
+    ToBridge,
+    /// The outgoing device has another name.
+    NotTo(&'a str),
+    /// Both devices' groups are in the set.
+    BetweenMembers,
+    /// The packet belongs to a known connection, or answers one.
+    Known,
+    /// ICMP, UDP, TCP, by number.
+    Protocol(u8),
+    /// The port at the destination.
+    Port(u16),
+    /// Counts packets, as `iptables` wants it in its tables.
+    Counter,
+    /// Lets it pass this chain.
+    Accept,
+    /// Ends it with an answer: "administratively prohibited".
+    Reject,
+    /// Drops it.
+    Drop,
+    /// Sends it under the host's address.
+    Masquerade,
+}
+
+const META_IIFNAME: u32 = 6;
+const META_OIFNAME: u32 = 7;
+const META_L4PROTO: u32 = 16;
+const META_IIFGROUP: u32 = 21;
+const META_OIFGROUP: u32 = 22;
+const META_OIFKIND: u32 = 27;
+const CT_STATE: u32 = 0;
+const CT_KNOWN: u32 = 0b110;
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+const REJECT_ICMPX: u32 = 2;
+const ADMIN_PROHIBITED: u8 = 3;
+
+/// Adds expressions as elements of a rule's list.
+pub(super) fn add(message: Message, expressions: &[Expression<'_>]) -> Message {
+    expressions.iter().fold(message, |message, it| one(message, *it))
+}
+
+fn one(message: Message, expression: Expression<'_>) -> Message {
+    let compare = |is| if is { EQUAL } else { NOT_EQUAL };
+    match expression {
+        Expression::From { prefix, is } => named(message, META_IIFNAME, prefix.as_bytes(), compare(is)),
+        Expression::To { prefix, is } => named(message, META_OIFNAME, prefix.as_bytes(), compare(is)),
+        Expression::ToBridge => named(message, META_OIFKIND, &padded("bridge"), EQUAL),
+        Expression::NotTo(name) => named(message, META_OIFNAME, &padded(name), NOT_EQUAL),
+        Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
+        Expression::Known => known(message),
+        Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
+        Expression::Port(number) => port(message, number),
+        Expression::Counter => element(message, "counter", |it| it),
+        Expression::Accept => verdict(message, 1),
+        Expression::Drop => verdict(message, 0),
+        Expression::Reject => {
+            element(message, "reject", |it| it.number_be(1, REJECT_ICMPX).bytes(2, &[ADMIN_PROHIBITED]))
+        }
+        Expression::Masquerade => element(message, "masq", |it| it),
+    }
+}
+
+fn element(message: Message, name: &str, data: impl FnOnce(Message) -> Message) -> Message {
+    message.nest(attribute::LIST_ELEM | NESTED, |it| {
+        it.text(attribute::EXPR_NAME, name).nest(attribute::EXPR_DATA | NESTED, data)
+    })
+}
+
+fn meta(message: Message, key: u32, register: u32) -> Message {
+    element(message, "meta", |it| it.number_be(1, register).number_be(2, key))
+}
+
+fn cmp(message: Message, register: u32, operation: u32, value: &[u8]) -> Message {
+    element(message, "cmp", |it| {
+        let it = it.number_be(1, register).number_be(2, operation);
+        it.nest(3 | NESTED, |it| it.bytes(attribute::DATA_VALUE, value))
+    })
+}
+
+fn named(message: Message, key: u32, value: &[u8], operation: u32) -> Message {
+    cmp(meta(message, key, FIRST_WIDE), FIRST_WIDE, operation, value)
+}
+
+fn padded(text: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let count = text.len().min(15);
+    bytes[..count].copy_from_slice(&text.as_bytes()[..count]);
+    bytes
+}
+
+fn lookup(message: Message) -> Message {
+    element(message, "lookup", |it| it.text(1, super::MEMBERS).number_be(2, FIRST).number_be(4, 1))
+}
+
+fn known(message: Message) -> Message {
+    let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, CT_STATE));
+    let message = element(message, "bitwise", |it| {
+        let it = it.number_be(1, FIRST).number_be(2, FIRST).number_be(3, 4);
+        let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &CT_KNOWN.to_ne_bytes()));
+        it.nest(5 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &[0; 4]))
+    });
+    cmp(message, FIRST, NOT_EQUAL, &[0; 4])
+}
+
+fn port(message: Message, number: u16) -> Message {
+    let message = element(message, "payload", |it| {
+        it.number_be(1, FIRST).number_be(2, TRANSPORT_HEADER).number_be(3, 2).number_be(4, 2)
+    });
+    cmp(message, FIRST, EQUAL, &number.to_be_bytes())
+}
+
+fn verdict(message: Message, code: u32) -> Message {
+    element(message, "immediate", |it| {
+        it.number_be(1, VERDICT).nest(2 | NESTED, |it| {
+            it.nest(attribute::DATA_VERDICT | NESTED, |it| it.number_be(attribute::VERDICT_CODE, code))
+        })
+    })
+}

@@ -1,0 +1,284 @@
+//! Networks of the kernel with real namespaces, without the container around them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use coracle_runtime::host::find_program::find_program;
+use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_runtime::{ContainerId, ContainerName, Error, NetworkCreate, NetworkName, ProcessId};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use coracle_skips::{NEEDS_ROOT, skip};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
+
+use super::{Attached, Attachment, NetworkRecords, attach, detach, sweep};
+use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
+use crate::directories::Directories;
+use crate::ids::Privileges;
+
+/// Directories of an engine.
+struct Case {
+    dir: tempfile::TempDir,
+    directories: Directories,
+}
+
+/// A process in a network namespace of its own, in the place of a container.
+struct Holder {
+    child: Child,
+    attachment: Attachment,
+}
+
+impl Case {
+    /// `None` where this user cannot make links.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(NEEDS_ROOT);
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let directories = Directories::open(dir.path()).unwrap();
+        Some(Self { dir, directories })
+    }
+
+    async fn holder(&self, name: &str, mode: NetworkMode) -> Holder {
+        let unshare = find_program("unshare").unwrap();
+        let script = "ip link set lo up; echo ready; exec cat";
+        let words = ["--net", "--", "/bin/sh", "-c", script];
+        let invocation =
+            Invocation { env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(), ..Invocation::new(unshare, words) };
+        let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+        assert_eq!(line, "ready\n");
+        let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
+        let attachment = Attachment {
+            config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
+            id: ContainerId::parse(&coracle_runtime::random_hex::<32>()).unwrap(),
+            name: ContainerName::parse(name).unwrap(),
+            hostname: name.to_owned(),
+            hosts: Vec::new(),
+            pid: child.id().unwrap(),
+            hosts_file: file("hosts"),
+            resolv_conf_file: file("resolv.conf"),
+            pid_file: file("pid"),
+            guest: None,
+            directories: self.directories.clone(),
+            privileges: Privileges::Root,
+        };
+        Holder { child, attachment }
+    }
+
+    async fn network(&self, name: &str, reach: bool, internal: bool) -> NetworkMode {
+        let name = NetworkName::parse(name).unwrap();
+        let create = NetworkCreate { name, labels: Vec::new(), reach, internal };
+        NetworkMode::Named(NetworkRecords::new(&self.directories).create(&create).await.unwrap().id)
+    }
+}
+
+impl Holder {
+    async fn attach(&self) -> Attached {
+        attach(&self.attachment).await.unwrap()
+    }
+
+    /// Does something in the namespace. What it opens stays there.
+    fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.attachment.pid)).unwrap();
+        let entered = std::thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            work()
+        });
+        entered.join().unwrap()
+    }
+
+    fn reaches(&self, address: IpAddr, port: u16) -> bool {
+        self.inside(move || TcpStream::connect_timeout(&SocketAddr::new(address, port), Duration::from_secs(2)).is_ok())
+    }
+
+    fn listens(&self) -> (TcpListener, u16) {
+        self.inside(listener)
+    }
+
+    fn hosts(&self) -> String {
+        std::fs::read_to_string(&self.attachment.hosts_file).unwrap()
+    }
+
+    async fn end(mut self, attached: &Attached) {
+        self.child.kill().await.unwrap();
+        detach(attached, &self.attachment.id, &self.attachment.directories).await.unwrap();
+    }
+}
+
+/// A listener on all addresses.
+fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Runs a program of the host.
+async fn ran(program: &str, words: &str) {
+    let invocation = Invocation::new(find_program(program).unwrap(), words.split(' '));
+    let ran = process::run("it", &invocation, Stdin::Empty, (Duration::from_secs(20), 4096)).await.unwrap();
+    assert!(ran.ok(), "{program} {words}: {}", ran.stderr.text());
+}
+
+#[tokio::test]
+async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
+    let Some(case) = Case::new() else { return };
+    let (_listener, port) = listener();
+    let closed = case.holder("closed", NetworkMode::Outgoing).await;
+    let mut open = case.holder("open", NetworkMode::Outgoing).await;
+    open.attachment.hosts = vec![HostLine { name: "up".into(), address: None }];
+    for (holder, expected) in [(&closed, false), (&open, true)] {
+        let gateway = holder.attach().await.gateway.unwrap();
+        assert_eq!(holder.reaches(gateway, port), expected);
+        assert_eq!(holder.reaches("127.0.0.1".parse().unwrap(), port), false);
+        assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);
+    }
+}
+
+#[tokio::test]
+async fn containers_without_a_network_do_not_reach_each_other() {
+    let Some(case) = Case::new() else { return };
+    let (one, other) = (case.holder("one", NetworkMode::Outgoing).await, case.holder("other", NetworkMode::Outgoing).await);
+    let (at, _) = (one.attach().await, other.attach().await);
+    let (_listener, port) = one.listens();
+    assert!(one.reaches(at.address.unwrap(), port));
+    assert!(!other.reaches(at.address.unwrap(), port));
+    assert!(TcpStream::connect((at.address.unwrap(), port)).is_ok(), "the host reaches it");
+}
+
+#[tokio::test]
+async fn members_reach_each_other_by_name_where_their_network_lets_them() {
+    let Some(case) = Case::new() else { return };
+    let (open, apart) = (case.network("open", true, false).await, case.network("apart", false, false).await);
+    let web = case.holder("web", open.clone()).await;
+    let (client, stranger) = (case.holder("client", open).await, case.holder("stranger", apart.clone()).await);
+    let parted = case.holder("parted", apart).await;
+    let at = [web.attach().await, client.attach().await, stranger.attach().await, parted.attach().await];
+    let address = at[0].address.unwrap();
+    let ((_listener, port), (_other, parted_port)) = (web.listens(), parted.listens());
+    assert!(client.reaches(address, port));
+    assert!(!stranger.reaches(address, port));
+    assert!(!stranger.reaches(at[3].address.unwrap(), parted_port));
+    assert!(client.hosts().contains(&format!("{address}\tweb\n")), "{}", client.hosts());
+    assert!(web.hosts().contains("\tclient\n") && !stranger.hosts().contains("parted"));
+    web.end(&at[0]).await;
+    assert!(!client.hosts().contains("web"), "{}", client.hosts());
+}
+
+#[tokio::test]
+async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
+    let Some(case) = Case::new() else { return };
+    let outside = case.holder("outside", NetworkMode::None).await;
+    let (pid, device) = (outside.attachment.pid, format!("tst{}", outside.attachment.pid));
+    ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
+    ran("ip", &format!("addr add 198.18.7.1/30 dev {device}")).await;
+    ran("ip", &format!("link set {device} up")).await;
+    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.2/30 dev out")).await;
+    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip link set dev out up")).await;
+    let (listener, port) = outside.listens();
+    let internal = case.network("internal", true, true).await;
+    for (mode, expected) in [(NetworkMode::Outgoing, true), (internal, false)] {
+        let holder = case.holder("it", mode).await;
+        holder.attach().await;
+        assert_eq!(holder.reaches("198.18.7.2".parse().unwrap(), port), expected);
+        if expected {
+            assert_eq!(listener.accept().unwrap().1.ip(), IpAddr::from([198, 18, 7, 1]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_container_starts_again_with_its_address_and_members_that_were_killed_are_forgotten() {
+    let Some(case) = Case::new() else { return };
+    let network = case.network("it", true, false).await;
+    let (web, other) = (case.holder("web", network.clone()).await, case.holder("other", network.clone()).await);
+    let (at, _) = (web.attach().await, other.attach().await);
+    let id = web.attachment.id.clone();
+    drop(web.child);
+    let NetworkMode::Named(network_id) = &network else { unreachable!() };
+    let records = NetworkRecords::new(&case.directories);
+    while ProcessId::from_pid(web.attachment.pid).is_some() {
+        tokio::task::yield_now().await;
+    }
+    sweep(&case.directories).await.unwrap();
+    assert!(!other.hosts().contains("web"));
+    let mut again = case.holder("web", network.clone()).await;
+    again.attachment.id = id;
+    let attached = again.attach().await;
+    assert_eq!((attached.link, attached.network.as_ref()), (at.link, Some(network_id)));
+    assert!(matches!(records.remove(network_id).await, Err(Error::Engine { .. })));
+    assert!(records.find(&network_id[..12]).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_unknown_network_is_an_error_and_a_network_without_members_is_removed() {
+    let Some(case) = Case::new() else { return };
+    let records = NetworkRecords::new(&case.directories);
+    let lost = case.holder("lost", NetworkMode::Named("no-such".into())).await;
+    assert!(matches!(attach(&lost.attachment).await, Err(Error::Engine { .. })));
+    case.network("it", true, false).await;
+    records.remove("it").await.unwrap();
+    records.remove("it").await.unwrap();
+    assert_eq!(records.list().unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_link_is_made_within_milliseconds() {
+    let Some(case) = Case::new() else { return };
+    for name in ["warm-up", "one", "two", "three", "four"] {
+        let holder = case.holder(name, NetworkMode::Outgoing).await;
+        let begun = std::time::Instant::now();
+        let attached = holder.attach().await;
+        println!("{name}: {:?} {attached:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn adhoc_ports() {
+    let Some(case) = Case::new() else { return };
+    let mut holder = case.holder("it", NetworkMode::Outgoing).await;
+    let (inner, container) = holder.listens();
+    holder.attachment.guest = Some("/root/h/network/target/debug/coracle-guest".into());
+    holder.attachment.config.ports = vec![
+        coracle_runtime::Port { container, host: None, protocol: coracle_runtime::Protocol::Tcp },
+        coracle_runtime::Port { container, host: None, protocol: coracle_runtime::Protocol::Udp },
+    ];
+    let begun = std::time::Instant::now();
+    let at = holder.attach().await;
+    println!("attached after {:?}", begun.elapsed());
+    let mut outer = TcpStream::connect(("127.0.0.1", at.ports[0].host)).unwrap();
+    println!("connected after {:?}", begun.elapsed());
+    let (mut accepted, from) = inner.accept().unwrap();
+    println!("accepted after {:?} {from}", begun.elapsed());
+    use std::io::{Read as _, Write as _};
+    outer.write_all(b"hello").unwrap();
+    outer.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    accepted.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello");
+    accepted.write_all(b"answer").unwrap();
+    drop(accepted);
+    outer.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "helloanswer");
+    let udp = holder.inside(move || std::net::UdpSocket::bind(("0.0.0.0", container)).unwrap());
+    let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(("127.0.0.1", at.ports[1].host)).unwrap();
+    client.send(b"ping").unwrap();
+    let mut buffer = [0; 10];
+    let (count, from) = udp.recv_from(&mut buffer).unwrap();
+    udp.send_to(&buffer[..count], from).unwrap();
+    assert_eq!(client.recv(&mut buffer).unwrap(), 4);
+    println!("{}", std::fs::read_to_string(format!("/proc/{}/status", at.helpers[0].pid)).unwrap());
+    let port = at.ports[0].host;
+    assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
+    let pid = at.helpers[0].clone();
+    holder.child.kill().await.unwrap();
+    let begun = std::time::Instant::now();
+    while pid.alive() { tokio::task::yield_now().await; }
+    println!("ended by itself after {:?}", begun.elapsed());
+    holder.end(&at).await;
+    TcpListener::bind(("127.0.0.1", port)).unwrap();
+}

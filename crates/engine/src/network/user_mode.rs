@@ -1,0 +1,195 @@
+//! Outgoing traffic by a program that is a network stack of its own: `pasta`, else `slirp4netns`.
+//!
+//! It needs no privilege on the host. The container reaches what this user reaches; the host's loopback only where it was
+//! asked for.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::host::find_program::find_program;
+use coracle_runtime::host::process::{self, Invocation, Stdin, spawn_detached};
+use coracle_runtime::{Capability, Error, Excerpt, ProcessId, Result};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{helper, link, resolver};
+use crate::blocking::blocking;
+
+/// Limit of the time that a stack takes until packets flow.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where `pasta` answers for name servers, if the host's are on its loopback.
+const PASTA_DNS: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 53);
+
+/// Addresses of `slirp4netns`, fixed by it.
+const SLIRP_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
+const SLIRP_HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const SLIRP_DNS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
+
+/// An installed stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum UserModeStack {
+    Pasta(PathBuf),
+    Slirp(PathBuf),
+}
+
+/// A container to be served.
+#[derive(Clone, Debug)]
+pub(super) struct UserModeSpec {
+    /// A process in its namespaces.
+    pub(super) pid: u32,
+    /// Its user namespace is another one than this process's.
+    pub(super) user_namespace: bool,
+    /// The host's loopback is reachable.
+    pub(super) host: bool,
+    /// Where the program writes its number.
+    pub(super) pid_file: PathBuf,
+}
+
+/// A stack that serves.
+#[derive(Clone, Debug)]
+pub(super) struct UserMode {
+    pub(super) process: ProcessId,
+    pub(super) address: Option<IpAddr>,
+    pub(super) host: Option<IpAddr>,
+    /// The text of `resolv.conf`, where the host's own does not fit.
+    pub(super) resolv_conf: Option<String>,
+}
+
+impl UserModeStack {
+    /// The installed one.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is none.
+    pub(super) fn find() -> Result<Self> {
+        let pasta = find_program("pasta").map(Self::Pasta);
+        let found = pasta.or_else(|_| find_program("slirp4netns").map(Self::Slirp));
+        found.map_err(|_| crate::runtime::unsupported(Capability::OutgoingNetwork))
+    }
+
+    /// Starts it, and waits until packets flow.
+    pub(super) async fn start(&self, spec: &UserModeSpec) -> Result<UserMode> {
+        match self {
+            Self::Pasta(program) => start_pasta(program, spec).await,
+            Self::Slirp(program) => start_slirp(program, spec).await,
+        }
+    }
+}
+
+fn namespace(pid: u32, kind: &str) -> String {
+    format!("/proc/{pid}/ns/{kind}")
+}
+
+fn pasta_words(spec: &UserModeSpec, local_dns: bool) -> Vec<String> {
+    let mut words: Vec<String> = ["--config-net", "--quiet", "--ns-ifname", link::INSIDE].map(str::to_owned).into();
+    words.extend(["-t", "none", "-u", "none", "-T", "none", "-U", "none"].map(str::to_owned));
+    if !spec.host {
+        words.push("--no-map-gw".into());
+    }
+    if local_dns {
+        words.extend(["--dns-forward".into(), PASTA_DNS.to_string()]);
+    }
+    words.extend(["--pid".into(), spec.pid_file.display().to_string()]);
+    if spec.user_namespace {
+        words.extend(["--userns".into(), namespace(spec.pid, "user")]);
+    } else {
+        words.push("--netns-only".into());
+    }
+    words.extend(["--netns".into(), namespace(spec.pid, "net")]);
+    words
+}
+
+/// `pasta` moves itself to the background when it is ready.
+async fn start_pasta(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
+    let local_dns = resolver::is_local_only();
+    let invocation = Invocation::new(program, pasta_words(spec, local_dns));
+    let ran = process::run("pasta", &invocation, Stdin::Empty, (READY_TIMEOUT, 4096)).await?;
+    if !ran.ok() {
+        let excerpt = Excerpt::from_bytes(&ran.stderr.bytes());
+        return Err(Error::Engine { verb: "pasta", exit: ran.exit, excerpt });
+    }
+    let failed = |source| Error::Host { what: "cannot read the number of `pasta`".into(), source };
+    let pid = std::fs::read_to_string(&spec.pid_file).map_err(failed)?;
+    let process = pid.trim().parse().ok().and_then(ProcessId::from_pid);
+    let process = process.ok_or_else(|| failed(std::io::Error::other("it ended")))?;
+    Ok(UserMode {
+        process,
+        address: outer_address(),
+        host: spec.host.then(default_gateway).flatten(),
+        resolv_conf: local_dns.then(|| resolver::with_server(PASTA_DNS.into())),
+    })
+}
+
+fn slirp_words(spec: &UserModeSpec) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["--configure", "--mtu=65520", "--enable-sandbox", "--enable-seccomp", "--ready-fd=0"].map(str::to_owned).into();
+    if !spec.host {
+        words.push("--disable-host-loopback".into());
+    }
+    if spec.user_namespace {
+        words.push(format!("--userns-path={}", namespace(spec.pid, "user")));
+    }
+    words.extend(["--netns-type=path".into(), namespace(spec.pid, "net"), link::INSIDE.into()]);
+    words
+}
+
+/// `slirp4netns` writes to a pipe when it is ready: its standard input, which it does not need.
+async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
+    let failed = |source| Error::Host { what: "cannot start `slirp4netns`".into(), source };
+    let (ready, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
+    let pid = spawn_detached(&Invocation::new(program, slirp_words(spec)), File::from(theirs))?;
+    let process = ProcessId::from_pid(pid).ok_or_else(|| failed(std::io::Error::other("it ended")))?;
+    let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await?;
+    if !is_ready {
+        helper::end(&process).map_err(failed)?;
+        let excerpt = Excerpt::from_bytes(b"it did not become ready");
+        return Err(Error::Engine { verb: "slirp4netns", exit: 1, excerpt });
+    }
+    Ok(UserMode {
+        process,
+        address: Some(SLIRP_ADDRESS.into()),
+        host: spec.host.then_some(SLIRP_HOST.into()),
+        resolv_conf: Some(resolver::with_server(SLIRP_DNS.into())),
+    })
+}
+
+fn wait_ready(ready: OwnedFd) -> std::io::Result<bool> {
+    use std::io::Read as _;
+    if !helper::is_readable_within(&ready, READY_TIMEOUT)? {
+        return Ok(false);
+    }
+    Ok(File::from(ready).read(&mut [0; 1])? == 1)
+}
+
+/// The host's address towards other machines, which `pasta` gives to the container. Nothing is sent.
+fn outer_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    socket.local_addr().ok().map(|it| it.ip())
+}
+
+/// The host's gateway, which `pasta` lets stand for the host.
+fn default_gateway() -> Option<IpAddr> {
+    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
+    super::subnet::default_gateway(&routes).map(IpAddr::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(host: bool) -> UserModeSpec {
+        UserModeSpec { pid: 7, user_namespace: true, host, pid_file: "/run/it".into() }
+    }
+
+    #[test]
+    fn the_hosts_loopback_is_closed_unless_asked_for() {
+        let has = |words: Vec<String>, word: &str| words.iter().any(|it| it == word);
+        assert!(has(pasta_words(&spec(false), false), "--no-map-gw"));
+        assert!(!has(pasta_words(&spec(true), false), "--no-map-gw"));
+        assert!(has(slirp_words(&spec(false)), "--disable-host-loopback"));
+        assert!(!has(slirp_words(&spec(true)), "--disable-host-loopback"));
+    }
+}

@@ -1,0 +1,247 @@
+//! Requests to one repository: redirects under rules, and authorization where it is demanded.
+
+use std::path::Path;
+
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, RANGE};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use serde::Deserialize;
+use tokio::sync::{Mutex, OnceCell};
+use url::Url;
+
+use coracle_runtime::is_public;
+
+use super::authorization::{Authorization, NextStep, next_step};
+use super::challenge::Challenge;
+use super::connector::Reach;
+use super::credentials::CredentialFiles;
+use super::http::{Body, HttpClient, Timeouts, host_of, tls_config};
+use super::name::RepositoryName;
+use crate::options::RegistryOptions;
+use crate::source::{Result, SourceError};
+
+/// Redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+
+/// Bytes of an error's body.
+const MAX_ERROR: u64 = 64 << 10;
+
+/// A client of one repository.
+#[derive(Debug)]
+pub(super) struct RepositoryClient {
+    pub(super) name: RepositoryName,
+    registry: HttpClient,
+    /// For what a public registry leads to.
+    public: HttpClient,
+    reach: OnceCell<Reach>,
+    credentials: CredentialFiles,
+    authorization: Mutex<Option<Authorization>>,
+}
+
+/// A request to the registry.
+#[derive(Clone, Debug)]
+pub(super) struct RegistryRequest<'a> {
+    /// `manifests` or `blobs`.
+    pub(super) kind: &'static str,
+    pub(super) reference: &'a str,
+    pub(super) accept: Option<HeaderValue>,
+    /// Bytes that are here already.
+    pub(super) from: u64,
+}
+
+/// A response with its head read.
+#[derive(Debug)]
+pub(super) struct RegistryResponse {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Incoming,
+    /// Who sends it.
+    pub(super) host: String,
+    pub(super) http: HttpClient,
+}
+
+impl RepositoryClient {
+    /// A client that has not connected yet. Blocks: it reads certificates.
+    pub(super) fn new(
+        name: RepositoryName,
+        home: &Path,
+        options: &RegistryOptions,
+        timeouts: Timeouts,
+    ) -> Result<Self> {
+        let tls = tls_config(options)?;
+        Ok(Self {
+            registry: HttpClient::new(tls.clone(), options, Reach::Anywhere, timeouts),
+            public: HttpClient::new(tls, options, Reach::PublicOnly, timeouts),
+            reach: OnceCell::new(),
+            credentials: CredentialFiles::new(home, options),
+            authorization: Mutex::new(None),
+            name,
+        })
+    }
+
+    /// Sends a request, a second time with authorization if that is demanded.
+    ///
+    /// # Errors
+    /// [`SourceError`] for anything but content.
+    pub(super) async fn get(&self, request: &RegistryRequest<'_>) -> Result<RegistryResponse> {
+        let used = self.authorization.lock().await.clone();
+        let mut response = self.follow(request, used.as_ref()).await?;
+        let mut used = used;
+        if response.status == StatusCode::UNAUTHORIZED && response.host == self.name.host_of_url() {
+            let fresh = self.authorize(&response.headers, used).await?;
+            response = self.follow(request, Some(&fresh)).await?;
+            used = Some(fresh);
+        }
+        match response.status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if response.host == self.name.host_of_url() => {
+                Err(self.refusal(used.and_then(|it| it.origin)))
+            }
+            StatusCode::NOT_FOUND => {
+                let what = format!("{}:{}", self.name.repository, request.reference);
+                Err(SourceError::NotFound { place: self.name.registry.clone(), what })
+            }
+            status => Err(status_error(response, status).await),
+        }
+    }
+
+    fn refusal(&self, origin: Option<String>) -> SourceError {
+        let host = self.name.registry.clone();
+        match origin {
+            Some(origin) => SourceError::LoginRefused { host, origin },
+            None => SourceError::LoginRequired { host },
+        }
+    }
+
+    /// A new authorization, unless another request has obtained one since `used`.
+    async fn authorize(&self, refused: &HeaderMap, used: Option<Authorization>) -> Result<Authorization> {
+        let mut current = self.authorization.lock().await;
+        let same = |it: &Authorization| used.as_ref().is_some_and(|used| used.header == it.header);
+        if let Some(newer) = current.as_ref().filter(|it| !same(it)) {
+            return Ok(newer.clone());
+        }
+        let credentials = self.credentials.find(&self.name).await?;
+        let fresh = match next_step(&self.name, Challenge::parse(refused), credentials.as_ref())? {
+            NextStep::Done(authorization) => authorization,
+            NextStep::FetchToken(service) => {
+                let http = self.http_for(&service.realm).await?;
+                let fetched = service.fetch(http, &self.name, credentials.as_ref()).await;
+                fetched.map_err(|err| self.at_registry(err))?
+            }
+        };
+        *current = Some(fresh.clone());
+        Ok(fresh)
+    }
+
+    /// Follows redirects. Authorization goes to the registry alone, also when a later redirect leads back to it.
+    async fn follow(
+        &self,
+        request: &RegistryRequest<'_>,
+        mut authorization: Option<&Authorization>,
+    ) -> Result<RegistryResponse> {
+        let mut url = self.name.url(request.kind, request.reference)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let http = self.http_for(&url).await?;
+            let response = http.send(&url, request.build(authorization)).await.map_err(|err| self.at_registry(err))?;
+            let Some(next) = self.redirect(&response, &url)? else {
+                let (parts, body) = response.into_parts();
+                let (status, headers) = (parts.status, parts.headers);
+                return Ok(RegistryResponse { status, headers, body, host: host_of(&url), http: http.clone() });
+            };
+            authorization = authorization.filter(|_| next.origin() == url.origin());
+            url = next;
+        }
+        let (host, target) = (self.name.registry.clone(), host_of(&url));
+        Err(SourceError::Redirect { host, target, why: "these are too many redirects" })
+    }
+
+    /// The target of a redirect.
+    fn redirect(&self, response: &Response<Incoming>, from: &Url) -> Result<Option<Url>> {
+        if !matches!(response.status().as_u16(), 301..=303 | 307 | 308) {
+            return Ok(None);
+        }
+        let refused = |target: String, why| SourceError::Redirect { host: host_of(from), target, why };
+        let location = response.headers().get(LOCATION).and_then(|it| it.to_str().ok());
+        let mut next =
+            location.and_then(|it| from.join(it).ok()).ok_or_else(|| refused("nowhere".into(), "it has no address"))?;
+        let _ = next.set_username("");
+        let _ = next.set_password(None);
+        next.set_fragment(None);
+        match next.scheme() {
+            "https" => Ok(Some(next)),
+            "http" if self.name.is_local() => Ok(Some(next)),
+            _ => Err(refused(host_of(&next), "this address has no TLS")),
+        }
+    }
+
+    /// The connections for an address: any for the registry itself.
+    async fn http_for(&self, url: &Url) -> Result<&HttpClient> {
+        let own = self.name.url("", "")?;
+        if own.origin() == url.origin() {
+            return Ok(&self.registry);
+        }
+        Ok(match self.reach.get_or_init(|| reach_of(&own)).await {
+            Reach::Anywhere => &self.registry,
+            Reach::PublicOnly => &self.public,
+        })
+    }
+
+    /// Says who led to a private address.
+    fn at_registry(&self, err: SourceError) -> SourceError {
+        match err {
+            SourceError::PrivateAddress { target, address, .. } => {
+                SourceError::PrivateAddress { host: self.name.registry.clone(), target, address }
+            }
+            other => other,
+        }
+    }
+}
+
+/// A registry within a private network may lead to private addresses. One whose addresses are unknown, because a proxy
+/// reaches it, may not.
+async fn reach_of(registry: &Url) -> Reach {
+    let address = (registry.host_str().unwrap_or_default().to_owned(), registry.port_or_known_default().unwrap_or(443));
+    let found = tokio::net::lookup_host(address).await;
+    if found.is_ok_and(|mut it| it.any(|it| !is_public(it.ip()))) { Reach::Anywhere } else { Reach::PublicOnly }
+}
+
+impl RegistryRequest<'_> {
+    fn build(&self, authorization: Option<&Authorization>) -> Request<Body> {
+        let mut request = Request::new(Body::default());
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, self.accept.clone().unwrap_or(HeaderValue::from_static("*/*")));
+        if let Some(authorization) = authorization {
+            headers.insert(AUTHORIZATION, authorization.header.clone());
+        }
+        if self.from > 0
+            && let Ok(range) = HeaderValue::from_str(&format!("bytes={}-", self.from))
+        {
+            headers.insert(RANGE, range);
+        }
+        request
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct ErrorBody {
+    #[serde(default)]
+    errors: Vec<ErrorItem>,
+}
+
+#[derive(Deserialize)]
+struct ErrorItem {
+    #[serde(default)]
+    code: String,
+}
+
+/// A status as an error. Of the registry's words only the code is kept: others could repeat what was sent.
+async fn status_error(response: RegistryResponse, status: StatusCode) -> SourceError {
+    let RegistryResponse { body, host, http, .. } = response;
+    let bytes = http.read_body(&host, "error", body, MAX_ERROR).await.unwrap_or_default();
+    let body: ErrorBody = serde_json::from_slice(&bytes).unwrap_or_default();
+    let is_code =
+        |it: &String| !it.is_empty() && it.len() <= 40 && it.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let code = body.errors.into_iter().map(|it| it.code).find(is_code).map(|it| format!(" ({it})"));
+    let hint = if status == StatusCode::TOO_MANY_REQUESTS { "; wait, or log in" } else { "" };
+    SourceError::Status { host, status: status.as_u16(), message: format!("{}{hint}", code.unwrap_or_default()) }
+}

@@ -1,0 +1,163 @@
+//! Connections to registries: names resolved under a rule about addresses, proxies, TLS, and a limit of time for all of it.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use coracle_runtime::is_public;
+use hyper::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tower_service::Service;
+
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A connection that carries nothing is probed after that long, so that a dead one is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Which addresses may be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Any: the registry that was named.
+    Anywhere,
+    /// Public ones: where a registry with a public address leads to.
+    PublicOnly,
+}
+
+/// An address that may not be connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ForbiddenAddress(pub(super) IpAddr);
+
+impl fmt::Display for ForbiddenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the address {} is not public", self.0)
+    }
+}
+
+impl Error for ForbiddenAddress {}
+
+impl Reach {
+    fn check(self, address: IpAddr) -> io::Result<()> {
+        if self == Self::Anywhere || is_public(address) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, ForbiddenAddress(address)))
+    }
+}
+
+/// Looks up names; the addresses it returns are the ones that are connected to.
+#[derive(Clone)]
+pub(super) struct Resolver(Reach);
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let reach = self.0;
+        Box::pin(async move {
+            // The connector sets the port.
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            found.iter().try_for_each(|it| reach.check(it.ip()))?;
+            Ok(found.into_iter())
+        })
+    }
+}
+
+/// Opens a TCP connection, directly or through a proxy. Registries of this machine have no proxy.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    reach: Reach,
+    direct: HttpConnector<Resolver>,
+    to_proxy: HttpConnector<Resolver>,
+    proxies: Arc<Matcher>,
+}
+
+impl Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = BoxFuture<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        // The connector asks no resolver for a host that is an address.
+        let literal = to.host().map(|it| it.trim_matches(['[', ']'])).and_then(|it| it.parse().ok());
+        if let Some(Err(err)) = literal.map(|it| self.reach.check(it)) {
+            return Box::pin(async move { Err(err.into()) });
+        }
+        let proxy = self.proxies.intercept(&to).filter(|_| to.scheme_str() == Some("https"));
+        let Some(proxy) = proxy else {
+            let connecting = self.direct.call(to);
+            return Box::pin(async move { Ok(connecting.await?) });
+        };
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), self.to_proxy.clone());
+        if let Some(authorization) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(authorization.clone());
+        }
+        Box::pin(async move { tunnel.call(to).await.map_err(|err| format!("by the proxy: {err}").into()) })
+    }
+}
+
+/// Connects within a time that covers the proxy and the TLS handshake.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tls: HttpsConnector<Dialer>,
+    within: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(tls: ClientConfig, proxies: Arc<Matcher>, reach: Reach, within: Duration) -> Self {
+        let tcp = |reach: Reach| {
+            let mut tcp = HttpConnector::new_with_resolver(Resolver(reach));
+            tcp.set_nodelay(true);
+            tcp.set_keepalive(Some(KEEPALIVE));
+            tcp
+        };
+        let mut direct = tcp(reach);
+        direct.enforce_http(false);
+        let dialer = Dialer { reach, direct, to_proxy: tcp(Reach::Anywhere), proxies };
+        let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        Self { tls: tls.wrap_connector(dialer), within }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = BoxError;
+    type Future = BoxFuture<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tls.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let (connecting, within) = (self.tls.call(to), self.within);
+        Box::pin(async move {
+            let late =
+                || io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {} s", within.as_secs()));
+            timeout(within, connecting).await.unwrap_or_else(|_| Err(late().into()))
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! Programs that hold credentials: `docker-credential-*`.
+
+use std::time::Duration;
+
+use coracle_runtime::host::find_program::find_program_in;
+use coracle_runtime::host::process::{Invocation, Stdin, run};
+use coracle_runtime::{Input, Secret};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::credentials::{CredentialKind, secret};
+use super::name::RepositoryName;
+use crate::options::RegistryOptions;
+use crate::source::{Result, SourceError};
+
+/// A helper may ask the person to unlock something.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Bytes of its answer.
+const MAX_ANSWER: usize = 64 << 10;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Answer {
+    username: String,
+    #[serde(deserialize_with = "secret")]
+    secret: Option<Secret>,
+}
+
+/// Asks a helper for the credentials of a registry. `None` if it has none.
+///
+/// # Errors
+/// [`SourceError::Credentials`]: it is missing, fails, or answers something else.
+pub(super) async fn get(
+    helper: &str,
+    name: &RepositoryName,
+    options: &RegistryOptions,
+) -> Result<Option<CredentialKind>> {
+    let program = format!("docker-credential-{helper}");
+    let failed = |why: String| SourceError::Credentials {
+        host: name.registry.clone(),
+        origin: format!("`{}`", program.escape_debug()),
+        why,
+    };
+    if !helper.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        return Err(failed("this is no name of a helper".into()));
+    }
+    let path = find_program_in(&program, &options.program_dirs).map_err(|err| failed(err.to_string()))?;
+    let mut invocation = Invocation::new(path, ["get"]);
+    invocation.env.clone_from(&options.program_env);
+    let input = Stdin::Input(Input::Bytes(name.helper_key().as_bytes().to_vec()));
+    let output = run("credentials", &invocation, input, (WITHIN, MAX_ANSWER)).await;
+    let output = output.map_err(|err| failed(err.to_string()))?;
+    let answer = Zeroizing::new(output.stdout.text());
+    if !output.ok() {
+        // The words of every helper that is built with Docker's library.
+        if answer.trim() == "credentials not found in native keychain" {
+            return Ok(None);
+        }
+        // What it printed is not repeated: it may hold what was asked for.
+        return Err(failed(format!("it exited {}", output.exit)));
+    }
+    let answer: Answer =
+        serde_json::from_str(&answer).map_err(|_| failed("its answer is not what it should be".into()))?;
+    Ok(answer.secret.map(|secret| CredentialKind::of_user(&answer.username, secret)))
+}

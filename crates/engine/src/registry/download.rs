@@ -1,0 +1,105 @@
+//! Blobs into files, resumed where a transfer breaks off.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
+
+use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
+use crate::source::{Blob, BlobWriter, Descriptor, Result, SourceError};
+
+/// How often a transfer is resumed.
+const MAX_RESUMES: u32 = 3;
+
+/// Time before a transfer is resumed, a multiple for each attempt.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How a transfer ended.
+enum TransferEnd {
+    Complete,
+    /// It broke off, for this reason.
+    Cut(String),
+    /// The disk takes no more.
+    DiskFailed,
+}
+
+/// Fetches a blob into a nameless file in `scratch`.
+///
+/// # Errors
+/// [`SourceError::CutTransfer`] after some attempts, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
+/// of the request.
+pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Path) -> Result<Blob> {
+    let mut writer = BlobWriter::begin(scratch.to_owned());
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let reason = match transfer(client, blob, &mut writer).await {
+            Ok(TransferEnd::Complete | TransferEnd::DiskFailed) => return writer.finish().await?.check(blob),
+            Ok(TransferEnd::Cut(reason)) => reason,
+            // The first request says what is wrong; a later one, that the network is away.
+            Err(SourceError::Unreachable { reason, .. }) if attempts > 1 => reason,
+            Err(err) => return Err(err),
+        };
+        if attempts > MAX_RESUMES {
+            let (host, what) = (client.name.registry.clone(), format!("layer {}", blob.digest));
+            return Err(SourceError::CutTransfer { host, what, attempts, reason });
+        }
+        tracing::debug!(registry = %client.name.registry, digest = %blob.digest, reason, "resume a transfer");
+        tokio::time::sleep(PAUSE * attempts).await;
+    }
+}
+
+async fn transfer(client: &RepositoryClient, blob: &Descriptor, writer: &mut BlobWriter) -> Result<TransferEnd> {
+    let from = writer.size();
+    let request = RegistryRequest { kind: "blobs", reference: blob.digest.as_str(), accept: None, from };
+    let response = client.get(&request).await?;
+    let begins = begin_of(&response, from)?;
+    check_length(&response, blob, begins)?;
+    let RegistryResponse { mut body, http, .. } = response;
+    // A server that knows no ranges begins anew: what is here is passed over.
+    let mut skip = from - begins;
+    loop {
+        let mut part = match http.next_part(&mut body).await {
+            Ok(Some(part)) => part,
+            Ok(None) if writer.size() == blob.size => return Ok(TransferEnd::Complete),
+            Ok(None) => return Ok(TransferEnd::Cut("it ended early".into())),
+            Err(err) => return Ok(TransferEnd::Cut(err.to_string())),
+        };
+        let skipped = usize::try_from(skip).unwrap_or(usize::MAX).min(part.len());
+        skip -= skipped as u64;
+        let part = part.split_off(skipped);
+        let found = writer.size() + part.len() as u64;
+        if found > blob.size {
+            return Err(SourceError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found });
+        }
+        if !part.is_empty() && !writer.push(part).await {
+            return Ok(TransferEnd::DiskFailed);
+        }
+    }
+}
+
+/// The offset at which a response begins.
+fn begin_of(response: &RegistryResponse, from: u64) -> Result<u64> {
+    if response.status != StatusCode::PARTIAL_CONTENT {
+        return Ok(0);
+    }
+    let range = response.headers.get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
+    let begin = range.and_then(|it| it.strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok());
+    match begin {
+        Some(begin) if begin <= from => Ok(begin),
+        _ => Err(SourceError::malformed("transfer", &"its range is another than was asked for")),
+    }
+}
+
+/// Refuses a response that announces another length than what is missing.
+fn check_length(response: &RegistryResponse, blob: &Descriptor, begins: u64) -> Result<()> {
+    let length = response.headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+    match length {
+        Some(length) if begins.saturating_add(length) != blob.size => {
+            let found = begins.saturating_add(length);
+            Err(SourceError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,182 @@
+//! The HTTP client: one request, one response, no redirect.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_platform_verifier::Verifier;
+use url::Url;
+
+use super::connector::{Connector, ForbiddenAddress, Reach};
+use crate::options::RegistryOptions;
+use crate::source::{Result, SourceError};
+
+/// Limits of time for a conversation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeouts {
+    /// To connect, TLS included.
+    pub(crate) connect: Duration,
+    /// Between two parts of a response, and before its head.
+    pub(crate) silence: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), silence: Duration::from_secs(30) }
+    }
+}
+
+pub(super) type Body = Full<Bytes>;
+
+/// Sends requests and keeps connections for the next ones.
+#[derive(Clone)]
+pub(super) struct HttpClient {
+    client: Client<Connector, Body>,
+    timeouts: Timeouts,
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpClient").finish_non_exhaustive()
+    }
+}
+
+impl HttpClient {
+    pub(super) fn new(tls: ClientConfig, options: &RegistryOptions, reach: Reach, timeouts: Timeouts) -> Self {
+        let proxies = Matcher::builder().no(options.proxy.no_proxy.as_str());
+        let proxies = match &options.proxy.https {
+            Some(proxy) => proxies.https(proxy.as_str()).build(),
+            None => proxies.build(),
+        };
+        let connector = Connector::new(tls, Arc::new(proxies), reach, timeouts.connect);
+        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        Self { client, timeouts }
+    }
+
+    /// Sends a request and waits for the head of its response.
+    ///
+    /// # Errors
+    /// [`SourceError::PrivateAddress`], [`SourceError::Silent`], [`SourceError::Unreachable`].
+    pub(super) async fn send(&self, url: &Url, mut request: Request<Body>) -> Result<Response<Incoming>> {
+        let host = host_of(url);
+        let uri = Uri::try_from(url.as_str());
+        *request.uri_mut() = uri.map_err(|err| SourceError::malformed("address", &err))?;
+        let silent = SourceError::Silent { host: host.clone(), after: self.timeouts.silence };
+        // A connection has its own limit, which ends before.
+        let answered =
+            tokio::time::timeout(self.timeouts.silence + self.timeouts.connect, self.client.request(request));
+        let answer = answered.await.map_err(|_| silent)?;
+        answer.map_err(|err| match forbidden(&err) {
+            Some(address) => SourceError::PrivateAddress { host: host.clone(), target: host.clone(), address },
+            None => SourceError::Unreachable { host, reason: innermost(&err) },
+        })
+    }
+
+    /// The next part of a response. `None` at its end.
+    ///
+    /// # Errors
+    /// A broken connection, as [`io::Error`], or silence, of kind `TimedOut`.
+    pub(super) async fn next_part(&self, body: &mut Incoming) -> io::Result<Option<Bytes>> {
+        loop {
+            let silent = format!("nothing came for {} s", self.timeouts.silence.as_secs());
+            let frame = tokio::time::timeout(self.timeouts.silence, body.frame()).await;
+            match frame.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, silent))? {
+                None => return Ok(None),
+                Some(Err(err)) => return Err(io::Error::other(innermost(&err))),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole of a small response.
+    ///
+    /// # Errors
+    /// [`SourceError::TooLarge`], [`SourceError::Unreachable`].
+    pub(super) async fn read_body(&self, host: &str, what: &str, body: Incoming, limit: u64) -> Result<Vec<u8>> {
+        let (mut body, mut bytes) = (body, Vec::new());
+        let cut = |err: io::Error| SourceError::Unreachable { host: host.to_owned(), reason: err.to_string() };
+        while let Some(part) = self.next_part(&mut body).await.map_err(cut)? {
+            if (bytes.len() + part.len()) as u64 > limit {
+                return Err(SourceError::TooLarge { what: what.to_owned(), limit });
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Host and port, for messages: no user, no path, no query.
+pub(super) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// Certificates that are trusted: the machine's own, and those of the options.
+///
+/// # Errors
+/// [`SourceError::Certificates`].
+pub(super) fn tls_config(options: &RegistryOptions) -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let extra = extra_certificates(options)?;
+    let failed = |err: rustls::Error| SourceError::Certificates { file: "this machine".into(), why: err.to_string() };
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let config = config.with_safe_default_protocol_versions().map_err(failed)?;
+    // A machine without certificates can use its own registries.
+    let Ok(verifier) = Verifier::new_with_extra_roots(extra.clone(), provider) else {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(extra);
+        return Ok(config.with_root_certificates(roots).with_no_client_auth());
+    };
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
+    Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+fn extra_certificates(options: &RegistryOptions) -> Result<Vec<CertificateDer<'static>>> {
+    let mut all = Vec::new();
+    for file in &options.extra_ca_files {
+        let failed = |why: String| SourceError::Certificates { file: file.display().to_string(), why };
+        let text = fs::read(file).map_err(|err| failed(err.to_string()))?;
+        let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        let found = found.map_err(|err| failed(err.to_string()))?;
+        if found.is_empty() {
+            return Err(failed("it has no certificate".into()));
+        }
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+fn causes<'a>(err: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(err), |it: &&'a (dyn Error + 'static)| (*it).source())
+}
+
+/// The last of the causes: those before it only say that something failed.
+fn innermost(err: &(dyn Error + 'static)) -> String {
+    causes(err).last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The address for which a connection was refused by us.
+fn forbidden(err: &(dyn Error + 'static)) -> Option<std::net::IpAddr> {
+    let inner = |it: &(dyn Error + 'static)| {
+        let io = it.downcast_ref::<io::Error>()?;
+        Some(io.get_ref()?.downcast_ref::<ForbiddenAddress>()?.0)
+    };
+    causes(err).find_map(inner)
+}

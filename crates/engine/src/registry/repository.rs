@@ -1,0 +1,101 @@
+//! A repository of a registry as the source of an image.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_runtime::ImageRef;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+
+use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
+use super::download::download;
+use super::http::Timeouts;
+use super::name::RepositoryName;
+use crate::blocking::blocking;
+use crate::options::RegistryOptions;
+use crate::source::{
+    Blob, BlobDigest, Content, Descriptor, DocumentKind, ImageSource, MANIFEST_TYPES, MAX_MANIFEST, Platform, Result,
+    RootDocument, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
+};
+
+/// What decides how registries are reached.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistryAccess {
+    /// The person's home, for credentials.
+    pub(crate) home: PathBuf,
+    pub(crate) options: RegistryOptions,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// An image in a registry.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistrySource(Arc<RepositoryClient>);
+
+impl RegistrySource {
+    /// Prepares the connection; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`SourceError::NotFound`] for a name that no registry can have, [`SourceError::Certificates`].
+    pub(crate) async fn open(image: &ImageRef, access: RegistryAccess) -> Result<Self> {
+        let name = RepositoryName::of(image)?;
+        let RegistryAccess { home, options, timeouts } = access;
+        let opened = blocking("open a registry", move || Ok(RepositoryClient::new(name, &home, &options, timeouts)));
+        Ok(Self(Arc::new(opened.await??)))
+    }
+
+    /// The bytes of a document, within a limit, and the media type that it is sent with.
+    async fn get(&self, request: RegistryRequest<'_>, (what, limit): (&str, u64)) -> Result<ReceivedDocument> {
+        let RegistryResponse { headers, body, host, http, .. } = self.0.get(&request).await?;
+        let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
+        let bytes = http.read_body(&host, what, body, limit).await?;
+        let media_type = text(CONTENT_TYPE.as_str()).unwrap_or_default();
+        Ok(ReceivedDocument { bytes, media_type, announced: text("docker-content-digest") })
+    }
+}
+
+struct ReceivedDocument {
+    bytes: Vec<u8>,
+    media_type: String,
+    /// The digest by which the registry knows it.
+    announced: Option<String>,
+}
+
+#[async_trait]
+impl Content for RegistrySource {
+    async fn root(&self) -> Result<RootDocument> {
+        let name = &self.0.name;
+        let request = RegistryRequest { kind: "manifests", reference: &name.reference, accept: accepted(), from: 0 };
+        let ReceivedDocument { bytes, media_type, announced } = self.get(request, ("manifest", MAX_MANIFEST)).await?;
+        let announced = announced.as_deref().and_then(BlobDigest::parse);
+        for expected in name.digest.iter().chain(&announced) {
+            check_digest("manifest", expected, &bytes)?;
+        }
+        Ok(RootDocument { digest: Some(BlobDigest::of(&bytes)), bytes, media_type })
+    }
+
+    async fn document(&self, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
+        let reference = descriptor.digest.as_str();
+        let (kind, accept, what) = match kind {
+            DocumentKind::Manifest => ("manifests", accepted(), "manifest"),
+            DocumentKind::Configuration => ("blobs", None, "configuration"),
+        };
+        let request = RegistryRequest { kind, reference, accept, from: 0 };
+        Ok(self.get(request, (what, descriptor.size)).await?.bytes)
+    }
+}
+
+fn accepted() -> Option<HeaderValue> {
+    HeaderValue::from_str(&MANIFEST_TYPES.join(", ")).ok()
+}
+
+#[async_trait]
+impl ImageSource for RegistrySource {
+    async fn resolve(&self, platform: &Platform) -> Result<SourceImage> {
+        resolve_image(self, platform).await
+    }
+
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
+        let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", &"a layer has no blob")) };
+        download(&self.0, blob, scratch).await
+    }
+}

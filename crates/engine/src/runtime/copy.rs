@@ -1,0 +1,86 @@
+//! Images copied into the engine's store, from wherever they are.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::{Image, ImageRef, Result};
+
+use super::{EmbeddedRuntime, Engine};
+use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
+use crate::source::{
+    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Platform, SourceError, copy_into, open_archive,
+    save_from_engine, unblock,
+};
+use crate::store::LayerLimits;
+
+/// Where an image is copied from.
+#[derive(Debug)]
+pub enum ImageOrigin {
+    /// The registry that its name stands for.
+    Registry,
+    /// An OCI image layout in a directory.
+    Layout(PathBuf),
+    /// An archive: an OCI image layout, or of `docker save`; uncompressed, or by gzip.
+    Archive(File),
+    /// Docker's store on this machine.
+    Docker,
+    /// Podman's store on this machine, of the same user.
+    Podman,
+}
+
+impl EmbeddedRuntime {
+    /// Copies an image of that name into the store. Layers that the store has are not copied again. An origin with a single
+    /// image is not asked for the name.
+    ///
+    /// # Errors
+    /// [`Error::PullFailed`](coracle_runtime::Error::PullFailed) with the reason,
+    /// [`Error::TimedOut`](coracle_runtime::Error::TimedOut) after the deadline, and
+    /// [`Error::NotInstalled`](coracle_runtime::Error::NotInstalled) without the engine's program.
+    pub async fn copy_image(&self, origin: ImageOrigin, name: &ImageRef, deadline: Duration) -> Result<Image> {
+        let copied = Box::pin(self.engine.copy_image(origin, name, Deadline::after(deadline))).await;
+        copied.map_err(|err| err.into_error(name))
+    }
+}
+
+impl Engine {
+    async fn copy_image(
+        &self,
+        origin: ImageOrigin,
+        name: &ImageRef,
+        deadline: Deadline,
+    ) -> std::result::Result<Image, SourceError> {
+        let limits = LayerLimits::default();
+        let bytes = self.options.registries.max_layer_bytes.unwrap_or(limits.bytes);
+        let copy = ImageCopy {
+            name: name.clone(),
+            platform: Platform::of_this_machine(),
+            limits: LayerLimits { bytes, ..limits },
+            scratch: self.directories.trash(),
+            deadline,
+        };
+        let source = deadline.limit(self.open_source(origin, name)).await?;
+        copy_into(&self.store, &*source, &copy, &|event| tracing::debug!(image = %name, ?event, "copy an image")).await
+    }
+
+    async fn open_source(
+        &self,
+        origin: ImageOrigin,
+        name: &ImageRef,
+    ) -> std::result::Result<Arc<dyn ImageSource>, SourceError> {
+        let (options, scratch) = (&self.options.registries, self.directories.trash());
+        let wanted = Some(name.to_string());
+        match origin {
+            ImageOrigin::Registry => {
+                let (home, options) = (self.options.home.clone(), options.clone());
+                let access = RegistryAccess { home, options, timeouts: Timeouts::default() };
+                Ok(Arc::new(RegistrySource::open(name, access).await?))
+            }
+            ImageOrigin::Layout(dir) => Ok(Arc::new(LayoutSource::open_directory(&dir, wanted)?)),
+            ImageOrigin::Archive(file) => unblock(move || open_archive(file, wanted, &scratch)).await,
+            ImageOrigin::Docker => save_from_engine(LocalEngine::Docker, name, options, &scratch).await,
+            ImageOrigin::Podman => save_from_engine(LocalEngine::Podman, name, options, &scratch).await,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Archives of `docker save`, as Docker, Podman and builders write them.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+
+use super::layout::{read_limited, unblock};
+use super::manifest::{MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST, diff_ids};
+use super::tar_index::TarIndex;
+use super::{Blob, ImageSource, Platform, Result, SourceError, SourceImage, SourceLayer};
+
+/// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
+#[derive(Clone, Debug)]
+pub(crate) struct DockerArchive {
+    index: TarIndex,
+    configuration: Vec<u8>,
+    /// Paths of the layers' archives, bottom first.
+    layers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SavedImage {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+impl DockerArchive {
+    /// The image of that name, or the only one.
+    ///
+    /// # Errors
+    /// [`SourceError::Malformed`], [`SourceError::NotFound`].
+    pub(crate) fn open(index: TarIndex, name: Option<&str>) -> Result<Self> {
+        let manifest = read_file(&index, "manifest.json", MAX_MANIFEST)?;
+        let images: Vec<SavedImage> =
+            serde_json::from_slice(&manifest).map_err(|err| SourceError::malformed("manifest", &err))?;
+        let image = select(images, name)?;
+        if image.layers.len() > MAX_LAYERS {
+            return Err(SourceError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
+        }
+        let configuration = read_file(&index, &image.config, MAX_CONFIG)?;
+        Ok(Self { index, configuration, layers: image.layers })
+    }
+}
+
+fn select(mut images: Vec<SavedImage>, name: Option<&str>) -> Result<SavedImage> {
+    let named = |it: &SavedImage| it.repo_tags.iter().flatten().any(|it| Some(it.as_str()) == name);
+    let at = match images.iter().position(named) {
+        Some(at) => at,
+        None if images.len() == 1 => 0,
+        None => {
+            let what = name.unwrap_or("single image").to_owned();
+            return Err(SourceError::NotFound { place: "the archive".into(), what });
+        }
+    };
+    Ok(images.swap_remove(at))
+}
+
+fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
+    let file = index.open(path).ok_or_else(|| absent(path))?;
+    let size = file.size;
+    read_limited(file, size, (path, limit))
+}
+
+fn absent(path: &str) -> SourceError {
+    SourceError::NotFound { place: "the archive".into(), what: path.chars().take(200).collect() }
+}
+
+#[async_trait]
+impl ImageSource for DockerArchive {
+    async fn resolve(&self, platform: &Platform) -> Result<SourceImage> {
+        let diff_ids = diff_ids(&self.configuration, platform, self.layers.len())?;
+        let layers = diff_ids.into_iter().map(|diff_id| SourceLayer { diff_id, blob: None }).collect();
+        Ok(SourceImage { configuration: self.configuration.clone(), layers, digest: None })
+    }
+
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
+        let diff_ids = diff_ids(&self.configuration, &Platform::default(), self.layers.len())?;
+        let at = diff_ids.iter().position(|it| *it == layer.diff_id);
+        let path = at.map(|at| self.layers[at].clone()).ok_or_else(|| absent(layer.diff_id.as_str()))?;
+        let (index, scratch) = (self.index.clone(), scratch.to_owned());
+        unblock(move || Blob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
+    }
+}

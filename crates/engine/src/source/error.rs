@@ -1,0 +1,130 @@
+//! Why an image cannot be copied in, by what a person can do about it.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use coracle_runtime::{Error, Excerpt, ImageRef};
+
+use super::BlobDigest;
+use crate::store::StoreError;
+
+/// The result of an operation on a source.
+pub(crate) type Result<T, E = SourceError> = std::result::Result<T, E>;
+
+/// A failure while an image is copied in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    /// The caller's deadline has passed.
+    #[error("no image within {} s", after.as_secs())]
+    DeadlinePassed { after: Duration },
+
+    // What the source is not.
+    #[error("{place} has no `{what}`")]
+    NotFound { place: String, what: String },
+    #[error("it is for {offered}, and this machine is {wanted}")]
+    NoPlatform { wanted: String, offered: String },
+    #[error("its {what} is malformed: {why}")]
+    Malformed { what: &'static str, why: String },
+    #[error("its {what} has the unknown media type `{}`", media_type.escape_debug())]
+    MediaType { what: &'static str, media_type: String },
+    #[error("it is of the obsolete manifest schema 1; push it again with a current tool")]
+    SchemaOne,
+    #[error(
+        "its layer {digest} may not be distributed by registries (`{media_type}`); use an image without such layers"
+    )]
+    ForeignLayer { digest: BlobDigest, media_type: String },
+    #[error("its {what} is larger than {limit} bytes")]
+    TooLarge { what: String, limit: u64 },
+    #[error("its {what} has {found} bytes instead of {expected}")]
+    WrongSize { what: String, expected: u64, found: u64 },
+    #[error("its {what} has the digest {found} instead of {expected}")]
+    WrongDigest { what: String, expected: BlobDigest, found: BlobDigest },
+
+    // What a registry did.
+    #[error("cannot reach {host}: {reason}")]
+    Unreachable { host: String, reason: String },
+    #[error("{host} was silent for {} s", after.as_secs())]
+    Silent { host: String, after: Duration },
+    #[error("the transfer of {what} from {host} broke off {attempts} times: {reason}")]
+    CutTransfer { host: String, what: String, attempts: u32, reason: String },
+    #[error("{host} answers {status}{message}")]
+    Status { host: String, status: u16, message: String },
+    #[error(
+        "{host} gives it only to known users, if it exists; log in with `docker login {host}` or `podman login {host}`"
+    )]
+    LoginRequired { host: String },
+    #[error(
+        "{host} refuses the credentials from {origin}; log in again with `docker login {host}` or `podman login {host}`"
+    )]
+    LoginRefused { host: String, origin: String },
+    #[error("the credentials for {host} cannot be read from {origin}: {why}")]
+    Credentials { host: String, origin: String, why: String },
+    #[error("{host} redirects to {target}: {why}")]
+    Redirect { host: String, target: String, why: &'static str },
+    #[error("{host} leads to `{target}`, whose address {address} is not public")]
+    PrivateAddress { host: String, target: String, address: IpAddr },
+    #[error("{host} demands a login that is not supported: {why}")]
+    Challenge { host: String, why: String },
+    #[error("the certificates in `{file}` cannot be used: {why}")]
+    Certificates { file: String, why: String },
+
+    // What this machine did.
+    #[error("`{program}` failed (exit {exit}): {excerpt}")]
+    Program { program: &'static str, exit: i32, excerpt: Excerpt },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: io::Error },
+}
+
+impl SourceError {
+    /// For `map_err`: an error of the system while `what` was attempted.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+
+    pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
+        Self::Malformed { what, why: why.to_string() }
+    }
+
+    /// As the engine's error for this image.
+    pub(crate) fn into_error(self, image: &ImageRef) -> Error {
+        match self {
+            Self::DeadlinePassed { after } => Error::TimedOut { verb: "pull", after },
+            Self::Engine(err) => err,
+            Self::Io { what, source } | Self::Store(StoreError::Io { what, source }) => {
+                Error::Host { what: format!("`{image}` could not be pulled: {what}"), source }
+            }
+            other => {
+                let excerpt = Excerpt::from_bytes(other.to_string().as_bytes());
+                Error::PullFailed { image: image.clone(), excerpt }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_becomes_what_a_caller_can_act_on() {
+        let image = ImageRef::parse("localhost:5000/x:1").unwrap();
+        let late = SourceError::DeadlinePassed { after: Duration::from_secs(3) };
+        assert!(matches!(late.into_error(&image), Error::TimedOut { verb: "pull", .. }));
+        let full = SourceError::io("cannot write a layer")(io::ErrorKind::StorageFull.into());
+        assert!(
+            matches!(full.into_error(&image), Error::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+        );
+        let unknown = SourceError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() };
+        let failed = unknown.into_error(&image).to_string();
+        assert_eq!(
+            failed,
+            "image `localhost:5000/x:1` could not be pulled: its layer has the unknown media type `a/\\u{1b}[31m`"
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! Images of Docker and Podman on this machine, by their `save`.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use coracle_runtime::host::find_program::find_program_in;
+use coracle_runtime::host::process::{Invocation, Stdin, exit_of, spawn};
+use coracle_runtime::{Excerpt, ImageRef};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::ChildStderr;
+
+use super::layout::unblock;
+use super::{ImageSource, Result, SourceError, open_archive};
+use crate::options::RegistryOptions;
+
+/// Bytes of a saved image.
+const MAX_SAVED: u64 = 128 << 30;
+
+/// Bytes kept of what the program says.
+const MAX_WORDS: u64 = 8 << 10;
+
+/// An engine that can hand out its images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LocalEngine {
+    Docker,
+    Podman,
+}
+
+impl LocalEngine {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// Podman's own format would compress each layer.
+    fn words(self, image: &ImageRef) -> Vec<String> {
+        match self {
+            Self::Docker => vec!["image".into(), "save".into(), "--".into(), image.to_string()],
+            Self::Podman => {
+                vec!["image".into(), "save".into(), "--format=docker-archive".into(), "--".into(), image.to_string()]
+            }
+        }
+    }
+}
+
+/// Saves an image of another engine into a nameless file in `scratch`. Its name there is `image`; ids count as well.
+///
+/// # Errors
+/// [`SourceError::Engine`] when the program is missing, [`SourceError::Program`] when it fails.
+pub(crate) async fn save_from_engine(
+    engine: LocalEngine,
+    image: &ImageRef,
+    options: &RegistryOptions,
+    scratch: &Path,
+) -> Result<Arc<dyn ImageSource>> {
+    let program = find_program_in(engine.program(), &options.program_dirs)?;
+    let mut invocation = Invocation::new(program, engine.words(image));
+    invocation.env.clone_from(&options.program_env);
+    let file = tempfile::tempfile_in(scratch).map_err(SourceError::io("cannot save an image"))?;
+    let file = save(engine, &invocation, file).await?;
+    let scratch = scratch.to_owned();
+    unblock(move || open_archive(file, None, &scratch)).await
+}
+
+async fn save(engine: LocalEngine, invocation: &Invocation, file: File) -> Result<File> {
+    let failed = || SourceError::io("cannot save an image");
+    let mut child = spawn(invocation, Stdin::Empty)?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(failed()(std::io::ErrorKind::BrokenPipe.into()));
+    };
+    let mut file = tokio::fs::File::from_std(file);
+    let mut limited = stdout.take(MAX_SAVED + 1);
+    let copied = async {
+        let size =
+            tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(1 << 20, &mut limited), &mut file).await?;
+        file.flush().await?;
+        Ok(size)
+    };
+    let words = tokio::spawn(last_words(stderr));
+    let size = copied.await;
+    let size = size.map_err(failed())?;
+    if size > MAX_SAVED {
+        return Err(SourceError::TooLarge { what: "archive".into(), limit: MAX_SAVED });
+    }
+    let exit = exit_of(child.wait().await.map_err(failed())?);
+    if exit != 0 {
+        return Err(SourceError::Program {
+            program: engine.program(),
+            exit,
+            excerpt: Excerpt::from_bytes(&words.await.unwrap_or_default()),
+        });
+    }
+    Ok(file.into_std().await)
+}
+
+/// What a program says on its standard error. The rest is read and dropped.
+async fn last_words(mut stderr: ChildStderr) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut kept).await;
+    let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+    kept
+}

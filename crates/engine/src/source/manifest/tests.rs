@@ -1,0 +1,112 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const OCI_LAYER: &str = LAYER_TYPES[1];
+
+fn part(media_type: &str, size: u64) -> Value {
+    json!({ "mediaType": media_type, "digest": BlobDigest::of(media_type.as_bytes()).as_str(), "size": size })
+}
+
+fn manifest(layer: &str) -> Value {
+    json!({ "schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": part(CONFIG_TYPES[0], 2), "layers": [part(layer, 3)] })
+}
+
+fn with(mut document: Value, name: &str, value: Value) -> Value {
+    document[name] = value;
+    document
+}
+
+fn parsed(document: &Value, media_type: &str) -> Result<ManifestDocument> {
+    ManifestDocument::parse(document.to_string().as_bytes(), media_type)
+}
+
+#[test]
+fn manifests_and_indexes_of_both_makers_are_read() {
+    for layer in LAYER_TYPES {
+        assert!(matches!(parsed(&manifest(layer), OCI_MANIFEST), Ok(ManifestDocument::Manifest(_))), "{layer}");
+    }
+    let docker =
+        with(with(manifest(LAYER_TYPES[4]), "mediaType", DOCKER_MANIFEST.into()), "config", part(CONFIG_TYPES[1], 2));
+    assert!(matches!(parsed(&docker, &format!("{DOCKER_MANIFEST}; charset=utf-8")), Ok(ManifestDocument::Manifest(_))));
+    let index = json!({ "schemaVersion": 2, "manifests": [part(OCI_MANIFEST, 5)] });
+    for media_type in [OCI_INDEX, DOCKER_LIST] {
+        assert!(matches!(parsed(&index, media_type), Ok(ManifestDocument::Index(it)) if it.len() == 1));
+    }
+}
+
+#[test]
+fn unknown_foreign_and_obsolete_parts_are_refused_by_their_own_errors() {
+    let named = |document: &Value, sent: &str, expected: &str| match parsed(document, sent) {
+        Err(SourceError::MediaType { media_type, .. }) => assert_eq!(media_type, expected),
+        other => panic!("{other:?}"),
+    };
+    let good = manifest(OCI_LAYER);
+    named(&manifest("text/plain"), OCI_MANIFEST, "text/plain");
+    named(
+        &with(good.clone(), "config", part("application/vnd.cncf.helm.config.v1+json", 2)),
+        OCI_MANIFEST,
+        "application/vnd.cncf.helm.config.v1+json",
+    );
+    named(&good, "text/html", "text/html");
+    named(&with(good.clone(), "mediaType", "a/b".into()), OCI_MANIFEST, "a/b");
+    for foreign in [
+        "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
+        "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+    ] {
+        assert!(matches!(parsed(&manifest(foreign), OCI_MANIFEST), Err(SourceError::ForeignLayer { .. })), "{foreign}");
+    }
+    for media_type in SCHEMA_ONE {
+        assert!(matches!(parsed(&json!({}), media_type), Err(SourceError::SchemaOne)));
+    }
+    let old = json!({ "schemaVersion": 1, "fsLayers": [] });
+    assert!(matches!(parsed(&old, DOCKER_MANIFEST), Err(SourceError::SchemaOne)));
+}
+
+#[test]
+fn a_document_that_is_two_things_or_too_large_is_refused() {
+    let good = manifest(OCI_LAYER);
+    let malformed = |document: Value, sent: &str| {
+        assert!(matches!(parsed(&document, sent), Err(SourceError::Malformed { .. })), "{document}");
+    };
+    malformed(with(good.clone(), "manifests", json!([])), OCI_MANIFEST);
+    malformed(good.clone(), OCI_INDEX);
+    malformed(with(good.clone(), "mediaType", Value::Null), OCI_INDEX);
+    malformed(with(good.clone(), "layers", Value::Null), OCI_MANIFEST);
+    malformed(
+        with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha512:0", "size": 1 })),
+        OCI_MANIFEST,
+    );
+    malformed(
+        with(good.clone(), "config", json!({ "mediaType": CONFIG_TYPES[0], "digest": "sha256:../x", "size": 1 })),
+        OCI_MANIFEST,
+    );
+    malformed(with(good.clone(), "layers", vec![part(OCI_LAYER, 1); MAX_LAYERS + 1].into()), OCI_MANIFEST);
+    malformed("no document".into(), OCI_MANIFEST);
+    let large = with(good.clone(), "config", part(CONFIG_TYPES[0], MAX_CONFIG + 1));
+    assert!(matches!(parsed(&large, OCI_MANIFEST), Err(SourceError::TooLarge { .. })));
+    let large = with(good, "layers", json!([part(OCI_LAYER, MAX_LAYER + 1)]));
+    assert!(matches!(parsed(&large, OCI_MANIFEST), Err(SourceError::TooLarge { .. })));
+}
+
+#[test]
+fn bytes_are_checked_against_what_names_them() {
+    let descriptor = Descriptor::new("", BlobDigest::of(b"abc"), 3);
+    assert!(descriptor.check("x", b"abc").is_ok());
+    assert!(matches!(descriptor.check("x", b"abd"), Err(SourceError::WrongDigest { .. })));
+    assert!(matches!(descriptor.check("x", b"abcd"), Err(SourceError::WrongSize { found: 4, .. })));
+}
+
+#[test]
+fn a_configuration_names_as_many_layers_as_its_manifest_for_this_machine() {
+    let own = Platform { os: "linux".into(), architecture: "amd64".into(), variant: String::new() };
+    let config = |arch: &str, layers: usize| {
+        let diff_ids = vec![BlobDigest::of(b"").as_str().to_owned(); layers];
+        json!({ "os": "linux", "architecture": arch, "rootfs": { "type": "layers", "diff_ids": diff_ids } }).to_string()
+    };
+    assert_eq!(diff_ids(config("amd64", 2).as_bytes(), &own, 2).unwrap().len(), 2);
+    assert!(matches!(diff_ids(config("amd64", 1).as_bytes(), &own, 2), Err(SourceError::Malformed { .. })));
+    assert!(matches!(diff_ids(config("amd64", 0).as_bytes(), &own, 0), Err(SourceError::Malformed { .. })));
+    assert!(matches!(diff_ids(config("arm64", 1).as_bytes(), &own, 1), Err(SourceError::NoPlatform { .. })));
+    assert!(matches!(diff_ids(b"{}", &own, 1), Err(SourceError::Malformed { .. })));
+}

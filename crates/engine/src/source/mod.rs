@@ -1,0 +1,78 @@
+//! Images that are copied into the store, and what all their sources have in common.
+//!
+//! A source resolves a name to one image for this machine, and fetches the blobs of its layers. [`copy_into`] asks it only
+//! for layers that the store lacks.
+//!
+//! | module | content |
+//! |---|---|
+//! | `copy` | copies an image from a source into the store |
+//! | `resolve` | from a name to the manifest and configuration for this machine |
+//! | `manifest`, `platform`, `digest` | documents of OCI and Docker, and what is refused in them; pure |
+//! | `blob` | blobs in temporary files, verified as they are written |
+//! | `tar_index` | files within an archive |
+//! | `layout` | OCI image layouts, as directory or archive |
+//! | `docker_archive` | archives of `docker save` |
+//! | `local_engine` | images of Docker and Podman on this machine, by their `save` |
+//!
+//! **Invariant:** nothing that a source sends is used before its size and SHA-256 are those that something verified
+//! before names.
+//! **Invariant:** blobs lie in files without a name: they are gone when their process is.
+
+mod blob;
+mod copy;
+mod digest;
+mod docker_archive;
+mod error;
+mod layout;
+mod local_engine;
+mod manifest;
+mod platform;
+mod resolve;
+mod tar_index;
+
+use std::fmt;
+use std::path::Path;
+
+use async_trait::async_trait;
+
+pub(crate) use blob::{Blob, BlobWriter};
+pub(crate) use copy::{Deadline, ImageCopy, copy_into};
+pub(crate) use digest::BlobDigest;
+pub(crate) use error::{Result, SourceError};
+pub(crate) use layout::{LayoutSource, open_archive, unblock};
+pub(crate) use local_engine::{LocalEngine, save_from_engine};
+pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
+pub(crate) use platform::Platform;
+pub(crate) use resolve::{Content, DocumentKind, RootDocument, resolve_image};
+
+use crate::store::DiffId;
+
+/// An image that can be copied into the store.
+#[async_trait]
+pub(crate) trait ImageSource: fmt::Debug + Send + Sync {
+    /// Finds the image for a platform. Its configuration is verified.
+    async fn resolve(&self, platform: &Platform) -> Result<SourceImage>;
+
+    /// Fetches the blob of a layer into a nameless file in `scratch`, and verifies it.
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob>;
+}
+
+/// An image as its source describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceImage {
+    /// The configuration, byte for byte.
+    pub(crate) configuration: Vec<u8>,
+    /// Bottom first.
+    pub(crate) layers: Vec<SourceLayer>,
+    /// Digest of the manifest or index that the image's name leads to, where the source has one.
+    pub(crate) digest: Option<BlobDigest>,
+}
+
+/// A layer of such an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SourceLayer {
+    pub(crate) diff_id: DiffId,
+    /// What the blob has to be. An archive of `docker save` does not say: there the store's check of `diff_id` is the only
+    /// one.
+    pub(crate) blob: Option<Descriptor>,
+}

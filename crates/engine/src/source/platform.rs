@@ -1,0 +1,135 @@
+//! The platform of this machine, and the choice among an index's manifests.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::{Descriptor, Result, SourceError};
+
+/// Operating system, processor and its variant, in OCI's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct Platform {
+    #[serde(default)]
+    pub(crate) os: String,
+    #[serde(default)]
+    pub(crate) architecture: String,
+    #[serde(default)]
+    pub(crate) variant: String,
+}
+
+impl Platform {
+    /// That of this program.
+    pub(crate) fn of_this_machine() -> Self {
+        let (architecture, variant) = match std::env::consts::ARCH {
+            "x86_64" => ("amd64", ""),
+            "x86" => ("386", ""),
+            "aarch64" => ("arm64", "v8"),
+            "arm" => ("arm", "v7"),
+            "powerpc64" => ("ppc64le", ""),
+            "loongarch64" => ("loong64", ""),
+            other => (other, ""),
+        };
+        Self { os: "linux".into(), architecture: architecture.into(), variant: variant.into() }
+    }
+
+    /// Variants that run here, best first. An empty one stands for the least of its architecture.
+    fn variants(&self) -> &[&str] {
+        match (self.architecture.as_str(), self.variant.as_str()) {
+            ("amd64", _) => &["", "v1"],
+            ("arm64", _) => &["v8", "", "v8.0"],
+            ("arm", "v7") => &["v7", "", "v6", "v5"],
+            _ => &[""],
+        }
+    }
+
+    /// How well an image of that platform fits, the least best. `None` if it does not run here.
+    fn rank(&self, image: &Self) -> Option<usize> {
+        let same = image.os == self.os && image.architecture == self.architecture;
+        same.then(|| self.variants().iter().position(|it| *it == image.variant))?
+    }
+
+    /// Chooses among an index's manifests. One without a platform counts if it is the only one.
+    ///
+    /// # Errors
+    /// [`SourceError::NoPlatform`].
+    pub(crate) fn choose<'a>(&self, manifests: &'a [Descriptor]) -> Result<&'a Descriptor> {
+        if let [only] = manifests
+            && only.platform.is_none()
+        {
+            return Ok(only);
+        }
+        let ranked = manifests.iter().filter_map(|it| Some((self.rank(it.platform.as_ref()?)?, it)));
+        ranked.min_by_key(|it| it.0).map(|it| it.1).ok_or_else(|| {
+            let mut offered: Vec<_> =
+                manifests.iter().filter_map(|it| it.platform.as_ref()).map(ToString::to_string).collect();
+            offered.dedup();
+            offered.truncate(20);
+            SourceError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
+        })
+    }
+
+    /// Refuses the configuration of an image for another kind of machine. An image may leave its own unsaid.
+    ///
+    /// # Errors
+    /// [`SourceError::NoPlatform`].
+    pub(crate) fn check(&self, image: &Self) -> Result<()> {
+        let fits = |own: &str, its: &str| its.is_empty() || own == its;
+        if fits(&self.os, &image.os) && fits(&self.architecture, &image.architecture) {
+            return Ok(());
+        }
+        Err(SourceError::NoPlatform { wanted: self.to_string(), offered: image.to_string() })
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os.escape_debug(), self.architecture.escape_debug())?;
+        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", self.variant.escape_debug()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::BlobDigest;
+
+    fn platform(text: &str) -> Platform {
+        let mut parts = text.split('/').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        Platform { os: next(), architecture: next(), variant: next() }
+    }
+
+    fn index(platforms: &[&str]) -> Vec<Descriptor> {
+        let descriptor = |it: &&str| {
+            let mut own =
+                Descriptor::new("application/vnd.oci.image.manifest.v1+json", BlobDigest::of(it.as_bytes()), 1);
+            own.platform = (!it.is_empty()).then(|| platform(it));
+            own
+        };
+        platforms.iter().map(descriptor).collect()
+    }
+
+    #[test]
+    fn the_manifest_for_this_machine_is_chosen() {
+        let chosen = |own: &str, offered: &[&str]| {
+            let index = index(offered);
+            let found = platform(own).choose(&index).ok()?;
+            offered.iter().position(|it| found.digest == BlobDigest::of(it.as_bytes()))
+        };
+        assert_eq!(chosen("linux/amd64", &["linux/arm64/v8", "linux/amd64", "unknown/unknown"]), Some(1));
+        assert_eq!(chosen("linux/amd64", &["windows/amd64", "linux/amd64/v3", "linux/amd64/v1"]), Some(2));
+        assert_eq!(chosen("linux/amd64", &["linux/amd64/v3"]), None);
+        assert_eq!(chosen("linux/arm64/v8", &["linux/arm64", "linux/arm64/v8"]), Some(1));
+        assert_eq!(chosen("linux/arm/v7", &["linux/arm/v5", "linux/arm/v6", "linux/arm64"]), Some(1));
+        assert_eq!(chosen("linux/amd64", &[""]), Some(0));
+        assert_eq!(chosen("linux/amd64", &["", "linux/arm64"]), None);
+        assert_eq!(chosen("linux/amd64", &[]), None);
+    }
+
+    #[test]
+    fn an_image_without_words_about_its_machine_is_for_any() {
+        let own = platform("linux/amd64");
+        assert!(own.check(&platform("")).is_ok() && own.check(&platform("linux/amd64/v1")).is_ok());
+        assert!(own.check(&platform("linux/arm64")).is_err() && own.check(&platform("windows/amd64")).is_err());
+    }
+}

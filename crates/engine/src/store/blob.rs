@@ -1,0 +1,83 @@
+//! The blob of a layer: decompressed, counted and hashed on its way to where it is unpacked.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use sha2::{Digest as _, Sha256};
+
+use super::zstd::ZstdReader;
+use super::{Compression, DiffId, LayerRefusal};
+
+/// Bytes that are moved at once.
+const BUFFER: usize = 256 * 1024;
+
+/// How the way of a blob ended.
+#[derive(Debug)]
+pub(super) enum FeedEnd {
+    /// All of it was taken; this is the digest of the uncompressed archive.
+    Done(DiffId),
+    /// The receiver took no more.
+    Stopped,
+    Refused(LayerRefusal),
+    Io(io::Error),
+}
+
+/// A blob, and how much may come of it.
+#[derive(Debug)]
+pub(super) struct Blob {
+    pub(super) file: File,
+    pub(super) compression: Compression,
+    pub(super) max_bytes: u64,
+}
+
+impl Blob {
+    /// Sends the uncompressed archive.
+    pub(super) fn feed(self, to: &UnixStream) -> FeedEnd {
+        let end = self.feed_all(to).unwrap_or_else(FeedEnd::Io);
+        // The receiver may be a process that has inherited this end, so closing it would not end the stream.
+        let _ = to.shutdown(Shutdown::Write);
+        end
+    }
+
+    fn feed_all(self, mut to: &UnixStream) -> io::Result<FeedEnd> {
+        let mut archive = decompress(self.file, self.compression)?;
+        let (mut hash, mut count, mut buffer) = (Sha256::new(), 0u64, vec![0; BUFFER]);
+        loop {
+            let read = match archive.read(&mut buffer) {
+                Ok(0) => return Ok(FeedEnd::Done(DiffId::from_sha256(hash.finalize().into()))),
+                Ok(read) => read,
+                Err(err) if is_of_content(&err) => {
+                    return Ok(FeedEnd::Refused(LayerRefusal::Unreadable(err.to_string())));
+                }
+                Err(err) => return Err(err),
+            };
+            count += read as u64;
+            if count > self.max_bytes {
+                return Ok(FeedEnd::Refused(LayerRefusal::TooLarge { what: "bytes".into(), limit: self.max_bytes }));
+            }
+            hash.update(&buffer[..read]);
+            match to.write_all(&buffer[..read]) {
+                Err(err) if err.kind() == io::ErrorKind::BrokenPipe => return Ok(FeedEnd::Stopped),
+                done => done?,
+            }
+        }
+    }
+}
+
+/// The uncompressed content of a file.
+pub(super) fn decompress(file: File, compression: Compression) -> io::Result<Box<dyn Read>> {
+    let file = BufReader::with_capacity(BUFFER, file);
+    Ok(match compression {
+        Compression::None => Box::new(file),
+        // Images for lazy loading are made of many members.
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        Compression::Zstd => Box::new(ZstdReader::new(file)),
+    })
+}
+
+/// Whether the content of a blob is at fault, and not the disk it lies on.
+fn is_of_content(err: &io::Error) -> bool {
+    err.raw_os_error().is_none()
+}

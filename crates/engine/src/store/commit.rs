@@ -1,0 +1,250 @@
+//! Images made of a container's files.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
+use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
+use rustix::io::Errno;
+
+use super::archive::{Entry, EntryKind, Extent, TarWriter};
+use super::configuration::NewConfiguration;
+use super::export::{CanonicalDigest, HashWriter};
+use super::layer::{FILES, LayerRecord};
+use super::tree::{
+    EntryPosition, OverlayForm, Selection, TreeSink, WHITEOUT, WalkOptions, is_dir, names, open_beneath, walk,
+};
+use super::unpack::{ContentSource, Unpack, UnpackError, UnpackOptions, UnpackReport};
+use super::{NewImage, Result, Store, StoreError};
+
+/// A container's files, which nothing writes to during the commit.
+#[derive(Clone, Debug)]
+pub(crate) struct CommitSource {
+    /// Its upper directory. Its overlay must be mounted without `redirect_dir` and `metacopy`.
+    pub(crate) upper: PathBuf,
+    /// The image it was created from.
+    pub(crate) base: ImageId,
+    /// Absolute paths inside, which are left out with all that lies beneath them.
+    pub(crate) mount_points: Vec<PathBuf>,
+    /// Absolute paths inside that the engine itself made for its mounts: left out if they are empty, or hold only what is
+    /// left out.
+    pub(crate) stubs: Vec<PathBuf>,
+    /// The start configuration.
+    pub(crate) config: ImageConfig,
+    /// The whole environment, `NAME=value`.
+    pub(crate) env: Vec<String>,
+    /// The whole set of labels.
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) tag: Option<ImageRef>,
+    /// Made on the way to another image.
+    pub(crate) intermediate: bool,
+}
+
+impl Store {
+    /// Makes an image of a container's files: its upper directory, copied, becomes one more layer on its image.
+    pub(crate) fn commit(&self, source: CommitSource) -> Result<Image> {
+        let CommitSource { upper, base, mount_points, stubs, config, env, labels, tag, intermediate } = source;
+        let mut addition = self.begin_addition()?;
+        let base = self.configuration(&base)?.ok_or(StoreError::NoSuchImage(base))?;
+        let draft = addition.draft()?;
+        let left_out = LeftOut { mount_points: relative(&mount_points), stubs: relative(&stubs) };
+        let (dir, overlay) = (File::open(&draft.path), self.overlay());
+        let copied = dir.and_then(|dir| {
+            self.privileges.run_as_owner(|| copy_layer(&upper, &dir, CopyOptions { overlay, left_out: &left_out }))
+        });
+        let (digest, report) = copied.map_err(StoreError::io("cannot copy a container's files"))?;
+        let record = LayerRecord::new(digest.digest, report);
+        let layer = match addition.find_layer(&record.diff_id)? {
+            Some(found) => found,
+            None => addition.publish_layer(&draft, record)?,
+        };
+        let configuration = NewConfiguration {
+            base: Some(&base),
+            config,
+            env,
+            labels,
+            layer: &layer.diff_id,
+            created: jiff::Timestamp::now().to_string(),
+            comment: "commit of a container",
+        };
+        let configuration = configuration.to_bytes()?;
+        let names = tag.into_iter().collect();
+        addition.add_image(NewImage { configuration, names, intermediate, repo_digest: None })
+    }
+}
+
+/// What of a container's files belongs to the engine and not to the image, by relative path.
+#[derive(Debug)]
+struct LeftOut {
+    mount_points: BTreeSet<Vec<u8>>,
+    stubs: BTreeSet<Vec<u8>>,
+}
+
+struct CopyOptions<'a> {
+    overlay: OverlayForm,
+    left_out: &'a LeftOut,
+}
+
+fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
+    let relative = |it: &PathBuf| {
+        let parts = it.components().filter_map(|it| match it {
+            std::path::Component::Normal(part) => Some(part.as_bytes()),
+            _ => None,
+        });
+        parts.collect::<Vec<_>>().join(&b'/')
+    };
+    paths.iter().map(relative).filter(|it| !it.is_empty()).collect()
+}
+
+/// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files.
+fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<(CanonicalDigest, UnpackReport)> {
+    let CopyOptions { overlay, left_out } = options;
+    let upper = File::open(upper)?;
+    mkdirat(dir, FILES, Mode::from_raw_mode(0o755))?;
+    let into = open_beneath(dir.as_fd(), FILES.as_bytes())?;
+    // The canonical archive is the layer's digest, so contents need no digests of their own.
+    let unlimited = UnpackOptions {
+        overlay,
+        hash_contents: false,
+        max_bytes: u64::MAX,
+        max_entries: u64::MAX,
+        max_depth: usize::MAX,
+    };
+    let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, unlimited) };
+    walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;
+    Ok((sink.tar.finish()?.finish(), sink.copy.finish()?))
+}
+
+impl LeftOut {
+    fn select(&self, path: &[u8], at: EntryPosition<'_>) -> io::Result<Selection> {
+        let leave = self.mount_points.contains(path) || self.is_empty_stub(path, at)? || is_unspeakable(at);
+        Ok(if leave { Selection::Leave } else { Selection::Take })
+    }
+
+    fn is_empty_stub(&self, path: &[u8], at: EntryPosition<'_>) -> io::Result<bool> {
+        if !self.stubs.contains(path) {
+            return Ok(false);
+        }
+        let stat = statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if !is_dir(stat.st_mode) {
+            return Ok(stat.st_size == 0);
+        }
+        let dir = open_beneath(at.dir, at.name.to_bytes())?;
+        for name in names(&dir)? {
+            let path = [path, name.to_bytes()].join(&b'/');
+            let inner = EntryPosition { dir: dir.as_fd(), name: &name, inode: 0 };
+            if !self.mount_points.contains(&path) && !self.is_empty_stub(&path, inner)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A file whose name means a whiteout in an archive. No layer can have it.
+fn is_unspeakable(at: EntryPosition<'_>) -> bool {
+    let it = at.name.to_bytes().starts_with(WHITEOUT);
+    if it {
+        tracing::warn!("`{}` is left out of the image: in a layer its name removes files", at.name.to_string_lossy());
+    }
+    it
+}
+
+/// Copies what it visits, and hashes it as an archive on the way.
+#[derive(Debug)]
+struct CopySink {
+    tar: TarWriter<HashWriter>,
+    copy: Unpack,
+}
+
+impl TreeSink for CopySink {
+    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+        self.tar.write_entry(entry)?;
+        let EntryKind::File { size: size @ 1.., .. } = entry.kind else {
+            return Ok(self.copy.entry(entry, &mut NoContent)?);
+        };
+        let file = at.open()?;
+        let extents = extents(&file, size)?;
+        let entry = Entry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
+        let mut source = FileSource { file, extents: extents.into(), at: 0, tar: &mut self.tar };
+        self.copy.entry(&entry, &mut source)?;
+        source.pad(size)
+    }
+}
+
+struct NoContent;
+
+impl ContentSource for NoContent {
+    fn read_content(&mut self, _: &mut [u8]) -> Result<usize, UnpackError> {
+        Ok(0)
+    }
+}
+
+/// A file that is copied, and hashed as it is read.
+struct FileSource<'a> {
+    file: File,
+    /// Those that are not read.
+    extents: VecDeque<Extent>,
+    /// Bytes that the archive has.
+    at: u64,
+    tar: &'a mut TarWriter<HashWriter>,
+}
+
+impl FileSource<'_> {
+    /// Fills the archive with zeros up to an offset.
+    fn pad(&mut self, to: u64) -> io::Result<()> {
+        const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+        while self.at < to {
+            let part = usize::try_from(to - self.at).map_or(ZEROS.len(), |it| it.min(ZEROS.len()));
+            self.tar.write_content(&ZEROS[..part])?;
+            self.at += part as u64;
+        }
+        Ok(())
+    }
+}
+
+impl ContentSource for FileSource<'_> {
+    fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize, UnpackError> {
+        let Some(extent) = self.extents.front_mut() else { return Ok(0) };
+        let Extent { offset, length } = *extent;
+        let wanted = usize::try_from(length).map_or(buffer.len(), |it| it.min(buffer.len()));
+        let count = self.file.read_at(&mut buffer[..wanted], offset)?;
+        *extent = Extent { offset: offset + count as u64, length: length - count as u64 };
+        if extent.length == 0 {
+            self.extents.pop_front();
+        }
+        self.pad(offset)?;
+        self.tar.write_content(&buffer[..count])?;
+        self.at += count as u64;
+        Ok(count)
+    }
+
+    fn reflink(&mut self, file: BorrowedFd<'_>) -> bool {
+        ioctl_ficlone(file, &self.file).is_ok()
+    }
+}
+
+/// The parts of a file that have content.
+fn extents(file: &File, size: u64) -> io::Result<Vec<Extent>> {
+    let whole = vec![Extent { offset: 0, length: size }];
+    if file.metadata()?.blocks().saturating_mul(512) >= size {
+        return Ok(whole);
+    }
+    let (mut extents, mut at) = (Vec::new(), 0);
+    while at < size {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            Err(Errno::INVAL) => return Ok(whole),
+            done => done?,
+        };
+        let end = seek(file, SeekFrom::Hole(start))?.min(size);
+        extents.push(Extent { offset: start, length: end - start });
+        at = end;
+    }
+    Ok(extents)
+}

@@ -1,0 +1,101 @@
+//! Records of what running processes use, by which garbage collection and removal know it.
+//!
+//! A hold is a locked file with one id on each line. Its lock ends with its process, so a file that can be locked is a dead
+//! process's. Files are created, extended and read under the store's lock.
+
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::random_hex;
+
+/// A hold of this process, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) id: String,
+    path: PathBuf,
+    file: File,
+}
+
+impl Hold {
+    pub(super) fn new(dir: &Path) -> io::Result<Self> {
+        let id = random_hex::<16>();
+        let path = dir.join(&id);
+        let file = File::options().append(true).read(true).create_new(true).mode(0o600).open(&path)?;
+        file.lock()?;
+        Ok(Self { id, path, file })
+    }
+
+    /// Holds an image or a layer, too.
+    pub(super) fn add(&mut self, id: &str) -> io::Result<()> {
+        self.file.write_all(format!("{id}\n").as_bytes())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A file that stays is taken for a dead process's.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The holds of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// Images and layers.
+    pub(super) ids: BTreeSet<String>,
+    /// The holds themselves, which name temporary directories.
+    pub(super) live: BTreeSet<String>,
+}
+
+impl Holds {
+    /// Reads the holds, and removes those of dead processes.
+    pub(super) fn read(dir: &Path) -> io::Result<Self> {
+        let mut it = Self::default();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            it.read_one(&entry.path()).or_else(|err| match err.kind() {
+                // Its process ended meanwhile.
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(err),
+            })?;
+        }
+        Ok(it)
+    }
+
+    fn read_one(&mut self, path: &Path) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        match file.try_lock_shared() {
+            Ok(()) => return std::fs::remove_file(path),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(err)) => return Err(err),
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        self.ids.extend(text.lines().map(str::to_owned));
+        self.live.extend(path.file_name().map(|it| it.to_string_lossy().into_owned()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hold, Holds};
+
+    #[test]
+    fn a_hold_counts_until_it_is_dropped_or_its_process_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut hold = Hold::new(dir.path()).unwrap();
+        hold.add("sha256:a").unwrap();
+        hold.add("sha256:b").unwrap();
+        std::fs::write(dir.path().join("dead"), "sha256:c\n").unwrap();
+        let holds = Holds::read(dir.path()).unwrap();
+        assert_eq!(holds.ids.iter().collect::<Vec<_>>(), ["sha256:a", "sha256:b"]);
+        assert_eq!(holds.live.iter().collect::<Vec<_>>(), [&hold.id]);
+        assert!(!dir.path().join("dead").exists());
+        drop(hold);
+        assert!(Holds::read(dir.path()).unwrap().live.is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! Images: `images/<digits of the id>/{config.json,image.json}`.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use coracle_runtime::{Image, ImageId, ImageRef};
+use serde::{Deserialize, Serialize};
+
+use super::configuration::Configuration;
+use super::layer::read_json;
+use super::{Result, Store, StoreError};
+
+/// What is known of an image beside its configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ImageRecord {
+    /// `repository@sha256:…` of the manifests it came by.
+    pub(super) repo_digests: BTreeSet<String>,
+    /// Garbage as soon as it has no name and no user.
+    pub(super) intermediate: bool,
+    /// The time it came here (RFC 3339).
+    pub(super) added: String,
+    pub(super) size_bytes: u64,
+}
+
+/// Name of the configuration in an image's directory.
+pub(super) const CONFIGURATION: &str = "config.json";
+/// Name of its record.
+pub(super) const RECORD: &str = "image.json";
+
+impl Store {
+    pub(super) fn images(&self) -> PathBuf {
+        self.dir.join("images")
+    }
+
+    pub(super) fn image_dir(&self, id: &ImageId) -> PathBuf {
+        self.images().join(&id.as_str()["sha256:".len()..])
+    }
+
+    /// The ids of all images.
+    pub(super) fn image_ids(&self) -> io::Result<Vec<ImageId>> {
+        let mut ids = Vec::new();
+        for entry in std::fs::read_dir(self.images())? {
+            let name = entry?.file_name();
+            ids.extend(name.to_str().and_then(|it| ImageId::parse(format!("sha256:{it}")).ok()));
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// The image's OCI configuration, byte for byte: health check, volumes and what else [`Image`] does not say.
+    pub(crate) fn configuration(&self, id: &ImageId) -> Result<Option<Vec<u8>>> {
+        match std::fs::read(self.image_dir(id).join(CONFIGURATION)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(err) => Err(StoreError::Io { what: "cannot read an image's configuration", source: err }),
+        }
+    }
+
+    pub(super) fn image_record(&self, id: &ImageId) -> io::Result<Option<ImageRecord>> {
+        read_json(&self.image_dir(id).join(RECORD))
+    }
+
+    /// The image of that id with these names. `None` if it is gone.
+    pub(super) fn describe(&self, id: &ImageId, names: &[ImageRef]) -> Result<Option<Image>> {
+        let record = self.image_record(id).map_err(StoreError::io("cannot read an image's record"))?;
+        let (Some(bytes), Some(record)) = (self.configuration(id)?, record) else { return Ok(None) };
+        let it = Configuration::parse(&bytes)?;
+        Ok(Some(Image {
+            id: id.clone(),
+            tags: names.iter().map(ToString::to_string).collect(),
+            digest: record.repo_digests.first().and_then(|it| it.split_once('@')).map(|it| it.1.to_owned()),
+            labels: it.config.labels.clone(),
+            env: it.config.env.clone(),
+            config: it.image_config(),
+            volumes: it.config.volumes.keys().cloned().collect(),
+            arch: it.architecture,
+            size_bytes: record.size_bytes,
+            created: if it.created.is_empty() { record.added } else { it.created },
+        }))
+    }
+}

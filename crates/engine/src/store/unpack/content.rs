@@ -1,0 +1,149 @@
+//! Regular files and further names of them.
+
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, futimens, linkat, openat, statat};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+use super::super::archive::{Entry, Extent, entry_refusal};
+use super::super::tree::open_beneath;
+use super::parents::{is_missing, timestamps};
+use super::path::EntryPath;
+use super::{ContentSource, Result, Unpack};
+
+/// The content of a file that follows in the archive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileContent<'a> {
+    pub(super) size: u64,
+    pub(super) extents: Option<&'a [Extent]>,
+}
+
+impl Unpack {
+    pub(super) fn file(
+        &mut self,
+        path: &EntryPath,
+        entry: &Entry,
+        content: FileContent<'_>,
+        source: &mut dyn ContentSource,
+    ) -> Result<()> {
+        let dir = self.parent(path)?;
+        let file = File::from(self.create_file(dir.as_fd(), path)?);
+        if content.size > 0 {
+            let is_shared = source.reflink(file.as_fd());
+            let mut writer =
+                FileWriter { file: &file, source, is_shared, hash: self.options.hash_contents.then(Sha256::new) };
+            writer.write(content, &mut self.buffer)?;
+            if let Some(hash) = writer.hash {
+                self.contents.insert(fstat(&file)?.st_ino, hash.finalize().into());
+            }
+        }
+        self.set_attributes(file.as_fd(), entry)?;
+        Ok(futimens(&file, &timestamps(entry.mtime))?)
+    }
+
+    fn create_file(&mut self, dir: BorrowedFd<'_>, path: &EntryPath) -> Result<OwnedFd> {
+        let name = path.c_name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(dir, &name, flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::EXIST) => self.clear(dir, path)?,
+            done => return Ok(done?),
+        }
+        Ok(openat(dir, &name, flags, Mode::from_raw_mode(0o600))?)
+    }
+
+    /// Another name of a file of this layer.
+    pub(super) fn hard_link(&mut self, path: &EntryPath, target: &[u8]) -> Result<()> {
+        let refused = |why: &str| entry_refusal(path.as_bytes(), why);
+        // Some write targets as absolute paths; they mean the layer's root.
+        let relative = target.iter().position(|it| *it != b'/').map_or(target, |at| &target[at..]);
+        let target = EntryPath::parse(relative, self.options.max_depth)?;
+        if target == *path {
+            return Err(refused("is a hard link to itself").into());
+        }
+        let above = if target.parent().is_empty() { b"." } else { target.parent() };
+        let from = match open_beneath(self.root.as_fd(), above) {
+            Err(err) if is_missing(&err) => return Err(refused("is a hard link to nothing").into()),
+            done => done?,
+        };
+        let is_linkable = match statat(&from, target.c_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode) != FileType::Directory,
+            Err(Errno::NOENT) => false,
+            Err(err) => return Err(err.into()),
+        };
+        if target.is_root() || !is_linkable {
+            return Err(refused("is a hard link to what is no file of this layer").into());
+        }
+        let dir = self.parent(path)?;
+        let link = || linkat(&from, target.c_name(), &dir, path.c_name(), AtFlags::empty());
+        match link() {
+            Err(Errno::EXIST) => {}
+            done => return Ok(done?),
+        }
+        // A directory that holds the target would go with it.
+        if target.as_bytes().starts_with(&[path.as_bytes(), b"/"].concat()) {
+            return Err(refused("is a hard link to what lies in it").into());
+        }
+        self.clear(dir.as_fd(), path)?;
+        Ok(link()?)
+    }
+}
+
+/// A file that is being written.
+struct FileWriter<'a> {
+    file: &'a File,
+    source: &'a mut dyn ContentSource,
+    /// The content is there already and is only read.
+    is_shared: bool,
+    /// The digest of the content, zeros of holes included.
+    hash: Option<Sha256>,
+}
+
+impl FileWriter<'_> {
+    fn write(&mut self, content: FileContent<'_>, buffer: &mut [u8]) -> Result<()> {
+        let whole = [Extent { offset: 0, length: content.size }];
+        let mut at = 0;
+        for extent in content.extents.unwrap_or(&whole) {
+            self.hash_zeros(extent.offset - at);
+            if extent.offset > at {
+                (&*self.file).seek(SeekFrom::Start(extent.offset))?;
+            }
+            self.write_extent(extent.length, buffer)?;
+            at = extent.offset + extent.length;
+        }
+        if at < content.size {
+            self.hash_zeros(content.size - at);
+            self.file.set_len(content.size)?;
+        }
+        Ok(())
+    }
+
+    fn write_extent(&mut self, mut length: u64, buffer: &mut [u8]) -> Result<()> {
+        while length > 0 {
+            let wanted = usize::try_from(length).map_or(buffer.len(), |it| it.min(buffer.len()));
+            let count = self.source.read_content(&mut buffer[..wanted])?;
+            if count == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            if let Some(hash) = &mut self.hash {
+                hash.update(&buffer[..count]);
+            }
+            if !self.is_shared {
+                (&*self.file).write_all(&buffer[..count])?;
+            }
+            length -= count as u64;
+        }
+        Ok(())
+    }
+
+    fn hash_zeros(&mut self, mut count: u64) {
+        const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+        while let Some(hash) = self.hash.as_mut().filter(|_| count > 0) {
+            let part = usize::try_from(count).map_or(ZEROS.len(), |it| it.min(ZEROS.len()));
+            hash.update(&ZEROS[..part]);
+            count -= part as u64;
+        }
+    }
+}

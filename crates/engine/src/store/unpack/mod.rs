@@ -1,0 +1,212 @@
+//! Unpacks the archive of a layer into a directory, in the form that the overlay mounts.
+//!
+//! Everything is created relative to handles of directories that were opened beneath the target, through no link, so no
+//! entry reaches outside or through what an earlier one placed. A refused entry refuses the whole archive.
+
+mod content;
+mod node;
+mod parents;
+mod path;
+#[cfg(test)]
+pub(super) mod tests;
+mod whiteout;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, Read};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use path::EntryPath;
+
+use super::LayerRefusal;
+use super::archive::{Entry, EntryKind, FileTime, TarReader};
+use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
+
+/// What an archive may unpack to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnpackOptions {
+    pub(crate) overlay: OverlayForm,
+    /// Digests of contents are computed, too.
+    pub(crate) hash_contents: bool,
+    /// Bytes of all files, holes included.
+    pub(crate) max_bytes: u64,
+    pub(crate) max_entries: u64,
+    /// Parts of a path.
+    pub(crate) max_depth: usize,
+}
+
+/// What was unpacked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnpackReport {
+    pub(crate) digests: TreeDigests,
+    /// Device nodes, owners and attributes that this user cannot make, or the file system does not take.
+    pub(crate) left_out: u64,
+    /// Directories that the archive only implies, `/` for its root: their attributes are those of lower layers.
+    pub(crate) implied: Vec<String>,
+    /// Nothing of lower layers is visible.
+    pub(crate) opaque: bool,
+}
+
+/// A failure of unpacking.
+#[derive(Debug)]
+pub(crate) enum UnpackError {
+    /// The archive's.
+    Refused(LayerRefusal),
+    /// This system's.
+    Io(io::Error),
+}
+
+impl From<LayerRefusal> for UnpackError {
+    fn from(refusal: LayerRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<io::Error> for UnpackError {
+    fn from(err: io::Error) -> Self {
+        Self::Io(err)
+    }
+}
+
+impl From<rustix::io::Errno> for UnpackError {
+    fn from(err: rustix::io::Errno) -> Self {
+        Self::Io(err.into())
+    }
+}
+
+impl From<UnpackError> for io::Error {
+    fn from(err: UnpackError) -> Self {
+        match err {
+            UnpackError::Refused(refusal) => Self::new(io::ErrorKind::InvalidData, refusal.to_string()),
+            UnpackError::Io(err) => err,
+        }
+    }
+}
+
+type Result<T, E = UnpackError> = std::result::Result<T, E>;
+
+/// Where the content of files comes from: the bytes of their extents, one after the other.
+pub(crate) trait ContentSource {
+    /// Reads more of the present file's; 0 at its end.
+    fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Lets an empty file share all of the content, where the file system can. It is read nevertheless.
+    fn reflink(&mut self, _file: BorrowedFd<'_>) -> bool {
+        false
+    }
+}
+
+impl<R: Read> ContentSource for TarReader<R> {
+    fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Ok(Self::read_content(self, buffer)?)
+    }
+}
+
+/// Unpacks an archive into an empty directory.
+pub(crate) fn unpack(archive: impl Read, into: OwnedFd, options: UnpackOptions) -> Result<UnpackReport> {
+    let mut it = Unpack::new(into, options);
+    let mut archive = TarReader::new(archive);
+    while let Some(entry) = archive.next_entry()? {
+        it.entry(&entry, &mut archive)?;
+    }
+    // What stands behind the end belongs to the archive's digest.
+    io::copy(&mut archive.into_stream(), &mut io::sink())?;
+    it.finish()
+}
+
+/// An archive that is being unpacked.
+#[derive(Debug)]
+pub(crate) struct Unpack {
+    root: OwnedFd,
+    options: UnpackOptions,
+    /// The directory of the last entry: archives list a directory's entries in a row.
+    parent: Option<(Vec<u8>, OwnedFd)>,
+    /// Times of directories, which filling them changes.
+    times: BTreeMap<Vec<u8>, FileTime>,
+    /// Directories that entries lie in and that have none of their own.
+    implied: HashSet<Vec<u8>>,
+    /// Paths whose content in lower layers is hidden, should they become directories.
+    hidden: HashSet<Vec<u8>>,
+    contents: HashMap<u64, [u8; 32]>,
+    buffer: Vec<u8>,
+    entries: u64,
+    bytes: u64,
+    left_out: u64,
+}
+
+/// Bytes that are copied at once.
+const BUFFER: usize = 256 * 1024;
+
+impl Unpack {
+    pub(crate) fn new(root: OwnedFd, options: UnpackOptions) -> Self {
+        Self {
+            root,
+            options,
+            parent: None,
+            times: BTreeMap::new(),
+            implied: HashSet::from([Vec::new()]),
+            hidden: HashSet::new(),
+            contents: HashMap::new(),
+            buffer: vec![0; BUFFER],
+            entries: 0,
+            bytes: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Makes one entry.
+    pub(crate) fn entry(&mut self, entry: &Entry, source: &mut dyn ContentSource) -> Result<()> {
+        self.count(entry)?;
+        let path = EntryPath::parse(&entry.path, self.options.max_depth)?;
+        if path.is_root() {
+            return self.root_entry(entry);
+        }
+        if let Some(whiteout) = whiteout::Whiteout::of(&path) {
+            return self.whiteout(&path, whiteout);
+        }
+        match &entry.kind {
+            EntryKind::Directory => self.directory(&path, entry),
+            EntryKind::File { size, extents } => {
+                let content = content::FileContent { size: *size, extents: extents.as_deref() };
+                self.file(&path, entry, content, source)
+            }
+            EntryKind::HardLink(target) => self.hard_link(&path, target),
+            _ => self.node(&path, entry),
+        }
+    }
+
+    /// Counts an entry against the limits.
+    fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+        self.entries += 1;
+        if let EntryKind::File { size, .. } = entry.kind {
+            self.bytes = self.bytes.saturating_add(size);
+        }
+        for (count, limit, what) in [
+            (self.entries, self.options.max_entries, "entries"),
+            (self.bytes, self.options.max_bytes, "bytes"),
+        ] {
+            if count > limit {
+                return Err(LayerRefusal::TooLarge { what: what.into(), limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what filling directories changed, and looks at what was made.
+    pub(crate) fn finish(mut self) -> Result<UnpackReport> {
+        self.set_directory_times()?;
+        let contents = std::mem::take(&mut self.contents);
+        let known = if self.options.hash_contents { ContentDigests::Known(contents) } else { ContentDigests::None };
+        let mut sink = DigestSink::new(known);
+        walk(self.root.as_fd(), &WalkOptions::all(self.options.overlay), &mut sink)?;
+        let mut implied: Vec<_> = self.implied.iter().map(|it| path::text(it)).collect();
+        implied.sort();
+        Ok(UnpackReport {
+            digests: sink.finish(),
+            left_out: self.left_out,
+            implied,
+            opaque: self.hidden.contains(&Vec::new()),
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! What a new volume takes from an image: content, owner and mode of the directory that it is mounted over.
+//!
+//! The image's directory is the overlay of its layers. It is merged here rather than mounted, for the copy may come before
+//! the container's mount namespace. Paths are walked by directory handles, without following links. Devices, sockets and
+//! pipes are left out.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::random_hex;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fgetxattr, fstat,
+    futimens, mkdirat, openat, readlinkat, statat, symlinkat,
+};
+use rustix::io::Errno;
+
+/// Deeper trees are refused: each level holds a descriptor for each layer.
+const MAX_DEPTH: usize = 128;
+
+const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
+
+/// The directory of an image that a new volume takes its content and owner from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageDirectory<'a> {
+    /// Unpacked layers, topmost first.
+    pub(crate) layers: &'a [PathBuf],
+    /// The absolute path inside.
+    pub(crate) target: &'a str,
+}
+
+/// Fills an empty directory. One that is not empty, and one that the image does not have, are left as they are.
+pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Result<()> {
+    if std::fs::read_dir(data)?.next().is_some() {
+        return Ok(());
+    }
+    let source = MergedDir::open(image)?;
+    let Some(top) = source.0.first() else { return Ok(()) };
+    let volume = data.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let aside = volume.join(format!(".copy-{}", random_hex::<8>()));
+    std::fs::create_dir(&aside)?;
+    let copied = copy_dir(&source, &open_dir(CWD, aside.as_os_str())?, &fstat(top)?, 0);
+    // A rename over an empty directory: another process may have filled it, and a cut copy is never seen.
+    match copied.and_then(|()| std::fs::rename(&aside, data)) {
+        Ok(()) => Ok(()),
+        Err(err) => {
+            std::fs::remove_dir_all(&aside)?;
+            if err.kind() == io::ErrorKind::DirectoryNotEmpty { Ok(()) } else { Err(err) }
+        }
+    }
+}
+
+/// One directory in all layers that contribute to it, topmost first; none if the image has no such directory.
+struct MergedDir(Vec<OwnedFd>);
+
+impl MergedDir {
+    fn open(image: &ImageDirectory<'_>) -> io::Result<Self> {
+        let mut dir = Self(image.layers.iter().map(|it| open_dir(CWD, it.as_os_str())).collect::<io::Result<_>>()?);
+        for part in image.target.split('/').filter(|it| !it.is_empty() && *it != ".") {
+            dir = dir.enter(OsStr::new(part))?;
+        }
+        Ok(dir)
+    }
+
+    /// A directory below. An opaque one hides those of lower layers, and so does all that is no directory.
+    fn enter(&self, name: &OsStr) -> io::Result<Self> {
+        let mut below = Vec::new();
+        for layer in &self.0 {
+            match statat(layer, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno.into()),
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => break,
+                Ok(_) => {}
+            }
+            let dir = open_dir(layer, name)?;
+            let is_opaque = OPAQUE.iter().any(|it| fgetxattr(&dir, *it, &mut [0; 1]) == Ok(1));
+            below.push(dir);
+            if is_opaque {
+                break;
+            }
+        }
+        Ok(Self(below))
+    }
+
+    /// Each name once, with the topmost layer that has it.
+    fn entries(&self) -> io::Result<Vec<(OsString, &OwnedFd)>> {
+        let (mut names, mut entries) = (BTreeSet::new(), Vec::new());
+        for layer in &self.0 {
+            for entry in Dir::read_from(layer)? {
+                let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+                let is_dots = name == "." || name == "..";
+                if !is_dots && names.insert(name.clone()) {
+                    entries.push((name, layer));
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn copy_dir(from: &MergedDir, to: &OwnedFd, stat: &Stat, depth: usize) -> io::Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(io::Error::other("the image's directory is too deep for a volume"));
+    }
+    for (name, layer) in from.entries()? {
+        let entry = statat(layer, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match FileType::from_raw_mode(entry.st_mode) {
+            FileType::Directory => {
+                mkdirat(to, &name, Mode::RWXU)?;
+                copy_dir(&from.enter(&name)?, &open_dir(to, &name)?, &entry, depth + 1)?;
+            }
+            FileType::RegularFile => copy_file(layer, to, &name, &entry)?,
+            FileType::Symlink => {
+                symlinkat(readlinkat(layer, &name, Vec::new())?, to, &name)?;
+                set_owner(to, &name, &entry)?;
+            }
+            // Whiteouts are devices, too.
+            _ => {}
+        }
+    }
+    set_owner(to, OsStr::new(""), stat)?;
+    finish(to, stat)
+}
+
+fn copy_file(layer: &OwnedFd, to: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
+    let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut source = File::from(openat(layer, name, read, Mode::empty())?);
+    let mut target = File::from(openat(to, name, write, Mode::RUSR | Mode::WUSR)?);
+    io::copy(&mut source, &mut target)?;
+    set_owner(to, name, stat)?;
+    finish(&OwnedFd::from(target), stat)
+}
+
+/// Before the mode: a change of the owner takes set-id bits away.
+fn set_owner(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    Ok(chownat(dir, name, Some(uid), Some(gid), flags)?)
+}
+
+fn finish(file: &OwnedFd, stat: &Stat) -> io::Result<()> {
+    fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    let time = |seconds, nanoseconds: u64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::try_from(nanoseconds).unwrap_or_default(),
+    };
+    let times = Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    };
+    Ok(futimens(file, &times)?)
+}
+
+fn open_dir(at: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(at, name, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use rustix::fs::{XattrFlags, setxattr};
+
+    use super::*;
+
+    /// Two layers and a volume's directory beside them.
+    struct Case {
+        _dir: tempfile::TempDir,
+        layers: Vec<PathBuf>,
+        data: PathBuf,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let layers: Vec<_> = ["upper", "lower"].map(|it| dir.path().join(it)).into();
+            let data = dir.path().join("volume/_data");
+            for it in layers.iter().chain([&data]) {
+                fs::create_dir_all(it).unwrap();
+            }
+            Self { _dir: dir, layers, data }
+        }
+
+        fn file(&self, layer: usize, path: &str, text: &str) {
+            let path = self.layers[layer].join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn copy(&self) {
+            copy_into_empty(&ImageDirectory { layers: &self.layers, target: "/srv/data" }, &self.data).unwrap();
+        }
+
+        fn read(&self, path: &str) -> Option<String> {
+            fs::read_to_string(self.data.join(path)).ok()
+        }
+    }
+
+    #[test]
+    fn a_volume_gets_the_merged_directory_with_modes_and_links() {
+        let case = Case::new();
+        case.file(1, "srv/data/both", "lower");
+        case.file(1, "srv/data/sub/low", "low");
+        case.file(0, "srv/data/both", "upper");
+        case.file(0, "srv/data/sub/up", "up");
+        symlink("/etc/passwd", case.layers[1].join("srv/data/link")).unwrap();
+        fs::set_permissions(case.layers[0].join("srv/data"), fs::Permissions::from_mode(0o1770)).unwrap();
+        fs::set_permissions(case.layers[0].join("srv/data/both"), fs::Permissions::from_mode(0o4711)).unwrap();
+        case.copy();
+        let text = |it: &str| case.read(it).unwrap();
+        assert_eq!([text("both"), text("sub/low"), text("sub/up")], ["upper", "low", "up"]);
+        assert_eq!(fs::read_link(case.data.join("link")).unwrap(), Path::new("/etc/passwd"));
+        assert_eq!(case.data.metadata().unwrap().mode() & 0o7777, 0o1770);
+        assert_eq!(case.data.join("both").metadata().unwrap().mode() & 0o7777, 0o4711);
+    }
+
+    #[test]
+    fn what_an_upper_layer_hides_is_not_copied() {
+        let case = Case::new();
+        case.file(1, "srv/data/opaque/hidden", "");
+        case.file(0, "srv/data/opaque/seen", "");
+        case.file(1, "srv/data/now-a-file/hidden", "");
+        case.file(0, "srv/data/now-a-file", "file");
+        let opaque = case.layers[0].join("srv/data/opaque");
+        setxattr(&opaque, "user.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
+        case.copy();
+        assert_eq!(case.read("opaque/hidden"), None);
+        assert_eq!((case.read("opaque/seen"), case.read("now-a-file")), (Some(String::new()), Some("file".into())));
+    }
+
+    #[test]
+    fn a_link_on_the_way_leads_nowhere_and_a_used_volume_stays_as_it_is() {
+        let case = Case::new();
+        fs::create_dir_all(case.layers[0].join("real/data")).unwrap();
+        fs::write(case.layers[0].join("real/data/file"), "").unwrap();
+        symlink("real", case.layers[0].join("srv")).unwrap();
+        case.copy();
+        assert_eq!(case.read("file"), None);
+        let case = Case::new();
+        case.file(0, "srv/data/file", "image");
+        fs::write(case.data.join("own"), "").unwrap();
+        case.copy();
+        assert_eq!((case.read("file"), case.read("own")), (None, Some(String::new())));
+    }
+}

@@ -1,0 +1,205 @@
+//! A registry that lies, breaks off, or never ends: a typed error, nothing kept, and the next pull works.
+
+use std::time::Duration;
+
+use coracle_engine::RegistryOptions;
+use coracle_runtime::Error;
+use serde_json::json;
+
+use crate::front::{Pace, Reply, Request};
+use crate::image::{TestImage, digest, tar_of};
+use crate::lab::{Lab, TestEngine};
+
+/// A registry with one image of one layer, which is large enough to be cut.
+async fn lab() -> Option<(Lab, TestImage, String)> {
+    let lab = Lab::start().await?;
+    let noise: Vec<u8> = (0..300_000_u32).flat_map(|it| it.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let image = TestImage::of_tars(crate::image::arch(), &[tar_of(&noise)]);
+    lab.registry.push("x", "1", &image).await;
+    let name = lab.name("x:1");
+    Some((lab, image, name))
+}
+
+/// Pulls while replies for `path` are spoiled. The reason of the failure.
+async fn spoiled(lab: &Lab, path: String, mut fault: impl FnMut(&Request, Reply) -> Reply + Send + 'static) -> String {
+    lab.front.spoil(move |request, reply| if request.is_for(&path) { fault(request, reply) } else { reply });
+    lab.engine.refusal(&lab.name("x:1")).await
+}
+
+fn changed(mut reply: Reply) -> Reply {
+    reply.body[0] ^= 1;
+    reply
+}
+
+#[tokio::test]
+async fn other_bytes_than_named_are_refused_wherever_they_are() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let (config, layer) = (digest(&image.config), digest(&image.layers[0]));
+    let reason = spoiled(&lab, "/manifests/1".into(), |_, mut it| {
+        it.body.push(b' ');
+        it
+    });
+    assert!(reason.await.contains("its manifest has the digest"));
+    for (path, what) in [(config, "configuration".to_owned()), (layer.clone(), format!("layer {layer}"))] {
+        let reason = spoiled(&lab, path, |_, it| changed(it)).await;
+        assert!(reason.contains(&format!("its {what} has the digest sha256:")), "{reason}");
+    }
+    let pinned = lab.name(&format!("x@{}", digest(image.manifest.as_bytes())));
+    let other = image.manifest_with(|it| it["annotations"] = json!({ "a": "b" }));
+    lab.front.spoil(move |request, reply| match request.is_for("/manifests/") {
+        true => Reply::new("200 OK", &["Content-Type: application/vnd.oci.image.manifest.v1+json"], other.clone()),
+        false => reply,
+    });
+    let reason = lab.engine.refusal(&pinned).await;
+    assert!(reason.contains("its manifest has the digest"), "{reason}");
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn a_transfer_that_breaks_off_is_resumed_where_it_was() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let (path, size) = (digest(&image.layers[0]), image.layers[0].len());
+    assert!(size > 100_000);
+    let blob = path.clone();
+    lab.front.spoil(move |request, mut reply| {
+        if request.is_for(&blob) && request.before == 0 {
+            (reply.length, reply.pace) = (Some(size), Pace::Cut(70_000));
+        }
+        reply
+    });
+    assert_eq!(lab.engine.pull(&name).await.unwrap().id.as_str(), image.id());
+    let requests: Vec<_> = lab.front.requests().into_iter().filter(|it| it.is_for(&path)).collect();
+    assert_eq!(requests.len(), 2);
+    assert!(requests[1].head.contains("range: bytes=70000-"), "{}", requests[1].head);
+}
+
+#[tokio::test]
+async fn a_server_without_ranges_is_resumed_by_passing_over_what_is_here() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let (path, whole) = (digest(&image.layers[0]), image.layers[0].clone());
+    lab.front.spoil(move |request, reply| match (request.is_for(&path), request.before) {
+        (true, 0) => Reply { pace: Pace::Cut(70_000), ..Reply::new("200 OK", &[], whole.clone()) },
+        (true, _) => Reply::new("200 OK", &[], whole.clone()),
+        _ => reply,
+    });
+    assert_eq!(lab.engine.pull(&name).await.unwrap().id.as_str(), image.id());
+}
+
+#[tokio::test]
+async fn a_transfer_that_always_breaks_off_fails() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let path = digest(&image.layers[0]);
+    let cut = |_: &Request, reply: Reply| Reply { pace: Pace::Cut(1000), ..reply };
+    let reason = spoiled(&lab, path.clone(), cut).await;
+    assert!(reason.contains("broke off 4 times"), "{reason}");
+    assert_eq!(lab.front.requests().iter().filter(|it| it.is_for(&path)).count(), 4);
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn a_length_that_is_not_the_announced_one_is_refused() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let path = digest(&image.layers[0]);
+    for length in [10, 1 << 30] {
+        let lie = move |_: &Request, reply: Reply| Reply { length: Some(length), ..reply };
+        let reason = spoiled(&lab, path.clone(), lie).await;
+        assert!(reason.contains(&format!("has {length} bytes instead of")), "{reason}");
+    }
+    let config = digest(&image.config);
+    let reason = spoiled(&lab, config, |_, mut reply| {
+        reply.body.push(b' ');
+        reply
+    });
+    assert!(reason.await.contains("its configuration is larger than"));
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn a_document_without_end_is_refused() {
+    let Some((lab, image, name)) = lab().await else { return };
+    for (path, what) in [("/manifests/1".to_owned(), "manifest"), (digest(&image.config), "configuration")] {
+        let reason = spoiled(&lab, path, |_, reply| Reply { body: vec![b' '; 5 << 20], ..reply }).await;
+        assert!(reason.contains(&format!("its {what} is larger than")), "{reason}");
+    }
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn manifests_of_other_kinds_are_refused_by_name() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let kinds = [
+        ("application/vnd.docker.distribution.manifest.v1+prettyjws", "{}".to_owned(), "schema 1"),
+        ("text/html", "<html>".to_owned(), "the unknown media type `text/html`"),
+        (
+            "application/vnd.oci.image.manifest.v1+json",
+            image.manifest_with(|it| it["layers"][0]["mediaType"] = "application/x-thing".into()),
+            "its layer has the unknown media type `application/x-thing`",
+        ),
+        (
+            "application/vnd.oci.image.manifest.v1+json",
+            image.manifest_with(|it| {
+                it["layers"][0]["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip".into();
+            }),
+            "may not be distributed",
+        ),
+        (
+            "application/vnd.oci.image.manifest.v1+json",
+            image.manifest_with(|it| it["layers"][0]["size"] = (1_u64 << 60).into()),
+            "is larger than",
+        ),
+    ];
+    for (kind, manifest, expected) in kinds {
+        lab.front.spoil(move |request, reply| match request.is_for("/manifests/") {
+            true => Reply::new("200 OK", &[&format!("Content-Type: {kind}")], manifest.clone()),
+            false => reply,
+        });
+        let reason = lab.engine.refusal(&name).await;
+        assert!(reason.contains(expected), "{kind}: {reason}");
+    }
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn content_that_is_not_the_configurations_is_refused() {
+    let Some((lab, image, name)) = lab().await else { return };
+    // Each part is what its descriptor names; the layer is another one than the configuration says.
+    let other = TestImage::new(&["other"]);
+    let mixed = image.manifest_with(|it| {
+        it["layers"] = serde_json::from_str::<serde_json::Value>(&other.manifest).unwrap()["layers"].clone();
+    });
+    lab.registry.push("x", "other", &other).await;
+    lab.registry.push_manifest("x", "mixed", (&image.media_type, &mixed)).await;
+    let reason = lab.engine.refusal(&lab.name("x:mixed")).await;
+    assert!(reason.contains("its content is sha256:"), "{reason}");
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn a_drip_ends_at_the_deadline() {
+    let Some((lab, image, name)) = lab().await else { return };
+    for path in ["/manifests/1".to_owned(), digest(&image.layers[0])] {
+        lab.front.spoil(move |request, reply| match request.is_for(&path) {
+            true => Reply { pace: Pace::Drip, ..reply },
+            false => reply,
+        });
+        let before = lab.engine.files();
+        let begun = std::time::Instant::now();
+        let late = lab.engine.pull_within(&name, Duration::from_secs(2)).await;
+        assert!(matches!(late, Err(Error::TimedOut { verb: "pull", .. })), "{late:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(lab.engine.files(), before);
+    }
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn a_small_blob_that_unpacks_without_end_is_refused() {
+    let Some(lab) = Lab::start().await else { return };
+    let engine = TestEngine::new(RegistryOptions { max_layer_bytes: Some(1 << 20), ..RegistryOptions::default() });
+    engine.pull(&lab.direct("first:1")).await.unwrap();
+    let bomb = TestImage::of_tars(crate::image::arch(), &[tar_of(&vec![0; 64 << 20])]);
+    assert!(bomb.layers[0].len() < 1 << 20);
+    lab.registry.push("bomb", "1", &bomb).await;
+    let reason = engine.refusal(&lab.direct("bomb:1")).await;
+    assert!(reason.contains("it has more than 1048576"), "{reason}");
+}

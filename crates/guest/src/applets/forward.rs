@@ -1,0 +1,205 @@
+//! Serves ports of a container on the host: a process of the host beside the container, in its network namespace.
+//!
+//! Standard input is a socket that brings one message: a text, and descriptors of the container's PID 1, of its
+//! namespaces, and of sockets that the host has bound. The process connects inside what arrives at them, and ends with the
+//! container. It reads nothing of what passes through it.
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::Deserialize;
+use tokio::io::copy_bidirectional;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// `nobody`, by the kernel's convention.
+const NOBODY: u32 = 65534;
+
+/// A peer of UDP that is silent for this long is forgotten.
+const UDP_IDLE: Duration = Duration::from_secs(60);
+
+/// Peers of one UDP port at a time.
+const MAX_UDP_PEERS: usize = 256;
+
+const MAX_DATAGRAM_BYTES: usize = 64 << 10;
+
+/// The message.
+#[derive(Debug, Deserialize)]
+struct ForwardRequest {
+    /// A user namespace is to be entered before the network's.
+    user_namespace: bool,
+    ports: Vec<ForwardedPort>,
+}
+
+/// One port: where to connect to, in this order.
+#[derive(Clone, Debug, Deserialize)]
+struct ForwardedPort {
+    protocol: Protocol,
+    targets: Vec<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// A forwarder that has entered the container's network and given up what it needed for that.
+#[derive(Debug)]
+pub struct Forwarder {
+    container: OwnedFd,
+    ports: Vec<(ForwardedPort, OwnedFd)>,
+}
+
+impl Forwarder {
+    /// Reads the message and enters the namespaces. The process must still have one thread.
+    ///
+    /// # Errors
+    /// When the message is not whole, or a namespace cannot be entered.
+    pub fn receive() -> io::Result<Self> {
+        let (text, fds) = receive_message()?;
+        let request: ForwardRequest = serde_json::from_slice(&text)?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+        let (container, network) = (next()?, next()?);
+        if request.user_namespace {
+            move_into_link_name_space(next()?.as_fd(), Some(LinkNameSpaceType::User))?;
+        }
+        let ports = request.ports.into_iter().map(|it| Ok((it, next()?))).collect::<io::Result<_>>()?;
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        give_up_privileges(request.user_namespace)?;
+        Ok(Self { container, ports })
+    }
+
+    /// Serves the ports until the container ends.
+    ///
+    /// # Errors
+    /// When a socket is none.
+    pub async fn run(self) -> io::Result<()> {
+        let container = AsyncFd::new(self.container)?;
+        for (port, socket) in self.ports {
+            match port.protocol {
+                Protocol::Tcp => {
+                    let socket = std::net::TcpListener::from(socket);
+                    socket.set_nonblocking(true)?;
+                    tokio::spawn(serve_tcp(TcpListener::from_std(socket)?, port.targets.into()));
+                }
+                Protocol::Udp => {
+                    let socket = std::net::UdpSocket::from(socket);
+                    socket.set_nonblocking(true)?;
+                    tokio::spawn(serve_udp(UdpSocket::from_std(socket)?.into(), port.targets));
+                }
+            }
+        }
+        container.readable().await.map(drop)
+    }
+}
+
+fn receive_message() -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = vec![0; MAX_TEXT_BYTES];
+    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(io::stdin(), &mut [IoSliceMut::new(&mut text)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(sent) = message {
+            fds.extend(sent);
+        }
+    }
+    text.truncate(received.bytes);
+    Ok((text, fds))
+}
+
+/// Connecting and copying need nothing. In a user namespace of the container root is nobody on the host already.
+fn give_up_privileges(in_user_namespace: bool) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    if !in_user_namespace && rustix::process::geteuid().is_root() {
+        let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    }
+    Ok(())
+}
+
+async fn serve_tcp(listener: TcpListener, targets: Arc<[SocketAddr]>) {
+    loop {
+        match listener.accept().await {
+            Ok((outer, _)) => drop(tokio::spawn(forward_stream(outer, Arc::clone(&targets)))),
+            // Out of descriptors: those of other connections come back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn forward_stream(mut outer: TcpStream, targets: Arc<[SocketAddr]>) {
+    let Some(mut inner) = connect(&targets).await else { return };
+    // A broken connection ends both sides; neither of them is told more by TCP.
+    let _ = copy_bidirectional(&mut outer, &mut inner).await;
+}
+
+async fn connect(targets: &[SocketAddr]) -> Option<TcpStream> {
+    for target in targets {
+        if let Ok(stream) = TcpStream::connect(target).await {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+/// Each peer has a socket inside, so that answers find their way back.
+async fn serve_udp(outer: Arc<UdpSocket>, targets: Vec<SocketAddr>) {
+    let Some(target) = targets.first().copied() else { return };
+    let mut peers: HashMap<SocketAddr, UdpPeer> = HashMap::new();
+    let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
+    loop {
+        let Ok((count, from)) = outer.recv_from(&mut buffer).await else { continue };
+        peers.retain(|_, it| !it.answers.is_finished());
+        if !peers.contains_key(&from) && peers.len() < MAX_UDP_PEERS {
+            if let Ok(peer) = UdpPeer::new(Arc::clone(&outer), from, target).await {
+                peers.insert(from, peer);
+            }
+        }
+        if let Some(peer) = peers.get(&from) {
+            // A datagram may be lost.
+            let _ = peer.inner.send(&buffer[..count]).await;
+        }
+    }
+}
+
+struct UdpPeer {
+    inner: Arc<UdpSocket>,
+    answers: JoinHandle<()>,
+}
+
+impl UdpPeer {
+    async fn new(outer: Arc<UdpSocket>, peer: SocketAddr, target: SocketAddr) -> io::Result<Self> {
+        let any = if target.is_ipv4() { SocketAddr::from(([0; 4], 0)) } else { SocketAddr::from(([0_u16; 8], 0)) };
+        let inner = Arc::new(UdpSocket::bind(any).await?);
+        inner.connect(target).await?;
+        let answers = tokio::spawn(send_answers(Arc::clone(&inner), outer, peer));
+        Ok(Self { inner, answers })
+    }
+}
+
+async fn send_answers(inner: Arc<UdpSocket>, outer: Arc<UdpSocket>, peer: SocketAddr) {
+    let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
+    while let Ok(received) = timeout(UDP_IDLE, inner.recv(&mut buffer)).await {
+        // Refused: nothing listens inside yet.
+        let Ok(count) = received else { continue };
+        let _ = outer.send_to(&buffer[..count], peer).await;
+    }
+}

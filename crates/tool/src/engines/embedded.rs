@@ -1,0 +1,80 @@
+//! The embedded engine: where its data is, whether it can work here, and how it is opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coracle_runtime::{ContainerRuntime, Error};
+
+use crate::config::Config;
+use crate::host::Host;
+
+/// The data directory of the configuration, else that of the host.
+pub(crate) fn data_dir(config: &Config, host: &Host) -> PathBuf {
+    config.engine_data.clone().unwrap_or_else(|| host.engine_data.clone())
+}
+
+/// Opens the engine on a data directory, which is created if it is missing.
+///
+/// # Errors
+/// [`Error::Host`] when the directory cannot be created; [`Error::NotInstalled`] on another system than Linux.
+#[cfg(target_os = "linux")]
+pub(super) fn open(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
+    Ok(Arc::new(open_engine(host, data_dir, guest)?))
+}
+
+/// The same with its own type.
+#[cfg(target_os = "linux")]
+pub(super) fn open_engine(
+    host: &Host,
+    data_dir: &Path,
+    guest: Option<PathBuf>,
+) -> Result<coracle_engine::EmbeddedRuntime, Error> {
+    let options = coracle_engine::EngineOptions {
+        data_dir: data_dir.to_owned(),
+        guest,
+        home: host.home.clone(),
+        temp_dir: host.temp_dir.clone(),
+    };
+    coracle_engine::EmbeddedRuntime::open(options)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn open(_: &Host, _: &Path, _: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
+    Err(Error::NotInstalled { program: "embedded".into() })
+}
+
+/// Refuses where the machine has not what the engine needs, before anything is created.
+///
+/// # Errors
+/// [`Error::Unavailable`], which says what is missing.
+#[cfg(target_os = "linux")]
+pub(super) fn check(data_dir: &Path) -> Result<(), Error> {
+    use coracle_engine::preflight::Readiness;
+    use coracle_runtime::{EngineKind, Excerpt};
+
+    let found = Readiness::inspect(data_dir);
+    let obstacles: Vec<_> = found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, &found)).collect();
+    if obstacles.is_empty() {
+        return Ok(());
+    }
+    let excerpt = Excerpt::from_bytes(obstacles.join("; ").as_bytes());
+    Err(Error::Unavailable { engine: EngineKind::Embedded, denied: false, excerpt })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn check(_: &Path) -> Result<(), Error> {
+    Err(Error::NotInstalled { program: "embedded".into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configured_directory_comes_first() {
+        let host = Host::below(Path::new("/h"));
+        assert_eq!(data_dir(&Config::default(), &host), Path::new("/h/data/coracle/engine"));
+        let config = Config { engine_data: Some("/srv/engine".into()), ..Config::default() };
+        assert_eq!(data_dir(&config, &host), Path::new("/srv/engine"));
+    }
+}

@@ -1,0 +1,25 @@
+//! The embedded engine: one data directory for all tests of a run, as an engine on a machine has one.
+
+use std::path::PathBuf;
+
+use coracle_engine::{EmbeddedRuntime, EngineOptions};
+
+use super::running::guest_program;
+use super::variable;
+
+/// The directory, which `cargo xtask test` removes with the run. Without a run it stays, with the image of most tests.
+pub(super) fn data_dir() -> PathBuf {
+    let run = variable("CORACLE_TEST_RUN").filter(|it| !it.is_empty());
+    let run = run.unwrap_or_else(|| format!("of-{}", rustix::process::getuid().as_raw()));
+    std::env::temp_dir().join(format!("coracle-test-engine-{run}"))
+}
+
+pub(super) fn open() -> Result<EmbeddedRuntime, String> {
+    let options = EngineOptions {
+        data_dir: data_dir(),
+        guest: Some(guest_program()),
+        home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
+        temp_dir: std::env::temp_dir(),
+    };
+    EmbeddedRuntime::open(options).map_err(|err| format!("CORACLE_ENGINES names embedded: {err}"))
+}

@@ -1,0 +1,29 @@
+//! The embedded engine: a part of Coracle, so that nothing is started. Tests of its networks and of other users need programs.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use super::{apt, rootless};
+
+pub(crate) const NAME: &str = "embedded";
+
+/// The same for a person who is not root.
+pub(crate) const ROOTLESS: &str = "embedded-rootless";
+
+/// Networks without root, and the mapping of subordinate ids.
+const PACKAGES: &[&str] = &["passt", "uidmap"];
+
+pub(super) fn up() -> Result<()> {
+    if apt::is_root() {
+        apt::ensure(PACKAGES)?;
+    }
+    ensure!(Path::new("/proc/self/ns/user").exists(), "this system has no user namespaces");
+    Ok(())
+}
+
+/// The account of rootless Podman; without root the caller is that account.
+pub(super) fn up_rootless() -> Result<()> {
+    up()?;
+    if apt::is_root() { rootless::account().map(|_| ()) } else { Ok(()) }
+}

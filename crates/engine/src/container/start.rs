@@ -192,6 +192,7 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Sp
         name: config.name.clone(),
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
+        aliases: config.service.as_ref().map(|it| it.aliases.clone()).unwrap_or_default(),
         pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
         hosts_file: dir.files().join("hosts"),
         resolv_conf_file: dir.files().join("resolv.conf"),

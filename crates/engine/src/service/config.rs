@@ -13,9 +13,7 @@ use super::health::HealthCheck;
 use super::mounts::{self, ServiceMounts};
 use super::user::{self, ServiceUser};
 use super::{labels, refused};
-use crate::container::config::{
-    ContainerConfig, HostLine, Init, NetworkConfig, NetworkMode, ServiceConfig,
-};
+use crate::container::config::{ContainerConfig, HostLine, Init, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
 use crate::isolation::capabilities;
 
@@ -24,15 +22,49 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Keys of a service that are read here.
 const READ: [&str; 24] = [
-    "image", "command", "entrypoint", "environment", "user", "working_dir", "labels", "ports", "volumes", "tmpfs",
-    "configs", "secrets", "read_only", "mem_limit", "cpus", "pids_limit", "shm_size", "ulimits", "cap_add",
-    "networks", "network_mode", "extra_hosts", "healthcheck", "stop_signal",
+    "image",
+    "command",
+    "entrypoint",
+    "environment",
+    "user",
+    "working_dir",
+    "labels",
+    "ports",
+    "volumes",
+    "tmpfs",
+    "configs",
+    "secrets",
+    "read_only",
+    "mem_limit",
+    "cpus",
+    "pids_limit",
+    "shm_size",
+    "ulimits",
+    "cap_add",
+    "networks",
+    "network_mode",
+    "extra_hosts",
+    "healthcheck",
+    "stop_signal",
 ];
 
 /// Keys that mean nothing here: every container has it so, or others act on them.
 const WITHOUT_EFFECT: [&str; 15] = [
-    "cap_drop", "security_opt", "restart", "pull_policy", "logging", "memswap_limit", "expose", "init", "depends_on",
-    "scale", "hostname", "links", "stop_grace_period", "tty", "stdin_open",
+    "cap_drop",
+    "security_opt",
+    "restart",
+    "pull_policy",
+    "logging",
+    "memswap_limit",
+    "expose",
+    "init",
+    "depends_on",
+    "scale",
+    "hostname",
+    "links",
+    "stop_grace_period",
+    "tty",
+    "stdin_open",
 ];
 
 /// One container of a service that is to be.
@@ -239,9 +271,18 @@ pub(super) fn words(value: &Value) -> Vec<String> {
 fn signal(text: &str) -> Result<i32> {
     let name = text.to_ascii_uppercase();
     let known = [
-        ("HUP", libc::SIGHUP), ("INT", libc::SIGINT), ("QUIT", libc::SIGQUIT), ("KILL", libc::SIGKILL),
-        ("USR1", libc::SIGUSR1), ("USR2", libc::SIGUSR2), ("TERM", libc::SIGTERM), ("WINCH", libc::SIGWINCH),
-        ("ABRT", libc::SIGABRT), ("ALRM", libc::SIGALRM), ("CONT", libc::SIGCONT), ("PWR", libc::SIGPWR),
+        ("HUP", libc::SIGHUP),
+        ("INT", libc::SIGINT),
+        ("QUIT", libc::SIGQUIT),
+        ("KILL", libc::SIGKILL),
+        ("USR1", libc::SIGUSR1),
+        ("USR2", libc::SIGUSR2),
+        ("TERM", libc::SIGTERM),
+        ("WINCH", libc::SIGWINCH),
+        ("ABRT", libc::SIGABRT),
+        ("ALRM", libc::SIGALRM),
+        ("CONT", libc::SIGCONT),
+        ("PWR", libc::SIGPWR),
     ];
     let named = known.iter().find(|(it, _)| *it == name.trim_start_matches("SIG")).map(|(_, number)| *number);
     let number = named.or_else(|| name.parse().ok());

@@ -35,11 +35,11 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
         done = done.and(stopped.unwrap_or(Ok(())));
     }
     let networks = NetworkRecords::new(&engine.directories);
-    for network in networks.list()?.into_iter().filter(|it| filter.matches(&it.labels)) {
+    for network in networks.list()?.into_iter().filter(|it| filter.admits(&it.labels)) {
         done = done.and(networks.remove(&network.id).await);
     }
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
-    for volume in volumes.list()?.into_iter().filter(|it| filter.matches(&it.labels)) {
+    for volume in volumes.list()?.into_iter().filter(|it| filter.admits(&it.labels)) {
         done = done.and(volumes.remove(&volume.name));
     }
     done

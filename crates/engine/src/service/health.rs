@@ -146,7 +146,7 @@ async fn engine_exec(engine: &Arc<Engine>, stored: &StoredContainer, check: &Hea
     let workdir = ContainerPath::parse(&config.workdir).unwrap_or_else(|_| ContainerPath::root());
     let mut exec = Exec::new(Command::Argv(check.words.clone()), config.user, workdir);
     exec.env = config.env.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
-    exec.limits.timeout = Some(check.timeout);
+    exec.limits.total = Some(check.timeout);
     exec.keep_bytes = 4096;
     let output = container::exec(engine, &config.id, exec).await?;
     Ok(output.exit == Exit::Code(0))

@@ -31,11 +31,7 @@ pub(super) struct StoredFile {
     pub(super) owner: Ids,
 }
 
-pub(super) fn of_service(
-    service: &ServiceContainer<'_>,
-    id: &ContainerId,
-    engine: &Engine,
-) -> Result<ServiceMounts> {
+pub(super) fn of_service(service: &ServiceContainer<'_>, id: &ContainerId, engine: &Engine) -> Result<ServiceMounts> {
     let mut mounts = ServiceMounts::default();
     let model = service.model();
     let usual_size = size(&model["mem_limit"]).unwrap_or(TMPFS_BYTES);

@@ -27,9 +27,14 @@ pub(super) struct Dependency {
 pub(super) enum Progress {
     Waiting,
     /// Some run, with the worst health of them; the time tells nothing yet.
-    Running { health: Option<Health>, settled: bool },
+    Running {
+        health: Option<Health>,
+        settled: bool,
+    },
     /// All ended; with 0 if it did its work.
-    Ended { well: bool },
+    Ended {
+        well: bool,
+    },
 }
 
 /// What a service has to do next, by what it depends on.

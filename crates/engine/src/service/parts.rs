@@ -62,7 +62,8 @@ async fn create_network(engine: &Engine, stack: &StackUp, (key, entry): (&str, &
     match records.create(&network).await {
         Err(Error::NetworkTaken(name)) => {
             let taken = records.find(name.as_str())?;
-            let ours = taken.is_some_and(|it| it.labels.get(labels::PROJECT).is_some_and(|it| *it == *stack.project.as_str()));
+            let ours =
+                taken.is_some_and(|it| it.labels.get(labels::PROJECT).is_some_and(|it| *it == *stack.project.as_str()));
             if ours { Ok(()) } else { Err(Error::NetworkTaken(name)) }
         }
         created => created.map(drop),

@@ -26,7 +26,7 @@ const SETTLED: Duration = Duration::from_millis(300);
 /// # Errors
 /// What the engine cannot do; a service that cannot be made.
 pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<Excerpt>> {
-    let mut coming = Coming::new(engine, stack)?;
+    let coming = Coming::new(engine, stack)?;
     parts::create(engine, stack).await?;
     let deadline = Instant::now() + stack.patience;
     loop {

@@ -215,6 +215,7 @@ mod tests {
             name: "cache".into(),
             target: "/cache".into(),
             writable: true,
+            as_in_image: false,
         }]);
         let container = directories.containers().join(config.id.as_str());
         fs::create_dir(&container).unwrap();

@@ -38,7 +38,7 @@ fn fill_value(value: &mut Value, env: &Variables) -> Result<(), Refusal> {
 }
 
 fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, Refusal> {
-    let invalid = || format!("`{text}` has a `$` that begins no variable: write `$$`");
+    let invalid = || format!("`{text}` has a `${` that begins no variable: write `$${`");
     if depth > MAX_DEPTH {
         return Err(format!("`{text}` has too many variables within each other"));
     }
@@ -56,10 +56,11 @@ fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, Refusal> 
             rest = &inner[end + 1..];
         } else {
             let length = name_length(after);
-            if length == 0 {
-                return Err(invalid());
+            match length {
+                // A `$` before something else is one.
+                0 => out.push('$'),
+                _ => out.push_str(env.get(&after[..length]).map_or("", String::as_str)),
             }
-            out.push_str(env.get(&after[..length]).map_or("", String::as_str));
             rest = &after[length..];
         }
     }
@@ -135,16 +136,17 @@ mod tests {
             ("${NO:-${E:-$A}}!${D}", "one!$A"),
             ("${A:?no}${NO:-a:b-c?d}", "onea:b-c?d"),
             ("${NO:-}", ""),
+            ("$ $1 $% ${NO:-$} $", "$ $1 $% $ $"),
         ] {
             assert_eq!(fill(text).as_deref(), Ok(expected), "{text}");
         }
     }
 
     #[test]
-    fn a_missing_variable_is_told_and_odd_dollars_are_refused() {
+    fn a_missing_variable_is_told_and_odd_braces_are_refused() {
         assert_eq!(fill("${NO:?is needed}").unwrap_err(), "the variable `NO` is missing: is needed");
         assert!(fill("${E?x}").is_ok() && fill("${E:?x}").is_err());
-        for text in ["$", "a$ b", "${", "${}", "${A", "$1", "${A!x}", "${A:}", "${-x}"] {
+        for text in ["${", "${}", "${A", "${1}", "${A!x}", "${A:}", "${-x}"] {
             assert!(fill(text).is_err(), "{text}");
         }
         assert!(fill(&("${X:-".repeat(40) + &"}".repeat(40))).is_err());

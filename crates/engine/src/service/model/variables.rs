@@ -38,7 +38,7 @@ fn fill_value(value: &mut Value, env: &Variables) -> Result<(), Refusal> {
 }
 
 fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, Refusal> {
-    let invalid = || format!("`{text}` has a `${` that begins no variable: write `$${`");
+    let invalid = || format!("`{text}` has a `${{` that begins no variable: write `$${{`");
     if depth > MAX_DEPTH {
         return Err(format!("`{text}` has too many variables within each other"));
     }

@@ -29,7 +29,7 @@ fn long(mut entry: Map<String, Value>) -> Value {
     if let Some(target) = entry.remove("target") {
         entry.insert("target".into(), values::integer(target));
     }
-    if let Some(published) = entry.remove("published") {
+    if let Some(published) = entry.remove("published").filter(|it| it != "") {
         entry.insert("published".into(), values::text(&published).map_or(published, Value::from));
     }
     Value::Object(entry)

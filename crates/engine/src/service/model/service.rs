@@ -47,13 +47,15 @@ fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, Refusal
         "configs" => stored_files(value, None),
         "secrets" => stored_files(value, Some("/run/secrets/")),
         "extra_hosts" => extra_hosts(value),
-        "build" => build(value).map_err(named)?,
+        "devices" => devices(value),
+        "build" => build(value, context.dir).map_err(named)?,
         "logging" => logging(value),
         "dns" | "dns_search" | "dns_opt" | "tmpfs" | "expose" | "group_add" | "cap_add" | "cap_drop"
         | "security_opt" | "links" => values::words(value),
         "mem_limit" | "memswap_limit" | "mem_reservation" | "shm_size" => values::size(value).map_err(named)?,
         "stop_grace_period" => values::duration(value).map_err(named)?,
         "cpus" => values::decimal(value),
+        "mem_swappiness" => values::text(&value).map_or(value, Value::from),
         "pids_limit" | "scale" => values::integer(value),
         "tty" | "stdin_open" | "init" | "read_only" | "privileged" | "attach" => values::flag(value),
         _ => value,
@@ -150,7 +152,19 @@ fn extra_hosts(value: Value) -> Value {
     lines.into()
 }
 
-fn build(value: Value) -> Result<Value, Refusal> {
+/// `SOURCE:TARGET:PERMISSIONS`.
+fn devices(value: Value) -> Value {
+    let Value::Array(items) = value else { return value };
+    let one = |item: Value| {
+        let Some(text) = item.as_str() else { return item };
+        let mut parts = text.splitn(3, ':');
+        let source = parts.next().unwrap_or_default();
+        json!({ "source": source, "target": parts.next().unwrap_or(source), "permissions": parts.next().unwrap_or("rwm") })
+    };
+    items.into_iter().map(one).collect()
+}
+
+fn build(value: Value, dir: &Path) -> Result<Value, Refusal> {
     let mut build = match value {
         Value::String(context) => Map::from_iter([("context".to_owned(), context.into())]),
         Value::Object(build) => build,
@@ -159,6 +173,8 @@ fn build(value: Value) -> Result<Value, Refusal> {
     for (key, value) in &mut build {
         *value = match (key.as_str(), value.take()) {
             ("args" | "additional_contexts", value) => values::pairs(value, |_| Value::Null)?,
+            // The directory itself; an address of another machine is refused before and stays as it is.
+            ("context", Value::String(path)) if !path.contains("://") => values::absolute(dir, &path)?.into(),
             ("labels", value) => values::pairs(value, |_| "".into())?,
             ("shm_size", value) => values::size(value)?,
             ("no_cache" | "pull", value) => values::flag(value),

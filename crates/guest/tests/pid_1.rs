@@ -145,6 +145,13 @@ fn the_program_gets_its_directory_and_user() {
     assert_eq!(namespace.exit(), "1");
 }
 
+/// Shells repair a mask that they inherit; other programs do not.
+#[test]
+fn the_program_gets_every_signal() {
+    let output = Namespace::new().run("run -- grep SigBlk /proc/self/status");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n");
+}
+
 #[test]
 fn orphans_are_reaped() {
     let namespace = Namespace::new();

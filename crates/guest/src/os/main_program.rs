@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::process::setsid;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use crate::os::signal_queue;
+
 /// A user by its ids, without further groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunUser {
@@ -44,7 +46,9 @@ pub(crate) fn spawn(words: &[OsString], user: Option<RunUser>, streams: Streams)
     unsafe {
         command.pre_exec(move || {
             setsid()?;
-            user.map_or(Ok(()), become_user)
+            user.map_or(Ok(()), become_user)?;
+            // A mask outlives `execve`, and the standard library leaves it as it is.
+            signal_queue::unblock_all()
         });
     }
     let child = command.spawn()?;

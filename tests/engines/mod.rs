@@ -221,7 +221,7 @@ async fn case(engine: &str) -> Result<Case, String> {
     })
 }
 
-fn settings(config: &Path) -> EngineSettings {
+pub(crate) fn settings(config: &Path) -> EngineSettings {
     EngineSettings {
         program: None,
         endpoint: None,

@@ -144,7 +144,8 @@ impl Unpack {
             root,
             options,
             parent: None,
-            times: BTreeMap::new(),
+            // The same archive gives the same tree, also without an entry for its root.
+            times: BTreeMap::from([(Vec::new(), FileTime::default())]),
             implied: HashSet::from([Vec::new()]),
             hidden: HashSet::new(),
             contents: HashMap::new(),

@@ -1,9 +1,13 @@
 //! Collects what nothing needs.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::ImageId;
 
+use super::hold::Holds;
 use super::removal::Uses;
 use super::{DiffId, Result, Store, StoreError};
 
@@ -18,74 +22,109 @@ pub(crate) struct GarbageReport {
     pub(crate) bytes: u64,
 }
 
+/// The age at which an entry of the trash counts as abandoned. Younger ones are being deleted by their process.
+const ABANDONED: Duration = Duration::from_secs(60);
+
+/// What a collection has taken away and not deleted yet.
+#[derive(Debug, Default)]
+struct Collected {
+    report: GarbageReport,
+    taken: Vec<OsString>,
+}
+
 impl Store {
     /// Removes what nothing needs: layers without an image, intermediate images without a name or a user, leftovers of
     /// dead processes. An image that lost its name and is not intermediate stays until it is removed.
     pub(crate) fn collect_garbage(&self) -> Result<GarbageReport> {
         let failed = || StoreError::io("cannot collect garbage in the image store");
-        let mut report = GarbageReport::default();
         let lock = self.lock()?;
         let uses = self.uses()?;
-        report.images = self.collect_images(&uses)?;
-        self.collect_layers(&uses, &mut report)?;
-        report.leftovers = self.collect_drafts(&uses).map_err(failed())?;
+        let mut collected = Collected::default();
+        self.collect_images(&uses, &mut collected)?;
+        self.collect_layers(&uses, &mut collected)?;
+        self.collect_drafts(&uses, &mut collected).map_err(failed())?;
         drop(lock);
-        let taken = (report.images.len() + report.layers.len()) as u64 + report.leftovers;
-        let emptied = self.trash.empty().map_err(failed())?;
-        report.leftovers += emptied.saturating_sub(taken);
+        let Collected { mut report, taken } = collected;
+        self.trash.delete(&taken).map_err(failed())?;
+        report.leftovers += self.trash.empty(ABANDONED).map_err(failed())?;
         Ok(report)
     }
 
-    fn collect_images(&self, uses: &Uses) -> Result<Vec<ImageId>> {
+    /// Collects garbage if a process died while it used the store. Costs next to nothing if none did.
+    pub(crate) fn repair(&self) -> Result<Option<GarbageReport>> {
+        let failed = || StoreError::io("cannot look for leftovers in the image store");
+        let is_empty = |dir: &Path| std::fs::read_dir(dir).map(|mut it| it.next().is_none());
+        let dirs = [self.holds(), self.temporary(), self.trash.dir.clone()];
+        if dirs.iter().map(|it| is_empty(it)).collect::<io::Result<Vec<_>>>().map_err(failed())? == [true; 3] {
+            return Ok(None);
+        }
+        let lock = self.lock()?;
+        let holds = Holds::read(&self.holds()).map_err(failed())?;
+        let is_needed = holds.dead > 0 || self.has_dead_drafts(&holds).map_err(failed())?;
+        drop(lock);
+        if is_needed {
+            return self.collect_garbage().map(Some);
+        }
+        self.trash.empty(ABANDONED).map_err(failed())?;
+        Ok(None)
+    }
+
+    fn collect_images(&self, uses: &Uses, collected: &mut Collected) -> Result<()> {
         let failed = || StoreError::io("cannot collect images");
         let names = self.all_names().map_err(failed())?;
-        let mut collected = Vec::new();
         for id in self.image_ids().map_err(failed())? {
             let is_needed = names.contains_key(&id) || uses.user_of(&id).is_some();
             // One whose record cannot be read is damage, which `verify` reports.
             let intermediate = self.image_record(&id).ok().flatten().is_some_and(|it| it.intermediate);
             if intermediate && !is_needed {
-                self.trash.take(&self.image_dir(&id)).map_err(failed())?;
-                collected.push(id);
+                collected.taken.extend(self.trash.take(&self.image_dir(&id)).map_err(failed())?);
+                collected.report.images.push(id);
             }
         }
-        Ok(collected)
+        Ok(())
     }
 
-    fn collect_layers(&self, uses: &Uses, report: &mut GarbageReport) -> Result<()> {
+    fn collect_layers(&self, uses: &Uses, collected: &mut Collected) -> Result<()> {
         let failed = || StoreError::io("cannot collect layers");
         let needed = self.layers_in_use(&[])?;
         for layer in self.layer_ids().map_err(failed())? {
             if needed.contains(&layer) || uses.needs_layer(&layer) {
                 continue;
             }
-            report.bytes += self.layer(&layer).ok().flatten().map_or(0, |it| it.size_bytes);
-            self.trash.take(&self.layer_dir(&layer)).map_err(failed())?;
-            report.layers.push(layer);
+            collected.report.bytes += self.layer(&layer).ok().flatten().map_or(0, |it| it.size_bytes);
+            collected.taken.extend(self.trash.take(&self.layer_dir(&layer)).map_err(failed())?);
+            collected.report.layers.push(layer);
         }
         Ok(())
     }
 
     /// Takes away what was in the making when its maker died.
-    fn collect_drafts(&self, uses: &Uses) -> std::io::Result<u64> {
-        let mut count = 0;
+    fn collect_drafts(&self, uses: &Uses, collected: &mut Collected) -> io::Result<()> {
+        for path in self.dead_drafts(&uses.holds)? {
+            // Names are made under the lock that the collection holds, so a link that is still there is a leftover.
+            if path.is_symlink() {
+                std::fs::remove_file(&path)?;
+            } else if let Some(taken) = self.trash.take(&path)? {
+                collected.taken.push(taken);
+                collected.report.leftovers += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_dead_drafts(&self, holds: &Holds) -> io::Result<bool> {
+        self.dead_drafts(holds).map(|it| !it.is_empty())
+    }
+
+    /// What lies in the temporary directory and belongs to no running process.
+    fn dead_drafts(&self, holds: &Holds) -> io::Result<Vec<PathBuf>> {
+        let mut dead = Vec::new();
         for entry in std::fs::read_dir(self.temporary())? {
             let entry = entry?;
             let name = entry.file_name();
             let maker = name.to_str().and_then(|it| it.split_once('-')).map_or("", |it| it.0);
-            if uses.holds.live.contains(maker) {
-                continue;
-            }
-            count += u64::from(self.discard_leftover(&entry.path())?);
+            dead.extend((!holds.live.contains(maker)).then(|| entry.path()));
         }
-        Ok(count)
-    }
-
-    fn discard_leftover(&self, path: &Path) -> std::io::Result<bool> {
-        // Names are made under the lock that the collection holds, so a link that is still there is a leftover.
-        if path.is_symlink() {
-            return std::fs::remove_file(path).map(|()| false);
-        }
-        Ok(self.trash.take(path)?.is_some())
+        Ok(dead)
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Holds {
     pub(super) ids: BTreeSet<String>,
     /// The holds themselves, which name temporary directories.
     pub(super) live: BTreeSet<String>,
+    /// Those of processes that died, removed now.
+    pub(super) dead: u64,
 }
 
 impl Holds {
@@ -68,7 +70,10 @@ impl Holds {
     fn read_one(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         match file.try_lock_shared() {
-            Ok(()) => return std::fs::remove_file(path),
+            Ok(()) => {
+                self.dead += 1;
+                return std::fs::remove_file(path);
+            }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(err)) => return Err(err),
         }
@@ -94,7 +99,7 @@ mod tests {
         let holds = Holds::read(dir.path()).unwrap();
         assert_eq!(holds.ids.iter().collect::<Vec<_>>(), ["sha256:a", "sha256:b"]);
         assert_eq!(holds.live.iter().collect::<Vec<_>>(), [&hold.id]);
-        assert!(!dir.path().join("dead").exists());
+        assert!(holds.dead == 1 && !dir.path().join("dead").exists());
         drop(hold);
         assert!(Holds::read(dir.path()).unwrap().live.is_empty());
     }

@@ -77,11 +77,15 @@ pub(crate) struct Store {
 struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 impl Store {
+    /// Opens the store, creates what is missing of it, and removes what dead processes left.
     pub(crate) fn open(directories: &Directories, privileges: Privileges) -> io::Result<Self> {
         let trash = Trash { dir: directories.trash(), privileges: privileges.clone() };
         let it = Self { dir: directories.store(), containers: directories.containers(), trash, privileges };
         for dir in [it.layers(), it.images(), it.dir.join("names"), it.holds(), it.temporary()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        if let Err(err) = it.repair() {
+            tracing::warn!("leftovers in the image store stay for now: {err}");
         }
         Ok(it)
     }

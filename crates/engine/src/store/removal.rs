@@ -1,6 +1,7 @@
 //! Names and images removed, with the layers that nothing else needs.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 
 use coracle_runtime::{ImageId, ImageRef};
@@ -84,7 +85,8 @@ impl Store {
         }
         let taken = self.take_image(&id, &names)?;
         drop(lock);
-        self.delete(&taken)
+        self.delete(&taken);
+        Ok(())
     }
 
     /// Removes an image by id, with its names. A missing one is no error.
@@ -101,11 +103,12 @@ impl Store {
         }
         let taken = self.take_image(id, &names)?;
         drop(lock);
-        self.delete(&taken)
+        self.delete(&taken);
+        Ok(())
     }
 
     /// Takes an image, its names and its own layers away, under the lock. Names of what is to be deleted in the trash.
-    fn take_image(&self, id: &ImageId, names: &[ImageRef]) -> Result<Vec<String>> {
+    fn take_image(&self, id: &ImageId, names: &[ImageRef]) -> Result<Vec<OsString>> {
         let failed = || StoreError::io("cannot remove an image");
         let uses = self.uses()?;
         let configuration = self.configuration(id)?;
@@ -131,14 +134,11 @@ impl Store {
         Ok(taken)
     }
 
-    /// Deletes what was taken away. What cannot be deleted now waits for the next collection.
-    pub(super) fn delete(&self, taken: &[String]) -> Result<()> {
-        for name in taken {
-            if let Err(err) = self.trash.delete(name.as_ref()) {
-                tracing::debug!("cannot delete `{name}` now: {err}");
-            }
+    /// Deletes what was taken away. What cannot be deleted now waits for a collection.
+    pub(super) fn delete(&self, taken: &[OsString]) {
+        if let Err(err) = self.trash.delete(taken) {
+            tracing::debug!("cannot delete what was removed from the image store now: {err}");
         }
-        Ok(())
     }
 }
 

@@ -461,3 +461,29 @@ fn an_exported_image_is_a_layout_of_its_canonical_layers() {
         assert_eq!(path.as_str(), Some(format!("blobs/sha256/{}", diff_id.hex()).as_str()));
     }
 }
+
+#[test]
+fn what_dead_processes_left_is_repaired_and_nothing_of_running_ones() {
+    let place = Place::new();
+    assert_eq!(place.store.repair().unwrap(), None);
+    let bytes = small("x").bytes();
+    let mut addition = place.store.begin_addition().unwrap();
+    addition.add_layer(layer(&bytes)).unwrap();
+    let draft = addition.draft().unwrap();
+    assert_eq!(place.store.repair().unwrap(), None);
+    assert!(place.layers() == 1 && draft.path.exists());
+    // As if the process had died: its lock is gone, its files are not.
+    drop(draft);
+    drop(addition);
+    std::fs::write(place.store.holds().join("dead"), "").unwrap();
+    std::fs::create_dir(place.store.temporary().join("dead-1")).unwrap();
+    std::os::unix::fs::symlink("x", place.store.temporary().join("name-1")).unwrap();
+    let report = place.store.repair().unwrap().unwrap();
+    assert_eq!((report.layers.len(), report.leftovers, place.layers()), (1, 1, 0));
+    // What is in the trash may be in the middle of its deletion.
+    std::fs::create_dir(place.dir.path().join("trash/young")).unwrap();
+    assert_eq!(place.store.repair().unwrap(), None);
+    assert!(place.dir.path().join("trash/young").exists());
+    assert_eq!(place.store.trash.empty(std::time::Duration::ZERO).unwrap(), 1);
+    assert!(place.is_tidy());
+}

@@ -38,12 +38,13 @@ impl Store {
     pub(crate) fn collect_garbage(&self) -> Result<GarbageReport> {
         let failed = || StoreError::io("cannot collect garbage in the image store");
         let lock = self.lock()?;
+        let marker = self.mark_removal()?;
         let uses = self.uses()?;
         let mut collected = Collected::default();
         self.collect_images(&uses, &mut collected)?;
         self.collect_layers(&uses, &mut collected)?;
         self.collect_drafts(&uses, &mut collected).map_err(failed())?;
-        drop(lock);
+        drop((lock, marker));
         let Collected { mut report, taken } = collected;
         self.trash.delete(&taken).map_err(failed())?;
         report.leftovers += self.trash.empty(ABANDONED).map_err(failed())?;

@@ -8,7 +8,7 @@ use coracle_runtime::{ImageId, ImageRef};
 use serde::Deserialize;
 
 use super::configuration::Configuration;
-use super::hold::Holds;
+use super::hold::{Hold, Holds};
 use super::layer::read_json;
 use super::{DiffId, Result, Store, StoreError};
 
@@ -83,8 +83,9 @@ impl Store {
         if names.len() > 1 {
             return self.remove_name(&name).map(drop).map_err(failed());
         }
+        let marker = self.mark_removal()?;
         let taken = self.take_image(&id, &names)?;
-        drop(lock);
+        drop((lock, marker));
         self.delete(&taken);
         Ok(())
     }
@@ -101,10 +102,16 @@ impl Store {
         if repositories.len() > 1 {
             return Err(StoreError::SeveralRepositories(id.clone()));
         }
+        let marker = self.mark_removal()?;
         let taken = self.take_image(id, &names)?;
-        drop(lock);
+        drop((lock, marker));
         self.delete(&taken);
         Ok(())
+    }
+
+    /// A hold of nothing, under the lock: should this process die on the way, the next one sees that it has to collect.
+    pub(super) fn mark_removal(&self) -> Result<Hold> {
+        Hold::new(&self.holds()).map_err(StoreError::io("cannot write to the image store"))
     }
 
     /// Takes an image, its names and its own layers away, under the lock. Names of what is to be deleted in the trash.

@@ -1,0 +1,74 @@
+//! Damage, and what dead processes leave.
+
+use super::*;
+
+#[test]
+fn a_half_of_an_earlier_boot_is_unpacked_again() {
+    let place = Place::new();
+    let bytes = small("x").bytes();
+    let diff_id = layer(&bytes).diff_id;
+    let mut addition = place.store.begin_addition().unwrap();
+    addition.add_layer(layer(&bytes)).unwrap();
+    let record = place.store.layer_dir(&diff_id).join(layer::RECORD);
+    let earlier = std::fs::read_to_string(&record).unwrap().replace(coracle_types::boot_id(), "earlier");
+    std::fs::write(&record, &earlier).unwrap();
+    std::fs::write(place.store.layer_dir(&diff_id).join(FILES).join("file"), "").unwrap();
+    assert!(!addition.has_layer(&diff_id).unwrap());
+    addition.add_layer(layer(&bytes)).unwrap();
+    assert_eq!(place.damage(true), Vec::<String>::new());
+    // One that an image has was on the disk before the image was.
+    let configuration = format!(r#"{{"rootfs":{{"diff_ids":["{diff_id}"]}}}}"#).into_bytes();
+    addition.add_image(NewImage { configuration, ..NewImage::default() }).unwrap();
+    std::fs::write(&record, &earlier).unwrap();
+    assert!(addition.has_layer(&diff_id).unwrap());
+}
+
+#[test]
+fn damage_is_found() {
+    let place = Place::new();
+    let image = place.import("x:1", &Tar::default().file("file", "text").dir("d"));
+    assert_eq!(place.damage(true), Vec::<String>::new());
+    let files = place.store.layer_dirs(&image.id).unwrap().unwrap().remove(0);
+    let set_time =
+        |file: &File| file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5)).unwrap();
+    // The same length and time: only the content tells.
+    let mut changed = File::options().write(true).open(files.join("file")).unwrap();
+    changed.write_all(b"tex!").unwrap();
+    set_time(&changed);
+    assert_eq!(place.damage(false), Vec::<String>::new());
+    assert!(place.damage(true)[0].contains("content was changed"), "{:?}", place.damage(true));
+    changed.set_modified(std::time::SystemTime::now()).unwrap();
+    assert!(place.damage(false)[0].contains("times or attributes were changed"));
+    std::fs::remove_dir(files.join("d")).unwrap();
+    assert!(place.damage(false)[0].contains("2 entries"), "{:?}", place.damage(false));
+    std::fs::write(place.store.image_dir(&image.id).join(image::CONFIGURATION), "{}").unwrap();
+    assert!(place.damage(false)[0].contains("its configuration has the digest"));
+    std::fs::remove_dir_all(place.store.image_dir(&image.id)).unwrap();
+    assert!(place.damage(false)[0].contains("there is no image"));
+}
+
+#[test]
+fn what_dead_processes_left_is_repaired_and_nothing_of_running_ones() {
+    let place = Place::new();
+    assert_eq!(place.store.repair().unwrap(), None);
+    let bytes = small("x").bytes();
+    let mut addition = place.store.begin_addition().unwrap();
+    addition.add_layer(layer(&bytes)).unwrap();
+    let draft = addition.draft().unwrap();
+    assert_eq!(place.store.repair().unwrap(), None);
+    assert!(place.layers() == 1 && draft.path.exists());
+    // As if the process had died: its lock is gone, its files are not.
+    drop(draft);
+    drop(addition);
+    std::fs::write(place.store.holds().join("dead"), "").unwrap();
+    std::fs::create_dir(place.store.temporary().join("dead-1")).unwrap();
+    std::os::unix::fs::symlink("x", place.store.temporary().join("name-1")).unwrap();
+    let report = place.store.repair().unwrap().unwrap();
+    assert_eq!((report.layers.len(), report.leftovers, place.layers()), (1, 1, 0));
+    // What is in the trash may be in the middle of its deletion.
+    std::fs::create_dir(place.dir.path().join("trash/young")).unwrap();
+    assert_eq!(place.store.repair().unwrap(), None);
+    assert!(place.dir.path().join("trash/young").exists());
+    assert_eq!(place.store.trash.empty(std::time::Duration::ZERO).unwrap(), 1);
+    assert!(place.is_tidy());
+}

@@ -20,6 +20,7 @@ pub(super) fn open() -> Result<EmbeddedRuntime, String> {
         guest: Some(guest_program()),
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
         temp_dir: std::env::temp_dir(),
+        registries: coracle_engine::RegistryOptions::default(),
     };
     EmbeddedRuntime::open(options).map_err(|err| format!("CORACLE_ENGINES names embedded: {err}"))
 }

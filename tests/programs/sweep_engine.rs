@@ -14,7 +14,7 @@ async fn main() -> Result<()> {
     let [data_dir] = words.as_slice() else { anyhow::bail!("usage: sweep-engine DIRECTORY") };
     ensure!(data_dir.is_dir(), "no directory `{}`", data_dir.display());
     let (home, temp_dir) = (data_dir.clone(), std::env::temp_dir());
-    let engine = EmbeddedRuntime::open(EngineOptions { data_dir: data_dir.clone(), guest: None, home, temp_dir })?;
+    let engine = EmbeddedRuntime::open(EngineOptions { data_dir: data_dir.clone(), guest: None, home, temp_dir, registries: coracle_engine::RegistryOptions::default() })?;
     let all = LabelFilter(Vec::new());
     let containers = engine.list(&all).await.context("list containers")?;
     for it in &containers {

@@ -42,7 +42,7 @@ pub(super) fn close_from(first: u32) -> Result<()> {
 }
 
 /// Installs a filter of system calls.
-pub(super) fn install_filter(program: &[libc::sock_filter]) -> Result<()> {
+pub(crate) fn install_filter(program: &[libc::sock_filter]) -> Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
     let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: the kernel reads `len` instructions, which lie in `program`.

@@ -14,6 +14,8 @@ mod target;
 
 pub(crate) use child::KEPT_DESCRIPTOR;
 pub(crate) use fork::{ChildPlace, run_in_child};
+#[cfg(test)]
+pub(crate) use kernel::install_filter;
 pub(crate) use mounts::{OverlayPlan, TreeOptions, build_mapped_overlay, clone_tree};
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use pidfd::watch_process;

@@ -34,6 +34,7 @@ pub(super) fn open_engine(
         guest,
         home: host.home.clone(),
         temp_dir: host.temp_dir.clone(),
+        registries: coracle_engine::RegistryOptions::default(),
     };
     coracle_engine::EmbeddedRuntime::open(options)
 }

@@ -107,7 +107,7 @@ fn the_kernel_takes_the_program() {
     // Installed on a thread: it ends with it.
     let installed = std::thread::spawn(|| {
         rustix::thread::set_no_new_privs(true).unwrap();
-        crate::sys::seccomp::install(program()).unwrap();
+        crate::sys::install_filter(program()).unwrap();
         (rustix::process::getpid(), std::fs::read_to_string("/proc/thread-self/status").unwrap())
     });
     let (_, status) = installed.join().unwrap();

@@ -39,9 +39,7 @@ fn main() -> ExitCode {
         }
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         // The container's id is there for a reader of the list of processes.
-        ["forward", _id] => {
-            coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run()))
-        }
+        ["forward", _id] => coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run())),
         ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::protocol::VERSION);

@@ -133,8 +133,8 @@ impl NetworkRecords {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            let is_record = path.file_stem().is_some_and(|it| it.len() == 64)
-                && path.extension().is_some_and(|it| it == "json");
+            let is_record =
+                path.file_stem().is_some_and(|it| it.len() == 64) && path.extension().is_some_and(|it| it == "json");
             if is_record {
                 match std::fs::read(&path) {
                     Ok(bytes) => records.push(serde_json::from_slice::<NetworkRecord>(&bytes)?),

@@ -4,14 +4,17 @@
 #![expect(clippy::large_futures, reason = "a test is alone on its stack")]
 #![expect(clippy::print_stderr, reason = "the runner shows it for a test that failed")]
 
+mod compose_models;
 mod conformance;
 mod content;
 mod engines;
+mod escapes;
 mod fake;
 mod git_routes;
 mod guest;
 mod host_git;
 mod images;
+mod isolation;
 mod provision;
 mod sandbox;
 mod scripted;

@@ -11,7 +11,7 @@ use coracle_guest::protocol::LEFT_ALONE;
 use coracle_guest::run::RunOptions;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
-    run [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
+    run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {

@@ -60,6 +60,7 @@ impl Case {
             name: ContainerName::parse(name).unwrap(),
             hostname: name.to_owned(),
             hosts: Vec::new(),
+            aliases: Vec::new(),
             pid: child.id().unwrap(),
             hosts_file: file("hosts"),
             resolv_conf_file: file("resolv.conf"),

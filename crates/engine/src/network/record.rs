@@ -89,6 +89,14 @@ impl NetworkRecords {
         self.record(handle)?.ok_or_else(|| Error::Engine { verb: "network", exit: 1, excerpt: excerpt() })
     }
 
+    /// The id of the network that a new container is put on.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] for an unknown one.
+    pub(crate) fn required_id(&self, handle: &str) -> Result<String> {
+        Ok(self.required(handle)?.id)
+    }
+
     /// Creates a network with a range of addresses that neither the host nor another network uses.
     pub(crate) async fn create(&self, network: &NetworkCreate) -> Result<Network> {
         let _lock = self.lock().await?;

@@ -56,7 +56,7 @@ impl Case {
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let attachment = Attachment {
             config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
-            id: ContainerId::parse(&coracle_runtime::random_hex::<32>()).unwrap(),
+            id: ContainerId::parse(coracle_runtime::random_hex::<32>()).unwrap(),
             name: ContainerName::parse(name).unwrap(),
             hostname: name.to_owned(),
             hosts: Vec::new(),
@@ -136,7 +136,7 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
     for (holder, expected) in [(&closed, false), (&open, true)] {
         let gateway = holder.attach().await.gateway.unwrap();
         assert_eq!(holder.reaches(gateway, port), expected);
-        assert_eq!(holder.reaches("127.0.0.1".parse().unwrap(), port), false);
+        assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);
     }
 }

@@ -11,7 +11,7 @@ use super::health::health;
 use super::host_error;
 use super::state::State;
 use crate::engine::Engine;
-use crate::network::Attached;
+use crate::network::{Attached, NetworkRecords};
 
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
@@ -47,7 +47,11 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
             NetworkMode::None => vec!["none".to_owned()],
             NetworkMode::Host => vec!["host".to_owned()],
             NetworkMode::Outgoing => vec!["outgoing".to_owned()],
-            NetworkMode::Named(id) => vec![id.clone()],
+            NetworkMode::Named(id) => {
+                // The id, if the network is gone.
+                let network = NetworkRecords::new(&engine.directories).find(id)?;
+                vec![network.map_or_else(|| id.clone(), |it| it.name)]
+            }
         },
         limits: config.limits,
         execs: 0,

@@ -8,6 +8,7 @@ use coracle_runtime::{
 use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
 use crate::isolation::capabilities;
+use crate::network::NetworkRecords;
 use crate::service::HealthCheck;
 
 /// Where programs of an image are found that names no `PATH`.
@@ -44,7 +45,9 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
                 NetworkAttachment::EngineDefault | NetworkAttachment::Alone => NetworkMode::Outgoing,
                 NetworkAttachment::None => NetworkMode::None,
                 NetworkAttachment::Host => NetworkMode::Host,
-                NetworkAttachment::Id(id) => NetworkMode::Named(id.clone()),
+                NetworkAttachment::Id(handle) => {
+                    NetworkMode::Named(NetworkRecords::new(&engine.directories).required_id(handle)?)
+                }
             },
             ports: spec.ports.clone(),
             ports_bind: placed.ports_bind(),

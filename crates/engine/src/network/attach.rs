@@ -96,14 +96,7 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<Attached> {
 async fn attach_routed(attachment: &Attachment) -> Result<Attached> {
     let subnet = routed::outgoing_subnet(&attachment.directories).map_err(failed)?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
-    let spec = RoutedSpec {
-        id: attachment.id.clone(),
-        pid: attachment.pid,
-        subnet,
-        reach,
-        group: 0,
-        members: false,
-    };
+    let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0, members: false };
     let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
     let attached = linked(routed);
     write_hosts(attachment, &attached).map_err(failed)?;
@@ -163,12 +156,8 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<Attached> {
         pid_file: attachment.pid_file.clone(),
     };
     let stack = UserModeStack::find()?.start(&spec).await?;
-    let attached = Attached {
-        address: stack.address,
-        gateway: stack.host,
-        helpers: vec![stack.process],
-        ..Attached::default()
-    };
+    let attached =
+        Attached { address: stack.address, gateway: stack.host, helpers: vec![stack.process], ..Attached::default() };
     write_hosts(attachment, &attached).map_err(failed)?;
     if let Some(text) = stack.resolv_conf {
         hosts::write_in_place(&attachment.resolv_conf_file, &text).map_err(failed)?;

@@ -122,7 +122,10 @@ mod tests {
         let one = with_members("127.0.0.1\tlocalhost\n", &[member("10.224.0.2", &["web", "web-1"])]);
         assert!(one.contains("10.224.0.2\tweb web-1\n"));
         let both = with_members(&format!("{one}1.2.3.4\tmine"), &[member("10.224.0.3", &["db"])]);
-        assert!(both.contains("1.2.3.4\tmine\n") && both.contains("10.224.0.3\tdb\n") && !both.contains("web"), "{both}");
+        assert!(
+            both.contains("1.2.3.4\tmine\n") && both.contains("10.224.0.3\tdb\n") && !both.contains("web"),
+            "{both}"
+        );
         assert_eq!(with_members(&both, &[]), "127.0.0.1\tlocalhost\n1.2.3.4\tmine\n");
     }
 
@@ -134,6 +137,9 @@ mod tests {
         write_in_place(&path, "a longer text\n").unwrap();
         let inode = path.metadata().unwrap().ino();
         write_in_place(&path, "short\n").unwrap();
-        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), path.metadata().unwrap().ino()), ("short\n", inode));
+        assert_eq!(
+            (std::fs::read_to_string(&path).unwrap().as_str(), path.metadata().unwrap().ino()),
+            ("short\n", inode)
+        );
     }
 }

@@ -85,11 +85,6 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
     connected
 }
 
-/// Removes a link; a missing one is no error.
-pub(super) fn disconnect(device: &str) -> io::Result<()> {
-    remove(&Netlink::route()?, device)
-}
-
 fn remove(host: &Netlink, device: &str) -> io::Result<()> {
     match host.request(vec![Message::new(RTM_DELLINK, 0, &interface(0, 0)).text(IFLA_IFNAME, device)]) {
         Err(err) if err.raw_os_error() == Some(libc::ENODEV) => Ok(()),
@@ -173,8 +168,7 @@ fn new_route(route: &Route) -> Message {
     // `struct rtmsg`: family, lengths of both prefixes, service, table, protocol, scope, type, flags.
     let fixed = [inet(), length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, scope, RTN_UNICAST, 0, 0, 0, 0];
     let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &fixed);
-    for (kind, address) in
-        [(libc::RTA_DST, route.to), (libc::RTA_GATEWAY, route.via), (libc::RTA_PREFSRC, route.from)]
+    for (kind, address) in [(libc::RTA_DST, route.to), (libc::RTA_GATEWAY, route.via), (libc::RTA_PREFSRC, route.from)]
     {
         if let Some(address) = address {
             message = message.bytes(kind, &address.octets());

@@ -63,10 +63,11 @@ pub(super) fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[Bo
         return Err(crate::runtime::unsupported(Capability::Publish));
     };
     let failed = |source| Error::Host { what: "cannot publish ports".into(), source };
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(|it| failed(it.into()))?;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(|it| failed(it.into()))?;
     hand_over(attachment, inside, ports, &ours).map_err(failed)?;
-    let invocation = Invocation { dir: Some("/".into()), ..Invocation::new(guest, ["forward", attachment.id.as_str()]) };
+    let invocation =
+        Invocation { dir: Some("/".into()), ..Invocation::new(guest, ["forward", attachment.id.as_str()]) };
     let pid = spawn_detached(&invocation, File::from(theirs))?;
     ProcessId::from_pid(pid).ok_or_else(|| failed(io::Error::other("the forwarder ended")))
 }

@@ -89,6 +89,14 @@ impl NetworkRecords {
         self.record(handle)?.ok_or_else(|| Error::Engine { verb: "network", exit: 1, excerpt: excerpt() })
     }
 
+    /// The id of the network that a new container is put on.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] for an unknown one.
+    pub(crate) fn required_id(&self, handle: &str) -> Result<String> {
+        Ok(self.required(handle)?.id)
+    }
+
     /// Creates a network with a range of addresses that neither the host nor another network uses.
     pub(crate) async fn create(&self, network: &NetworkCreate) -> Result<Network> {
         let _lock = self.lock().await?;
@@ -133,8 +141,8 @@ impl NetworkRecords {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            let is_record = path.file_stem().is_some_and(|it| it.len() == 64)
-                && path.extension().is_some_and(|it| it == "json");
+            let is_record =
+                path.file_stem().is_some_and(|it| it.len() == 64) && path.extension().is_some_and(|it| it == "json");
             if is_record {
                 match std::fs::read(&path) {
                     Ok(bytes) => records.push(serde_json::from_slice::<NetworkRecord>(&bytes)?),

@@ -112,7 +112,10 @@ mod tests {
         assert_ne!(all[0], candidates(subnet, "abd").next().unwrap());
         all.sort();
         all.dedup();
-        assert_eq!((all.len(), all[0], all[252]), (253, "10.224.7.2".parse().unwrap(), "10.224.7.254".parse().unwrap()));
+        assert_eq!(
+            (all.len(), all[0], all[252]),
+            (253, "10.224.7.2".parse().unwrap(), "10.224.7.254".parse().unwrap())
+        );
         assert_eq!(gateway(subnet), "10.224.7.1".parse::<Ipv4Addr>().unwrap());
     }
 }

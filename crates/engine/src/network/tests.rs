@@ -7,8 +7,8 @@ use std::time::Duration;
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 use coracle_runtime::{ContainerId, ContainerName, Error, NetworkCreate, NetworkName, ProcessId};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use coracle_skips::{NEEDS_ROOT, skip};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
@@ -45,8 +45,10 @@ impl Case {
         let unshare = find_program("unshare").unwrap();
         let script = "ip link set lo up; echo ready; exec cat";
         let words = ["--net", "--", "/bin/sh", "-c", script];
-        let invocation =
-            Invocation { env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(), ..Invocation::new(unshare, words) };
+        let invocation = Invocation {
+            env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
+            ..Invocation::new(unshare, words)
+        };
         let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
@@ -54,7 +56,7 @@ impl Case {
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let attachment = Attachment {
             config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
-            id: ContainerId::parse(&coracle_runtime::random_hex::<32>()).unwrap(),
+            id: ContainerId::parse(coracle_runtime::random_hex::<32>()).unwrap(),
             name: ContainerName::parse(name).unwrap(),
             hostname: name.to_owned(),
             hosts: Vec::new(),
@@ -134,7 +136,7 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
     for (holder, expected) in [(&closed, false), (&open, true)] {
         let gateway = holder.attach().await.gateway.unwrap();
         assert_eq!(holder.reaches(gateway, port), expected);
-        assert_eq!(holder.reaches("127.0.0.1".parse().unwrap(), port), false);
+        assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);
     }
 }
@@ -142,7 +144,8 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
 #[tokio::test]
 async fn containers_without_a_network_do_not_reach_each_other() {
     let Some(case) = Case::new() else { return };
-    let (one, other) = (case.holder("one", NetworkMode::Outgoing).await, case.holder("other", NetworkMode::Outgoing).await);
+    let (one, other) =
+        (case.holder("one", NetworkMode::Outgoing).await, case.holder("other", NetworkMode::Outgoing).await);
     let (at, _) = (one.attach().await, other.attach().await);
     let (_listener, port) = one.listens();
     assert!(one.reaches(at.address.unwrap(), port));

@@ -123,8 +123,9 @@ async fn start_pasta(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
 }
 
 fn slirp_words(spec: &UserModeSpec) -> Vec<String> {
-    let mut words: Vec<String> =
-        ["--configure", "--mtu=65520", "--enable-sandbox", "--enable-seccomp", "--ready-fd=0"].map(str::to_owned).into();
+    let mut words: Vec<String> = ["--configure", "--mtu=65520", "--enable-sandbox", "--enable-seccomp", "--ready-fd=0"]
+        .map(str::to_owned)
+        .into();
     if !spec.host {
         words.push("--disable-host-loopback".into());
     }
@@ -187,7 +188,8 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             return skip(NEEDS_USER);
         }
-        let stacks = [find_program("pasta").map(UserModeStack::Pasta), find_program("slirp4netns").map(UserModeStack::Slirp)];
+        let stacks =
+            [find_program("pasta").map(UserModeStack::Pasta), find_program("slirp4netns").map(UserModeStack::Slirp)];
         for stack in stacks.into_iter().flatten() {
             let words = ["--user", "--map-root-user", "--net", "--", "/bin/sh", "-c", "echo ready; exec cat"];
             let unshare = Invocation::new(find_program("unshare").unwrap(), words);

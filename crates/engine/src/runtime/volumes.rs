@@ -17,10 +17,8 @@ impl Volumes for EmbeddedRuntime {
 
     async fn create_volume(&self, volume: &VolumeCreate) -> Result<Volume> {
         let (engine, volume) = (self.engine.clone(), volume.clone());
-        blocking("create a volume", move || {
-            VolumeRecords::new(&engine.directories, &engine.privileges).create(&volume)
-        })
-        .await
+        blocking("create a volume", move || VolumeRecords::new(&engine.directories, &engine.privileges).create(&volume))
+            .await
     }
 
     async fn remove_volume(&self, name: &str) -> Result<()> {

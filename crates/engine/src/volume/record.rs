@@ -107,7 +107,8 @@ impl<'a> VolumeRecords<'a> {
             return Ok(());
         }
         if let Some(container) = self.user_of(name).map_err(failed)? {
-            let excerpt = Excerpt::from_bytes(format!("volume `{name}` is in use by container `{container}`").as_bytes());
+            let excerpt =
+                Excerpt::from_bytes(format!("volume `{name}` is in use by container `{container}`").as_bytes());
             return Err(Error::Engine { verb: "volume rm", exit: 1, excerpt });
         }
         let trash = self.directories.trash().join(format!("volume-{}", random_hex::<8>()));

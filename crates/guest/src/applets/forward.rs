@@ -3,6 +3,7 @@
 //! Standard input is a socket that brings one message: a text, and descriptors of the container's PID 1, of its
 //! namespaces, and of sockets that the host has bound. The process connects inside what arrives at them, and ends with the
 //! container. It reads nothing of what passes through it.
+#![expect(unsafe_code, reason = "a descriptor is watched by its number")]
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -16,7 +17,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{Gid, Uid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
-use tokio::io::copy_bidirectional;
+use tokio::io::{Interest, copy_bidirectional};
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -89,7 +90,8 @@ impl Forwarder {
     /// # Errors
     /// When a socket is none.
     pub async fn run(self) -> io::Result<()> {
-        let container = AsyncFd::new(self.container)?;
+        // SAFETY: the descriptor is owned, and moves into what is registered: it stays open as long.
+        let container = unsafe { AsyncFd::register_with_interest(self.container, Interest::READABLE) }?;
         for (port, socket) in self.ports {
             match port.protocol {
                 Protocol::Tcp => {
@@ -168,10 +170,9 @@ async fn serve_udp(outer: Arc<UdpSocket>, targets: Vec<SocketAddr>) {
     loop {
         let Ok((count, from)) = outer.recv_from(&mut buffer).await else { continue };
         peers.retain(|_, it| !it.answers.is_finished());
-        if !peers.contains_key(&from) && peers.len() < MAX_UDP_PEERS {
-            if let Ok(peer) = UdpPeer::new(Arc::clone(&outer), from, target).await {
-                peers.insert(from, peer);
-            }
+        let is_new = !peers.contains_key(&from) && peers.len() < MAX_UDP_PEERS;
+        if is_new && let Ok(peer) = UdpPeer::new(Arc::clone(&outer), from, target).await {
+            peers.insert(from, peer);
         }
         if let Some(peer) = peers.get(&from) {
             // A datagram may be lost.

@@ -15,8 +15,8 @@ use rustix::net::{
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-pub(super) use message::{Message, NESTED};
 use message::Answer;
+pub(super) use message::{Message, NESTED};
 
 /// The kernel answers at once; this only keeps a fault from waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(10);

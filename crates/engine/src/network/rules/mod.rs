@@ -60,15 +60,6 @@ pub(super) fn ensure(members: &[u32]) -> io::Result<()> {
     admit_to_filter(&socket)
 }
 
-/// Removes the rules; missing ones are no error.
-pub(super) fn remove() -> io::Result<()> {
-    let socket = Netlink::netfilter()?;
-    if exists(&socket, get_chain(INET, TABLE, VERSION))? {
-        socket.request(batch(vec![on_table(NFT_MSG_DELTABLE, 0)]))?;
-    }
-    Ok(())
-}
-
 /// Docker and others drop what they do not know in this chain, and a packet has to pass all chains. Only chains of our own
 /// table decide about our packets, so this one lets them pass.
 fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
@@ -177,11 +168,10 @@ fn get_chain(family: u8, table: &str, chain: &str) -> Message {
 fn new_chain(name: &str, hook: Option<(&str, u32, i32)>) -> Message {
     let message = Message::new(kind(NFT_MSG_NEWCHAIN), NLM_F_CREATE, &fixed(INET)).text(1, TABLE).text(3, name);
     let Some((chain_type, number, priority)) = hook else { return message };
-    let message = message
+    message
         .nest(4 | NESTED, |it| it.number_be(1, number).bytes(2, &priority.to_be_bytes()))
         .number_be(5, 1)
-        .text(7, chain_type);
-    message
+        .text(7, chain_type)
 }
 
 /// The set of pairs of groups. Its key's type is for `nft` to print: two numbers of its type "device group".
@@ -199,9 +189,10 @@ fn new_set() -> Message {
 
 fn element(message: i32, flags: i32, group: u32) -> Message {
     let key = [group.to_ne_bytes(), group.to_ne_bytes()].concat();
-    Message::new(kind(message), flags, &fixed(INET)).text(1, TABLE).text(2, MEMBERS).nest(3 | NESTED, |it| {
-        it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key)))
-    })
+    Message::new(kind(message), flags, &fixed(INET))
+        .text(1, TABLE)
+        .text(2, MEMBERS)
+        .nest(3 | NESTED, |it| it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key))))
 }
 
 /// A chain of some table.

@@ -92,10 +92,9 @@ async fn the_directory_of_a_command_leads_nowhere_outside() {
             let ups: String = (0..8).map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display())).collect();
             let script = format!("cat .{} 2>/dev/null; {ups} true", secret.display());
             for descriptor in 3..16 {
-                for at in [format!("/proc/self/fd/{descriptor}"), format!("/proc/self/fd/{descriptor}/..")] {
-                    let it = running.exec(Exec { workdir: path(&at), ..sh(&script) }).await;
-                    assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {at}");
-                }
+                let workdir = path(&format!("/proc/self/fd/{descriptor}"));
+                let it = running.exec(Exec { workdir, ..sh(&script) }).await;
+                assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {descriptor}");
             }
         }
         canary.check();

@@ -98,6 +98,9 @@ fn header(kind: EntryType, mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_size(size as u64);
     header
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::large_futures, reason = "a test is alone on its stack")]
 #![expect(clippy::print_stderr, reason = "the runner shows it for a test that failed")]
 
+mod compose_models;
 mod conformance;
 mod content;
 mod engines;

@@ -15,6 +15,7 @@
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
+//! | `service` | services of a Compose file: its model, their containers, order and health |
 //! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
@@ -43,6 +44,7 @@ mod options;
 pub mod preflight;
 mod registry;
 mod runtime;
+mod service;
 mod source;
 mod store;
 mod sys;

@@ -11,7 +11,7 @@ use coracle_guest::protocol::LEFT_ALONE;
 use coracle_guest::run::RunOptions;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
-    run [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
+    run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
     pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
@@ -39,9 +39,7 @@ fn main() -> ExitCode {
         }
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         // The container's id is there for a reader of the list of processes.
-        ["forward", _id] => {
-            coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run()))
-        }
+        ["forward", _id] => coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run())),
         ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::protocol::VERSION);

@@ -7,6 +7,7 @@ mod options;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,11 +16,14 @@ use rustix::process::{DumpableBehavior, WaitOptions, WaitStatus, set_dumpable_be
 
 use self::log::Log;
 pub use self::options::RunOptions;
-use crate::os::main_program;
+use crate::os::main_program::{self, Streams};
 use crate::os::signal_queue::{SignalQueue, send};
 
 /// For killed processes; the kernel may hold one that waits for a device.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The exit code where the engine did not let the program start.
+const NOT_STARTED: u8 = 125;
 
 /// All processes of the namespace but PID 1.
 const EVERYONE: i32 = -1;
@@ -40,6 +44,11 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
         let failed = |it| io::Error::other(format!("cannot enter `{}`: {it}", workdir.display()));
         rustix::process::chdir(workdir).map_err(failed)?;
     }
+    if options.gate
+        && let Some(code) = closed_gate(&signals)?
+    {
+        return Ok(code);
+    }
     let (log, outputs) = match options.log_max {
         Some(max) => {
             let file = fcntl_dupfd_cloexec(io::stdout(), 3)?;
@@ -48,7 +57,8 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
         }
         None => (None, None),
     };
-    let program = match main_program::spawn(&options.words, options.user, outputs) {
+    let streams = Streams { input: options.gate.then(Stdio::null), outputs };
+    let program = match main_program::spawn(&options.words, options.user, streams) {
         Ok(program) => program,
         Err(error) => return Ok(cannot_start(options, &error)),
     };
@@ -58,6 +68,28 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
     }
     run.end_rest(options.grace)?;
     Ok(run.left.unwrap_or(u8::MAX))
+}
+
+/// Waits for a byte of standard input. The exit code where none comes: the engine gave up, or a signal ends it all.
+fn closed_gate(signals: &SignalQueue) -> io::Result<Option<u8>> {
+    let input = io::stdin();
+    loop {
+        let mut ready = [PollFd::new(&input, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            polled => polled?,
+        };
+        if !ready[0].revents().is_empty() {
+            let bytes = rustix::io::read(&input, &mut [0])?;
+            return Ok((bytes == 0).then_some(NOT_STARTED));
+        }
+        match signals.next()? {
+            Some(signal @ (libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT)) => {
+                return Ok(u8::try_from(128 + signal).ok());
+            }
+            _ => {}
+        }
+    }
 }
 
 struct Run {

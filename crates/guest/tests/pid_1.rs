@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,11 +28,18 @@ impl Namespace {
 
     /// Starts `coracle-guest` with these words of shell text. The namespace ends with the process that is returned.
     fn start(&self, words: &str) -> Child {
+        self.shell(&self.script(words)).spawn().unwrap()
+    }
+
+    fn script(&self, words: &str) -> String {
         let user = if rustix::process::geteuid().is_root() { "" } else { "--user --map-root-user" };
-        let script = format!("exec unshare {user} --pid --fork --kill-child -- {GUEST} {words} 5>exit");
+        format!("exec unshare {user} --pid --fork --kill-child -- {GUEST} {words} 5>exit")
+    }
+
+    fn shell(&self, script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", &script]).current_dir(self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        command.args(["-c", script]).current_dir(self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
     }
 
     fn run(&self, words: &str) -> Output {
@@ -57,11 +64,18 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
+fn children(of: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    listed.split_whitespace().map(|it| it.parse().unwrap()).collect()
+}
+
+fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap().success());
+}
+
 /// PID 1 is the only child of `unshare`.
-fn signal_pid_1(unshare: &Child, signal: &str) {
-    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-    let pid = fs::read_to_string(Path::new(&children)).unwrap();
-    assert!(Command::new("kill").args(["-s", signal, pid.trim()]).status().unwrap().success());
+fn signal_pid_1(unshare: &Child, name: &str) {
+    signal(children(unshare.id())[0], name);
 }
 
 #[test]
@@ -131,16 +145,21 @@ fn the_program_gets_its_directory_and_user() {
     assert_eq!(namespace.exit(), "1");
 }
 
+/// Shells repair a mask that they inherit; other programs do not.
+#[test]
+fn the_program_gets_every_signal() {
+    let output = Namespace::new().run("run -- grep SigBlk /proc/self/status");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n");
+}
+
 #[test]
 fn orphans_are_reaped() {
     let namespace = Namespace::new();
     let orphans = "for it in $(seq 50); do ( true & ) ; done; touch ready; while ! test -e done; do sleep 0.05; done";
     let mut unshare = namespace.start(&format!("run -- sh -c '{orphans}'"));
     namespace.wait_for("ready");
-    let children = format!("/proc/{0}/task/{0}/children", unshare.id());
-    let pid = fs::read_to_string(children).unwrap();
-    let of_pid_1 = format!("/proc/{0}/task/{0}/children", pid.trim());
-    wait_until(|| fs::read_to_string(&of_pid_1).unwrap().split_whitespace().count() == 1);
+    let pid_1 = children(unshare.id())[0];
+    wait_until(|| children(pid_1).len() == 1);
     fs::write(namespace.file("done"), "").unwrap();
     assert!(unshare.wait().unwrap().success());
 }
@@ -160,4 +179,32 @@ fn a_supervisor_that_cannot_start_leaves_its_code_too() {
     let namespace = Namespace::new();
     let output = namespace.run("init --lifeline=5 --exit-fd=5");
     assert_eq!((output.status.code(), &*namespace.exit()), (Some(1), "1"), "{output:?}");
+}
+
+#[test]
+fn a_program_behind_a_gate_starts_when_it_opens_and_does_not_read_from_it() {
+    let namespace = Namespace::new();
+    for (opened, code, printed) in [("printf 1", 0, "read nothing\n"), ("true", 125, "")] {
+        let script = format!(
+            "{opened} | ({})",
+            namespace.script("run --gate --exit-fd=5 -- sh -c 'read it || echo read nothing'")
+        );
+        let output = namespace.shell(&script).output().unwrap();
+        assert_eq!((&*namespace.exit(), &*String::from_utf8_lossy(&output.stdout)), (&*code.to_string(), printed));
+    }
+    let script = format!("sleep 60 | ({}); true", namespace.script("run --gate --exit-fd=5 -- touch ran"));
+    let mut shell = namespace.shell(&script).spawn().unwrap();
+    wait_until(|| children(shell.id()).into_iter().any(|it| !children(it).is_empty()));
+    let unshare = children(shell.id()).into_iter().find(|it| !children(*it).is_empty()).unwrap();
+    let pid_1 = children(unshare)[0];
+    let status = || fs::read_to_string(format!("/proc/{pid_1}/status")).unwrap();
+    // Before it listens, the kernel keeps signals from PID 1.
+    wait_until(|| !status().contains("SigBlk:\t0000000000000000"));
+    signal(pid_1, "TERM");
+    wait_until(|| namespace.exit() == "143");
+    for process in children(shell.id()) {
+        signal(process, "KILL");
+    }
+    shell.wait().unwrap();
+    assert!(!namespace.file("ran").exists());
 }

@@ -8,6 +8,7 @@ use coracle_runtime::{ContainerId, ContainerName, Ids, ImageId, Limits, Port};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::IdMap;
+use crate::service::HealthCheck;
 
 /// Everything that is decided when a container is created; written once. Paths inside are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +39,19 @@ pub(crate) struct ContainerConfig {
     pub(crate) labels: BTreeMap<String, String>,
     /// Its user namespace; `None` where it has none of its own.
     pub(crate) ids: Option<IdMap>,
+    /// What only services have.
+    #[serde(default)]
+    pub(crate) service: Option<ServiceConfig>,
+}
+
+/// What a service has beside other containers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ServiceConfig {
+    /// Further names on its network.
+    pub(crate) aliases: Vec<String>,
+    /// The signal that asks it to end; TERM if unset.
+    pub(crate) stop_signal: Option<i32>,
+    pub(crate) health: Option<HealthCheck>,
 }
 
 /// PID 1.
@@ -118,5 +132,6 @@ pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
         capabilities: 0,
         labels: BTreeMap::new(),
         ids: None,
+        service: None,
     }
 }

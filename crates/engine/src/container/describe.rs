@@ -7,6 +7,7 @@ use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
 use super::config::{Init, MountConfig, NetworkMode};
 use super::containers::StoredContainer;
 use super::directory::read_json;
+use super::health::health;
 use super::host_error;
 use super::state::State;
 use crate::engine::Engine;
@@ -50,7 +51,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         },
         limits: config.limits,
         execs: 0,
-        health: None,
+        health: health(stored)?,
     })
 }
 

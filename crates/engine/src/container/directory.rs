@@ -93,6 +93,11 @@ impl ContainerDir {
         self.0.join("log")
     }
 
+    /// The result of its health checks.
+    pub(crate) fn health_file(&self) -> PathBuf {
+        self.0.join("health.json")
+    }
+
     pub(crate) fn config(&self) -> io::Result<Option<ContainerConfig>> {
         read_json(&self.config_file())
     }

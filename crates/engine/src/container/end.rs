@@ -26,7 +26,8 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let _lock = lock(&container).await?;
     let state = read_state(&container)?;
     let State::Running { run, process } = &state else { return Ok(()) };
-    end_process(process, Some(grace)).await?;
+    let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
+    end_process(process, Some((signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM), grace))).await?;
     clear_run(engine, &container, run).await;
     Ok(())
 }
@@ -87,13 +88,13 @@ fn read_state(container: &StoredContainer) -> Result<State> {
 }
 
 /// Ends PID 1, and with it every process of its namespace: when it is gone, all are.
-async fn end_process(process: &ProcessId, grace: Option<Duration>) -> Result<()> {
+async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
     let failed = || host_error("cannot end the container's processes");
     let pidfd = crate::sys::watch_process(pidfd).map_err(failed())?;
     let ended = async |patience| tokio::time::timeout(patience, pidfd.readable()).await.is_ok();
     let asked = match grace {
-        Some(grace) => pidfd_send_signal(pidfd.get_ref(), Signal::TERM).is_ok() && ended(grace).await,
+        Some((signal, grace)) => pidfd_send_signal(pidfd.get_ref(), signal).is_ok() && ended(grace).await,
         None => false,
     };
     if !asked {

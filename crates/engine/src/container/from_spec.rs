@@ -5,9 +5,10 @@ use coracle_runtime::{
     Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
 };
 
-use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode};
+use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
 use crate::isolation::capabilities;
+use crate::service::HealthCheck;
 
 /// Where programs of an image are found that names no `PATH`.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -26,6 +27,7 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
     let id = ContainerId::parse(random_hex::<32>()).map_err(|err| super::unreadable("create", &err))?;
     Ok(ContainerConfig {
         ids: Some(engine.privileges.map_for(&id)),
+        service: spec.image_health.then(|| health_of(engine, image)).transpose()?,
         id,
         name: spec.name.clone(),
         image: image.id.clone(),
@@ -54,6 +56,10 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
         capabilities: capabilities::bits(spec.capabilities),
         labels,
     })
+}
+
+fn health_of(engine: &Engine, image: &Image) -> Result<ServiceConfig> {
+    Ok(ServiceConfig { health: HealthCheck::of_image(engine, &image.id)?, ..ServiceConfig::default() })
 }
 
 fn environment(image: &Image) -> Vec<String> {

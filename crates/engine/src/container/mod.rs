@@ -12,6 +12,8 @@
 //! | `exec` | commands without a guest |
 //! | `files`, `archive` | files in and out |
 //! | `commit` | an image of its files |
+//! | `health` | results of health checks |
+//! | `log` | what PID 1 printed |
 //! | `describe` | for `inspect` |
 
 mod archive;
@@ -24,7 +26,9 @@ mod end;
 mod exec;
 mod files;
 mod from_spec;
+mod health;
 mod link;
+mod log;
 mod plan;
 mod start;
 mod state;
@@ -34,12 +38,14 @@ use coracle_runtime::Error;
 
 pub(crate) use self::commit::commit;
 pub(crate) use self::config::ContainerConfig;
-pub(crate) use self::containers::{create, find, list};
+pub(crate) use self::containers::{StoredContainer, add, create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;
 pub(crate) use self::files::{download, upload};
+pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::link::link;
+pub(crate) use self::log::log;
 pub(crate) use self::start::start;
 pub(crate) use self::usage::usage;
 

@@ -1,6 +1,7 @@
 //! Starts a container.
 
 use std::fs::File;
+use std::io::{PipeWriter, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
     }
-    let spawned = {
+    let Started { spawned, gate } = {
         let (engine, container) = (engine.clone(), container.clone());
         blocking("start a container", move || spawn_init(&engine, &container)).await?
     };
@@ -45,8 +46,19 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
         end::kill(engine, &container).await?;
         return Err(err);
     }
+    if let Some(mut gate) = gate {
+        // One that is gone already needs no permission.
+        let _ = gate.write_all(b"1");
+    }
     reap_in_background(spawned.pidfd);
     Ok(())
+}
+
+/// A process that is PID 1.
+struct Started {
+    spawned: Spawned,
+    /// The program of a command starts with the first byte: not before its network is there.
+    gate: Option<PipeWriter>,
 }
 
 pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
@@ -61,7 +73,7 @@ pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
     lock.ok_or(Error::TimedOut { verb: "start", after: LOCK_PATIENCE })
 }
 
-fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Spawned> {
+fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
     write_files(engine, container)?;
     let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
     let started = spawn_in_group(engine, container, &group);
@@ -72,7 +84,7 @@ fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Spawned> {
     started
 }
 
-fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -> Result<Spawned> {
+fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -> Result<Started> {
     let run = RunRecord::new(group.clone());
     let started = match parts(engine, container, &run, true) {
         Err(TreeError::Unmappable(path)) => {
@@ -83,16 +95,20 @@ fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -
         }
         made => made.map(|it| (run, it)),
     };
-    let (run, parts) = started.map_err(|err| match err {
+    let (run, mut parts) = started.map_err(|err| match err {
         TreeError::Failed(err) => err,
         unmappable => Error::Host { what: unmappable.to_string(), source: std::io::ErrorKind::Unsupported.into() },
     })?;
     let recorded = write_json(&container.dir.run_file(), &run);
     recorded.map_err(host_error("cannot record the start of the container"))?;
+    let pipe = parts.init.is_some().then(std::io::pipe).transpose();
+    let (reader, gate) = pipe.map_err(host_error("cannot create a pipe"))?.unzip();
+    parts.gate = reader.map(OwnedFd::from);
     let plan = child_plan(&container.config, &container.dir, parts)?;
-    spawn(&plan).map_err(|err| {
+    let spawned = spawn(&plan).map_err(|err| {
         Error::Host { what: format!("the container does not start: cannot {}", err.what), source: err.errno.into() }
-    })
+    })?;
+    Ok(Started { spawned, gate })
 }
 
 fn write_files(engine: &Engine, container: &StoredContainer) -> Result<()> {
@@ -146,6 +162,7 @@ fn parts(
         log: log.transpose().map_err(host_error("cannot open the log of the container"))?,
         user_namespace: users,
         init,
+        gate: None,
     })
 }
 
@@ -192,6 +209,7 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Sp
         name: config.name.clone(),
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
+        aliases: config.service.as_ref().map(|it| it.aliases.clone()).unwrap_or_default(),
         pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
         hosts_file: dir.files().join("hosts"),
         resolv_conf_file: dir.files().join("resolv.conf"),

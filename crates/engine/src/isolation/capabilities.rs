@@ -16,8 +16,13 @@ const NAMES: &[&str] = &[
 /// The set for the bounding, permitted and effective sets of PID 1. Its inheritable and ambient sets are empty
 /// (CVE-2022-24769).
 pub(crate) fn bits(preset: Capabilities) -> u64 {
-    let names = preset.kernel_names();
-    NAMES.iter().enumerate().filter(|it| names.contains(it.1)).fold(0, |bits, (number, _)| bits | 1 << number)
+    let names: Vec<String> = preset.kernel_names().iter().map(|it| (*it).to_owned()).collect();
+    bits_of(&names)
+}
+
+/// The set of these names; one that the table does not have is left out.
+pub(crate) fn bits_of(names: &[String]) -> u64 {
+    NAMES.iter().enumerate().filter(|it| names.iter().any(|name| name == it.1)).fold(0, |bits, (number, _)| bits | 1 << number)
 }
 
 #[cfg(test)]

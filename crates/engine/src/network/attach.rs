@@ -27,6 +27,8 @@ pub(crate) struct Attachment {
     pub(crate) name: ContainerName,
     pub(crate) hostname: String,
     pub(crate) hosts: Vec<HostLine>,
+    /// Further names on its network.
+    pub(crate) aliases: Vec<String>,
     /// A process in its network and user namespaces: its PID 1.
     pub(crate) pid: u32,
     /// Files of the container on the host, which are rewritten in place.
@@ -142,6 +144,8 @@ fn member(attachment: &Attachment, routed: &Routed) -> Result<Member> {
     if attachment.hostname != names[0] {
         names.push(attachment.hostname.clone());
     }
+    let further: Vec<_> = attachment.aliases.iter().filter(|it| !names.contains(it)).cloned().collect();
+    names.extend(further);
     Ok(Member {
         id: attachment.id.clone(),
         process: ProcessId::from_pid(attachment.pid).ok_or_else(ended)?,

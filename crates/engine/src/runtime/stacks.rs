@@ -1,30 +1,38 @@
 //! Stacks of services.
 
 use async_trait::async_trait;
-use coracle_runtime::{Capability, ContainerId, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
+use coracle_runtime::{
+    ContainerId, Error, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks,
+};
 use serde_json::Value;
 
-use super::{EmbeddedRuntime, unsupported};
+use super::EmbeddedRuntime;
+use crate::blocking::blocking;
+use crate::{container, service};
 
 #[async_trait]
 impl Stacks for EmbeddedRuntime {
-    async fn stack_model(&self, _source: &StackSource) -> Result<Value> {
-        Err(unsupported(Capability::Compose))
+    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
+        service::model_of(source).map_err(|why| {
+            let excerpt = Excerpt::from_bytes(why.as_bytes());
+            Error::Engine { verb: "compose config", exit: 1, excerpt }
+        })
     }
 
-    async fn stack_up(&self, _stack: &StackUp) -> Result<Option<Excerpt>> {
-        Err(unsupported(Capability::Compose))
+    async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
+        service::up(&self.engine, stack).await
     }
 
-    async fn stack_down(&self, _project: &ProjectName) -> Result<()> {
-        Ok(())
+    async fn stack_down(&self, project: &ProjectName) -> Result<()> {
+        service::down(&self.engine, project).await
     }
 
-    async fn logs(&self, _id: &ContainerId, _max_bytes: usize) -> Result<Vec<u8>> {
-        Ok(Vec::new())
+    async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
+        let stored = container::find(&self.engine, &id.into())?;
+        blocking("logs", move || container::log(&stored, max_bytes)).await
     }
 
-    async fn check_health(&self, _id: &ContainerId) -> Result<Option<Health>> {
-        Ok(None)
+    async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
+        service::check_health(&self.engine, id).await
     }
 }

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::process::setsid;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use crate::os::signal_queue;
+
 /// A user by its ids, without further groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunUser {
@@ -18,23 +20,35 @@ pub(crate) struct RunUser {
     pub(crate) gid: u32,
 }
 
-/// Starts a program in a session of its own, looked up along this process's `PATH`, with all signals unblocked. Its
-/// output goes to `output` if there is one, else where this process's goes.
+/// Streams of the program; an unset one is this process's.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    pub(crate) input: Option<Stdio>,
+    /// Output and errors.
+    pub(crate) outputs: Option<[Stdio; 2]>,
+}
+
+/// Starts a program in a session of its own, looked up along this process's `PATH`, with all signals unblocked.
 ///
 /// # Errors
 /// Those of `execve`, and of the change of the user.
 #[expect(clippy::disallowed_methods, reason = "PID 1 starts what the container is for")]
-pub(crate) fn spawn(words: &[OsString], user: Option<RunUser>, output: Option<[Stdio; 2]>) -> io::Result<i32> {
+pub(crate) fn spawn(words: &[OsString], user: Option<RunUser>, streams: Streams) -> io::Result<i32> {
     let mut command = Command::new(words.first().ok_or(io::ErrorKind::InvalidInput)?);
     command.args(&words[1..]);
-    if let Some([stdout, stderr]) = output {
+    if let Some([stdout, stderr]) = streams.outputs {
         command.stdout(stdout).stderr(stderr);
+    }
+    if let Some(stdin) = streams.input {
+        command.stdin(stdin);
     }
     // SAFETY: only system calls, in a process that has one thread.
     unsafe {
         command.pre_exec(move || {
             setsid()?;
-            user.map_or(Ok(()), become_user)
+            user.map_or(Ok(()), become_user)?;
+            // A mask outlives `execve`, and the standard library leaves it as it is.
+            signal_queue::unblock_all()
         });
     }
     let child = command.spawn()?;

@@ -14,7 +14,7 @@ const FAULTS: [i32; 7] =
 pub(crate) struct SignalQueue(OwnedFd);
 
 impl SignalQueue {
-    /// Blocks the signals. Programs that are started later must unblock them, as those of the standard library do.
+    /// Blocks the signals. Programs that are started later must [unblock](unblock_all) them.
     ///
     /// # Errors
     /// The kernel's.
@@ -56,6 +56,20 @@ impl AsFd for SignalQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Lets all signals through, in a child that is about to become another program.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn unblock_all() -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call initializes the set, the second takes an initialized one.
+    let done = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut())
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sends any signal, also one that has no name here. A process that is gone needs none.

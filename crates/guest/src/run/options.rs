@@ -14,6 +14,8 @@ pub struct RunOptions {
     pub(super) exit_fd: Option<i32>,
     /// Standard output is a log file, of which so many bytes are kept.
     pub(super) log_max: Option<u64>,
+    /// The program waits for a byte of standard input, which it then does not get.
+    pub(super) gate: bool,
     pub(super) grace: Duration,
     pub(super) user: Option<RunUser>,
     pub(super) workdir: Option<OsString>,
@@ -25,11 +27,20 @@ impl RunOptions {
     /// Parses the words after `run`; `None` when they are invalid.
     pub fn parse(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
-        let mut it = Self { exit_fd: None, log_max: None, grace: GRACE, user: None, workdir: None, words: Vec::new() };
+        let mut it = Self {
+            exit_fd: None,
+            log_max: None,
+            gate: false,
+            grace: GRACE,
+            user: None,
+            workdir: None,
+            words: Vec::new(),
+        };
         loop {
             let word = words.next()?;
             match word.to_str()?.split_once('=') {
                 None if word == "--" => break,
+                None if word == "--gate" => it.gate = true,
                 Some(("--exit-fd", value)) => it.exit_fd = Some(value.parse().ok()?),
                 Some(("--log-max", value)) => it.log_max = Some(value.parse().ok()?),
                 Some(("--grace", value)) => it.grace = Duration::from_secs(value.parse().ok()?),
@@ -66,8 +77,19 @@ mod tests {
 
     #[test]
     fn options_end_at_two_dashes() {
-        let it = parse(&["--user=1:2", "--exit-fd=5", "--grace=0", "--workdir=/a=b", "--", "sh", "--", "--user=3:3"]);
+        let it = parse(&[
+            "--gate",
+            "--user=1:2",
+            "--exit-fd=5",
+            "--grace=0",
+            "--workdir=/a=b",
+            "--",
+            "sh",
+            "--",
+            "--user=3:3",
+        ]);
         let it = it.unwrap();
+        assert!(it.gate);
         assert_eq!((it.user, it.exit_fd), (Some(RunUser { uid: 1, gid: 2 }), Some(5)));
         assert_eq!((it.grace, it.workdir), (Duration::ZERO, Some("/a=b".into())));
         assert_eq!(it.words, ["sh", "--", "--user=3:3"]);

@@ -36,6 +36,8 @@ pub(super) struct Parts {
     pub(super) log: Option<OwnedFd>,
     /// The guest as the init of a command.
     pub(super) init: Option<PathBuf>,
+    /// Standard input of that init, which waits for a byte of it.
+    pub(super) gate: Option<OwnedFd>,
 }
 
 pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Parts) -> Result<ChildPlan> {
@@ -67,7 +69,8 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Pa
         steps.push(Step::LoopbackUp);
     }
     let has_init = parts.init.is_some();
-    steps.extend(process::last_steps(config, parts.exit, parts.log)?);
+    let streams = process::streams(parts.gate, parts.log)?;
+    steps.extend(process::last_steps(config, parts.exit, streams)?);
     let program = match &config.init {
         Init::Guest { lifeline, .. } => process::guest(*lifeline),
         Init::Command(words) => process::command(words, has_init),

@@ -8,6 +8,7 @@ use coracle_runtime::Result;
 use rustix::process::Resource;
 
 use super::super::config::ContainerConfig;
+use super::super::host_error;
 use super::mounts::c_text;
 use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
@@ -16,10 +17,17 @@ use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 /// The end of what a program printed is kept.
 const LOG_BYTES: u64 = 8 << 20;
 
+/// What PID 1 reads and prints to.
+pub(super) fn streams(gate: Option<OwnedFd>, log: Option<OwnedFd>) -> Result<Step> {
+    let (Some(stdin), Some(stdout)) = (gate, log.as_ref()) else { return Ok(Step::Output(log)) };
+    let copy = |it: &OwnedFd| it.try_clone().map_err(host_error("cannot copy a descriptor"));
+    Ok(Step::Streams { stdin, stderr: copy(stdout)?, stdout: copy(stdout)? })
+}
+
 /// Everything after the root file system is entered and before the program is executed.
-pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, log: Option<OwnedFd>) -> Result<Vec<Step>> {
+pub(super) fn last_steps(config: &ContainerConfig, exit: OwnedFd, streams: Step) -> Result<Vec<Step>> {
     let first_closed = KEPT_DESCRIPTOR.unsigned_abs() + 1;
-    let mut steps = vec![Step::Output(log), Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
+    let mut steps = vec![streams, Step::KeepOpen(exit), Step::CloseFrom(first_closed)];
     steps.extend(limits(config));
     steps.push(Step::WorkingDirectory(c_text(&config.workdir)?));
     let (uid, gid) = (config.user.uid, config.user.gid);
@@ -53,8 +61,9 @@ pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
         let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
         let log = format!("--log-max={LOG_BYTES}");
-        let first = [paths::PROGRAM.to_owned(), "run".to_owned(), exit, log, "--".to_owned()];
-        return program(paths::PROGRAM, first.into_iter().chain(words.iter().cloned()));
+        let options = ["run".to_owned(), "--gate".to_owned(), exit, log, "--".to_owned()];
+        let first = std::iter::once(paths::PROGRAM.to_owned()).chain(options);
+        return program(paths::PROGRAM, first.chain(words.iter().cloned()));
     }
     let first = words.first().map_or("", String::as_str);
     let path = if first.contains('/') { first.to_owned() } else { format!("/bin/{first}") };

@@ -1,0 +1,207 @@
+//! Health checks: what an image or a file asks for, one check, and what all of them together say.
+//!
+//! No process stays for them: whoever waits for a container runs them, and the result lies beside the container.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::{Command, ContainerId, ContainerPath, Error, Exec, Exit, Health, ImageId, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{duration, refused};
+use crate::container::{self, HealthRecord, StoredContainer};
+use crate::engine::Engine;
+
+/// What engines use where nothing is said.
+const INTERVAL: Duration = Duration::from_secs(30);
+const RETRIES: u32 = 3;
+
+/// A check that nobody knows the result of is repeated so often, since others wait for it.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A container's health check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HealthCheck {
+    pub(crate) words: Vec<String>,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) start_period: Duration,
+    pub(crate) retries: u32,
+}
+
+impl HealthCheck {
+    /// The one that an image brings along.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn of_image(engine: &Engine, image: &ImageId) -> Result<Option<Self>> {
+        let configuration = engine.store.configuration(image)?.unwrap_or_default();
+        let configuration: Value = serde_json::from_slice(&configuration).unwrap_or_default();
+        let check = &configuration["config"]["Healthcheck"];
+        let nanos = |key: &str| check[key].as_u64().filter(|it| *it > 0).map(Duration::from_nanos);
+        Ok(command(&check["Test"]).map(|words| Self {
+            words,
+            interval: nanos("Interval").unwrap_or(INTERVAL),
+            timeout: nanos("Timeout").unwrap_or(INTERVAL),
+            start_period: nanos("StartPeriod").unwrap_or_default(),
+            retries: retries(&check["Retries"]).unwrap_or(RETRIES),
+        }))
+    }
+
+    /// That of the image, as the file changes it.
+    pub(super) fn of_service(engine: &Engine, image: &ImageId, check: &Value) -> Result<Option<Self>> {
+        let first = check["test"].as_array().and_then(|it| it.first()).and_then(Value::as_str);
+        if check["disable"] == true || first == Some("NONE") {
+            return Ok(None);
+        }
+        let own = command(&check["test"]);
+        let of_image = Self::of_image(engine, image)?;
+        let Some(words) = own.or_else(|| Some(of_image.as_ref()?.words.clone())) else { return Ok(None) };
+        let length = |key: &str| match check[key].as_str() {
+            None => Ok(None),
+            Some(text) => {
+                let parsed = duration::parse(text);
+                parsed.map(Some).ok_or_else(|| refused(&format!("healthcheck.{key}: `{text}` is no duration")))
+            }
+        };
+        let base = of_image.as_ref();
+        Ok(Some(Self {
+            words,
+            interval: length("interval")?.or(base.map(|it| it.interval)).unwrap_or(INTERVAL),
+            timeout: length("timeout")?.or(base.map(|it| it.timeout)).unwrap_or(INTERVAL),
+            start_period: length("start_period")?.or(base.map(|it| it.start_period)).unwrap_or_default(),
+            retries: retries(&check["retries"]).or(base.map(|it| it.retries)).unwrap_or(RETRIES),
+        }))
+    }
+}
+
+fn retries(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0)
+}
+
+/// `CMD` and words, or `CMD-SHELL` and a line.
+fn command(test: &Value) -> Option<Vec<String>> {
+    let words: Vec<String> = super::config::words(test);
+    match words.split_first()? {
+        (kind, rest) if kind == "CMD" && !rest.is_empty() => Some(rest.to_vec()),
+        (kind, [line]) if kind == "CMD-SHELL" => Some(vec!["/bin/sh".into(), "-c".into(), line.clone()]),
+        _ => None,
+    }
+}
+
+/// What the checks of a run came to. Pure.
+fn after_check(mut record: HealthRecord, check: &HealthCheck, passed: bool, now_ms: u64) -> HealthRecord {
+    record.checked_ms = now_ms;
+    if passed {
+        record.health = Health::Healthy;
+        record.failures = 0;
+        return record;
+    }
+    // Checks that come sooner than they were asked for are hopes: only those at the interval count as failures.
+    let interval = u64::try_from(check.interval.as_millis()).unwrap_or(u64::MAX);
+    let starting = u64::try_from(check.start_period.as_millis()).unwrap_or(u64::MAX);
+    let excused = record.health == Health::Starting && now_ms < starting;
+    if excused || now_ms < record.counted_ms.saturating_add(interval) {
+        return record;
+    }
+    record.counted_ms = now_ms;
+    record.failures += 1;
+    if record.failures >= check.retries {
+        record.health = Health::Unhealthy;
+    }
+    record
+}
+
+/// Whether it is time for another check.
+pub(super) fn is_due(record: &HealthRecord, check: &HealthCheck, now_ms: u64) -> bool {
+    let every = match record.health {
+        Health::Starting => check.interval.min(FIRST_INTERVAL),
+        Health::Healthy | Health::Unhealthy => check.interval,
+    };
+    u128::from(now_ms) >= u128::from(record.checked_ms) + every.as_millis()
+}
+
+/// Runs a container's check and records what came of it. `None` for one without a check, or that does not run.
+///
+/// # Errors
+/// Those of a command in it.
+pub(crate) async fn run(engine: &Arc<Engine>, id: &ContainerId) -> Result<Option<Health>> {
+    let stored = container::find(engine, &id.into())?;
+    let Some(check) = stored.config.service.as_ref().and_then(|it| it.health.clone()) else { return Ok(None) };
+    let Some((record, now_ms)) = container::health_record(&stored)? else { return container::health(&stored) };
+    let passed = match engine_exec(engine, &stored, &check).await {
+        Ok(passed) => passed,
+        // It ended meanwhile.
+        Err(Error::NotRunning { .. }) => return container::health(&stored),
+        Err(err) => return Err(err),
+    };
+    let record = after_check(record, &check, passed, now_ms);
+    container::write_health(&stored, &record)?;
+    Ok(Some(record.health))
+}
+
+async fn engine_exec(engine: &Arc<Engine>, stored: &StoredContainer, check: &HealthCheck) -> Result<bool> {
+    let config = &stored.config;
+    let workdir = ContainerPath::parse(&config.workdir).unwrap_or_else(|_| ContainerPath::root());
+    let mut exec = Exec::new(Command::Argv(check.words.clone()), config.user, workdir);
+    exec.env = config.env.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect();
+    exec.limits.total = Some(check.timeout);
+    exec.keep_bytes = 4096;
+    let output = container::exec(engine, &config.id, exec).await?;
+    Ok(output.exit == Exit::Code(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check() -> HealthCheck {
+        HealthCheck {
+            words: vec!["true".into()],
+            interval: Duration::from_secs(10),
+            timeout: INTERVAL,
+            start_period: Duration::ZERO,
+            retries: 2,
+        }
+    }
+
+    fn after(check: &HealthCheck, results: &[(u64, bool)]) -> HealthRecord {
+        results.iter().fold(HealthRecord::default(), |it, (at, passed)| after_check(it, check, *passed, *at))
+    }
+
+    #[test]
+    fn failures_count_at_the_interval_and_one_success_makes_healthy() {
+        let check = check();
+        let soon = after(&check, &[(1000, false), (2000, false), (3000, false)]);
+        assert_eq!((soon.health, soon.failures), (Health::Starting, 0));
+        assert_eq!(after(&check, &[(10_000, false)]).health, Health::Starting);
+        assert_eq!(after(&check, &[(10_000, false), (11_000, false)]).failures, 1);
+        assert_eq!(after(&check, &[(10_000, false), (20_000, false)]).health, Health::Unhealthy);
+        assert_eq!(after(&check, &[(10_000, false), (20_000, false), (21_000, true)]).health, Health::Healthy);
+        assert_eq!(after(&check, &[(1000, true), (20_000, false)]).health, Health::Healthy);
+    }
+
+    #[test]
+    fn failures_of_the_start_period_are_excused() {
+        let check = HealthCheck { start_period: Duration::from_secs(60), ..check() };
+        assert_eq!(after(&check, &[(20_000, false), (40_000, false), (59_000, false)]).failures, 0);
+        assert_eq!(after(&check, &[(61_000, false), (72_000, false)]).health, Health::Unhealthy);
+    }
+
+    #[test]
+    fn a_check_without_a_result_is_repeated_soon() {
+        let at = |health, checked_ms| HealthRecord { health, checked_ms, ..HealthRecord::default() };
+        assert!(is_due(&at(Health::Starting, 0), &check(), 1000) && !is_due(&at(Health::Starting, 0), &check(), 900));
+        assert!(!is_due(&at(Health::Healthy, 0), &check(), 9000) && is_due(&at(Health::Healthy, 0), &check(), 10_000));
+    }
+
+    #[test]
+    fn commands_are_words_or_a_line_for_the_shell() {
+        assert_eq!(command(&json!(["CMD", "a", "b"])), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(command(&json!(["CMD-SHELL", "a b"])), Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()]));
+        assert_eq!((command(&json!(["NONE"])), command(&json!(["CMD"])), command(&Value::Null)), (None, None, None));
+    }
+}

@@ -1,0 +1,70 @@
+//! The file around the services: its networks, volumes, configs and secrets, under the names that the engine gives them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+/// The parts of a file, and the entries of a service that name them.
+const PARTS: [&str; 4] = ["networks", "volumes", "configs", "secrets"];
+
+pub(super) fn assemble(mut file: Map<String, Value>, services: Map<String, Value>, project: &str) -> Value {
+    for part in PARTS {
+        let used = used(&services, part);
+        let mut entries = match file.remove(part) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(entries)) => entries,
+            Some(odd) => {
+                file.insert(part.to_owned(), odd);
+                continue;
+            }
+        };
+        if part == "networks" && used.contains("default") {
+            entries.entry("default").or_insert(Value::Null);
+        }
+        entries.retain(|name, _| used.contains(name.as_str()));
+        for (name, entry) in &mut entries {
+            *entry = complete(name, entry.take(), project);
+        }
+        if !entries.is_empty() {
+            file.insert(part.to_owned(), Value::Object(entries));
+        }
+    }
+    file.insert("name".into(), project.into());
+    file.insert("services".into(), Value::Object(services));
+    Value::Object(file)
+}
+
+/// Names of that part which a service uses.
+fn used<'a>(services: &'a Map<String, Value>, part: &str) -> BTreeSet<&'a str> {
+    let mut names = BTreeSet::new();
+    for service in services.values() {
+        match service.get(part) {
+            Some(Value::Object(entries)) => names.extend(entries.keys().map(String::as_str)),
+            Some(Value::Array(entries)) => names.extend(entries.iter().filter_map(|it| it.get("source")?.as_str())),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The engine's name of an entry, and its labels as a mapping. An external one has the name that it is given.
+fn complete(name: &str, entry: Value, project: &str) -> Value {
+    let mut entry = match entry {
+        Value::Null => Map::new(),
+        Value::Object(entry) => entry,
+        odd => return odd,
+    };
+    if let Some(external) = entry.get("external").and_then(Value::as_object).cloned() {
+        entry.extend(external.get("name").map(|it| ("name".to_owned(), it.clone())));
+        entry.insert("external".into(), true.into());
+    }
+    if entry.get("external") == Some(&json!(false)) {
+        entry.remove("external");
+    }
+    let usual = if entry.contains_key("external") { name.to_owned() } else { format!("{project}_{name}") };
+    entry.entry("name").or_insert_with(|| usual.into());
+    if let Some(labels) = entry.remove("labels") {
+        entry.insert("labels".into(), super::values::pairs(labels.clone(), |_| "".into()).unwrap_or(labels));
+    }
+    Value::Object(entry)
+}

@@ -1,0 +1,58 @@
+//! The model of a Compose file: what `docker compose config` prints, without Docker.
+//!
+//! The text is JSON: `coracle-compose` has read the YAML, its aliases and its files of variables. A value in a form that
+//! is not known goes on as it is, for the admission to refuse; nothing is left out but what no service uses.
+
+mod depends_on;
+mod extends;
+mod file;
+mod health_check;
+mod ports;
+mod resources;
+mod service;
+mod values;
+mod variables;
+mod volumes;
+mod words;
+
+use serde_json::{Map, Value};
+
+use coracle_runtime::StackSource;
+
+/// Why a file has no model, in one sentence.
+type Refusal = String;
+
+/// The model of a file.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn model_of(source: &StackSource) -> Result<Value, Refusal> {
+    let read: Value = serde_json::from_str(&source.content).map_err(|err| format!("the file is no JSON: {err}"))?;
+    let Value::Object(mut file) = read else { return Err("the file is no mapping of keys to values".into()) };
+    variables::fill_in(&mut file, &source.env)?;
+    let context = service::Context { dir: &source.dir, env: &source.env };
+    let services = services(file.remove("services"), &context)?;
+    Ok(file::assemble(file, services, source.project.as_str()))
+}
+
+/// Every service in its long form, without those of profiles: none is active.
+fn services(section: Option<Value>, context: &service::Context<'_>) -> Result<Map<String, Value>, Refusal> {
+    let Some(Value::Object(section)) = section else { return Err("services must be a mapping".into()) };
+    let mut long = Map::new();
+    for (name, service) in section {
+        let Value::Object(service) = service else { return Err(format!("services.{name} must be a mapping")) };
+        let written = service::write_out(service, context).map_err(|why| format!("services.{name}.{why}"))?;
+        long.insert(name, Value::Object(written));
+    }
+    let mut complete = extends::resolve(&long)?;
+    complete.retain(|_, it| it.get("profiles").and_then(Value::as_array).is_none_or(Vec::is_empty));
+    for (_, service) in &mut complete {
+        if let Value::Object(service) = service {
+            service::complete(service);
+        }
+    }
+    Ok(complete)
+}
+
+#[cfg(test)]
+mod tests;

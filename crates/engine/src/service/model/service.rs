@@ -1,0 +1,195 @@
+//! One service with every short form written out.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{Refusal, depends_on, health_check, ports, resources, values, volumes, words};
+
+/// What the values of a file refer to.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    /// Relative paths start from it.
+    pub(super) dir: &'a Path,
+    /// Variables that `environment` names without a value.
+    pub(super) env: &'a BTreeMap<String, String>,
+}
+
+/// The long form of each value that the file has. Unset ones are added by [`complete`], when the services it extends are
+/// known.
+pub(super) fn write_out(service: Map<String, Value>, context: &Context<'_>) -> Result<Map<String, Value>, Refusal> {
+    let mut out = Map::new();
+    for (key, value) in service {
+        let value = if value.is_null() { value } else { long(&key, value, context)? };
+        out.insert(key, value);
+    }
+    Ok(out)
+}
+
+fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, Refusal> {
+    let named = |why: Refusal| format!("{key}: {why}");
+    Ok(match key {
+        "command" | "entrypoint" => command(value).map_err(named)?,
+        "environment" => {
+            let of_call = |name: &str| context.env.get(name).map_or(Value::Null, |it| it.as_str().into());
+            values::pairs(value, of_call).map_err(named)?
+        }
+        "labels" | "sysctls" | "annotations" => values::pairs(value, |_| "".into()).map_err(named)?,
+        "ports" => ports::write_out(value)?,
+        "volumes" => volumes::write_out(value, context.dir)?,
+        "depends_on" => depends_on::write_out(value),
+        "healthcheck" => health_check::write_out(value)?,
+        "networks" => networks(value),
+        "deploy" => resources::deploy(value)?,
+        "ulimits" => resources::ulimits(value),
+        "gpus" => resources::devices(value),
+        "configs" => stored_files(value, None),
+        "secrets" => stored_files(value, Some("/run/secrets/")),
+        "extra_hosts" => extra_hosts(value),
+        "devices" => devices(value),
+        "build" => build(value, context.dir).map_err(named)?,
+        "logging" => logging(value),
+        "dns" | "dns_search" | "dns_opt" | "tmpfs" | "expose" | "group_add" | "cap_add" | "cap_drop"
+        | "security_opt" | "links" => values::words(value),
+        "mem_limit" | "memswap_limit" | "mem_reservation" | "shm_size" => values::size(value).map_err(named)?,
+        "stop_grace_period" => values::duration(value).map_err(named)?,
+        "cpus" => values::decimal(value),
+        "mem_swappiness" => values::text(&value).map_or(value, Value::from),
+        "pids_limit" | "scale" => values::integer(value),
+        "tty" | "stdin_open" | "init" | "read_only" | "privileged" | "attach" => values::flag(value),
+        _ => value,
+    })
+}
+
+/// What a service has although its file does not say so.
+pub(super) fn complete(service: &mut Map<String, Value>) {
+    for key in ["command", "entrypoint"] {
+        service.entry(key).or_insert(Value::Null);
+    }
+    let unset = |it: Option<&Value>| it.is_none_or(|it| it.is_null() || it == "");
+    if unset(service.get("network_mode")) {
+        service.remove("network_mode");
+        let none = service.get("networks").and_then(Value::as_object).is_none_or(Map::is_empty);
+        if none && service.get("networks").is_none_or(|it| it.is_null() || it.is_object()) {
+            service.insert("networks".into(), json!({ "default": null }));
+        }
+    }
+    if let Some(Value::Object(build)) = service.get_mut("build")
+        && !build.contains_key("dockerfile_inline")
+    {
+        build.entry("dockerfile").or_insert_with(|| "Dockerfile".into());
+    }
+    depends_on::add_implied(service);
+    // All that is left of a list of profiles is that it was empty.
+    service.remove("profiles");
+}
+
+fn command(value: Value) -> Result<Value, Refusal> {
+    match value {
+        Value::String(line) => Ok(words::split(&line)?.into()),
+        other => Ok(other),
+    }
+}
+
+fn networks(value: Value) -> Value {
+    match value {
+        Value::Array(names) => {
+            let named = names.into_iter().filter_map(|it| Some((it.as_str()?.to_owned(), Value::Null)));
+            Value::Object(named.collect())
+        }
+        other => other,
+    }
+}
+
+/// Names, or entries. A secret without a target lies at its usual place; modes are octal in texts.
+fn stored_files(value: Value, usual: Option<&str>) -> Value {
+    let Value::Array(items) = value else { return value };
+    let one = |item: Value| {
+        let mut entry = match item {
+            Value::String(name) => json!({ "source": name }),
+            other => other,
+        };
+        if let (Some(dir), Some(source)) = (usual, entry["source"].as_str())
+            && entry.get("target").is_none()
+        {
+            entry["target"] = format!("{dir}{source}").into();
+        }
+        if let Some(mode) = entry["mode"].as_str().and_then(|it| u32::from_str_radix(it, 8).ok()) {
+            entry["mode"] = mode.into();
+        }
+        if let Value::Object(fields) = &mut entry {
+            fields.retain(|_, it| !it.is_null());
+        }
+        entry
+    };
+    items.into_iter().map(one).collect()
+}
+
+/// `NAME=ADDRESS` lines, sorted.
+fn extra_hosts(value: Value) -> Value {
+    let mut lines: Vec<String> = match &value {
+        Value::Object(hosts) => {
+            let addresses = |it: &Value| match it {
+                Value::Array(several) => several.iter().filter_map(values::text).collect(),
+                one => values::text(one).into_iter().collect::<Vec<_>>(),
+            };
+            hosts
+                .iter()
+                .flat_map(|(name, it)| addresses(it).into_iter().map(move |it| format!("{name}={it}")))
+                .collect()
+        }
+        Value::Array(items) => {
+            let line = |it: &str| {
+                let split = it.split_once('=').or_else(|| it.split_once(':'));
+                split.map_or_else(|| it.to_owned(), |(name, to)| format!("{name}={to}"))
+            };
+            items.iter().filter_map(Value::as_str).map(line).collect()
+        }
+        _ => return value,
+    };
+    lines.sort();
+    lines.into()
+}
+
+/// `SOURCE:TARGET:PERMISSIONS`.
+fn devices(value: Value) -> Value {
+    let Value::Array(items) = value else { return value };
+    let one = |item: Value| {
+        let Some(text) = item.as_str() else { return item };
+        let mut parts = text.splitn(3, ':');
+        let source = parts.next().unwrap_or_default();
+        json!({ "source": source, "target": parts.next().unwrap_or(source), "permissions": parts.next().unwrap_or("rwm") })
+    };
+    items.into_iter().map(one).collect()
+}
+
+fn build(value: Value, dir: &Path) -> Result<Value, Refusal> {
+    let mut build = match value {
+        Value::String(context) => Map::from_iter([("context".to_owned(), context.into())]),
+        Value::Object(build) => build,
+        other => return Ok(other),
+    };
+    for (key, value) in &mut build {
+        *value = match (key.as_str(), value.take()) {
+            ("args" | "additional_contexts", value) => values::pairs(value, |_| Value::Null)?,
+            // The directory itself; an address of another machine is refused before and stays as it is.
+            ("context", Value::String(path)) if !path.contains("://") => values::absolute(dir, &path)?.into(),
+            ("labels", value) => values::pairs(value, |_| "".into())?,
+            ("shm_size", value) => values::size(value)?,
+            ("no_cache" | "pull", value) => values::flag(value),
+            ("extra_hosts", value) => extra_hosts(value),
+            (_, value) => value,
+        };
+    }
+    Ok(Value::Object(build))
+}
+
+fn logging(mut value: Value) -> Value {
+    if let Some(Value::Object(options)) = value.get_mut("options") {
+        for (_, option) in options {
+            *option = values::text(option).map_or(Value::Null, Value::from);
+        }
+    }
+    value
+}

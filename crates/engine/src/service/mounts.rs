@@ -1,0 +1,190 @@
+//! Mounts of a service: binds, volumes, directories in memory, and files of configs and secrets.
+
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::{ContainerId, Ids, Result};
+use serde_json::Value;
+
+use super::config::{ServiceContainer, full_name, words};
+use crate::container::config::MountConfig;
+use crate::engine::Engine;
+
+/// A directory in memory for which the file names no size, in a service without a ceiling of memory.
+const TMPFS_BYTES: u64 = 1 << 30;
+
+/// Mounts, and files of the container that some of them show.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServiceMounts {
+    pub(super) configs: Vec<MountConfig>,
+    /// To be written before the container starts.
+    pub(super) files: Vec<StoredFile>,
+    /// Volumes without a name in the file: those of the container alone.
+    pub(super) anonymous: Vec<String>,
+}
+
+/// A text that a service sees as a file.
+#[derive(Clone, Debug)]
+pub(super) struct StoredFile {
+    pub(super) path: PathBuf,
+    pub(super) content: String,
+    pub(super) mode: u32,
+    pub(super) owner: Ids,
+}
+
+pub(super) fn of_service(service: &ServiceContainer<'_>, id: &ContainerId, engine: &Engine) -> Result<ServiceMounts> {
+    let mut mounts = ServiceMounts::default();
+    let model = service.model();
+    let usual_size = size(&model["mem_limit"]).unwrap_or(TMPFS_BYTES);
+    for entry in model["volumes"].as_array().into_iter().flatten() {
+        mounts.add(service, entry, usual_size)?;
+    }
+    for line in words(&model["tmpfs"]) {
+        let mount = tmpfs(&line, usual_size).ok_or_else(|| service.refused("tmpfs", &format!("has `{line}`")))?;
+        mounts.configs.push(mount);
+    }
+    if let Some(bytes) = size(&model["shm_size"]) {
+        mounts.configs.push(memory("/dev/shm", bytes, 0o1777));
+    }
+    // Where the container's own files lie: see `ContainerDir::files`.
+    let dir = engine.directories.containers().join(id.as_str()).join("files");
+    for key in ["configs", "secrets"] {
+        for entry in model[key].as_array().into_iter().flatten() {
+            mounts.add_file(service, StoredPart { key, entry, dir: &dir })?;
+        }
+    }
+    Ok(mounts)
+}
+
+struct StoredPart<'a> {
+    key: &'a str,
+    entry: &'a Value,
+    dir: &'a Path,
+}
+
+impl ServiceMounts {
+    fn add(&mut self, service: &ServiceContainer<'_>, entry: &Value, usual_size: u64) -> Result<()> {
+        let missing = |key: &str| service.refused("volumes", &format!("has an entry without `{key}`"));
+        let target = entry["target"].as_str().ok_or_else(|| missing("target"))?.to_owned();
+        let writable = entry["read_only"] != true;
+        let source = entry["source"].as_str();
+        self.configs.push(match entry["type"].as_str().unwrap_or_default() {
+            "bind" => {
+                let source = PathBuf::from(source.ok_or_else(|| missing("source"))?);
+                MountConfig::Bind { source, target, writable }
+            }
+            "volume" => {
+                let name = match source {
+                    Some(source) => volume_name(service, source),
+                    None => coracle_runtime::random_hex::<32>(),
+                };
+                if source.is_none() {
+                    self.anonymous.push(name.clone());
+                }
+                MountConfig::Volume { name, target, writable, as_in_image: entry["volume"]["nocopy"] != true }
+            }
+            "tmpfs" => {
+                let mode = entry["tmpfs"]["mode"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0o1777);
+                memory(&target, size(&entry["tmpfs"]["size"]).unwrap_or(usual_size), mode)
+            }
+            other => return Err(service.refused("volumes", &format!("has the type `{other}`"))),
+        });
+        Ok(())
+    }
+
+    /// A config with a text becomes a file beside the container; one with a file is that file.
+    fn add_file(&mut self, service: &ServiceContainer<'_>, part: StoredPart<'_>) -> Result<()> {
+        let StoredPart { key, entry, dir } = part;
+        let source = entry["source"].as_str().unwrap_or_default();
+        let stored = &service.stack.model[key][source];
+        let target = entry["target"].as_str().ok_or_else(|| service.refused(key, "has an entry without a target"))?;
+        let path = match (stored["file"].as_str(), stored["content"].as_str()) {
+            (Some(file), _) => PathBuf::from(file),
+            (None, Some(content)) => {
+                let path = dir.join(format!("{key}-{}", self.files.len()));
+                let number = |key: &str| entry[key].as_str().and_then(|it| it.parse().ok());
+                let owner = Ids { uid: number("uid").unwrap_or(0), gid: number("gid").unwrap_or(0) };
+                let mode = entry["mode"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0o444);
+                self.files.push(StoredFile { path: path.clone(), content: content.to_owned(), mode, owner });
+                path
+            }
+            (None, None) => return Err(service.refused(key, &format!("has no `{source}`"))),
+        };
+        self.configs.push(MountConfig::Bind { source: path, target: target.to_owned(), writable: false });
+        Ok(())
+    }
+}
+
+impl StoredFile {
+    /// Of another user where this process may make it so: without root all files are the person's.
+    pub(super) fn write(&self, is_root: bool) -> std::io::Result<()> {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        std::fs::write(&self.path, &self.content)?;
+        if is_root {
+            chown(&self.path, Some(self.owner.uid), Some(self.owner.gid))?;
+        }
+        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(self.mode))
+    }
+}
+
+fn volume_name(service: &ServiceContainer<'_>, source: &str) -> String {
+    let given = service.stack.model["volumes"][source]["name"].as_str();
+    given.map_or_else(|| full_name(&service.stack.project, source), str::to_owned)
+}
+
+fn memory(target: &str, bytes: u64, mode: u32) -> MountConfig {
+    MountConfig::Tmpfs { target: target.to_owned(), bytes, mode, owner: Ids::ROOT, exec: false }
+}
+
+/// `PATH:OPTION,…`. `None` for an option that is not known.
+fn tmpfs(line: &str, usual_size: u64) -> Option<MountConfig> {
+    let (target, options) = line.split_once(':').unwrap_or((line, ""));
+    let (mut bytes, mut mode, mut owner, mut exec) = (usual_size, 0o1777, Ids::ROOT, false);
+    for option in options.split(',').filter(|it| !it.is_empty()) {
+        match option.split_once('=') {
+            Some(("size", value)) => bytes = short_size(value)?,
+            Some(("mode", value)) => mode = u32::from_str_radix(value, 8).ok()?,
+            Some(("uid", value)) => owner.uid = value.parse().ok()?,
+            Some(("gid", value)) => owner.gid = value.parse().ok()?,
+            None if option == "exec" => exec = true,
+            None if ["rw", "noexec", "nosuid", "nodev"].contains(&option) => {}
+            _ => return None,
+        }
+    }
+    Some(MountConfig::Tmpfs { target: target.to_owned(), bytes, mode, owner, exec })
+}
+
+/// As the kernel reads it: `64m`.
+fn short_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// A number of bytes of a model.
+pub(super) fn size(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_directory_in_memory_are_read_or_refused() {
+        let of = |line: &str| match tmpfs(line, 7)? {
+            MountConfig::Tmpfs { target, bytes, mode, owner, exec } => {
+                Some(format!("{target} {bytes} {mode:o} {owner} {exec}"))
+            }
+            _ => None,
+        };
+        assert_eq!(of("/t").as_deref(), Some("/t 7 1777 0:0 false"));
+        assert_eq!(of("/t:size=16m,mode=700,uid=5,exec,rw").as_deref(), Some("/t 16777216 700 5:0 true"));
+        assert_eq!([of("/t:ro"), of("/t:size=x"), of("/t:huge=1")], [None, None, None]);
+    }
+}

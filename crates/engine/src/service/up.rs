@@ -1,0 +1,246 @@
+//! Brings a stack up: in the order of its dependencies, with its health checks, until every service is good or one will
+//! not be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use coracle_runtime::{Capability, Container, ContainerStatus, Excerpt, Health, Image, ImageRef, Result, StackUp};
+use serde_json::Value;
+
+use super::config::ServiceContainer;
+use super::order::{Dependency, Progress, Readiness, circle, dependencies, readiness};
+use super::{health, labels, parts, refused};
+use crate::container::{self, StoredContainer};
+use crate::engine::Engine;
+use crate::runtime::unsupported;
+
+/// Between two looks at what runs.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A program that is still there after this time is taken for one that goes on.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// Brings it up, and says what is not as it should be when the time is over or a service failed.
+///
+/// # Errors
+/// What the engine cannot do; a service that cannot be made.
+pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<Excerpt>> {
+    let coming = Coming::new(engine, stack)?;
+    parts::create(engine, stack).await?;
+    let deadline = Instant::now() + stack.patience;
+    loop {
+        let progress = coming.look().await?;
+        let mut never = Vec::new();
+        for (name, needs) in &coming.needs {
+            if progress.get(name) != Some(&Progress::Waiting) {
+                continue;
+            }
+            match readiness(needs, &progress) {
+                Readiness::Ready => coming.start(name).await?,
+                Readiness::Wait => {}
+                Readiness::Never => never.push(name.clone()),
+            }
+        }
+        let progress = coming.look().await?;
+        if let Some(said) = verdict(&progress, &never) {
+            return Ok(said.map(|it| Excerpt::from_bytes(it.as_bytes())));
+        }
+        if Instant::now() >= deadline {
+            let waiting = progress.iter().filter(|(_, it)| !is_good(**it)).map(|(name, _)| format!("`{name}`"));
+            let text = format!("not ready in time: {}", waiting.collect::<Vec<_>>().join(", "));
+            return Ok(Some(Excerpt::from_bytes(text.as_bytes())));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn is_good(progress: Progress) -> bool {
+    matches!(
+        progress,
+        Progress::Running { health: None | Some(Health::Healthy), settled: true } | Progress::Ended { well: true }
+    )
+}
+
+/// `Some(None)` when all is good, `Some(Some(_))` when it will not be, `None` when that is not known yet.
+fn verdict(progress: &BTreeMap<String, Progress>, never: &[String]) -> Option<Option<String>> {
+    let mut bad = Vec::new();
+    for (name, it) in progress {
+        match it {
+            Progress::Ended { well: false } => bad.push(format!("service `{name}` ended with an error")),
+            Progress::Running { health: Some(Health::Unhealthy), .. } => {
+                bad.push(format!("service `{name}` is unhealthy"));
+            }
+            _ => {}
+        }
+    }
+    bad.extend(never.iter().map(|it| format!("service `{it}` was not started: what it depends on failed")));
+    // Others may still come up, and the caller wants to see all that is wrong; but not those that wait for the failed.
+    let undecided = |name: &String, it: Progress| match it {
+        Progress::Waiting => !never.contains(name),
+        Progress::Running { health, settled } => health == Some(Health::Starting) || !settled,
+        Progress::Ended { .. } => false,
+    };
+    if progress.iter().any(|(name, it)| undecided(name, *it)) {
+        return None;
+    }
+    Some((!bad.is_empty()).then(|| bad.join("; ")))
+}
+
+/// A stack on its way.
+struct Coming<'a> {
+    engine: &'a Arc<Engine>,
+    stack: &'a StackUp,
+    images: BTreeMap<String, Image>,
+    needs: BTreeMap<String, Vec<Dependency>>,
+}
+
+impl<'a> Coming<'a> {
+    /// Refuses what cannot be done before anything is made.
+    fn new(engine: &'a Arc<Engine>, stack: &'a StackUp) -> Result<Self> {
+        let mut it = Self { engine, stack, images: BTreeMap::new(), needs: BTreeMap::new() };
+        for (name, service) in stack.model["services"].as_object().into_iter().flatten() {
+            if service["build"].is_object() {
+                return Err(unsupported(Capability::Build));
+            }
+            if service["deploy"].is_object() || service["gpus"].is_array() {
+                return Err(unsupported(Capability::Gpu));
+            }
+            it.images.insert(name.clone(), it.image(name, service)?);
+            it.needs.insert(name.clone(), dependencies(service));
+        }
+        if let Some(names) = circle(&it.needs) {
+            return Err(refused(&format!("services wait for each other: {}", names.join(", "))));
+        }
+        for name in it.needs.keys() {
+            for number in 1..=it.scale(name) {
+                it.service(name, number).config(engine)?;
+            }
+        }
+        Ok(it)
+    }
+
+    fn image(&self, name: &str, service: &Value) -> Result<Image> {
+        let text = service["image"].as_str().unwrap_or_default();
+        let parsed = ImageRef::parse(text).map_err(|err| refused(&format!("service `{name}`: {err}")))?;
+        let found = self.engine.store.find(&[parsed])?.into_iter().next();
+        found.ok_or_else(|| refused(&format!("service `{name}`: no image `{text}` in this engine")))
+    }
+
+    fn scale(&self, name: &str) -> u64 {
+        self.stack.model["services"][name]["scale"].as_u64().unwrap_or(1)
+    }
+
+    fn service<'s>(&'s self, name: &'s str, number: u64) -> ServiceContainer<'s> {
+        ServiceContainer { stack: self.stack, name, number, image: &self.images[name] }
+    }
+
+    /// Creates and starts the containers of a service. One that is there as it should be is kept.
+    async fn start(&self, name: &str) -> Result<()> {
+        for number in 1..=self.scale(name) {
+            let service = self.service(name, number);
+            let id = match self.existing(&service)? {
+                Some(stored) if is_current(&stored, &service) => stored.config.id,
+                existing => {
+                    if let Some(stored) = existing {
+                        container::remove(self.engine, &stored.config.id).await?;
+                    }
+                    self.create(&service).await?
+                }
+            };
+            container::start(self.engine, &id).await?;
+        }
+        Ok(())
+    }
+
+    async fn create(&self, service: &ServiceContainer<'_>) -> Result<coracle_runtime::ContainerId> {
+        let gone = || refused(&format!("service `{}`: its image was removed", service.name));
+        let _hold = self.engine.store.hold(&service.image.id)?.ok_or_else(gone)?;
+        let (config, mounts) = service.config(self.engine)?;
+        for volume in &mounts.anonymous {
+            parts::create_anonymous(self.engine, self.stack, volume)?;
+        }
+        container::add(self.engine, &config).await?;
+        for file in &mounts.files {
+            let what = || format!("cannot write `{}`", file.path.display());
+            let written = file.write(self.engine.privileges.is_root());
+            written.map_err(|source| coracle_runtime::Error::Host { what: what(), source })?;
+        }
+        Ok(config.id)
+    }
+
+    fn existing(&self, service: &ServiceContainer<'_>) -> Result<Option<StoredContainer>> {
+        let mine = container::list(self.engine, &labels::of_project(&self.stack.project))?;
+        let name = service.container_name()?;
+        Ok(mine.into_iter().find(|it| it.config.name == name))
+    }
+
+    /// What runs, after the health checks that are due.
+    async fn look(&self) -> Result<BTreeMap<String, Progress>> {
+        let mut progress: BTreeMap<String, Progress> = BTreeMap::new();
+        let mine = container::list(self.engine, &labels::of_project(&self.stack.project))?;
+        for name in self.needs.keys().filter(|it| self.scale(it) > 0) {
+            let mut containers = Vec::new();
+            for number in 1..=self.scale(name) {
+                let service = self.service(name, number);
+                let wanted = service.container_name()?;
+                let found = mine.iter().find(|it| it.config.name == wanted && is_current(it, &service));
+                containers.push(match found {
+                    Some(stored) => Some(self.checked(stored).await?),
+                    None => None,
+                });
+            }
+            progress.insert(name.clone(), progress_of(&containers));
+        }
+        Ok(progress)
+    }
+
+    async fn checked(&self, stored: &StoredContainer) -> Result<Container> {
+        let check = stored.config.service.as_ref().and_then(|it| it.health.as_ref());
+        let record = container::health_record(stored)?;
+        if let (Some(check), Some((record, now_ms))) = (check, record)
+            && health::is_due(&record, check, now_ms)
+        {
+            health::run(self.engine, &stored.config.id).await?;
+        }
+        container::describe(self.engine, stored)
+    }
+}
+
+fn is_current(stored: &StoredContainer, service: &ServiceContainer<'_>) -> bool {
+    stored.config.labels.get(labels::FINGERPRINT) == Some(&service.fingerprint())
+}
+
+fn progress_of(containers: &[Option<Container>]) -> Progress {
+    let mut health = None;
+    let (mut running, mut settled, mut well) = (false, true, true);
+    for container in containers {
+        let Some(container) = container else { return Progress::Waiting };
+        match container.status {
+            ContainerStatus::Created => return Progress::Waiting,
+            ContainerStatus::Exited | ContainerStatus::Dead => well &= container.exit_code == Some(0),
+            _ => {
+                running = true;
+                settled &= age(container) >= SETTLED;
+                health = worse(health, container.health);
+            }
+        }
+    }
+    if running && well { Progress::Running { health, settled } } else { Progress::Ended { well } }
+}
+
+fn worse(one: Option<Health>, other: Option<Health>) -> Option<Health> {
+    let rank = |it: &Option<Health>| match it {
+        None => 0,
+        Some(Health::Healthy) => 1,
+        Some(Health::Starting) => 2,
+        Some(Health::Unhealthy) => 3,
+    };
+    if rank(&one) >= rank(&other) { one } else { other }
+}
+
+fn age(container: &Container) -> Duration {
+    let started = container.started_at.as_ref().and_then(|it| it.parse::<jiff::Timestamp>().ok());
+    let age = started.map(|it| jiff::Timestamp::now().duration_since(it));
+    age.and_then(|it| Duration::try_from(it).ok()).unwrap_or(SETTLED)
+}

@@ -89,7 +89,9 @@ async fn the_directory_of_a_command_leads_nowhere_outside() {
         for way in [Way::Plain, Way::Socket] {
             let running = case.runs(way).await;
             let secret = canary.secret();
-            let ups: String = (0..8).map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display())).collect();
+            let ups: String = (0..8)
+                .map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display()))
+                .collect();
             let script = format!("cat .{} 2>/dev/null; {ups} true", secret.display());
             for descriptor in 3..16 {
                 let workdir = path(&format!("/proc/self/fd/{descriptor}"));
@@ -133,7 +135,8 @@ async fn no_process_has_inheritable_or_ambient_capabilities() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         for user in [Ids::ROOT, Ids { uid: 1000, gid: 1000 }] {
-            let script = "cat /proc/1/status /proc/self/status | grep -E 'CapInh|CapAmb' | sort -u | cut -f 2 | sort -u";
+            let script =
+                "cat /proc/1/status /proc/self/status | grep -E 'CapInh|CapAmb' | sort -u | cut -f 2 | sort -u";
             assert_eq!(running.printed(Exec { user, ..sh(script) }).await.trim(), "0000000000000000", "{user}");
         }
     })
@@ -152,7 +155,11 @@ async fn endless_output_takes_no_more_than_is_kept() {
         };
         let before = resident();
         let it = running.ran(Exec { keep_bytes: 64 << 10, ..sh("yes | head -c 300000000") }).await;
-        assert!(it.stdout.total_bytes() == 300_000_000 && it.stdout.bytes().len() <= 65 << 10, "{}", it.stdout.total_bytes());
+        assert!(
+            it.stdout.total_bytes() == 300_000_000 && it.stdout.bytes().len() <= 65 << 10,
+            "{}",
+            it.stdout.total_bytes()
+        );
         assert!(resident() < before + (64 << 10), "{before} became {} kB", resident());
     })
     .await;
@@ -163,7 +170,11 @@ async fn endless_output_takes_no_more_than_is_kept() {
 async fn a_shell_of_the_image_that_lies_is_confined_as_any_program() {
     with_real_engines(async |case| {
         let canary = Canary::new();
-        let text = format!("#!/bin/busybox sh\ncat {0}; echo x > {1}/escaped\n", canary.secret().display(), canary.path().display());
+        let text = format!(
+            "#!/bin/busybox sh\ncat {0}; echo x > {1}/escaped\n",
+            canary.secret().display(),
+            canary.path().display()
+        );
         let image = image(case, |tar| {
             for at in ["usr/bin/env", "usr/bin/setsid", "usr/bin/nsenter"] {
                 file(tar, at, 0o755, &text);

@@ -95,7 +95,8 @@ async fn sockets_of_the_host_without_a_path_are_out_of_reach() {
         let running = with_perl(case).await;
         let listed = running.printed(sh("cat /proc/net/unix")).await;
         assert!(!listed.contains(&name) && !listed.contains("containerd"), "{listed}");
-        let program = format!("socket(my $s, 1, 1, 0) or die; print connect($s, pack('S', 1) . qq(\\0{name})) ? 'in' : $! + 0");
+        let program =
+            format!("socket(my $s, 1, 1, 0) or die; print connect($s, pack('S', 1) . qq(\\0{name})) ? 'in' : $! + 0");
         assert_ne!(running.printed(perl(&program)).await, "in");
     })
     .await;
@@ -131,7 +132,9 @@ async fn no_process_makes_a_namespace_or_a_mount() {
             refused(&running, call::UNSHARE, flag).await;
             refused(&running, call::CLONE, &format!("{flag} | 17, 0, 0, 0, 0")).await;
         }
-        for (number, arguments) in [(FSOPEN, "qq(tmpfs\\0), 0"), (OPEN_TREE, "-100, qq(/\\0), 1"), (call::SETNS, "0, 0")] {
+        for (number, arguments) in
+            [(FSOPEN, "qq(tmpfs\\0), 0"), (OPEN_TREE, "-100, qq(/\\0), 1"), (call::SETNS, "0, 0")]
+        {
             let errno = errno(&running, number, arguments).await;
             assert_ne!(errno, 0, "{number}");
         }
@@ -226,7 +229,9 @@ async fn processes_of_the_host_are_not_there() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         let own = std::process::id();
-        let it = running.ran(sh(&format!("kill -0 {own} && echo there; ls -d /proc/{own} 2>/dev/null; ls -d /proc/[0-9]* | wc -l"))).await;
+        let it = running
+            .ran(sh(&format!("kill -0 {own} && echo there; ls -d /proc/{own} 2>/dev/null; ls -d /proc/[0-9]* | wc -l")))
+            .await;
         let shown = it.stdout.text();
         assert!(shown.trim().parse::<u32>().is_ok_and(|it| it < 10), "{shown}");
     })

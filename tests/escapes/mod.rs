@@ -19,8 +19,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, ExecTarget, Ids, Image, NetworkAttachment, Policy,
-    Result, admit, random_hex,
+    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, ExecTarget, Ids, Image, NetworkAttachment,
+    Policy, Result, admit, random_hex,
 };
 use tar::{Builder, EntryType, Header};
 

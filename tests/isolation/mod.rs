@@ -58,7 +58,8 @@ const LAST_CALL: u32 = 469;
 const SINCE_ALLOWED: &[u32] = &[303, 310, 311, 329, 330, 331, 335];
 #[cfg(target_arch = "aarch64")]
 const SINCE_ALLOWED: &[u32] = &[264, 270, 271, 288, 289, 290];
-const NEW_AND_ALLOWED: &[u32] = &[444, 445, 446, 447, 448, 449, 451, 452, 453, 454, 455, 456, 457, 458, 462, 463, 464, 465, 466];
+const NEW_AND_ALLOWED: &[u32] =
+    &[444, 445, 446, 447, 448, 449, 451, 452, 453, 454, 455, 456, 457, 458, 462, 463, 464, 465, 466];
 
 fn probe() -> Exec {
     // Functions without arguments, since the module for constants is not in the image.
@@ -118,7 +119,11 @@ async fn compare(way: Way) {
     eprintln!("{}", table(&columns));
     let of = |kind: EngineKind| found.iter().find(|it| it.0 == kind).map(|it| &it.1);
     if let (Some(ours), Some(theirs)) = (of(EngineKind::Embedded), of(EngineKind::Docker)) {
-        assert_eq!(weaker_rows(ours, theirs, &host), [] as [String; 0], "{way}: the embedded engine is weaker than Docker");
+        assert_eq!(
+            weaker_rows(ours, theirs, &host),
+            [] as [String; 0],
+            "{way}: the embedded engine is weaker than Docker"
+        );
     }
     for (engine, rows) in &found {
         let open = open_rows(rows, &host);
@@ -133,7 +138,10 @@ fn open_rows(rows: &Rows, host: &Rows) -> Vec<String> {
         match (kind, rest) {
             ("namespace", "mnt" | "pid" | "net" | "ipc" | "uts") => host.get(*row) == Some(value),
             ("writable", rest) => !rest.starts_with("/proc/1/") && *value == "1",
-            ("readable", "/proc/kcore" | "/proc/keys" | "/sys/firmware" | "/dev/mem" | "/dev/kmsg" | "/proc/timer_list") => *value == "1",
+            (
+                "readable",
+                "/proc/kcore" | "/proc/keys" | "/sys/firmware" | "/dev/mem" | "/dev/kmsg" | "/proc/timer_list",
+            ) => *value == "1",
             ("self" | "1", "NoNewPrivs") => *value != "1",
             ("self" | "1", "Seccomp") => *value != "2",
             ("self" | "1", "CapInh" | "CapAmb") => value.trim_start_matches('0') != "",

@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 pub(super) type Rows = BTreeMap<String, String>;
 
 pub(super) fn parse(printed: &str) -> Rows {
-    printed.lines().filter_map(|it| it.split_once('\t')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    printed
+        .lines()
+        .filter_map(|it| it.split_once('\t'))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// The values of a row that are compared.

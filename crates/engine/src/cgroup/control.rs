@@ -27,7 +27,11 @@ impl Group {
             (None, Some(dir)) => (dir, freeze_version_1(dir)),
             (None, None) => {
                 let no_group = io::Error::from(io::ErrorKind::Unsupported);
-                return Err(failed("freeze processes without a control group at", Path::new("/sys/fs/cgroup"), no_group));
+                return Err(failed(
+                    "freeze processes without a control group at",
+                    Path::new("/sys/fs/cgroup"),
+                    no_group,
+                ));
             }
         };
         frozen.map_err(|error| {

@@ -92,7 +92,9 @@ impl Group {
     /// killed.
     pub(crate) fn remove(&self) -> Result<()> {
         let deadline = Instant::now() + REMOVAL;
-        self.dirs().into_iter().try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
+        self.dirs()
+            .into_iter()
+            .try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
     }
 
     fn dirs(&self) -> BTreeSet<&PathBuf> {

@@ -23,7 +23,9 @@ impl Own {
     }
 
     fn left(&self) -> Vec<PathBuf> {
-        let inside = |it: &Parent| group::children(&it.dir).unwrap().into_iter().map(|name| it.dir.join(name)).collect::<Vec<_>>();
+        let inside = |it: &Parent| {
+            group::children(&it.dir).unwrap().into_iter().map(|name| it.dir.join(name)).collect::<Vec<_>>()
+        };
         self.cgroups.parents.iter().flat_map(inside).collect()
     }
 }

@@ -167,7 +167,10 @@ fn is_mapped_away(map: &str) -> bool {
 
 /// Whether the ids of a mount are mapped, by lines of `/proc/PID/mountinfo`.
 fn has_mapped_mount(mounts: &str) -> bool {
-    mounts.lines().filter_map(|line| line.split(' ').nth(5)).any(|options| options.split(',').any(|it| it == "idmapped"))
+    mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(5))
+        .any(|options| options.split(',').any(|it| it == "idmapped"))
 }
 
 #[cfg(test)]

@@ -57,12 +57,8 @@ struct Range {
 
 /// The program for a table by number. Greater numbers do not exist, and nor do calls of another architecture.
 pub(super) fn compile(table: &[Action]) -> Vec<sock_filter> {
-    let mut program = vec![
-        step(LOAD, ARCHITECTURE_AT),
-        jump(IF_EQUAL, ARCHITECTURE, 1, 0),
-        refuse(ENOSYS),
-        step(LOAD, NUMBER_AT),
-    ];
+    let mut program =
+        vec![step(LOAD, ARCHITECTURE_AT), jump(IF_EQUAL, ARCHITECTURE, 1, 0), refuse(ENOSYS), step(LOAD, NUMBER_AT)];
     program.append(&mut tree(&ranges(table)));
     program
 }

@@ -9,8 +9,8 @@ use coracle_runtime::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::failed;
 use super::group::{Group, field, is_gone};
+use super::{failed, pause};
 
 /// A process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
 const FREEZING: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl Group {
                 let _ = kill_process(pid, Signal::KILL);
             }
             self.thaw()?;
-            std::thread::sleep(PAUSE);
+            pause(PAUSE);
         }
     }
 }
@@ -124,6 +124,6 @@ fn freeze_version_1(dir: &Path) -> io::Result<()> {
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        std::thread::sleep(PAUSE);
+        pause(PAUSE);
     }
 }

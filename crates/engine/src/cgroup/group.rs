@@ -11,7 +11,7 @@ use coracle_runtime::host::cgroup::{self, CgroupDirs, CgroupUsage, CpuSamples};
 use serde::{Deserialize, Serialize};
 
 use super::hierarchies::Version;
-use super::{Parent, failed};
+use super::{Parent, failed, pause};
 
 /// Processes that were killed are gone within this time, unless a disk or the kernel hangs.
 const REMOVAL: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ impl Group {
 
 /// A group is busy while processes in it end, and by their zombies' last steps.
 fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
-    let mut pause = Duration::from_micros(50);
+    let mut time = Duration::from_micros(50);
     loop {
         let removed = with_descendants(dir).iter().rev().try_for_each(|it| match fs::remove_dir(it) {
             Err(error) if is_gone(&error) => Ok(()),
@@ -121,8 +121,8 @@ fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
         });
         match removed {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(5));
+                pause(time);
+                time = (time * 2).min(Duration::from_millis(5));
             }
             removed => return removed,
         }

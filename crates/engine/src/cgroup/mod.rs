@@ -21,10 +21,11 @@ mod parent;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::{Error, Limits, Result};
 
-pub(crate) use group::{Entry, Group};
+pub(crate) use group::Group;
 use hierarchies::{Hierarchy, Version};
 use limits::GroupFile;
 
@@ -162,6 +163,11 @@ impl GroupFile {
 /// kernel's lock for it was not used lately, and a service would else end containers with itself.
 fn serves_version_2(hierarchy: &Hierarchy) -> bool {
     hierarchy.own != hierarchy.mount || parent::has_controllers(hierarchy)
+}
+
+#[expect(clippy::disallowed_methods, reason = "these functions block, and are called on threads for that")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 fn failed(verb: &str, path: &Path, source: io::Error) -> Error {

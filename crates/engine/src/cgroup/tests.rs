@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use coracle_runtime::ByteSize;
 use coracle_runtime::host::cgroup::CpuSamples;
 
+use super::group::Entry;
 use super::*;
 
 const LIMITS: Limits = Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(20) };
@@ -52,7 +53,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        pause(Duration::from_millis(2));
     }
 }
 

@@ -74,13 +74,6 @@ pub(crate) const PROCESS_LIMITS: &[ProcessLimit] = &[
     ProcessLimit { resource: Resource::Memlock, soft: 8 << 20, hard: 8 << 20 },
 ];
 
-/// A kernel setting, as a file beneath `/proc/sys`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KernelSetting {
-    pub(crate) file: &'static str,
-    pub(crate) value: &'static str,
-}
-
 /// Docker's settings of a container's own network namespace since 20.10, written before `/proc/sys` becomes read-only:
 /// ports below 1024 without a capability, and `ping` without raw sockets. Groups without a mapping in the user namespace
 /// are refused by the kernel, so the range ends with the last mapped one.

@@ -9,7 +9,7 @@ use coracle_runtime::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::group::{Group, field, is_gone};
+use super::group::{ContainerGroup, field, is_gone};
 use super::{failed, pause};
 
 /// A process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
@@ -19,7 +19,7 @@ const KILLING: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_micros(200);
 
-impl Group {
+impl ContainerGroup {
     /// Stops all processes and returns once they stand still. On an error they run again.
     pub(crate) fn freeze(&self) -> Result<()> {
         let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {

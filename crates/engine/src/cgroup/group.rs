@@ -18,7 +18,7 @@ const REMOVAL: Duration = Duration::from_secs(10);
 
 /// The directories of a container's groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
+pub(crate) struct ContainerGroup {
     /// Of version 2.
     pub(super) unified: Option<PathBuf>,
     /// Of version 1, by controller; controllers that are mounted together share one.
@@ -27,7 +27,7 @@ pub(crate) struct Group {
 
 /// What a new process does, or its parent for it, to be in a group from its first instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct GroupEntry {
     /// Files of version 1 that the child writes `0` to. Moving one's own thread is cheap, another process is not: the
     /// kernel then waits until no process forks.
     pub(crate) tasks: Vec<PathBuf>,
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) unified: Option<PathBuf>,
 }
 
-impl Group {
+impl ContainerGroup {
     pub(super) fn add(&mut self, parent: &Parent, dir: PathBuf) {
         match parent.version {
             Version::V2 => self.unified = Some(dir),
@@ -50,9 +50,9 @@ impl Group {
         self.dirs().is_empty()
     }
 
-    pub(crate) fn entry(&self) -> Entry {
+    pub(crate) fn entry(&self) -> GroupEntry {
         let dirs: BTreeSet<_> = self.by_controller.values().collect();
-        Entry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
+        GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
     }
 
     /// Usage of all processes together; `pid` is any constant number of this container in `samples`. `None` where no group

@@ -34,12 +34,12 @@ pub(super) enum Action {
     /// It is not made, and answers this error.
     Refuse(i32),
     /// Allowed if its first argument meets the condition, else this error.
-    If(Condition, i32),
+    If(ArgumentCondition, i32),
 }
 
 /// What the first argument must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum ArgumentCondition {
     NoBits(u32),
     OneOf(&'static [u32]),
 }
@@ -112,7 +112,7 @@ impl Action {
     }
 }
 
-impl Condition {
+impl ArgumentCondition {
     /// Skips the next step if it is met.
     #[expect(clippy::cast_possible_truncation, reason = "lists are short")]
     fn append_to(self, steps: &mut Vec<sock_filter>) {

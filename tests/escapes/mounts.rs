@@ -61,7 +61,9 @@ async fn what_an_image_has_at_proc_and_sys_is_not_taken_for_the_kernels() {
             })
             .await;
             if let Ok(id) = try_run(case, case.spec(&format!("{name}-{of_image}")), &image).await {
-                let it = run_in(case, &id, sh("grep -c Seccomp: /proc/self/status; cat /proc/kcore | head -c 9")).await.unwrap();
+                let it = run_in(case, &id, sh("grep -c Seccomp: /proc/self/status; cat /proc/kcore | head -c 9"))
+                    .await
+                    .unwrap();
                 assert!(it.stdout.text() == "1\n", "{name}, {of_image}: {it:?}");
             }
             canary.check();
@@ -103,7 +105,8 @@ async fn a_link_at_a_terminal_device_leads_nowhere() {
         })
         .await;
         if let Ok(id) = try_run(case, case.spec("console"), &image).await {
-            let script = "(: >> /proc/sysrq-trigger) 2>&1; for at in pts shm mqueue; do echo x > /dev/$at/escaped; done";
+            let script =
+                "(: >> /proc/sysrq-trigger) 2>&1; for at in pts shm mqueue; do echo x > /dev/$at/escaped; done";
             let it = run_in(case, &id, sh(script)).await.unwrap();
             assert!(!said(&it).is_empty(), "the trigger could be opened: {it:?}");
         }
@@ -128,7 +131,9 @@ async fn links_at_the_engines_own_files_do_not_show_or_change_the_hosts() {
         })
         .await;
         if let Ok(id) = try_run(case, case.spec("etc"), &image).await {
-            let it = run_in(case, &id, sh("cat /etc/hosts /etc/hostname /etc/resolv.conf /etc/mtab; echo x >> /etc/hosts")).await;
+            let it =
+                run_in(case, &id, sh("cat /etc/hosts /etc/hostname /etc/resolv.conf /etc/mtab; echo x >> /etc/hosts"))
+                    .await;
             assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
         }
         canary.check();
@@ -157,7 +162,8 @@ async fn a_volume_is_not_filled_from_the_hosts_files() {
             volumes.push(VolumeMount { name, at: path(at), access: Access::ReadWrite });
         }
         if let Ok(id) = try_run(case, CreateSpec { volumes, ..case.spec("volume") }, &image).await {
-            let script = "cat /vol/leak /vol/up/secret /linked/secret; echo x > /vol/up/escaped; echo x > /linked/escaped";
+            let script =
+                "cat /vol/leak /vol/up/secret /linked/secret; echo x > /vol/up/escaped; echo x > /linked/escaped";
             let it = run_in(case, &id, sh(script)).await;
             assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
         }

@@ -19,7 +19,7 @@ row('cgroup', join ' ', sort map { (split /:/, $_, 3)[2] ne '/' ? $_ : () } spli
 for (split /\n/, text('/proc/self/mountinfo') // '') {
     my @words = split / /;
     my %flags = map { $_ => 1 } split /,/, $words[5];
-    row("mount $words[4]", join ' ', grep { $flags{$_} } qw(ro nosuid nodev noexec));
+    row("mount $words[4]", join ' ', 'mounted', grep { $flags{$_} } qw(ro nosuid nodev noexec));
 }
 
 # Files that show the host.

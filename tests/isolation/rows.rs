@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 pub(super) type Rows = BTreeMap<String, String>;
 
 pub(super) fn parse(printed: &str) -> Rows {
-    printed.lines().filter_map(|it| it.split_once('\t')).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    printed
+        .lines()
+        .filter_map(|it| it.split_once('\t'))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// The values of a row that are compared.
@@ -30,7 +34,7 @@ pub(super) fn is_weaker(row: &str, Pair { ours, theirs, host }: Pair<'_>) -> boo
         "self" | "1" => number(ours) < number(theirs),
         // Groups that are seen by name.
         "cgroup" => theirs.is_empty() && !ours.is_empty(),
-        // A mount that they lack is in place of a part of the root file system, which can be written.
+        // Where one of the two has no such mount, rows of files tell which is weaker.
         "mount" => {
             let flags: Vec<_> = ours.split(' ').collect();
             !ours.is_empty() && theirs.split(' ').any(|it| !it.is_empty() && !flags.contains(&it))
@@ -86,7 +90,8 @@ fn a_value_that_gives_more_is_weaker() {
         ("namespace user", "own", "host"),
         ("self CapEff", "00000000000000e3", "00000000000000fb"),
         ("self NoNewPrivs", "1", "0"),
-        ("mount /proc", "nosuid nodev noexec", "nosuid"),
+        ("mount /proc", "mounted nosuid nodev noexec", "mounted nosuid"),
+        ("mount /proc/keys", "mounted nosuid", "mounted"),
         ("readable /proc/kcore", "0", "1"),
         ("device /dev/sda", "", "block 8:0"),
         ("call 165", "1", "14"),

@@ -9,8 +9,8 @@ use coracle_runtime::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::failed;
-use super::group::{Group, field, is_gone};
+use super::group::{ContainerGroup, field, is_gone};
+use super::{failed, pause};
 
 /// A process in an uninterruptible wait (a slow disk, a dead NFS server) does not freeze.
 const FREEZING: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const KILLING: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_micros(200);
 
-impl Group {
+impl ContainerGroup {
     /// Stops all processes and returns once they stand still. On an error they run again.
     pub(crate) fn freeze(&self) -> Result<()> {
         let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {
@@ -27,7 +27,11 @@ impl Group {
             (None, Some(dir)) => (dir, freeze_version_1(dir)),
             (None, None) => {
                 let no_group = io::Error::from(io::ErrorKind::Unsupported);
-                return Err(failed("freeze processes without a control group at", Path::new("/sys/fs/cgroup"), no_group));
+                return Err(failed(
+                    "freeze processes without a control group at",
+                    Path::new("/sys/fs/cgroup"),
+                    no_group,
+                ));
             }
         };
         frozen.map_err(|error| {
@@ -71,7 +75,7 @@ impl Group {
                 let _ = kill_process(pid, Signal::KILL);
             }
             self.thaw()?;
-            std::thread::sleep(PAUSE);
+            pause(PAUSE);
         }
     }
 }
@@ -120,6 +124,6 @@ fn freeze_version_1(dir: &Path) -> io::Result<()> {
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        std::thread::sleep(PAUSE);
+        pause(PAUSE);
     }
 }

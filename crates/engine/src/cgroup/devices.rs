@@ -9,7 +9,15 @@ use std::{fs, io};
 /// The list of `runc` and Docker without the permission to make nodes of any device: null, zero, full, random, urandom,
 /// tty, console, ptmx and terminals.
 const ALLOWED: &[&str] = &[
-    "c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm", "c 5:1 rwm", "c 5:2 rwm", "c 136:* rwm",
+    "c 1:3 rwm",
+    "c 1:5 rwm",
+    "c 1:7 rwm",
+    "c 1:8 rwm",
+    "c 1:9 rwm",
+    "c 5:0 rwm",
+    "c 5:1 rwm",
+    "c 5:2 rwm",
+    "c 136:* rwm",
 ];
 
 /// Allows these devices and no other, unless the group has a list already: a new group has that of its parent.

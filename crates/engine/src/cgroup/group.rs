@@ -11,14 +11,14 @@ use coracle_runtime::host::cgroup::{self, CgroupDirs, CgroupUsage, CpuSamples};
 use serde::{Deserialize, Serialize};
 
 use super::hierarchies::Version;
-use super::{Parent, failed};
+use super::{Parent, failed, pause};
 
 /// Processes that were killed are gone within this time, unless a disk or the kernel hangs.
 const REMOVAL: Duration = Duration::from_secs(10);
 
 /// The directories of a container's groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
+pub(crate) struct ContainerGroup {
     /// Of version 2.
     pub(super) unified: Option<PathBuf>,
     /// Of version 1, by controller; controllers that are mounted together share one.
@@ -27,7 +27,7 @@ pub(crate) struct Group {
 
 /// What a new process does, or its parent for it, to be in a group from its first instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct GroupEntry {
     /// Files of version 1 that the child writes `0` to. Moving one's own thread is cheap, another process is not: the
     /// kernel then waits until no process forks.
     pub(crate) tasks: Vec<PathBuf>,
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) unified: Option<PathBuf>,
 }
 
-impl Group {
+impl ContainerGroup {
     pub(super) fn add(&mut self, parent: &Parent, dir: PathBuf) {
         match parent.version {
             Version::V2 => self.unified = Some(dir),
@@ -50,9 +50,9 @@ impl Group {
         self.dirs().is_empty()
     }
 
-    pub(crate) fn entry(&self) -> Entry {
+    pub(crate) fn entry(&self) -> GroupEntry {
         let dirs: BTreeSet<_> = self.by_controller.values().collect();
-        Entry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
+        GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
     }
 
     /// Usage of all processes together; `pid` is any constant number of this container in `samples`. `None` where no group
@@ -92,7 +92,9 @@ impl Group {
     /// killed.
     pub(crate) fn remove(&self) -> Result<()> {
         let deadline = Instant::now() + REMOVAL;
-        self.dirs().into_iter().try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
+        self.dirs()
+            .into_iter()
+            .try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
     }
 
     fn dirs(&self) -> BTreeSet<&PathBuf> {
@@ -111,7 +113,7 @@ impl Group {
 
 /// A group is busy while processes in it end, and by their zombies' last steps.
 fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
-    let mut pause = Duration::from_micros(50);
+    let mut time = Duration::from_micros(50);
     loop {
         let removed = with_descendants(dir).iter().rev().try_for_each(|it| match fs::remove_dir(it) {
             Err(error) if is_gone(&error) => Ok(()),
@@ -119,8 +121,8 @@ fn remove_tree(dir: &Path, deadline: Instant) -> io::Result<()> {
         });
         match removed {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(5));
+                pause(time);
+                time = (time * 2).min(Duration::from_millis(5));
             }
             removed => return removed,
         }

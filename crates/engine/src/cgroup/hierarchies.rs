@@ -29,7 +29,12 @@ pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Vec<Hierarchy> {
         let is_known = found.iter().any(|it| it.version == mount.version && it.controllers == own.controllers);
         if !is_known {
             let mount = PathBuf::from(mount.point);
-            found.push(Hierarchy { version: own.version, controllers: own.controllers, own: mount.join(own.path), mount });
+            found.push(Hierarchy {
+                version: own.version,
+                controllers: own.controllers,
+                own: mount.join(own.path),
+                mount,
+            });
         }
     }
     found
@@ -71,9 +76,7 @@ impl<'a> Mount<'a> {
         let controllers: Vec<_> = controllers.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
         let is_this = match self.version {
             Version::V2 => controllers.is_empty(),
-            Version::V1 => {
-                !controllers.is_empty() && controllers.iter().all(|it| self.options.contains(&it.as_str()))
-            }
+            Version::V1 => !controllers.is_empty() && controllers.iter().all(|it| self.options.contains(&it.as_str())),
         };
         // A group outside what is mounted cannot be named beneath the mount point; its own members need no parent there.
         let path = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new("")).to_owned();
@@ -114,7 +117,10 @@ mod tests {
     fn a_mounted_part_of_a_hierarchy_is_named_from_its_root() {
         let mounts = "29 23 0:25 /docker/c0ffee /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         assert_eq!(shown(mounts, "0::/docker/c0ffee/inner\n"), "V2  /sys/fs/cgroup /sys/fs/cgroup/inner\n");
-        assert_eq!(shown(mounts, "0::/elsewhere\n"), "V2  /sys/fs/cgroup /sys/fs/cgroup\n".replace("cgroup\n", "cgroup/\n"));
+        assert_eq!(
+            shown(mounts, "0::/elsewhere\n"),
+            "V2  /sys/fs/cgroup /sys/fs/cgroup\n".replace("cgroup\n", "cgroup/\n")
+        );
         assert_eq!(shown(mounts, "1:memory:/x\n"), "");
         assert_eq!(shown("", "0::/\n"), "");
     }

@@ -21,10 +21,12 @@ mod parent;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::{Error, Limits, Result};
+use rustix::event::{Timespec, poll};
 
-pub(crate) use group::{Entry, Group};
+pub(crate) use group::ContainerGroup;
 use hierarchies::{Hierarchy, Version};
 use limits::GroupFile;
 
@@ -82,11 +84,11 @@ impl Cgroups {
 
     /// Creates the groups of a container with its limits, before any process is in them. A limit that is among
     /// [`ignored_limits`](Self::ignored_limits) is not set; one that the kernel refuses is an error, and nothing is left.
-    pub(crate) fn create(&self, id: &str, limits: &Limits) -> Result<Group> {
-        let mut group = Group::default();
+    pub(crate) fn create(&self, id: &str, limits: &Limits) -> Result<ContainerGroup> {
+        let mut group = ContainerGroup::default();
         for parent in &self.parents {
             let dir = parent.dir.join(id);
-            let made = parent.make(&dir).and_then(|()| parent.write_limits(&dir, limits));
+            let made = parent.create_group(&dir).and_then(|()| parent.write_limits(&dir, limits));
             group.add(parent, dir);
             if let Err(error) = made {
                 let _ = group.remove();
@@ -98,7 +100,7 @@ impl Cgroups {
 
     /// Kills and removes the groups beneath our parents whose names are not `live`. Returns how many are gone.
     pub(crate) fn sweep(&self, is_live: impl Fn(&str) -> bool) -> Result<usize> {
-        let mut dead = BTreeMap::<String, Group>::new();
+        let mut dead = BTreeMap::<String, ContainerGroup>::new();
         for parent in &self.parents {
             for name in group::children(&parent.dir).map_err(|it| failed("list", &parent.dir, it))? {
                 if !is_live(&name) {
@@ -121,7 +123,7 @@ impl Parent {
     }
 
     /// A parent that another process swept away is made again.
-    fn make(&self, dir: &Path) -> Result<()> {
+    fn create_group(&self, dir: &Path) -> Result<()> {
         let made = match std::fs::create_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 parent::prepare(self.version, &self.dir);
@@ -162,6 +164,13 @@ impl GroupFile {
 /// kernel's lock for it was not used lately, and a service would else end containers with itself.
 fn serves_version_2(hierarchy: &Hierarchy) -> bool {
     hierarchy.own != hierarchy.mount || parent::has_controllers(hierarchy)
+}
+
+/// Blocks its thread, as all functions here.
+fn pause(time: Duration) {
+    if let Ok(time) = Timespec::try_from(time) {
+        let _ = poll(&mut [], Some(&time));
+    }
 }
 
 fn failed(verb: &str, path: &Path, source: io::Error) -> Error {

@@ -64,7 +64,8 @@ pub(super) fn prepare(version: Version, dir: &Path) {
 /// One at a time: the kernel refuses a list as a whole. A group with processes of its own cannot pass on any.
 fn pass_on_controllers(group: &Path) {
     let (available, passed_on) = (words(group, "cgroup.controllers"), words(group, "cgroup.subtree_control"));
-    let missing = VERSION_2.iter().map(|it| (*it).to_owned()).filter(|it| available.contains(it) && !passed_on.contains(it));
+    let missing =
+        VERSION_2.iter().map(|it| (*it).to_owned()).filter(|it| available.contains(it) && !passed_on.contains(it));
     for controller in missing {
         let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
     }

@@ -18,7 +18,7 @@ use super::plan::{HostMounts, Parts, RootRequest, TreeError, child_plan, root_mo
 use super::state::{RunRecord, State};
 use super::{end, host_error};
 use crate::blocking::blocking;
-use crate::cgroup::Group;
+use crate::cgroup::ContainerGroup;
 use crate::engine::Engine;
 use crate::network::{Attachment, NetworkFilesRequest, attach, network_files};
 use crate::sys::{Spawned, spawn};
@@ -84,7 +84,7 @@ fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
     started
 }
 
-fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Group) -> Result<Started> {
+fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &ContainerGroup) -> Result<Started> {
     let run = RunRecord::new(group.clone());
     let started = match parts(engine, container, &run, true) {
         Err(TreeError::Unmappable(path)) => {
@@ -167,7 +167,7 @@ fn parts(
 }
 
 /// Each takes the process that writes to it.
-pub(super) fn group_files(group: &Group) -> std::io::Result<Vec<OwnedFd>> {
+pub(super) fn group_files(group: &ContainerGroup) -> std::io::Result<Vec<OwnedFd>> {
     let entry = group.entry();
     let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
     files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()

@@ -7,7 +7,7 @@ use coracle_runtime::{ProcessId, boot_id};
 use serde::{Deserialize, Serialize};
 
 use super::directory::{ContainerDir, read_json};
-use crate::cgroup::Group;
+use crate::cgroup::ContainerGroup;
 
 /// A start of a container, recorded before its process is created.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub(crate) struct RunRecord {
     pub(crate) boot: String,
     /// RFC 3339.
     pub(crate) started_at: String,
-    pub(crate) group: Group,
+    pub(crate) group: ContainerGroup,
     /// Why it has no user namespace, where it should have one.
     pub(crate) shares_users: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) enum State {
 const KILLED: i64 = 128 + 9;
 
 impl RunRecord {
-    pub(crate) fn new(group: Group) -> Self {
+    pub(crate) fn new(group: ContainerGroup) -> Self {
         let started_at = jiff::Timestamp::now().to_string();
         Self { boot: boot_id().to_owned(), started_at, group, shares_users: None }
     }

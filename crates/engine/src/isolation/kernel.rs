@@ -15,9 +15,8 @@ pub(crate) struct KernelMount {
     pub(crate) optional: bool,
 }
 
-const HARMLESS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
-    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
-    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+const HARMLESS: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
 /// Docker's mounts, and `/dev` may run nothing. `/sys` shows the network of its mounter's namespace and is mounted with a
 /// network namespace of the container alone; it becomes read-only as a file system, too. Docker mounts version 1's control
@@ -75,19 +74,9 @@ pub(crate) const PROCESS_LIMITS: &[ProcessLimit] = &[
     ProcessLimit { resource: Resource::Memlock, soft: 8 << 20, hard: 8 << 20 },
 ];
 
-/// A kernel setting, as a file beneath `/proc/sys`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KernelSetting {
-    pub(crate) file: &'static str,
-    pub(crate) value: &'static str,
-}
-
 /// Docker's settings of a container's own network namespace since 20.10, written before `/proc/sys` becomes read-only:
 /// ports below 1024 without a capability, and `ping` without raw sockets. Groups without a mapping in the user namespace
 /// are refused by the kernel, so the range ends with the last mapped one.
 pub(crate) fn network_settings(last_group: u32) -> [(&'static str, String); 2] {
-    [
-        ("net/ipv4/ip_unprivileged_port_start", "0".to_owned()),
-        ("net/ipv4/ping_group_range", format!("0 {last_group}")),
-    ]
+    [("net/ipv4/ip_unprivileged_port_start", "0".to_owned()), ("net/ipv4/ping_group_range", format!("0 {last_group}"))]
 }

@@ -133,8 +133,8 @@ fn mask(path: &CStr) -> Result<()> {
         fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY | no_programs())?
     } else {
         // The host's own: what stands at this path in the new root was made by nobody else than this child.
-        let options = TreeOptions { attributes: MountAttrFlags::empty(), ids: None, recursive: false };
-        clone_tree(c"/dev/null", options)?
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        clone_tree(c"/dev/null", TreeOptions { attributes, ids: None, recursive: false })?
     };
     attach(&cover, target.as_fd(), c"")
 }

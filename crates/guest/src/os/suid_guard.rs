@@ -1,5 +1,5 @@
-//! Root inside a container of a rootful engine is root outside: a set-id file that it leaves in a directory of the host
-//! is available to all users of the host. So no command sets such a bit itself. Its filter refuses the calls that would
+//! Root inside a container of a rootful engine is root outside, or its files are root's where a directory of the host is
+//! mounted with mapped ids: a set-id file that it leaves in such a directory is available to all users of the host. So no command sets such a bit itself. Its filter refuses the calls that would
 //! create a file with one, and suspends those that would change a file's mode to have one until the guest has answered
 //! them.
 //!
@@ -38,7 +38,7 @@ const REFUSED: Errno = Errno::PERM;
 /// Whether commands are kept from leaving set-id files, and how.
 #[derive(Clone, Debug)]
 pub(crate) enum SuidPolicy {
-    /// Uid 0 inside is another user outside.
+    /// Uid 0 inside is another user outside, in files of the host, too.
     Needless,
     /// No process inside is root, PID 1 included.
     Rootless,
@@ -72,8 +72,11 @@ impl SuidPolicy {
         if !rustix::process::geteuid().is_root() {
             return Self::Rootless;
         }
-        // Without that file the kernel has no user namespaces.
-        if fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| is_mapped_away(&map)) {
+        // Without the first file the kernel has no user namespaces. Whoever mounts with mapped ids may map back.
+        let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
+        let is_needless = read("uid_map").is_ok_and(|it| is_mapped_away(&it))
+            && read("mountinfo").is_ok_and(|it| !has_mapped_mount(&it));
+        if is_needless {
             return Self::Needless;
         }
         // Kernels with flags for a listener can give callers files, too.
@@ -162,9 +165,25 @@ fn is_mapped_away(map: &str) -> bool {
     })
 }
 
+/// Whether the ids of a mount are mapped, by lines of `/proc/PID/mountinfo`.
+fn has_mapped_mount(mounts: &str) -> bool {
+    mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(5))
+        .any(|options| options.split(',').any(|it| it == "idmapped"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_with_mapped_ids_is_told_from_one_of_that_name() {
+        let plain = "31 29 0:45 /idmapped /idmapped rw,relatime shared:1 - ext4 idmapped rw,idmapped\n";
+        assert!(!has_mapped_mount(plain) && !has_mapped_mount(""));
+        let mapped = "32 29 254:0 /home/a /work rw,nosuid,nodev,relatime,idmapped - ext4 /dev/vda rw\n";
+        assert!(has_mapped_mount(&[plain, mapped].concat()));
+    }
 
     #[test]
     fn root_is_mapped_away_or_is_root() {

@@ -72,7 +72,19 @@ impl Drop for ExecProcess {
     fn drop(&mut self) {
         if self.exit.is_none() {
             let _ = pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL);
-            let _ = waitid(WaitId::PidFd(self.pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            self.reap_later();
+        }
+    }
+}
+
+impl ExecProcess {
+    /// It takes a moment to end. Until its status is taken, the kernel keeps its namespace's PID 1 from ending.
+    fn reap_later(&self) {
+        let Ok(pidfd) = self.pidfd.get_ref().try_clone() else { return };
+        let reap = move || waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED).map(drop);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(reap)),
+            Err(_) => _ = reap(),
         }
     }
 }

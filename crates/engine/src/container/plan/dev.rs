@@ -6,7 +6,10 @@ use rustix::mount::MountAttrFlags;
 
 use super::harmless;
 use crate::isolation::kernel::{KernelMount, MOUNTS, network_settings};
-use crate::isolation::paths::{DEVICES, DeviceNode, LINKS, Link, MASKED, MASKED_OF_PROCESSOR, PROCESSORS, READ_ONLY};
+use crate::isolation::paths::{
+    DEVICES, DeviceNode, LINKS, Link, MASKED, MASKED_FROM_ROOT, MASKED_IN_HOST_SYS, MASKED_OF_PROCESSOR, PROCESSORS,
+    READ_ONLY,
+};
 use crate::sys::{BindSource, Step};
 
 /// Shared memory of the processes of a container, as other engines are asked for.
@@ -22,7 +25,8 @@ pub(super) fn kernel_file_systems(new_network: bool) -> Vec<Step> {
 }
 
 fn file_system(mount: &KernelMount) -> Step {
-    let options = mount.options.iter().map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
+    let options =
+        mount.options.iter().map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
     Step::FileSystem {
         kind: c(mount.kind),
         // One without a value is a flag that kernels have set since 4.7.
@@ -53,12 +57,23 @@ pub(super) fn devices() -> Vec<Step> {
 
 /// Settings of a network namespace of its own; written before `/proc/sys` becomes read-only.
 pub(super) fn settings(last_group: u32) -> Vec<Step> {
-    let setting = |(file, value): (&str, String)| Step::Setting { path: c(&format!("proc/sys/{file}")), value: c(&value) };
+    let setting =
+        |(file, value): (&str, String)| Step::Setting { path: c(&format!("proc/sys/{file}")), value: c(&value) };
     network_settings(last_group).into_iter().map(setting).collect()
 }
 
-pub(super) fn guards() -> Vec<Step> {
-    let masks = MASKED.iter().map(|it| Step::Mask(c(it)));
+/// What a container shares with the host, and so has to be kept from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedWithHost {
+    /// Root inside is root outside.
+    pub(super) users: bool,
+    pub(super) network: bool,
+}
+
+pub(super) fn guards(shared: SharedWithHost) -> Vec<Step> {
+    let from_root = if shared.users { MASKED_FROM_ROOT } else { &[] };
+    let in_sys = if shared.network { MASKED_IN_HOST_SYS } else { &[] };
+    let masks = MASKED.iter().chain(from_root).chain(in_sys).map(|it| Step::Mask(c(it)));
     let heat = processors_with_heat().into_iter().map(|it| Step::Mask(c(&it)));
     masks.chain(heat).chain(READ_ONLY.iter().map(|it| Step::ReadOnly(c(it)))).collect()
 }
@@ -67,4 +82,22 @@ fn processors_with_heat() -> Vec<String> {
     let entries = std::fs::read_dir(PROCESSORS).into_iter().flatten().flatten();
     let heat = entries.map(|it| it.path().join(MASKED_OF_PROCESSOR)).filter(|it| it.exists());
     heat.filter_map(|it| it.to_str().map(ToOwned::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_with_the_host_is_covered_further() {
+        let masked = |users, network| {
+            let steps = guards(SharedWithHost { users, network });
+            let paths = steps.iter().filter_map(|it| if let Step::Mask(path) = it { path.to_str().ok() } else { None });
+            let all: Vec<_> = paths.collect();
+            ["/proc/kcore", "/proc/slabinfo", "/sys/kernel/debug"].map(|it| all.contains(&it))
+        };
+        assert_eq!(masked(false, false), [true, false, false]);
+        assert_eq!(masked(true, false), [true, true, false]);
+        assert_eq!(masked(false, true), [true, false, true]);
+    }
 }

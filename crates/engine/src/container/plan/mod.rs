@@ -59,7 +59,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Pa
     if new_network {
         steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
     }
-    steps.extend(dev::guards());
+    steps.extend(dev::guards(dev::SharedWithHost { users: !has_users, network: !new_network }));
     if config.read_only {
         steps.push(Step::ReadOnlyRoot);
     }

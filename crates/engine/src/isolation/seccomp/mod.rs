@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use libc::{EAFNOSUPPORT, ENOSYS, EPERM, c_long, sock_filter};
 
-use compiler::{Action, Condition, Rule};
+use compiler::{Action, ArgumentCondition, Rule};
 
 /// New namespaces of any kind: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`. The bit of
 /// `NEWTIME` belongs to the exit signal here.
@@ -35,9 +35,9 @@ const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff
 
 /// Calls with conditions, or with an answer other than `EPERM`.
 const RULES: &[Rule] = &[
-    Rule { call: libc::SYS_clone, action: Action::If(Condition::NoBits(NEW_NAMESPACES), EPERM) },
-    Rule { call: libc::SYS_socket, action: Action::If(Condition::OneOf(SOCKET_FAMILIES), EAFNOSUPPORT) },
-    Rule { call: libc::SYS_personality, action: Action::If(Condition::OneOf(PERSONALITIES), EPERM) },
+    Rule { call: libc::SYS_clone, action: Action::If(ArgumentCondition::NoBits(NEW_NAMESPACES), EPERM) },
+    Rule { call: libc::SYS_socket, action: Action::If(ArgumentCondition::OneOf(SOCKET_FAMILIES), EAFNOSUPPORT) },
+    Rule { call: libc::SYS_personality, action: Action::If(ArgumentCondition::OneOf(PERSONALITIES), EPERM) },
     // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
     Rule { call: libc::SYS_clone3, action: Action::Refuse(ENOSYS) },
     Rule { call: libc::SYS_io_uring_setup, action: Action::Refuse(ENOSYS) },

@@ -35,14 +35,45 @@ fn check(call: c_long, first: u64, expected: Option<i32>) {
 #[test]
 fn what_reaches_beyond_a_container_is_refused() {
     for call in [
-        libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_unshare, libc::SYS_setns,
-        libc::SYS_open_tree, libc::SYS_move_mount, libc::SYS_fsopen, libc::SYS_fsmount, libc::SYS_mount_setattr,
-        libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_keyctl, libc::SYS_add_key,
-        libc::SYS_request_key, libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_delete_module,
-        libc::SYS_kexec_load, libc::SYS_reboot, libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_syslog, libc::SYS_acct,
-        libc::SYS_open_by_handle_at, libc::SYS_clock_settime, libc::SYS_settimeofday, libc::SYS_sethostname,
-        libc::SYS_quotactl, libc::SYS_kcmp, libc::SYS_pidfd_getfd, libc::SYS_process_madvise, libc::SYS_fanotify_init,
-        libc::SYS_mbind, libc::SYS_move_pages, libc::SYS_migrate_pages, libc::SYS_vhangup,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_pivot_root,
+        libc::SYS_chroot,
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        libc::SYS_open_tree,
+        libc::SYS_move_mount,
+        libc::SYS_fsopen,
+        libc::SYS_fsmount,
+        libc::SYS_mount_setattr,
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_userfaultfd,
+        libc::SYS_keyctl,
+        libc::SYS_add_key,
+        libc::SYS_request_key,
+        libc::SYS_init_module,
+        libc::SYS_finit_module,
+        libc::SYS_delete_module,
+        libc::SYS_kexec_load,
+        libc::SYS_reboot,
+        libc::SYS_swapon,
+        libc::SYS_swapoff,
+        libc::SYS_syslog,
+        libc::SYS_acct,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_clock_settime,
+        libc::SYS_settimeofday,
+        libc::SYS_sethostname,
+        libc::SYS_quotactl,
+        libc::SYS_kcmp,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_process_madvise,
+        libc::SYS_fanotify_init,
+        libc::SYS_mbind,
+        libc::SYS_move_pages,
+        libc::SYS_migrate_pages,
+        libc::SYS_vhangup,
     ] {
         check(call, 0, Some(EPERM));
     }
@@ -54,9 +85,23 @@ fn what_reaches_beyond_a_container_is_refused() {
 #[test]
 fn what_programs_and_the_guest_use_is_allowed() {
     for call in [
-        libc::SYS_read, libc::SYS_execve, libc::SYS_exit_group, libc::SYS_seccomp, libc::SYS_prctl, libc::SYS_openat2,
-        libc::SYS_close_range, libc::SYS_memfd_create, libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal,
-        libc::SYS_ptrace, libc::SYS_rseq, libc::SYS_statx, libc::SYS_futex, 452, libc::SYS_wait4, libc::SYS_setgroups,
+        libc::SYS_read,
+        libc::SYS_execve,
+        libc::SYS_exit_group,
+        libc::SYS_seccomp,
+        libc::SYS_prctl,
+        libc::SYS_openat2,
+        libc::SYS_close_range,
+        libc::SYS_memfd_create,
+        libc::SYS_pidfd_open,
+        libc::SYS_pidfd_send_signal,
+        libc::SYS_ptrace,
+        libc::SYS_rseq,
+        libc::SYS_statx,
+        libc::SYS_futex,
+        452,
+        libc::SYS_wait4,
+        libc::SYS_setgroups,
     ] {
         check(call, u64::MAX, None);
     }
@@ -67,8 +112,13 @@ fn processes_are_made_and_namespaces_are_not() {
     check(libc::SYS_clone, (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64, None);
     check(libc::SYS_clone, 0x003d_0f00, None); // a thread of the C library
     for flag in [
-        libc::CLONE_NEWNS, libc::CLONE_NEWUSER, libc::CLONE_NEWPID, libc::CLONE_NEWNET, libc::CLONE_NEWIPC,
-        libc::CLONE_NEWUTS, libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWCGROUP,
     ] {
         check(libc::SYS_clone, (flag | libc::SIGCHLD) as u32 as u64, Some(EPERM));
     }

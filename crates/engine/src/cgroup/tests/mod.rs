@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use coracle_runtime::ByteSize;
 use coracle_runtime::host::cgroup::CpuSamples;
 
+use super::group::GroupEntry;
 use super::*;
 
 const LIMITS: Limits = Limits { memory: Some(ByteSize::mib(64)), cpus: Some(0.5), pids: Some(20) };
@@ -23,7 +24,9 @@ impl Own {
     }
 
     fn left(&self) -> Vec<PathBuf> {
-        let inside = |it: &Parent| group::children(&it.dir).unwrap().into_iter().map(|name| it.dir.join(name)).collect::<Vec<_>>();
+        let inside = |it: &Parent| {
+            group::children(&it.dir).unwrap().into_iter().map(|name| it.dir.join(name)).collect::<Vec<_>>()
+        };
         self.cgroups.parents.iter().flat_map(inside).collect()
     }
 }
@@ -39,7 +42,7 @@ impl Drop for Own {
 
 /// Runs a shell command within a group, entered as a container enters it: it waits until it is inside.
 #[expect(clippy::disallowed_methods, reason = "a test needs a process of its own")]
-fn run(group: &Group, command: &str) -> Child {
+fn run(group: &ContainerGroup, command: &str) -> Child {
     let entry = group.entry();
     let files = entry.tasks.into_iter().chain(entry.unified.map(|it| it.join("cgroup.procs")));
     let enter: String = files.map(|it| format!("echo 0 > {} && ", it.display())).collect();
@@ -50,7 +53,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        pause(Duration::from_millis(2));
     }
 }
 
@@ -179,7 +182,7 @@ fn with_version_2_a_group_has_limits_of_the_controllers_passed_on_to_it() {
     let group = cgroups.create("c0ffee", &LIMITS).unwrap();
     let at = dir.path().join("coracle/c0ffee");
     let read = |name: &str| fs::read_to_string(at.join(name)).ok();
-    assert_eq!(group.entry(), Entry { tasks: Vec::new(), unified: Some(at.clone()) });
+    assert_eq!(group.entry(), GroupEntry { tasks: Vec::new(), unified: Some(at.clone()) });
     assert_eq!((read("memory.max"), read("memory.swap.max")), (Some("67108864".into()), Some("0".into())));
     assert_eq!((read("pids.max"), read("cpu.max")), (Some("20".into()), None));
     fs::write(at.join("memory.events"), "low 0\noom 3\noom_kill 2\noom_group_kill 0\n").unwrap();

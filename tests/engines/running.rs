@@ -21,7 +21,7 @@ use super::{Case, on_every_engine, tar_of};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The transport of commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
     /// The engine's own exec: there is no guest.
     Plain,
@@ -147,6 +147,11 @@ impl Case {
 
     fn link_dir(&self, spec: &CreateSpec) -> PathBuf {
         self.links.path().join(spec.name.as_str())
+    }
+
+    /// Another way to a guest than its socket, where there is one.
+    pub(crate) fn second_way(&self) -> Way {
+        self.ways().last().copied().unwrap_or(Way::Socket)
     }
 
     /// The ways there are into its containers; how the guest came in makes no difference to commands.

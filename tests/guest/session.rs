@@ -108,7 +108,7 @@ async fn the_session_is_above_the_image_and_every_link_and_job_has_it() {
         let shown = Exec { user: AGENT, ..sh("echo $FROM_IMAGE $PATH $VLINK") };
         let expected = "session /home/agent/.local/bin:/opt/bin:/bin all\n";
         assert_eq!(running.printed(shown).await, expected);
-        let other = running.link_by(Way::Stream).await;
+        let other = running.link_by(running.case.second_way()).await;
         let job = other.start(Exec { user: AGENT, ..sh("echo $VLINK > /tmp/of-job; sleep 300") }, None).await.unwrap();
         until("the job has it", async || running.ran(argv(&["cat", "/tmp/of-job"])).await.stdout.text() == "all\n")
             .await;
@@ -159,7 +159,7 @@ async fn a_secret_file_is_its_users_alone_and_reached_by_a_link() {
 async fn a_file_for_a_command_to_come_is_gone_with_the_link_that_brought_it_unless_that_began() {
     with_a_real_guest(async |running| {
         let listed = async || running.printed(argv(&["ls", "/.coracle/run"])).await;
-        for way in [Way::Socket, Way::Stream] {
+        for way in [Way::Socket, running.case.second_way()] {
             let other = running.link_by(way).await;
             for name in ["never", "begun"] {
                 other.put_command_secret(secret(name, AGENT, 0o400, "x")).await.unwrap();

@@ -1,5 +1,6 @@
 //! A process inside, as root, replaces the guest, or kills it.
 
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 
 use coracle_runtime::link::Transport;
@@ -11,9 +12,14 @@ use tokio::sync::mpsc;
 use super::{argv, perl, sh, until, with_perl};
 use crate::engines::{Running, Way, with_a_real_guest, with_real_engines};
 
-/// A link by what is now at the place of the socket: it comes by the stream, and commands run.
+/// A link by what is now at the place of the socket: it comes by the stream, and commands run. Where there is no stream it
+/// is refused.
 async fn works_by_the_stream(running: &Running<'_>) {
     assert!(Link::by_socket(&running.socket, Default::default()).await.is_none(), "that is not the guest");
+    if running.case.second_way() == Way::Socket {
+        assert!(running.link_by(Way::Socket).await.exec(argv(&["true"])).await.is_err());
+        return;
+    }
     let link = running.link_by(Way::Socket).await;
     let it = link.exec(argv(&["echo", "a word"])).await.unwrap();
     assert_eq!((it.stdout.text().as_str(), link.transport()), ("a word\n", Some(Transport::Stream)));
@@ -89,7 +95,7 @@ fn lost(ended: Result<ExecOutput>) -> String {
 #[tokio::test]
 async fn a_guest_that_is_killed_takes_its_container_along_and_nothing_is_a_success() {
     with_real_engines(async |case| {
-        for way in [Way::Socket, Way::Stream] {
+        for way in BTreeSet::from([Way::Socket, case.second_way()]) {
             let running = case.runs(way).await;
             let (live, mut heard) = mpsc::channel::<Chunk>(8);
             let command = running.exec(Exec { live: Some(live), ..sh("echo so far; sleep 300") });

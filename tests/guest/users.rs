@@ -144,6 +144,9 @@ async fn hostile(case: &Case) -> ImageId {
 #[tokio::test]
 async fn an_image_that_wants_another_start_user_or_place_has_no_say() {
     with_real_engines(async |case| {
+        if !case.engine().has_program() {
+            return case.left_out(); // such an image is imported by an engine's program
+        }
         let running = case.run(Way::Socket, case.spec("hostile"), &hostile(case).await).await;
         settled(&running).await.unwrap();
         let words = ["/bin/busybox", "sh", "-c", "echo $HOME $USER $PATH $(/bin/id -u):$(/bin/id -g) $(pwd)"];

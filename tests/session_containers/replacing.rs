@@ -61,7 +61,9 @@ async fn w07_one_that_is_paused_or_stopped_is_brought_back_or_replaced() {
     with_bench(async |bench| {
         let here = bench.process();
         let first = here.slot().await;
-        bench.program(&["pause", id(&first)]).await;
+        if !bench.case.lacks(Lack::Pause) {
+            bench.program(&["pause", id(&first)]).await;
+        }
         let again = here.slot().await;
         assert_eq!((news(&again), again.made, id(&again)), (None, false, id(&first)));
         assert_eq!(printed(&again, "echo on").await, "on\n");

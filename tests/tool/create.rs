@@ -75,7 +75,8 @@ async fn s19_a_directory_is_bound_and_commands_run_as_its_person() {
         assert_eq!(tool.prints(name, "touch made && pwd").await, "/workspace");
         assert_eq!(tool.work().join("made").metadata().unwrap().uid().to_string(), uid);
         assert_ne!(tool.prints(name, "ls -ld $HOME").await, "");
-        assert!(answer["connect_command"].as_str().unwrap().ends_with("/bin/sh"), "{answer:#}");
+        let end = if tool.case.engine().has_program() { "/bin/sh" } else { name };
+        assert!(answer["connect_command"].as_str().unwrap().ends_with(end), "{answer:#}");
         ran("s19", tool.case.engine());
     })
     .await;
@@ -142,6 +143,9 @@ async fn served(port: u16) -> bool {
 #[tokio::test]
 async fn s29_the_engine_was_told_what_the_contract_says() {
     with_engine("", async |tool| {
+        if !tool.case.engine().has_program() {
+            return tool.case.left_out(); // nobody is told: the conformance suite looks at what is set
+        }
         let name = tool.created(json!({ "env": { "PLAIN": "value" }, "memory_limit": "64m", "pids_limit": 50 })).await;
         let (_, text) = tool.engine(&["inspect", &name]).await;
         let inspected: Value = serde_json::from_str(&text).unwrap();

@@ -229,7 +229,7 @@ async fn jobs_and_a_shell_run_as_the_user() {
         let told = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
         let show =
             "for it in \"$FORWARDED\" \"$(id -u)\" \"$(pwd)\"; do printf '<%s%s%s>' '[' \"$it\" ']'; done; exit\n";
-        let (shown, _) = on_a_terminal(told["command"].as_str().unwrap(), show).await;
+        let (shown, _) = on_a_terminal(&tool.as_typed(told["command"].as_str().unwrap()), show).await;
         assert_eq!(bracketed(&shown), ["one 'two'", "1000", "/workspace"], "{shown}");
         ran("strict", tool.case.engine());
     })

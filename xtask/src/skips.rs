@@ -8,10 +8,11 @@ use anyhow::{Result, bail};
 
 use crate::sh::target;
 
-/// Reasons that hold on a machine with everything, where root runs all of it. Each is tried elsewhere: on Podman without
-/// root, by a user who is not root, on a Mac.
+/// Reasons that hold on a machine with everything, where root runs all of it. Each is tried elsewhere: on Docker, on engines
+/// without root, by a user who is not root, on a Mac.
 const EXPECTED: &[&str] = &[
     "container",
+    "embedded",
     "podman-rootless",
     "embedded-rootless",
     "needs a user who is not root",
@@ -67,7 +68,7 @@ impl Skips {
 fn remedy(reason: &str) -> &'static str {
     match reason {
         "podman-rootless" => "; CORACLE_ENGINES=podman-rootless alone runs those below the tool",
-        "container" => " does not do what they are about",
+        "container" | "embedded" => " does not do what they are about",
         "needs a container engine" => "; CORACLE_ENGINES names one",
         _ => "",
     }

@@ -10,6 +10,7 @@ use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::{
     Command, Container, ContainerPath, ContainerRuntime as _, Exec, Exit, Handle, Ids, LabelFilter, Stacks as _,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{option, plain};
@@ -23,14 +24,29 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&
         let found = engine.inspect(&Handle::parse(name)?).await?;
         match verb {
             "inspect" => inspect(&found, data, option(words, "format"))?,
-            "kill" | "stop" => engine.stop(&found.id, Duration::ZERO).await?,
+            "kill" => kill(engine, &found).await?,
+            "stop" => engine.stop(&found.id, Duration::ZERO).await?,
             "start" => engine.start(&found.id).await?,
+            "restart" => {
+                engine.stop(&found.id, Duration::ZERO).await?;
+                engine.start(&found.id).await?;
+            }
             "rm" => _ = engine.remove(&found.id).await?,
             "logs" => std::io::stdout().write_all(&engine.logs(&found.id, 1 << 20).await?)?,
             other => bail!("`{other}` is not done on the embedded engine"),
         }
     }
     if names.is_empty() { bail!("a name is missing") } else { Ok(()) }
+}
+
+/// Ends PID 1 as the kernel does, and waits until the engine says so.
+async fn kill(engine: &EmbeddedRuntime, found: &Container) -> Result<()> {
+    let pid = found.pid.and_then(|it| Pid::from_raw(it.cast_signed())).context("it does not run")?;
+    kill_process(pid, Signal::KILL)?;
+    while engine.inspect(&Handle::from(&found.id)).await?.running() {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 async fn list(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {

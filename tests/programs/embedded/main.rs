@@ -4,6 +4,8 @@
 
 mod containers;
 mod images;
+mod networks;
+mod run;
 mod sweep;
 
 use std::path::PathBuf;
@@ -32,9 +34,15 @@ async fn run(words: &[String]) -> Result<ExitCode> {
     let engine = EmbeddedRuntime::open(options)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
+        ["run" | "create", ..] => return run::run(&engine, &words).await,
         ["sweep"] => sweep::run(&engine).await,
         ["exec", ..] => return containers::exec(&engine, &words[1..]).await,
-        ["network" | "volume" | "image" | "rmi" | "import" | "export", ..] => images::run(&engine, &words).await,
+        ["network" | "volume", ..] => networks::run(&engine, &words).await,
+        ["image" | "rmi" | "tag" | "import" | "export" | "save" | "commit" | "history", ..] => {
+            images::run(&engine, &words).await
+        }
+        ["inspect", ..] if option(&words, "type") == Some("image") => images::run(&engine, &words).await,
+        ["container", verb, ..] => containers::run(&engine, &data_dir, (verb, &words[2..])).await,
         [verb, ..] => containers::run(&engine, &data_dir, (verb, &words[1..])).await,
         [] => bail!("a verb is missing"),
     };

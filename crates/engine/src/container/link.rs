@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
-use coracle_runtime::{ContainerId, Error, Result};
+use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, Result};
 
 use super::containers::find;
 use super::start::process_of;
@@ -40,7 +40,7 @@ impl Dial for SocketDial {
         let Some(socket) = &self.socket else { return Err(failed("the container has no link directory")) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else {
-            return Err(failed("nobody answers at its socket"));
+            return Err(self.unanswered(failed("nobody answers at its socket")).await);
         };
         if at.pid1.as_ref() != Some(&peer) {
             if pid1(self.runtime.engine(), &self.id)?.as_ref() != Some(&peer) {
@@ -62,6 +62,22 @@ impl Dial for SocketDial {
         match failure {
             Error::GuestFailed { .. } if lost => Error::FilesRemoved { missing: "the socket of the guest is gone".into() },
             failure => failure,
+        }
+    }
+}
+
+impl SocketDial {
+    /// A container that has ended is told as such. Looked at once: who waits for a guest that starts asks often.
+    async fn unanswered(&self, failure: Error) -> Error {
+        match self.runtime.inspect(&(&self.id).into()).await {
+            Err(err @ Error::NoSuchContainer(_)) => err,
+            Ok(it) if !it.running() => Error::NotRunning {
+                status: it.status,
+                exit_code: it.exit_code,
+                oom_killed: it.oom_killed,
+                output: None,
+            },
+            _ => failure,
         }
     }
 }

@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn damage_is_listed_and_is_no_success() {
         let sound = ImageVerification { images: 2, layers: 5, is_sound: true, damage: Vec::new() };
-        assert_eq!(rendered(&sound, "2026-11-21T12:30:00Z"), "2 images and 5 layers are as they were stored\n");
+        assert_eq!(rendered(&sound, "2026-11-21T12:30:00Z"), "2 images and 5 layers are as they were stored");
         let object = || DamagedObject { object: "layer sha256:ab".into(), problem: "its directory is missing".into() };
         let damaged = ImageVerification { is_sound: false, damage: vec![object()], ..sound };
         assert_eq!(damaged.render(Timestamp::UNIX_EPOCH).exit_code, 1);

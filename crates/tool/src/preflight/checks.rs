@@ -251,7 +251,11 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
         (_, true) => "this user is root inside",
         (_, false) => "user ids inside and outside are the same",
     };
-    let compose = engine.compose_version.as_ref().map_or_else(|| "missing".to_owned(), |it| format!("version {it}"));
+    let compose = match &engine.compose_version {
+        Some(it) => format!("version {it}"),
+        None if engine.kind == EngineKind::Embedded => "a part of this engine".to_owned(),
+        None => "missing".to_owned(),
+    };
     let told = |it: bool| if it { "yes" } else { "no" };
     let mut checks = vec![
         engine_version(engine),

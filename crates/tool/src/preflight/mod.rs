@@ -137,7 +137,9 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
         commit: can(Capability::Commit),
         networks: there,
-        compose: can(Capability::Compose) && engine.is_some_and(|it| it.compose_version.is_some()),
+        // The embedded engine starts services itself.
+        compose: can(Capability::Compose)
+            && engine.is_some_and(|it| it.compose_version.is_some() || it.kind == EngineKind::Embedded),
         gpu: engine.is_some_and(|it| it.gpu),
         limits_memory: kept("memory"),
         limits_cpu: kept("cpus"),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_engine::{EmbeddedRuntime, EngineOptions};
+use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 
 use super::running::guest_program;
 use super::variable;
@@ -20,7 +20,7 @@ pub(super) fn open() -> Result<EmbeddedRuntime, String> {
         guest: Some(guest_program()),
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
         temp_dir: std::env::temp_dir(),
-        registries: coracle_engine::RegistryOptions::default(),
+        registries: RegistryOptions::default(),
     };
     EmbeddedRuntime::open(options).map_err(|err| format!("CORACLE_ENGINES names embedded: {err}"))
 }

@@ -238,10 +238,24 @@ fn connect(dialect: Dialect, config: &TempDir) -> Result<CliRuntime, String> {
         .map_err(|err| format!("CORACLE_ENGINES names {}: {err}", dialect.kind()))
 }
 
-/// The engine's own program, with the environment of the test.
+/// The engine's own program, with the environment of the test. The embedded engine has none: a program of the tests stands
+/// for it.
 #[expect(clippy::disallowed_methods, reason = "a test looks past the program that it tests")]
 pub(crate) fn engine_program(name: &str) -> Command {
+    if name == "embedded" {
+        let mut command = Command::new(beside_tests("embedded-engine"));
+        command.arg(embedded::data_dir());
+        return command;
+    }
     Command::new(name)
+}
+
+/// A program that is built with the tests.
+pub(crate) fn beside_tests(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.ancestors().nth(2).map(|it| it.join(name)).unwrap();
+    assert!(built.exists(), "`cargo build --workspace --bins` makes {}", built.display());
+    built
 }
 
 #[expect(clippy::disallowed_methods, reason = "which engines there are, and for whom, is said from outside")]

@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use coracle_runtime::{AppleRuntime, engines::EngineSettings};
+use coracle_runtime::{AppleRuntime, EngineKind, engines::EngineSettings};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -113,8 +113,12 @@ pub(crate) enum Lack {
 impl Case {
     /// Whether the engine lacks something that a check is about. It leaves that out, and it is counted.
     pub(crate) fn lacks(&self, what: Lack) -> bool {
-        let lacks = self.engine() == coracle_runtime::EngineKind::Container
-            && (!matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some());
+        let lacks = match self.engine() {
+            EngineKind::Container => !matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some(),
+            // It freezes containers for itself alone, and others have no program that does.
+            EngineKind::Embedded => matches!(what, Lack::Pause),
+            _ => false,
+        };
         if lacks {
             self.left_out();
         }

@@ -11,7 +11,8 @@ use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
 /// Modules whose tests run on each engine every time.
-const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "session_containers", "scripted"];
+const ON_EACH: &[&str] =
+    &["conformance", "engines", "escapes", "fake", "guest", "isolation", "session_containers", "scripted"];
 
 /// The engines that an end-to-end test meets in turn.
 const IN_TURN: &[&str] = &["docker", "podman"];

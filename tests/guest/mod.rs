@@ -64,7 +64,7 @@ async fn with_perl(case: &Case) -> Running<'_> {
     running
 }
 
-async fn add_perl(running: &Running<'_>) {
+pub(crate) async fn add_perl(running: &Running<'_>) {
     let (arch, loader) = if cfg!(target_arch = "aarch64") {
         ("aarch64", "/lib/ld-linux-aarch64.so.1")
     } else {
@@ -85,7 +85,7 @@ async fn add_perl(running: &Running<'_>) {
     running.case.runtime.upload(&running.id, &ContainerPath::root(), tar).await.unwrap();
 }
 
-fn perl(program: &str) -> Exec {
+pub(crate) fn perl(program: &str) -> Exec {
     let words = [&format!("{PERL}/ld.so"), "--library-path", PERL, &format!("{PERL}/perl"), "-e", program];
     // Its image has no locale, of which Perl would complain.
     Exec { env: [("LC_ALL".to_owned(), "C".to_owned())].into(), ..argv(&words) }

@@ -73,7 +73,7 @@ use tokio::process::Command;
 
 use self::person::Person;
 use self::preflight_cache::Verdict;
-use crate::engines::{Case, IMAGE, LABEL, engine_program, variable};
+use crate::engines::{Case, IMAGE, LABEL, beside_tests, engine_program, variable};
 
 /// A person with a state directory on one engine.
 pub(crate) struct Tool<'a> {
@@ -277,6 +277,17 @@ impl<'a> Tool<'a> {
         command
     }
 
+    /// A command line as the person types it: `coracle` is the program that is tested, with the person's variables.
+    pub(crate) fn as_typed(&self, line: &str) -> String {
+        let Some(words) = line.strip_prefix("coracle ") else { return line.to_owned() };
+        let (root, program) = (self.root.path().display(), beside_tests("coracle"));
+        format!(
+            "cd {root}/work && env -i PATH=/usr/bin:/bin TERM=xterm HOME={root}/home XDG_STATE_HOME={root}/state \
+             CORACLE_CONFIG={root}/config.toml TMPDIR={root}/tmp {} {words}",
+            program.display()
+        )
+    }
+
     /// Records as they lie in the state directory.
     pub(crate) fn records(&self) -> Vec<PathBuf> {
         let dir = self.state().join("containers");
@@ -323,8 +334,5 @@ fn shares_images(home: &Path) {
 /// The program that was built beside this test.
 #[expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
 fn program() -> Command {
-    let tests = std::env::current_exe().unwrap();
-    let built = tests.ancestors().nth(2).map(|it| it.join("coracle")).unwrap();
-    assert!(Path::new(&built).exists(), "`cargo build` makes {}", built.display());
-    Command::new(built)
+    Command::new(beside_tests("coracle"))
 }

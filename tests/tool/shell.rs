@@ -1,5 +1,6 @@
 //! A person's terminal in a container, by the published command (containers.md 9.12).
 
+use coracle_runtime::EngineKind;
 use serde_json::json;
 
 use super::with_engine;
@@ -20,12 +21,12 @@ async fn s63_a_shell_of_a_persons_own_sees_what_exec_sees() {
         let told = tool.call(json!({ "operation": "exec_interactive_hint", "container": name })).await;
         let command = told["command"].as_str().unwrap();
         let user = told["user"].as_str().unwrap();
-        let line = format!(
-            "{} exec -it --user {user} --workdir '/a place' {name} /.coracle/guest shell /bin/sh",
-            tool.case.engine()
-        );
+        let line = match tool.case.engine() {
+            EngineKind::Embedded => format!("coracle shell {name}"),
+            engine => format!("{engine} exec -it --user {user} --workdir '/a place' {name} /.coracle/guest shell /bin/sh"),
+        };
         assert_eq!(command, line);
-        let (shown, _) = on_a_terminal(command, SHOW).await;
+        let (shown, _) = on_a_terminal(&tool.as_typed(command), SHOW).await;
         assert_eq!(bracketed(&shown), bracketed(&expected), "{shown}");
         ran("s63", tool.case.engine());
     })

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the main job on something real, from a machine that may have no engine yet.
+//! `cargo xtask demo`: the main job on something real, from a machine that may have no engine: on the embedded engine, or on
+//! Docker or Podman where that cannot work.
 //!
 //! A small Python project is mounted into a container, its tests run there, their report is copied out, and the
 //! container is destroyed. What is checked goes through `coracle call`; beside it stands what a person would type.
@@ -29,8 +30,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let words = ["build", "--package", "coracle-cli", "--no-default-features", "--profile", "demo"];
     step("build coracle", &format!("cargo {}", words.join(" ")), || sh("cargo", words).run())?;
     let project = Project::new()?;
-    let coracle = Coracle { program: target().join("demo/coracle"), project: project.0.clone() };
-    let preflight = ready(&coracle)?;
+    let program = target().join("demo/coracle");
+    let mut coracle = Coracle { program, project: project.0.clone(), engine: EMBEDDED };
+    let preflight = ready(&mut coracle)?;
     let name = format!("demo-{}", std::process::id());
     let shown = show(&coracle, &name);
     // Whatever happened before, nothing is left behind; the first failure is the one to report.
@@ -49,19 +51,31 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The answer of a preflight that finds everything in order, after a setup if it takes one.
-fn ready(coracle: &Coracle) -> Result<Value> {
-    let ask = || coracle.call(&json!({ "operation": "preflight", "refresh": true }));
-    let first = step("look for an engine", "coracle preflight", ask)?;
+/// The answer of a preflight that finds everything in order: of the embedded engine, else of another one, after a setup if
+/// it takes one.
+fn ready(coracle: &mut Coracle) -> Result<Value> {
+    let request = json!({ "operation": "preflight", "refresh": true });
+    let first = step("look at the embedded engine", "coracle --engine embedded preflight", || coracle.call(&request))?;
     println!("  {}", word(&first["summary"]));
     if first["ready"] == true {
         return Ok(first);
     }
+    for check in first["checks"].as_array().into_iter().flatten().filter(|it| it["passed"] == false) {
+        println!("  {}: {}", word(&check["name"]), word(&check["detail"]));
+    }
+    println!("  the embedded engine cannot work here: the demo takes Podman or Docker");
+    coracle.engine = "auto";
+    let ask = || coracle.call(&request);
+    let second = step("look for an engine", "coracle preflight", ask)?;
+    println!("  {}", word(&second["summary"]));
+    if second["ready"] == true {
+        return Ok(second);
+    }
     let setup = || sh(&coracle.program, ["setup", "--yes"]).dir(&coracle.project).run();
     step("set one up", "coracle setup --yes", setup)?;
-    let second = step("look again", "coracle preflight", ask)?;
-    ensure!(second["ready"] == true, "still not ready after setup: {second:#}");
-    Ok(second)
+    let last = step("look again", "coracle preflight", ask)?;
+    ensure!(last["ready"] == true, "still not ready after setup: {last:#}");
+    Ok(last)
 }
 
 /// Makes the container, runs the project's tests inside and gives the answer of `create` and the report as it came out.
@@ -103,10 +117,19 @@ fn is_gone(coracle: &Coracle, preflight: &Value, created: &Value) -> Result<()> 
     let listed = coracle.call(&json!({ "operation": "list" }))?;
     let all = listed["containers"].as_array().context("`list` names no containers")?;
     ensure!(all.iter().all(|it| it["name"] != created["container"]), "`list` still has it");
-    let program = text(preflight, "runtime")?;
-    let known = sh(program, ["container", "inspect", text(created, "id")?]).succeeds();
+    let (program, id) = (text(preflight, "runtime")?, text(created, "id")?);
+    let known = match program {
+        EMBEDDED => has_traces(Path::new(text(&preflight["engine"], "data_root")?), id)?,
+        _ => sh(program, ["container", "inspect", id]).succeeds(),
+    };
     ensure!(!known, "{program} still has it");
     Ok(())
+}
+
+/// Whether the embedded engine still has files or mounts of a container: it has no program to ask.
+fn has_traces(data: &Path, id: &str) -> Result<bool> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("read the mounts")?;
+    Ok(data.join("containers").join(id).exists() || mounts.contains(id))
 }
 
 fn step<T>(what: &str, typed: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -117,14 +140,20 @@ fn step<T>(what: &str, typed: &str, act: impl FnOnce() -> Result<T>) -> Result<T
     Ok(done)
 }
 
+/// The engine that needs nothing else.
+const EMBEDDED: &str = "embedded";
+
 struct Coracle {
     program: PathBuf,
     project: PathBuf,
+    /// The value of `--engine`.
+    engine: &'static str,
 }
 
 impl Coracle {
     fn call(&self, request: &Value) -> Result<Value> {
-        let output = sh(&self.program, ["call".to_owned(), request.to_string()]).dir(&self.project).output()?;
+        let words = ["--engine", self.engine, "call", &request.to_string()].map(str::to_owned);
+        let output = sh(&self.program, words).dir(&self.project).output()?;
         let answer: Value = serde_json::from_slice(&output.stdout).with_context(|| {
             format!("no answer ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
         })?;

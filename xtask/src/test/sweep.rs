@@ -62,10 +62,10 @@ pub(super) fn run_embedded(engines: &[String]) {
 
 fn sweep_data(temp: &Path, person: Option<&Person>) {
     for dir in ended_data(temp) {
-        let (program, word) = (target().join("debug/sweep-engine"), dir.to_string_lossy().into_owned());
+        let (program, word) = (target().join("debug/embedded-engine"), dir.to_string_lossy().into_owned());
         let swept = match person {
-            Some(person) => person.runs(&program.to_string_lossy(), &[&word]),
-            None => sh(&program, [&word]),
+            Some(person) => person.runs(&program.to_string_lossy(), &[&word, "sweep"]),
+            None => sh(&program, [&*word, "sweep"]),
         };
         let swept = swept.read().and_then(|it| Ok(fs::remove_dir_all(&dir).map(|()| it)?));
         match swept {

@@ -21,6 +21,9 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),
+    // What a registry is sent: passwords and tokens, and their form in the person's own files.
+    ("crates/engine/src/registry/authorization.rs", 3),
+    ("crates/engine/src/registry/credentials.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
@@ -33,6 +36,8 @@ const REVEALING: &[(&str, usize)] = &[
     // The search path, and the address of a proxy.
     ("crates/tool/src/host_identity.rs", 1),
     ("crates/tool/src/image_build/build_containers.rs", 1),
+    // The address of a proxy, and what programs with logins are started with.
+    ("crates/tool/src/engines/embedded.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),

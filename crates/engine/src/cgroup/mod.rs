@@ -1,8 +1,7 @@
 //! Control groups of both versions: limits and usage of containers, and their processes.
 //!
 //! Each container has one directory beneath a parent of this engine in every hierarchy that serves a purpose: the limits,
-//! the devices, freezing and killing, and systemd's own (its services would else end containers with themselves). Where
-//! version 2 is mounted beside version 1, containers are in both: only version 2 kills and freezes in one step.
+//! the devices, freezing and killing, and systemd's own (its services would else end containers with themselves).
 //!
 //! | file | content |
 //! |---|---|
@@ -58,12 +57,13 @@ impl Cgroups {
     }
 
     fn among(hierarchies: &[Hierarchy], name: &str) -> Self {
-        let has_version_2 = hierarchies.iter().any(|it| it.version == Version::V2 && parent::base(it).is_some());
+        let has_version_2 = hierarchies.iter().any(|it| serves_version_2(it) && parent::base(it).is_some());
         let serves = |it: &&Hierarchy| match it.version {
-            Version::V2 => true,
-            Version::V1 => it.controllers.iter().any(|name| {
-                VERSION_1.contains(&name.as_str()) || (name == "freezer" && !has_version_2)
-            }),
+            Version::V2 => serves_version_2(it),
+            Version::V1 => {
+                let serves = |name: &str| VERSION_1.contains(&name) || (name == "freezer" && !has_version_2);
+                it.controllers.iter().any(|it| serves(it))
+            }
         };
         Self { parents: hierarchies.iter().filter(serves).filter_map(|it| parent::open(it, name)).collect() }
     }
@@ -156,6 +156,12 @@ impl GroupFile {
             written => written.map_err(|it| failed("write", &path, it)),
         }
     }
+}
+
+/// Beside version 1 it has no controllers. It counts where systemd sorts processes by it: entering it costs 13 ms when the
+/// kernel's lock for it was not used lately, and a service would else end containers with itself.
+fn serves_version_2(hierarchy: &Hierarchy) -> bool {
+    hierarchy.own != hierarchy.mount || parent::has_controllers(hierarchy)
 }
 
 fn failed(verb: &str, path: &Path, source: io::Error) -> Error {

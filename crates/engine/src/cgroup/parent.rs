@@ -40,6 +40,11 @@ pub(super) fn base(hierarchy: &Hierarchy) -> Option<PathBuf> {
     groups.into_iter().find(|it| may_write(it) && may_write(&it.join("cgroup.procs")))
 }
 
+/// Whether a hierarchy of version 2 has controllers.
+pub(super) fn has_controllers(hierarchy: &Hierarchy) -> bool {
+    !words(&hierarchy.mount, "cgroup.controllers").is_empty()
+}
+
 fn may_write(path: &Path) -> bool {
     access(path, Access::WRITE_OK).is_ok()
 }

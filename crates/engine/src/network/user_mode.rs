@@ -128,10 +128,8 @@ fn slirp_words(spec: &UserModeSpec) -> Vec<String> {
     if !spec.host {
         words.push("--disable-host-loopback".into());
     }
-    if spec.user_namespace {
-        words.push(format!("--userns-path={}", namespace(spec.pid, "user")));
-    }
-    words.extend(["--netns-type=path".into(), namespace(spec.pid, "net"), link::INSIDE.into()]);
+    // By the process it enters both namespaces; by paths it fails to become root in the first.
+    words.extend([spec.pid.to_string(), link::INSIDE.into()]);
     words
 }
 
@@ -178,7 +176,36 @@ fn default_gateway() -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_skips::{NEEDS_USER, skip};
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
     use super::*;
+
+    /// Each installed stack connects a namespace of this user's: a route to other machines is there when it says so.
+    #[tokio::test]
+    async fn a_namespace_has_a_route_when_its_stack_is_ready_and_none_without_it() {
+        if rustix::process::geteuid().is_root() {
+            return skip(NEEDS_USER);
+        }
+        let stacks = [find_program("pasta").map(UserModeStack::Pasta), find_program("slirp4netns").map(UserModeStack::Slirp)];
+        for stack in stacks.into_iter().flatten() {
+            let words = ["--user", "--map-root-user", "--net", "--", "/bin/sh", "-c", "echo ready; exec cat"];
+            let unshare = Invocation::new(find_program("unshare").unwrap(), words);
+            let mut child = process::spawn(&unshare, Stdin::Open).unwrap();
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+            let (pid, dir) = (child.id().unwrap(), tempfile::tempdir().unwrap());
+            let routes = || std::fs::read_to_string(format!("/proc/{pid}/net/route")).unwrap();
+            assert!(crate::network::subnet::default_devices(&routes()).is_empty());
+            let spec = UserModeSpec { pid, user_namespace: true, host: false, pid_file: dir.path().join("pid") };
+            let started = stack.start(&spec).await.unwrap();
+            assert_eq!(crate::network::subnet::default_devices(&routes()), [link::INSIDE], "{stack:?}");
+            assert!(started.process.alive());
+            helper::end(&started.process).unwrap();
+            assert!(!started.process.alive());
+            child.kill().await.unwrap();
+        }
+    }
 
     fn spec(host: bool) -> UserModeSpec {
         UserModeSpec { pid: 7, user_namespace: true, host, pid_file: "/run/it".into() }

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::challenge::Challenge;
 use super::credentials::{CredentialKind, Credentials, secret};
-use super::http::{Body, HttpClient, host_of};
+use super::http::{HttpClient, RequestBody, host_of};
 use super::name::{RepositoryName, is_local_host};
 use crate::source::{Result, SourceError};
 
@@ -118,11 +118,11 @@ impl TokenService {
     }
 
     /// A query, or for an identity token a form, which no log of a proxy keeps.
-    fn request(&self, name: &RepositoryName, credentials: Option<&Credentials>) -> Result<(Url, Request<Body>)> {
+    fn request(&self, name: &RepositoryName, credentials: Option<&Credentials>) -> Result<(Url, Request<RequestBody>)> {
         let scope = format!("repository:{}:pull", name.repository);
         let service = self.service.as_deref().map(|it| ("service", it));
         let mut url = self.realm.clone();
-        let mut request = Request::new(Body::default());
+        let mut request = Request::new(RequestBody::default());
         match credentials.map(|it| &it.kind) {
             Some(CredentialKind::IdentityToken(token)) => {
                 let token = std::str::from_utf8(token.reveal()).map_err(|_| unfit())?;
@@ -132,7 +132,7 @@ impl TokenService {
                     .append_pair("client_id", "coracle");
                 form.append_pair("scope", &scope).append_pair("refresh_token", token);
                 *request.method_mut() = Method::POST;
-                *request.body_mut() = Body::new(Bytes::from(form.finish()));
+                *request.body_mut() = RequestBody::new(Bytes::from(form.finish()));
                 let form = HeaderValue::from_static("application/x-www-form-urlencoded");
                 request.headers_mut().insert(CONTENT_TYPE, form);
             }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> RepositoryName {
-        RepositoryName::of(&ImageRef::parse(text).unwrap()).unwrap()
+        RepositoryName::from_image(&ImageRef::parse(text).unwrap()).unwrap()
     }
 
     fn credentials(kind: CredentialKind) -> Credentials {

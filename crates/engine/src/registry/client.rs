@@ -13,9 +13,9 @@ use coracle_runtime::is_public;
 
 use super::authorization::{Authorization, NextStep, next_step};
 use super::challenge::Challenge;
-use super::connector::Reach;
+use super::connector::AddressRule;
 use super::credentials::CredentialFiles;
-use super::http::{Body, HttpClient, Timeouts, host_of, tls_config};
+use super::http::{HttpClient, RequestBody, Timeouts, host_of, tls_config};
 use super::name::RepositoryName;
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
@@ -33,7 +33,7 @@ pub(super) struct RepositoryClient {
     registry: HttpClient,
     /// For what a public registry leads to.
     public: HttpClient,
-    reach: OnceCell<Reach>,
+    redirect_rule: OnceCell<AddressRule>,
     credentials: CredentialFiles,
     authorization: Mutex<Option<Authorization>>,
 }
@@ -70,9 +70,9 @@ impl RepositoryClient {
     ) -> Result<Self> {
         let tls = tls_config(options)?;
         Ok(Self {
-            registry: HttpClient::new(tls.clone(), options, Reach::Anywhere, timeouts),
-            public: HttpClient::new(tls, options, Reach::PublicOnly, timeouts),
-            reach: OnceCell::new(),
+            registry: HttpClient::new(tls.clone(), options, AddressRule::Anywhere, timeouts),
+            public: HttpClient::new(tls, options, AddressRule::PublicOnly, timeouts),
+            redirect_rule: OnceCell::new(),
             credentials: CredentialFiles::new(home, options),
             authorization: Mutex::new(None),
             name,
@@ -180,9 +180,9 @@ impl RepositoryClient {
         if own.origin() == url.origin() {
             return Ok(&self.registry);
         }
-        Ok(match self.reach.get_or_init(|| reach_of(&own)).await {
-            Reach::Anywhere => &self.registry,
-            Reach::PublicOnly => &self.public,
+        Ok(match self.redirect_rule.get_or_init(|| rule_for_redirects(&own)).await {
+            AddressRule::Anywhere => &self.registry,
+            AddressRule::PublicOnly => &self.public,
         })
     }
 
@@ -199,15 +199,19 @@ impl RepositoryClient {
 
 /// A registry within a private network may lead to private addresses. One whose addresses are unknown, because a proxy
 /// reaches it, may not.
-async fn reach_of(registry: &Url) -> Reach {
+async fn rule_for_redirects(registry: &Url) -> AddressRule {
     let address = (registry.host_str().unwrap_or_default().to_owned(), registry.port_or_known_default().unwrap_or(443));
     let found = tokio::net::lookup_host(address).await;
-    if found.is_ok_and(|mut it| it.any(|it| !is_public(it.ip()))) { Reach::Anywhere } else { Reach::PublicOnly }
+    if found.is_ok_and(|mut it| it.any(|it| !is_public(it.ip()))) {
+        AddressRule::Anywhere
+    } else {
+        AddressRule::PublicOnly
+    }
 }
 
 impl RegistryRequest<'_> {
-    fn build(&self, authorization: Option<&Authorization>) -> Request<Body> {
-        let mut request = Request::new(Body::default());
+    fn build(&self, authorization: Option<&Authorization>) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::default());
         let headers = request.headers_mut();
         headers.insert(ACCEPT, self.accept.clone().unwrap_or(HeaderValue::from_static("*/*")));
         if let Some(authorization) = authorization {

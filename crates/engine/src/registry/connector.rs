@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type ConnectError = Box<dyn Error + Send + Sync>;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A connection that carries nothing is probed after that long, so that a dead one is noticed.
@@ -31,7 +31,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Which addresses may be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum AddressRule {
     /// Any: the registry that was named.
     Anywhere,
     /// Public ones: where a registry with a public address leads to.
@@ -50,7 +50,7 @@ impl fmt::Display for ForbiddenAddress {
 
 impl Error for ForbiddenAddress {}
 
-impl Reach {
+impl AddressRule {
     fn check(self, address: IpAddr) -> io::Result<()> {
         if self == Self::Anywhere || is_public(address) {
             return Ok(());
@@ -61,9 +61,9 @@ impl Reach {
 
 /// Looks up names; the addresses it returns are the ones that are connected to.
 #[derive(Clone)]
-pub(super) struct Resolver(Reach);
+pub(super) struct NameResolver(AddressRule);
 
-impl Service<Name> for Resolver {
+impl Service<Name> for NameResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = BoxFuture<io::Result<Self::Response>>;
@@ -73,11 +73,11 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let reach = self.0;
+        let rule = self.0;
         Box::pin(async move {
             // The connector sets the port.
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            found.iter().try_for_each(|it| reach.check(it.ip()))?;
+            found.iter().try_for_each(|it| rule.check(it.ip()))?;
             Ok(found.into_iter())
         })
     }
@@ -86,25 +86,25 @@ impl Service<Name> for Resolver {
 /// Opens a TCP connection, directly or through a proxy. Registries of this machine have no proxy.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    reach: Reach,
-    direct: HttpConnector<Resolver>,
-    to_proxy: HttpConnector<Resolver>,
+    rule: AddressRule,
+    direct: HttpConnector<NameResolver>,
+    to_proxy: HttpConnector<NameResolver>,
     proxies: Arc<Matcher>,
 }
 
 impl Service<Uri> for Dialer {
     type Response = TokioIo<TcpStream>;
-    type Error = BoxError;
-    type Future = BoxFuture<Result<Self::Response, BoxError>>;
+    type Error = ConnectError;
+    type Future = BoxFuture<Result<Self::Response, ConnectError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
         // The connector asks no resolver for a host that is an address.
         let literal = to.host().map(|it| it.trim_matches(['[', ']'])).and_then(|it| it.parse().ok());
-        if let Some(Err(err)) = literal.map(|it| self.reach.check(it)) {
+        if let Some(Err(err)) = literal.map(|it| self.rule.check(it)) {
             return Box::pin(async move { Err(err.into()) });
         }
         let proxy = self.proxies.intercept(&to).filter(|_| to.scheme_str() == Some("https"));
@@ -128,16 +128,16 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(tls: ClientConfig, proxies: Arc<Matcher>, reach: Reach, within: Duration) -> Self {
-        let tcp = |reach: Reach| {
-            let mut tcp = HttpConnector::new_with_resolver(Resolver(reach));
+    pub(super) fn new(tls: ClientConfig, proxies: Arc<Matcher>, rule: AddressRule, within: Duration) -> Self {
+        let tcp = |rule: AddressRule| {
+            let mut tcp = HttpConnector::new_with_resolver(NameResolver(rule));
             tcp.set_nodelay(true);
             tcp.set_keepalive(Some(KEEPALIVE));
             tcp
         };
-        let mut direct = tcp(reach);
+        let mut direct = tcp(rule);
         direct.enforce_http(false);
-        let dialer = Dialer { reach, direct, to_proxy: tcp(Reach::Anywhere), proxies };
+        let dialer = Dialer { rule, direct, to_proxy: tcp(AddressRule::Anywhere), proxies };
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         Self { tls: tls.wrap_connector(dialer), within }
     }
@@ -145,10 +145,10 @@ impl Connector {
 
 impl Service<Uri> for Connector {
     type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = BoxFuture<Result<Self::Response, BoxError>>;
+    type Error = ConnectError;
+    type Future = BoxFuture<Result<Self::Response, ConnectError>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         self.tls.poll_ready(cx)
     }
 

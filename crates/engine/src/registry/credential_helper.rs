@@ -21,7 +21,7 @@ const MAX_ANSWER: usize = 64 << 10;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct HelperResponse {
     username: String,
     #[serde(deserialize_with = "secret")]
     secret: Option<Secret>,
@@ -60,7 +60,7 @@ pub(super) async fn get(
         // What it printed is not repeated: it may hold what was asked for.
         return Err(failed(format!("it exited {}", output.exit)));
     }
-    let answer: Answer =
+    let answer: HelperResponse =
         serde_json::from_str(&answer).map_err(|_| failed("its answer is not what it should be".into()))?;
     Ok(answer.secret.map(|secret| CredentialKind::of_user(&answer.username, secret)))
 }

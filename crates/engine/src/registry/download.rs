@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
-use crate::source::{Blob, BlobWriter, Descriptor, Result, SourceError};
+use crate::source::{BlobWriter, Descriptor, LayerBlob, Result, SourceError};
 
 /// How often a transfer is resumed.
 const MAX_RESUMES: u32 = 3;
@@ -29,7 +29,7 @@ enum TransferEnd {
 /// # Errors
 /// [`SourceError::CutTransfer`] after some attempts, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
 /// of the request.
-pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Path) -> Result<Blob> {
+pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Path) -> Result<LayerBlob> {
     let mut writer = BlobWriter::begin(scratch.to_owned());
     let mut attempts = 0;
     loop {

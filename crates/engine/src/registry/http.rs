@@ -20,7 +20,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_platform_verifier::Verifier;
 use url::Url;
 
-use super::connector::{Connector, ForbiddenAddress, Reach};
+use super::connector::{AddressRule, Connector, ForbiddenAddress};
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
 
@@ -39,12 +39,12 @@ impl Default for Timeouts {
     }
 }
 
-pub(super) type Body = Full<Bytes>;
+pub(super) type RequestBody = Full<Bytes>;
 
 /// Sends requests and keeps connections for the next ones.
 #[derive(Clone)]
 pub(super) struct HttpClient {
-    client: Client<Connector, Body>,
+    client: Client<Connector, RequestBody>,
     timeouts: Timeouts,
 }
 
@@ -55,13 +55,13 @@ impl fmt::Debug for HttpClient {
 }
 
 impl HttpClient {
-    pub(super) fn new(tls: ClientConfig, options: &RegistryOptions, reach: Reach, timeouts: Timeouts) -> Self {
+    pub(super) fn new(tls: ClientConfig, options: &RegistryOptions, rule: AddressRule, timeouts: Timeouts) -> Self {
         let proxies = Matcher::builder().no(options.proxy.no_proxy.as_str());
         let proxies = match &options.proxy.https {
             Some(proxy) => proxies.https(proxy.as_str()).build(),
             None => proxies.build(),
         };
-        let connector = Connector::new(tls, Arc::new(proxies), reach, timeouts.connect);
+        let connector = Connector::new(tls, Arc::new(proxies), rule, timeouts.connect);
         let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
         Self { client, timeouts }
     }
@@ -70,7 +70,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// [`SourceError::PrivateAddress`], [`SourceError::Silent`], [`SourceError::Unreachable`].
-    pub(super) async fn send(&self, url: &Url, mut request: Request<Body>) -> Result<Response<Incoming>> {
+    pub(super) async fn send(&self, url: &Url, mut request: Request<RequestBody>) -> Result<Response<Incoming>> {
         let host = host_of(url);
         let uri = Uri::try_from(url.as_str());
         *request.uri_mut() = uri.map_err(|err| SourceError::malformed("address", &err))?;

@@ -35,7 +35,7 @@ pub(super) struct RepositoryName {
 impl RepositoryName {
     /// # Errors
     /// [`SourceError::NotFound`] for an image's id, which no registry knows.
-    pub(super) fn of(image: &ImageRef) -> Result<Self> {
+    pub(super) fn from_image(image: &ImageRef) -> Result<Self> {
         let name = image.completed();
         let nowhere = || SourceError::NotFound { place: "a registry".into(), what: image.to_string() };
         let (registry, rest) = name.as_str().split_once('/').ok_or_else(nowhere)?;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> RepositoryName {
-        RepositoryName::of(&ImageRef::parse(text).unwrap()).unwrap()
+        RepositoryName::from_image(&ImageRef::parse(text).unwrap()).unwrap()
     }
 
     #[test]
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_digest_goes_before_a_tag_and_an_id_is_nowhere() {
-        let digest = BlobDigest::of(b"");
+        let digest = BlobDigest::from_content(b"");
         let pinned = name(&format!("h.example:1/a/b:t@{digest}"));
         assert_eq!((pinned.reference.as_str(), &pinned.digest), (digest.as_str(), &Some(digest.clone())));
         assert_eq!((pinned.registry.as_str(), pinned.repository.as_str()), ("h.example:1", "a/b"));
         let id = ImageRef::parse(digest.as_str()).unwrap();
-        assert!(matches!(RepositoryName::of(&id), Err(SourceError::NotFound { .. })));
+        assert!(matches!(RepositoryName::from_image(&id), Err(SourceError::NotFound { .. })));
     }
 
     #[test]

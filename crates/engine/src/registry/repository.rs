@@ -14,8 +14,8 @@ use super::name::RepositoryName;
 use crate::blocking::blocking;
 use crate::options::RegistryOptions;
 use crate::source::{
-    Blob, BlobDigest, Content, Descriptor, DocumentKind, ImageSource, MANIFEST_TYPES, MAX_MANIFEST, Platform, Result,
-    RootDocument, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
+    BlobDigest, Descriptor, DocumentKind, DocumentSource, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
+    Platform, Result, RootDocument, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
 };
 
 /// What decides how registries are reached.
@@ -37,20 +37,26 @@ impl RegistrySource {
     /// # Errors
     /// [`SourceError::NotFound`] for a name that no registry can have, [`SourceError::Certificates`].
     pub(crate) async fn open(image: &ImageRef, access: RegistryAccess) -> Result<Self> {
-        let name = RepositoryName::of(image)?;
+        let name = RepositoryName::from_image(image)?;
         let RegistryAccess { home, options, timeouts } = access;
         let opened = blocking("open a registry", move || Ok(RepositoryClient::new(name, &home, &options, timeouts)));
         Ok(Self(Arc::new(opened.await??)))
     }
 
     /// The bytes of a document, within a limit, and the media type that it is sent with.
-    async fn get(&self, request: RegistryRequest<'_>, (what, limit): (&str, u64)) -> Result<ReceivedDocument> {
+    async fn get(&self, request: RegistryRequest<'_>, limit: DocumentLimit) -> Result<ReceivedDocument> {
         let RegistryResponse { headers, body, host, http, .. } = self.0.get(&request).await?;
         let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
-        let bytes = http.read_body(&host, what, body, limit).await?;
+        let bytes = http.read_body(&host, limit.what, body, limit.bytes).await?;
         let media_type = text(CONTENT_TYPE.as_str()).unwrap_or_default();
         Ok(ReceivedDocument { bytes, media_type, announced: text("docker-content-digest") })
     }
+}
+
+/// What a document may have at most.
+struct DocumentLimit {
+    what: &'static str,
+    bytes: u64,
 }
 
 struct ReceivedDocument {
@@ -61,16 +67,17 @@ struct ReceivedDocument {
 }
 
 #[async_trait]
-impl Content for RegistrySource {
+impl DocumentSource for RegistrySource {
     async fn root(&self) -> Result<RootDocument> {
         let name = &self.0.name;
         let request = RegistryRequest { kind: "manifests", reference: &name.reference, accept: accepted(), from: 0 };
-        let ReceivedDocument { bytes, media_type, announced } = self.get(request, ("manifest", MAX_MANIFEST)).await?;
+        let ReceivedDocument { bytes, media_type, announced } =
+            self.get(request, DocumentLimit { what: "manifest", bytes: MAX_MANIFEST }).await?;
         let announced = announced.as_deref().and_then(BlobDigest::parse);
         for expected in name.digest.iter().chain(&announced) {
             check_digest("manifest", expected, &bytes)?;
         }
-        Ok(RootDocument { digest: Some(BlobDigest::of(&bytes)), bytes, media_type })
+        Ok(RootDocument { digest: Some(BlobDigest::from_content(&bytes)), bytes, media_type })
     }
 
     async fn document(&self, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
@@ -80,7 +87,7 @@ impl Content for RegistrySource {
             DocumentKind::Configuration => ("blobs", None, "configuration"),
         };
         let request = RegistryRequest { kind, reference, accept, from: 0 };
-        Ok(self.get(request, (what, descriptor.size)).await?.bytes)
+        Ok(self.get(request, DocumentLimit { what, bytes: descriptor.size }).await?.bytes)
     }
 }
 
@@ -94,7 +101,7 @@ impl ImageSource for RegistrySource {
         resolve_image(self, platform).await
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
         let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", &"a layer has no blob")) };
         download(&self.0, blob, scratch).await
     }

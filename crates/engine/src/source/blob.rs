@@ -19,13 +19,13 @@ const QUEUED: usize = 16;
 
 /// A complete blob, at its start.
 #[derive(Debug)]
-pub(crate) struct Blob {
+pub(crate) struct LayerBlob {
     pub(crate) file: File,
     pub(crate) digest: BlobDigest,
     pub(crate) size: u64,
 }
 
-impl Blob {
+impl LayerBlob {
     /// The compression that its first bytes show. Builders are known that write a wrong media type; the store verifies the
     /// uncompressed content.
     pub(crate) fn compression(&self) -> io::Result<Compression> {
@@ -54,7 +54,7 @@ impl Blob {
     /// Copies what a reader has, at most the limit of a layer, into a file in `scratch`. Blocks.
     pub(crate) fn copy(mut reader: impl Read, scratch: &Path) -> Result<Self> {
         let failed = || SourceError::io("cannot copy a layer");
-        let mut writing = Writing::begin(scratch).map_err(failed())?;
+        let mut writing = BlobFile::begin(scratch).map_err(failed())?;
         let mut buffer = vec![0; 256 << 10];
         loop {
             match reader.read(&mut buffer).map_err(failed())? {
@@ -69,13 +69,13 @@ impl Blob {
 }
 
 /// A file that is being written.
-struct Writing {
+struct BlobFile {
     file: File,
     hash: Sha256,
     size: u64,
 }
 
-impl Writing {
+impl BlobFile {
     fn begin(scratch: &Path) -> io::Result<Self> {
         Ok(Self { file: tempfile::tempfile_in(scratch)?, hash: Sha256::new(), size: 0 })
     }
@@ -86,9 +86,9 @@ impl Writing {
         self.file.write_all(bytes)
     }
 
-    fn finish(mut self) -> io::Result<Blob> {
+    fn finish(mut self) -> io::Result<LayerBlob> {
         self.file.rewind()?;
-        Ok(Blob { file: self.file, digest: BlobDigest::finish(self.hash), size: self.size })
+        Ok(LayerBlob { file: self.file, digest: BlobDigest::finish(self.hash), size: self.size })
     }
 }
 
@@ -96,7 +96,7 @@ impl Writing {
 #[derive(Debug)]
 pub(crate) struct BlobWriter {
     parts: mpsc::Sender<Bytes>,
-    written: JoinHandle<io::Result<Blob>>,
+    written: JoinHandle<io::Result<LayerBlob>>,
     size: u64,
 }
 
@@ -105,7 +105,7 @@ impl BlobWriter {
     pub(crate) fn begin(scratch: PathBuf) -> Self {
         let (parts, mut queue) = mpsc::channel::<Bytes>(QUEUED);
         let written = tokio::task::spawn_blocking(move || {
-            let mut writing = Writing::begin(&scratch)?;
+            let mut writing = BlobFile::begin(&scratch)?;
             while let Some(part) = queue.blocking_recv() {
                 writing.push(&part)?;
             }
@@ -129,7 +129,7 @@ impl BlobWriter {
     ///
     /// # Errors
     /// When a part could not be written.
-    pub(crate) async fn finish(self) -> Result<Blob> {
+    pub(crate) async fn finish(self) -> Result<LayerBlob> {
         drop(self.parts);
         let written = self.written.await.unwrap_or_else(|err| Err(io::Error::other(err)));
         written.map_err(SourceError::io("cannot write a layer"))
@@ -148,9 +148,9 @@ mod tests {
             assert!(writer.push(Bytes::from_static(part.as_bytes())).await);
         }
         let blob = writer.finish().await.unwrap();
-        assert_eq!((blob.size, &blob.digest), (3, &BlobDigest::of(b"\x1f\x0bx")));
+        assert_eq!((blob.size, &blob.digest), (3, &BlobDigest::from_content(b"\x1f\x0bx")));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has a name");
-        let other = Descriptor::new("", BlobDigest::of(b"other"), 3);
+        let other = Descriptor::new("", BlobDigest::from_content(b"other"), 3);
         assert!(matches!(blob.check(&other), Err(SourceError::WrongDigest { .. })));
     }
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn compression_is_seen_in_the_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let seen = |bytes: &[u8]| Blob::copy(bytes, dir.path()).unwrap().compression().unwrap();
+        let seen = |bytes: &[u8]| LayerBlob::copy(bytes, dir.path()).unwrap().compression().unwrap();
         assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), Compression::Gzip);
         assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), Compression::Zstd);
         assert_eq!(seen(b"usr/\0"), Compression::None);

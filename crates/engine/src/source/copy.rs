@@ -20,6 +20,9 @@ const FETCHES: usize = 3;
 /// Fetched layers that wait until they are unpacked: each keeps a file open.
 const WAITING: usize = 64;
 
+/// After a failure, the adder is waited for that long: it removes what it has not completed.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// A point in time, and how far off it was at first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -59,8 +62,8 @@ pub(crate) struct ImageCopy {
 /// A step of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyEvent<'a> {
-    /// The image is known.
-    Resolved { layers: usize, missing: usize, bytes: u64 },
+    /// The image is known, and so many of its layers are not in the store.
+    Resolved { missing: usize, bytes: u64 },
     /// A layer is here, and is unpacked next.
     Fetched { layer: &'a SourceLayer, bytes: u64 },
 }
@@ -77,25 +80,20 @@ pub(crate) async fn copy_into(
     progress: &(dyn Fn(CopyEvent<'_>) + Send + Sync),
 ) -> Result<Image> {
     let fetch = LayerFetch { source, copy, progress };
-    copy.deadline.limit(Box::pin(copy_image(store, &fetch))).await
-}
-
-async fn copy_image(store: &Store, fetch: &LayerFetch<'_>) -> Result<Image> {
-    let copy = fetch.copy;
-    let image = fetch.source.resolve(&copy.platform).await?;
+    let image = copy.deadline.limit(source.resolve(&copy.platform)).await?;
     let (missing_sender, missing) = oneshot::channel();
     let (additions, queue) = mpsc::channel(WAITING);
     let adder = Adder { store: store.clone(), image: new_image(&image, &copy.name), queue };
-    let layers = image.layers.clone();
-    let added = tokio::task::spawn_blocking(move || adder.run(layers, missing_sender));
-    // Without an answer, the adder has failed: it says why.
-    if let Ok(missing) = missing.await {
-        let bytes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size).sum();
-        (fetch.progress)(CopyEvent::Resolved { layers: image.layers.len(), missing: missing.len(), bytes });
-        fetch.run(&missing, &additions).await?;
+    let layers = image.layers;
+    let mut added = tokio::task::spawn_blocking(move || adder.run(layers, missing_sender));
+    let fetched = copy.deadline.limit(Box::pin(fetch.run(missing, additions))).await;
+    if let Err(err) = fetched {
+        // The adder has lost its queue, and ends after the layer that it has begun.
+        let _ = tokio::time::timeout(GRACE, added).await;
+        return Err(err);
     }
-    drop(additions);
-    added.await.unwrap_or_else(|err| Err(SourceError::io("cannot add an image")(std::io::Error::other(err))))
+    let failed = |err| SourceError::io("cannot add an image")(std::io::Error::other(err));
+    copy.deadline.limit(async { (&mut added).await.unwrap_or_else(|err| Err(failed(err))) }).await
 }
 
 /// The fetching half of a copy.
@@ -106,8 +104,12 @@ struct LayerFetch<'a> {
 }
 
 impl LayerFetch<'_> {
-    /// Fetches layers, and passes them on in their order. It ends early when nobody takes them any more.
-    async fn run(&self, missing: &[SourceLayer], additions: &mpsc::Sender<Step>) -> Result<()> {
+    /// Fetches the layers that are missing, and passes them on in their order. It ends early when nobody takes them any
+    /// more: then the adder has failed, and says why.
+    async fn run(&self, missing: oneshot::Receiver<Vec<SourceLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
+        let Ok(missing) = missing.await else { return Ok(()) };
+        let bytes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size).sum();
+        (self.progress)(CopyEvent::Resolved { missing: missing.len(), bytes });
         let fetches: Vec<_> = missing.iter().map(|layer| self.fetch(layer).boxed()).collect();
         let mut fetched = stream::iter(fetches).buffered(FETCHES);
         while let Some(layer) = fetched.next().await {

@@ -19,7 +19,7 @@ impl BlobDigest {
     }
 
     /// The digest of these bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn from_content(bytes: &[u8]) -> Self {
         Self::finish(Sha256::new_with_prefix(bytes))
     }
 
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn only_lower_case_sha256_is_a_digest() {
         let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(BlobDigest::of(b"").as_str(), empty);
-        assert_eq!(BlobDigest::parse(empty), Some(BlobDigest::of(b"")));
+        assert_eq!(BlobDigest::from_content(b"").as_str(), empty);
+        assert_eq!(BlobDigest::parse(empty), Some(BlobDigest::from_content(b"")));
         for bad in ["", "sha256:", &empty.to_uppercase(), &empty[7..], &format!("{empty}0"), "sha256:../../x"] {
             assert_eq!(BlobDigest::parse(bad), None, "{bad}");
         }

@@ -6,15 +6,16 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use super::layout::{read_limited, unblock};
-use super::manifest::{MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST, diff_ids};
+use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
 use super::tar_index::TarIndex;
-use super::{Blob, ImageSource, Platform, Result, SourceError, SourceImage, SourceLayer};
+use super::{ImageSource, LayerBlob, Platform, Result, SourceError, SourceImage, SourceLayer};
 
 /// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
 #[derive(Clone, Debug)]
 pub(crate) struct DockerArchive {
     index: TarIndex,
     configuration: Vec<u8>,
+    summary: ConfigurationSummary,
     /// Paths of the layers' archives, bottom first.
     layers: Vec<String>,
 }
@@ -41,7 +42,8 @@ impl DockerArchive {
             return Err(SourceError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
         }
         let configuration = read_file(&index, &image.config, MAX_CONFIG)?;
-        Ok(Self { index, configuration, layers: image.layers })
+        let summary = ConfigurationSummary::parse(&configuration, image.layers.len())?;
+        Ok(Self { index, configuration, summary, layers: image.layers })
     }
 }
 
@@ -61,7 +63,7 @@ fn select(mut images: Vec<SavedImage>, name: Option<&str>) -> Result<SavedImage>
 fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
     let file = index.open(path).ok_or_else(|| absent(path))?;
     let size = file.size;
-    read_limited(file, size, (path, limit))
+    read_limited(file, size, path, limit)
 }
 
 fn absent(path: &str) -> SourceError {
@@ -71,16 +73,15 @@ fn absent(path: &str) -> SourceError {
 #[async_trait]
 impl ImageSource for DockerArchive {
     async fn resolve(&self, platform: &Platform) -> Result<SourceImage> {
-        let diff_ids = diff_ids(&self.configuration, platform, self.layers.len())?;
-        let layers = diff_ids.into_iter().map(|diff_id| SourceLayer { diff_id, blob: None }).collect();
+        platform.check(&self.summary.platform)?;
+        let layers = self.summary.diff_ids.iter().cloned().map(|diff_id| SourceLayer { diff_id, blob: None }).collect();
         Ok(SourceImage { configuration: self.configuration.clone(), layers, digest: None })
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
-        let diff_ids = diff_ids(&self.configuration, &Platform::default(), self.layers.len())?;
-        let at = diff_ids.iter().position(|it| *it == layer.diff_id);
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
+        let at = self.summary.diff_ids.iter().position(|it| *it == layer.diff_id);
         let path = at.map(|at| self.layers[at].clone()).ok_or_else(|| absent(layer.diff_id.as_str()))?;
         let (index, scratch) = (self.index.clone(), scratch.to_owned());
-        unblock(move || Blob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
+        unblock(move || LayerBlob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
     }
 }

@@ -14,8 +14,8 @@ use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
 use super::tar_index::TarIndex;
 use super::{
-    Blob, BlobDigest, Content, Descriptor, ImageSource, Platform, Result, RootDocument, SourceError, SourceImage,
-    SourceLayer, resolve_image,
+    BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, SourceError,
+    SourceImage, SourceLayer, resolve_image,
 };
 use crate::blocking::blocking;
 
@@ -88,12 +88,12 @@ impl LayoutFiles {
 
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
         let (file, size) = self.open(path)?;
-        read_limited(file, size, (path, limit))
+        read_limited(file, size, path, limit)
     }
 }
 
 /// Reads a small file whole.
-pub(super) fn read_limited(file: impl Read, size: u64, (path, limit): (&str, u64)) -> Result<Vec<u8>> {
+pub(super) fn read_limited(file: impl Read, size: u64, path: &str, limit: u64) -> Result<Vec<u8>> {
     let large = || SourceError::TooLarge { what: format!("file `{path}`"), limit };
     if size > limit {
         return Err(large());
@@ -108,7 +108,7 @@ fn blob_path(digest: &BlobDigest) -> String {
 }
 
 #[async_trait]
-impl Content for LayoutSource {
+impl DocumentSource for LayoutSource {
     async fn root(&self) -> Result<RootDocument> {
         let source = self.clone();
         unblock(move || {
@@ -140,14 +140,14 @@ impl ImageSource for LayoutSource {
         resolve_image(self, platform).await
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
         let Some(blob) = layer.blob.clone() else {
             return Err(SourceError::malformed("layout", &"a layer has no blob"));
         };
         let (files, scratch) = (self.files.clone(), scratch.to_owned());
         unblock(move || {
             let (file, _) = files.open(&blob_path(&blob.digest))?;
-            Blob::copy(file.take(blob.size + 1), &scratch)?.check(&blob)
+            LayerBlob::copy(file.take(blob.size + 1), &scratch)?.check(&blob)
         })
         .await
     }

@@ -66,6 +66,7 @@ struct Annotations {
 }
 
 impl Descriptor {
+    #[cfg(test)]
     pub(crate) fn new(media_type: &str, digest: BlobDigest, size: u64) -> Self {
         Self { media_type: media_type.into(), digest, size, platform: None, annotations: None }
     }
@@ -93,7 +94,7 @@ impl Descriptor {
 
 /// Refuses bytes of another digest.
 pub(crate) fn check_digest(what: &str, expected: &BlobDigest, bytes: &[u8]) -> Result<()> {
-    let found = BlobDigest::of(bytes);
+    let found = BlobDigest::from_content(bytes);
     if found == *expected {
         return Ok(());
     }
@@ -203,6 +204,14 @@ fn check_layer(layer: &Descriptor) -> Result<()> {
 }
 
 /// The part of an image's configuration that copying it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigurationSummary {
+    /// What it runs on.
+    pub(crate) platform: Platform,
+    /// The digests of the uncompressed layers, bottom first.
+    pub(crate) diff_ids: Vec<DiffId>,
+}
+
 #[derive(Debug, Deserialize)]
 struct RawConfig {
     #[serde(flatten)]
@@ -215,19 +224,21 @@ struct RawRootFs {
     diff_ids: Vec<DiffId>,
 }
 
-/// The digests of an image's uncompressed layers, bottom first. `count` is the number of its blobs.
-///
-/// # Errors
-/// [`SourceError::NoPlatform`] for one that does not run here, [`SourceError::Malformed`].
-pub(crate) fn diff_ids(config: &[u8], platform: &Platform, count: usize) -> Result<Vec<DiffId>> {
-    let raw: RawConfig = serde_json::from_slice(config).map_err(|err| SourceError::malformed("configuration", &err))?;
-    platform.check(&raw.platform)?;
-    let diff_ids = raw.rootfs.diff_ids;
-    if diff_ids.len() != count || count == 0 {
-        let why = format!("it names {} layers, and its manifest {count}", diff_ids.len());
-        return Err(SourceError::malformed("configuration", &why));
+impl ConfigurationSummary {
+    /// Reads a configuration. `count` is the number of the image's blobs.
+    ///
+    /// # Errors
+    /// [`SourceError::Malformed`].
+    pub(crate) fn parse(config: &[u8], count: usize) -> Result<Self> {
+        let raw: RawConfig =
+            serde_json::from_slice(config).map_err(|err| SourceError::malformed("configuration", &err))?;
+        let diff_ids = raw.rootfs.diff_ids;
+        if diff_ids.len() != count || count == 0 {
+            let why = format!("it names {} layers, and its manifest {count}", diff_ids.len());
+            return Err(SourceError::malformed("configuration", &why));
+        }
+        Ok(Self { platform: raw.platform, diff_ids })
     }
-    Ok(diff_ids)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 
-pub(crate) use blob::{Blob, BlobWriter};
+pub(crate) use blob::{BlobWriter, LayerBlob};
 pub(crate) use copy::{Deadline, ImageCopy, copy_into};
 pub(crate) use digest::BlobDigest;
 pub(crate) use error::{Result, SourceError};
@@ -43,7 +43,7 @@ pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
 pub(crate) use platform::Platform;
-pub(crate) use resolve::{Content, DocumentKind, RootDocument, resolve_image};
+pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
 
 use crate::store::DiffId;
 
@@ -54,7 +54,7 @@ pub(crate) trait ImageSource: fmt::Debug + Send + Sync {
     async fn resolve(&self, platform: &Platform) -> Result<SourceImage>;
 
     /// Fetches the blob of a layer into a nameless file in `scratch`, and verifies it.
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<Blob>;
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob>;
 }
 
 /// An image as its source describes it.

@@ -101,8 +101,11 @@ mod tests {
 
     fn index(platforms: &[&str]) -> Vec<Descriptor> {
         let descriptor = |it: &&str| {
-            let mut own =
-                Descriptor::new("application/vnd.oci.image.manifest.v1+json", BlobDigest::of(it.as_bytes()), 1);
+            let mut own = Descriptor::new(
+                "application/vnd.oci.image.manifest.v1+json",
+                BlobDigest::from_content(it.as_bytes()),
+                1,
+            );
             own.platform = (!it.is_empty()).then(|| platform(it));
             own
         };
@@ -114,7 +117,7 @@ mod tests {
         let chosen = |own: &str, offered: &[&str]| {
             let index = index(offered);
             let found = platform(own).choose(&index).ok()?;
-            offered.iter().position(|it| found.digest == BlobDigest::of(it.as_bytes()))
+            offered.iter().position(|it| found.digest == BlobDigest::from_content(it.as_bytes()))
         };
         assert_eq!(chosen("linux/amd64", &["linux/arm64/v8", "linux/amd64", "unknown/unknown"]), Some(1));
         assert_eq!(chosen("linux/amd64", &["windows/amd64", "linux/amd64/v3", "linux/amd64/v1"]), Some(2));

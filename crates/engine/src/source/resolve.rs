@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::manifest::{ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument, diff_ids};
+use super::manifest::{ConfigurationSummary, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument};
 use super::{BlobDigest, Descriptor, Platform, Result, SourceError, SourceImage, SourceLayer};
 
 /// Indexes may name indexes; no tool makes more than two levels.
@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 3;
 
 /// Documents by digest: a registry's repository, or an image layout.
 #[async_trait]
-pub(crate) trait Content: Send + Sync {
+pub(crate) trait DocumentSource: Send + Sync {
     /// The manifest or index that the image's name leads to.
     async fn root(&self) -> Result<RootDocument>;
 
@@ -54,17 +54,22 @@ pub(crate) struct RootDocument {
 ///
 /// # Errors
 /// Any of a document that is refused: see [`SourceError`].
-pub(crate) async fn resolve_image(content: &dyn Content, platform: &Platform) -> Result<SourceImage> {
+pub(crate) async fn resolve_image(content: &dyn DocumentSource, platform: &Platform) -> Result<SourceImage> {
     let root = content.root().await?;
     let manifest = resolve_manifest(content, &root, platform).await?;
     let configuration = document(content, &manifest.config, DocumentKind::Configuration).await?;
-    let diff_ids = diff_ids(&configuration, platform, manifest.layers.len())?;
-    let layers = diff_ids.into_iter().zip(manifest.layers);
+    let summary = ConfigurationSummary::parse(&configuration, manifest.layers.len())?;
+    platform.check(&summary.platform)?;
+    let layers = summary.diff_ids.into_iter().zip(manifest.layers);
     let layers = layers.map(|(diff_id, blob)| SourceLayer { diff_id, blob: Some(blob) }).collect();
     Ok(SourceImage { configuration, layers, digest: root.digest })
 }
 
-async fn resolve_manifest(content: &dyn Content, root: &RootDocument, platform: &Platform) -> Result<ImageManifest> {
+async fn resolve_manifest(
+    content: &dyn DocumentSource,
+    root: &RootDocument,
+    platform: &Platform,
+) -> Result<ImageManifest> {
     let mut found = ManifestDocument::parse(&root.bytes, &root.media_type)?;
     for _ in 0..MAX_DEPTH {
         let manifests = match found {
@@ -78,7 +83,7 @@ async fn resolve_manifest(content: &dyn Content, root: &RootDocument, platform: 
     Err(SourceError::malformed("index", &"it names an index of indexes of indexes"))
 }
 
-async fn document(content: &dyn Content, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
+async fn document(content: &dyn DocumentSource, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
     descriptor.check_size(kind.word(), kind.limit())?;
     let bytes = content.document(descriptor, kind).await?;
     descriptor.check(kind.word(), &bytes)?;

@@ -135,7 +135,8 @@ impl Addition<'_> {
         let draft = self.draft()?;
         let blob = Blob { file: blob, compression, max_bytes: limits.bytes };
         let refused = |refusal| StoreError::Refused { layer: diff_id.to_string(), refusal };
-        let (found, report) = self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer(diff_id.as_str()))?;
+        let (found, report) =
+            self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer(diff_id.as_str()))?;
         if found != diff_id {
             return Err(refused(LayerRefusal::OtherContent { found }));
         }
@@ -146,7 +147,8 @@ impl Addition<'_> {
     pub(super) fn add_unknown_layer(&mut self, blob: File, compression: Compression) -> Result<LayerRecord> {
         let (draft, limits) = (self.draft()?, LayerLimits::default());
         let blob = Blob { file: blob, compression, max_bytes: limits.bytes };
-        let (diff_id, report) = self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer("of the import"))?;
+        let (diff_id, report) =
+            self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer("of the import"))?;
         match self.find_layer(&diff_id)? {
             Some(found) => Ok(found),
             None => self.publish_layer(&draft, LayerRecord::new(diff_id, report)),
@@ -156,7 +158,10 @@ impl Addition<'_> {
     /// A new directory beside the layers.
     pub(super) fn draft(&self) -> Result<Draft> {
         let path = self.store.temporary().join(format!("{}-{}", self.hold.id, random_hex::<4>()));
-        std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(StoreError::io("cannot write to the image store"))?;
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(StoreError::io("cannot write to the image store"))?;
         Ok(Draft { trash: self.store.trash.clone(), path })
     }
 
@@ -222,7 +227,8 @@ impl Addition<'_> {
         let failed = || StoreError::io("cannot write to the image store");
         let id = image_id(&configuration);
         let parsed = Configuration::parse(&configuration)?;
-        let mut record = ImageRecord { intermediate, added: jiff::Timestamp::now().to_string(), ..ImageRecord::default() };
+        let mut record =
+            ImageRecord { intermediate, added: jiff::Timestamp::now().to_string(), ..ImageRecord::default() };
         for diff_id in &parsed.rootfs.diff_ids {
             let layer = self.find_layer(diff_id)?.ok_or_else(|| StoreError::NoSuchLayer(diff_id.clone()))?;
             record.size_bytes += layer.size_bytes;

@@ -187,7 +187,9 @@ mod tests {
 
     #[test]
     fn what_is_no_configuration_is_refused() {
-        for text in ["", "[]", "{}", r#"{"rootfs":{"diff_ids":["sha256:zz"]}}"#, r#"{"rootfs":{"diff_ids":["md5:aa"]}}"#] {
+        for text in
+            ["", "[]", "{}", r#"{"rootfs":{"diff_ids":["sha256:zz"]}}"#, r#"{"rootfs":{"diff_ids":["md5:aa"]}}"#]
+        {
             assert!(matches!(Configuration::parse(text.as_bytes()), Err(StoreError::Configuration(_))), "{text}");
         }
     }

@@ -137,8 +137,8 @@ impl Archive<'_> {
         );
         let index = json!({ "schemaVersion": 2, "manifests": self.index(&manifest) }).to_string();
         let paths: Vec<_> = self.layers.iter().map(|it| blob_path(&it.digest)).collect();
-        let docker =
-            json!([{ "Config": blob_path(&configuration.digest), "RepoTags": self.names, "Layers": paths }]).to_string();
+        let docker = json!([{ "Config": blob_path(&configuration.digest), "RepoTags": self.names, "Layers": paths }])
+            .to_string();
         let mut tar = TarWriter::new(out);
         for (path, content) in [
             ("oci-layout".to_owned(), r#"{"imageLayoutVersion":"1.0.0"}"#),

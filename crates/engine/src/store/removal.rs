@@ -109,7 +109,9 @@ impl Store {
         let failed = || StoreError::io("cannot remove an image");
         let uses = self.uses()?;
         let configuration = self.configuration(id)?;
-        if configuration.is_some() && let Some(user) = uses.user_of(id) {
+        if configuration.is_some()
+            && let Some(user) = uses.user_of(id)
+        {
             return Err(StoreError::InUse { image: id.clone(), user });
         }
         // A name without an image is damage, an image without a name is not: so names go first.

@@ -31,14 +31,16 @@ impl Place {
 
     fn import(&self, tag: &str, tar: &Tar) -> Image {
         let labels = vec![("l".into(), tag.to_owned())];
-        let import = ImageImport { tar: file(&tar.bytes()), tag: name(tag), env: vec![("A".into(), "b".into())], labels };
+        let import =
+            ImageImport { tar: file(&tar.bytes()), tag: name(tag), env: vec![("A".into(), "b".into())], labels };
         self.store.import(import).unwrap()
     }
 
     fn container(&self, id: &str, image: &ImageId) -> PathBuf {
         let dir = self.dir.path().join("containers").join(id);
         std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("config.json"), format!(r#"{{"image":"{}","name":"{id}","x":1}}"#, image.as_str())).unwrap();
+        std::fs::write(dir.join("config.json"), format!(r#"{{"image":"{}","name":"{id}","x":1}}"#, image.as_str()))
+            .unwrap();
         dir
     }
 
@@ -91,7 +93,10 @@ fn layer(bytes: &[u8]) -> NewLayer {
 fn an_imported_image_is_found_by_each_of_its_names() {
     let place = Place::new();
     let image = place.import("ours:1", &small("one"));
-    assert_eq!((image.tags.as_slice(), image.env.as_slice()), (&["docker.io/library/ours:1".to_owned()][..], &["A=b".to_owned()][..]));
+    assert_eq!(
+        (image.tags.as_slice(), image.env.as_slice()),
+        (&["docker.io/library/ours:1".to_owned()][..], &["A=b".to_owned()][..])
+    );
     assert_eq!((image.size_bytes, image.arch.as_str()), (3, configuration::host_architecture()));
     for by in ["ours:1", "docker.io/library/ours:1", image.id.as_str()] {
         assert_eq!(place.store.find(&[name(by)]).unwrap(), std::slice::from_ref(&image), "{by}");
@@ -115,7 +120,11 @@ fn a_compressed_archive_is_imported_too() {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&tar).unwrap();
     // Of two members, as images for lazy loading have.
-    let gzip = [gzip.finish().unwrap(), flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()).finish().unwrap()].concat();
+    let gzip = [
+        gzip.finish().unwrap(),
+        flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()).finish().unwrap(),
+    ]
+    .concat();
     let mut layers = Vec::new();
     for (tag, bytes) in [("plain", tar.clone()), ("gzip", gzip), ("zstd", zstd_of(&tar))] {
         let import = ImageImport { tar: file(&bytes), tag: name(tag), env: vec![], labels: vec![] };
@@ -187,8 +196,12 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     let good = small("x").bytes();
     let other = NewLayer { diff_id: DiffId::from_sha256([7; 32]), ..layer(&good) };
     let refused = addition.add_layer(other);
-    assert!(matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::OtherContent { .. }, .. })), "{refused:?}");
-    let hostile = Tar::default().file("a", &"x".repeat(500_000)).file("../b", "").file("c", &"x".repeat(500_000)).bytes();
+    assert!(
+        matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::OtherContent { .. }, .. })),
+        "{refused:?}"
+    );
+    let hostile =
+        Tar::default().file("a", &"x".repeat(500_000)).file("../b", "").file("c", &"x".repeat(500_000)).bytes();
     let refused = addition.add_layer(layer(&hostile));
     assert!(matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::Entry { .. }, .. })), "{refused:?}");
     let limits = LayerLimits { bytes: 100_000, ..LayerLimits::default() };
@@ -224,7 +237,8 @@ fn layers_are_kept_while_they_are_added_and_collected_after() {
 fn intermediate_images_are_collected_without_a_name_or_a_user() {
     let place = Place::new();
     let base = place.import("base:1", &small("x"));
-    let new = || NewImage { configuration: place.store.configuration(&base.id).unwrap().unwrap(), ..NewImage::default() };
+    let new =
+        || NewImage { configuration: place.store.configuration(&base.id).unwrap().unwrap(), ..NewImage::default() };
     let mut addition = place.store.begin_addition().unwrap();
     let mut configuration = new().configuration;
     configuration.push(b' ');
@@ -254,7 +268,10 @@ fn an_image_of_missing_layers_is_refused_and_a_digest_leads_to_its_image() {
     assert!(matches!(addition.add_image(image()), Err(StoreError::NoSuchLayer(it)) if it == diff_id));
     addition.add_layer(layer(&bytes)).unwrap();
     let made = addition.add_image(image()).unwrap();
-    assert_eq!((made.digest.as_deref(), made.id.clone()), (Some(digest.as_str()), configuration::image_id(configuration.as_bytes())));
+    assert_eq!(
+        (made.digest.as_deref(), made.id.clone()),
+        (Some(digest.as_str()), configuration::image_id(configuration.as_bytes()))
+    );
     let found = |repository: &str| place.ids(&[&format!("{repository}@{digest}")]).len();
     assert_eq!((found("quay.io/a/b"), found("quay.io/a/b:1"), found("quay.io/a/c")), (1, 1, 0));
     // Again, with another name: the same image.
@@ -309,7 +326,8 @@ fn damage_is_found() {
     let image = place.import("x:1", &Tar::default().file("file", "text").dir("d"));
     assert_eq!(place.damage(true), Vec::<String>::new());
     let files = place.store.layer_dirs(&image.id).unwrap().unwrap().remove(0);
-    let set_time = |file: &File| file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5)).unwrap();
+    let set_time =
+        |file: &File| file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5)).unwrap();
     // The same length and time: only the content tells.
     let mut changed = File::options().write(true).open(files.join("file")).unwrap();
     changed.write_all(b"tex!").unwrap();
@@ -351,7 +369,8 @@ fn container(place: &Place, base: &Image) -> Container {
 #[test]
 fn a_container_s_files_become_a_layer_on_its_image() {
     let place = Place::new();
-    let base = place.import("base:1", &Tar::default().file("gone", "x").file("kept", "x").dir("hidden").file("hidden/x", ""));
+    let base =
+        place.import("base:1", &Tar::default().file("gone", "x").file("kept", "x").dir("hidden").file("hidden/x", ""));
     let Container { upper, source } = container(&place, &base);
     std::fs::write(upper.join("new"), "new").unwrap();
     std::fs::hard_link(upper.join("new"), upper.join("same")).unwrap();
@@ -368,7 +387,8 @@ fn a_container_s_files_become_a_layer_on_its_image() {
     std::fs::write(upper.join("hostname"), "changed").unwrap();
     let mode = rustix::fs::Mode::empty();
     rustix::fs::mknodat(rustix::fs::CWD, upper.join("gone"), rustix::fs::FileType::CharacterDevice, mode, 0).unwrap();
-    rustix::fs::setxattr(upper.join("hidden"), "trusted.overlay.opaque", b"y", rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(upper.join("hidden"), "trusted.overlay.opaque", b"y", rustix::fs::XattrFlags::empty())
+        .unwrap();
     rustix::fs::setxattr(upper.join("new"), "trusted.overlay.origin", b"y", rustix::fs::XattrFlags::empty()).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(upper.join("socket")).unwrap();
     let absolute = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();

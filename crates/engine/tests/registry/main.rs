@@ -8,6 +8,8 @@ mod front;
 mod image;
 mod lab;
 mod logins;
+mod origins;
+mod other_engine;
 mod pulls;
 mod redirects;
 mod server;

@@ -203,3 +203,51 @@ async fn send_answers(inner: Arc<UdpSocket>, outer: Arc<UdpSocket>, peer: Socket
         let _ = outer.send_to(&buffer[..count], peer).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_reaches_the_first_target_that_answers_and_each_end_closes_by_itself() {
+        let (outer, inner) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (at, inside) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
+        let nothing = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        tokio::spawn(serve_tcp(outer, Arc::new([nothing, inside])));
+        let mut client = TcpStream::connect(at).await.unwrap();
+        client.write_all(b"question").await.unwrap();
+        client.shutdown().await.unwrap();
+        let (mut server, _) = inner.accept().await.unwrap();
+        let mut text = String::new();
+        server.read_to_string(&mut text).await.unwrap();
+        server.write_all(b" and answer").await.unwrap();
+        drop(server);
+        client.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "question and answer");
+    }
+
+    #[tokio::test]
+    async fn answers_of_datagrams_find_their_peer() {
+        let (outer, inner) =
+            (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let (at, inside) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
+        tokio::spawn(serve_udp(outer.into(), vec![inside]));
+        let mut buffer = [0; 16];
+        let clients = [UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap()];
+        let mut peers = Vec::new();
+        for (client, text) in clients.iter().zip(["one", "two"]) {
+            client.send_to(text.as_bytes(), at).await.unwrap();
+            let (count, peer) = inner.recv_from(&mut buffer).await.unwrap();
+            assert_eq!(&buffer[..count], text.as_bytes());
+            peers.push(peer);
+        }
+        for (client, peer) in clients.iter().zip(&peers).rev() {
+            inner.send_to(peer.port().to_string().as_bytes(), peer).await.unwrap();
+            let (count, from) = client.recv_from(&mut buffer).await.unwrap();
+            assert_eq!((&buffer[..count], from), (peer.port().to_string().as_bytes(), at));
+        }
+    }
+}

@@ -34,9 +34,31 @@ pub(super) fn open_engine(
         guest,
         home: host.home.clone(),
         temp_dir: host.temp_dir.clone(),
-        registries: coracle_engine::RegistryOptions::default(),
+        registries: registries(host),
     };
     coracle_engine::EmbeddedRuntime::open(options)
+}
+
+/// Variables of the programs that hold the person's logins, or export images of other engines.
+#[cfg(target_os = "linux")]
+const PROGRAM_VARIABLES: [&str; 5] = ["HOME", "PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS"];
+
+/// How images are fetched, from the person's own environment.
+#[cfg(target_os = "linux")]
+fn registries(host: &Host) -> coracle_engine::RegistryOptions {
+    let text = |name: &str| host.env.get(name).map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
+    let either = |name: &str| text(name).or_else(|| text(&name.to_lowercase())).filter(|it| !it.is_empty());
+    let program_env = PROGRAM_VARIABLES.iter().filter_map(|it| Some(((*it).to_owned(), text(it)?.into())));
+    coracle_engine::RegistryOptions {
+        proxy: coracle_engine::ProxyOptions {
+            https: either("HTTPS_PROXY"),
+            no_proxy: either("NO_PROXY").unwrap_or_default(),
+        },
+        extra_ca_files: either("SSL_CERT_FILE").map(PathBuf::from).into_iter().collect(),
+        auth_files: host.runtime_dir.iter().map(|it| it.join("containers/auth.json")).collect(),
+        program_env: program_env.collect(),
+        ..coracle_engine::RegistryOptions::default()
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -70,6 +92,20 @@ pub(super) fn check(_: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn images_are_fetched_as_the_persons_variables_say() {
+        let mut host = Host::below(Path::new("/h"));
+        for (name, value) in [("https_proxy", "http://proxy:3128"), ("PATH", "/bin"), ("TOKEN", "secret")] {
+            host.env.insert(name.into(), coracle_runtime::Secret::new(value.as_bytes().to_vec()));
+        }
+        host.runtime_dir = Some("/run/user/7".into());
+        let found = registries(&host);
+        assert_eq!(found.proxy.https.as_deref(), Some("http://proxy:3128"));
+        assert_eq!(found.auth_files, [Path::new("/run/user/7/containers/auth.json")]);
+        assert_eq!(found.program_env.keys().collect::<Vec<_>>(), ["PATH"]);
+    }
 
     #[test]
     fn the_configured_directory_comes_first() {

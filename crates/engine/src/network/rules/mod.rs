@@ -112,7 +112,7 @@ fn table(uplinks: &[&str]) -> Vec<Message> {
     to_bridges.extend(uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
     let chain = |chain| Place { family: INET, table: TABLE, chain };
-    let rule = |at, expressions: &[Expression]| rule_in(chain(at), NLM_F_APPEND, expressions);
+    let rule = |at, expressions: &[Expression<'_>]| rule_in(chain(at), NLM_F_APPEND, expressions);
     vec![
         on_table(NFT_MSG_NEWTABLE, NLM_F_CREATE),
         on_table(NFT_MSG_DELTABLE, 0),

@@ -5,7 +5,7 @@ use super::*;
 const OCI_LAYER: &str = LAYER_TYPES[1];
 
 fn part(media_type: &str, size: u64) -> Value {
-    json!({ "mediaType": media_type, "digest": BlobDigest::of(media_type.as_bytes()).as_str(), "size": size })
+    json!({ "mediaType": media_type, "digest": BlobDigest::from_content(media_type.as_bytes()).as_str(), "size": size })
 }
 
 fn manifest(layer: &str) -> Value {
@@ -91,22 +91,23 @@ fn a_document_that_is_two_things_or_too_large_is_refused() {
 
 #[test]
 fn bytes_are_checked_against_what_names_them() {
-    let descriptor = Descriptor::new("", BlobDigest::of(b"abc"), 3);
+    let descriptor = Descriptor::new("", BlobDigest::from_content(b"abc"), 3);
     assert!(descriptor.check("x", b"abc").is_ok());
     assert!(matches!(descriptor.check("x", b"abd"), Err(SourceError::WrongDigest { .. })));
     assert!(matches!(descriptor.check("x", b"abcd"), Err(SourceError::WrongSize { found: 4, .. })));
 }
 
 #[test]
-fn a_configuration_names_as_many_layers_as_its_manifest_for_this_machine() {
-    let own = Platform { os: "linux".into(), architecture: "amd64".into(), variant: String::new() };
-    let config = |arch: &str, layers: usize| {
-        let diff_ids = vec![BlobDigest::of(b"").as_str().to_owned(); layers];
-        json!({ "os": "linux", "architecture": arch, "rootfs": { "type": "layers", "diff_ids": diff_ids } }).to_string()
+fn a_configuration_names_as_many_layers_as_its_manifest() {
+    let config = |layers: usize| {
+        let diff_ids = vec![BlobDigest::from_content(b"").as_str().to_owned(); layers];
+        json!({ "os": "linux", "architecture": "arm64", "variant": "v8", "rootfs": { "diff_ids": diff_ids } })
+            .to_string()
     };
-    assert_eq!(diff_ids(config("amd64", 2).as_bytes(), &own, 2).unwrap().len(), 2);
-    assert!(matches!(diff_ids(config("amd64", 1).as_bytes(), &own, 2), Err(SourceError::Malformed { .. })));
-    assert!(matches!(diff_ids(config("amd64", 0).as_bytes(), &own, 0), Err(SourceError::Malformed { .. })));
-    assert!(matches!(diff_ids(config("arm64", 1).as_bytes(), &own, 1), Err(SourceError::NoPlatform { .. })));
-    assert!(matches!(diff_ids(b"{}", &own, 1), Err(SourceError::Malformed { .. })));
+    let two = ConfigurationSummary::parse(config(2).as_bytes(), 2).unwrap();
+    assert_eq!((two.diff_ids.len(), two.platform.to_string().as_str()), (2, "linux/arm64/v8"));
+    for (config, count) in [(config(1), 2), (config(0), 0), ("{}".to_owned(), 1)] {
+        let summary = ConfigurationSummary::parse(config.as_bytes(), count);
+        assert!(matches!(summary, Err(SourceError::Malformed { .. })), "{config}");
+    }
 }

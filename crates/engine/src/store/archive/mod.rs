@@ -35,7 +35,10 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
     /// Its content follows: `extents` of it, if it has holes.
-    File { size: u64, extents: Option<Vec<Extent>> },
+    File {
+        size: u64,
+        extents: Option<Vec<Extent>>,
+    },
     Directory,
     /// Its target.
     Symlink(Vec<u8>),

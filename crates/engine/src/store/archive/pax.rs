@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_refused() {
-        for bad in [&b"5 a=b\n"[..], b"7 a=b\n", b"99999999999999999999 a=b\n", b"x a=b\n", b"6 abc\n", b"3\n", b"2 a"] {
+        for bad in [&b"5 a=b\n"[..], b"7 a=b\n", b"99999999999999999999 a=b\n", b"x a=b\n", b"6 abc\n", b"3\n", b"2 a"]
+        {
             assert_eq!(records(bad), None, "{}", bad.escape_ascii());
         }
     }

@@ -84,9 +84,8 @@ impl<R: Read> TarReader<R> {
         let data = extensions.pax.as_deref().unwrap_or_default();
         let records = pax::records(data).ok_or_else(|| unreadable("an extended header cannot be read"))?;
         // As in other readers, the last of several records counts, and an empty one is none.
-        let find = |key: &[u8]| {
-            records.iter().rev().find(|it| it.key == key).map(|it| it.value).filter(|it| !it.is_empty())
-        };
+        let find =
+            |key: &[u8]| records.iter().rev().find(|it| it.key == key).map(|it| it.value).filter(|it| !it.is_empty());
         if let Some(size) = find(b"size").filter(|_| !is_header_only(block)) {
             self.set_content(pax::decimal(size).ok_or_else(|| unreadable("a size cannot be read"))?)?;
         }
@@ -103,7 +102,8 @@ impl<R: Read> TarReader<R> {
             return Err(refused("has a NUL in its name"));
         }
         let owner = |field: &[u8], record: Option<&[u8]>| {
-            let value = record.map_or_else(|| header::number(field).and_then(|it| u64::try_from(it).ok()), pax::decimal);
+            let value =
+                record.map_or_else(|| header::number(field).and_then(|it| u64::try_from(it).ok()), pax::decimal);
             let value = value.and_then(|it| u32::try_from(it).ok()).filter(|it| *it != u32::MAX);
             value.ok_or_else(|| refused("has an owner that is no user id"))
         };

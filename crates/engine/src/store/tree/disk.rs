@@ -91,7 +91,10 @@ fn is_opaque(attribute: &[u8], value: &[u8]) -> io::Result<bool> {
         // Their content lies elsewhere, or their form is one that only nested overlays have.
         b"opaque" | b"redirect" | b"metacopy" | b"whiteout" | b"overlay.opaque" | b"overlay.whiteout" => {
             let name = String::from_utf8_lossy(attribute);
-            Err(io::Error::new(io::ErrorKind::Unsupported, format!("the overlay's attribute `{name}` is not supported")))
+            Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("the overlay's attribute `{name}` is not supported"),
+            ))
         }
         _ => Ok(false),
     }

@@ -8,7 +8,9 @@ mod disk;
 mod walk;
 
 pub(crate) use digest::{ContentDigests, DigestSink, TreeDigests};
-pub(crate) use walk::{EntryPosition, Selection, TreeSink, WalkOptions, is_dir, is_whiteout, names, open_beneath, walk};
+pub(crate) use walk::{
+    EntryPosition, Selection, TreeSink, WalkOptions, is_dir, is_whiteout, names, open_beneath, walk,
+};
 
 /// Names that the overlay gives to its extended attributes, and where device nodes can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

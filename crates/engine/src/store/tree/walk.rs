@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Stat, FileType, Mode, OFlags, RawDir, ResolveFlags, openat, openat2};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat, openat2};
 
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
@@ -33,7 +33,9 @@ impl EntryPosition<'_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
         match openat(self.dir, self.name, flags, Mode::empty()) {
             // Only the owner may leave the time of access alone.
-            Err(rustix::io::Errno::PERM) => Ok(openat(self.dir, self.name, flags - OFlags::NOATIME, Mode::empty())?.into()),
+            Err(rustix::io::Errno::PERM) => {
+                Ok(openat(self.dir, self.name, flags - OFlags::NOATIME, Mode::empty())?.into())
+            }
             done => Ok(done?.into()),
         }
     }
@@ -98,7 +100,8 @@ impl Walk<'_> {
 
     /// Visits the entries of a directory, and gives the paths of those whose content is to be visited.
     fn directory(&mut self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let dir = if path.is_empty() { self.root.try_clone_to_owned()? } else { open_beneath(self.root, path)? };
+        // A copy of the root's handle would share its position.
+        let dir = open_beneath(self.root, if path.is_empty() { b"." } else { path })?;
         let mut inner = Vec::new();
         for name in names(&dir)? {
             let mut path = path.to_vec();
@@ -162,7 +165,8 @@ fn with_prefix(path: &[u8]) -> Vec<u8> {
 /// Opens a directory beneath another one, through no link.
 pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     loop {
         match openat2(root, path, flags, Mode::empty(), resolve) {
             // A rename elsewhere can make the kernel unsure.

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, futimens, linkat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::super::archive::{Entry, Extent, entry_refusal};
-use super::super::tree::open_beneath;
+use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::parents::{is_missing, timestamps};
 use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
@@ -60,23 +60,24 @@ impl Unpack {
         // Some write targets as absolute paths; they mean the layer's root.
         let relative = target.iter().position(|it| *it != b'/').map_or(target, |at| &target[at..]);
         let target = EntryPath::parse(relative, self.options.max_depth)?;
-        if target == *path {
-            return Err(refused("is a hard link to itself").into());
+        if target == *path || target.is_root() {
+            return Err(refused("is a hard link to itself or to the root").into());
         }
+        // First of all: making it may replace a whiteout that the target names.
+        let dir = self.parent(path)?;
         let above = if target.parent().is_empty() { b"." } else { target.parent() };
         let from = match open_beneath(self.root.as_fd(), above) {
             Err(err) if is_missing(&err) => return Err(refused("is a hard link to nothing").into()),
             done => done?,
         };
         let is_linkable = match statat(&from, target.c_name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => FileType::from_raw_mode(stat.st_mode) != FileType::Directory,
+            Ok(stat) => !is_dir(stat.st_mode) && !is_whiteout(&stat),
             Err(Errno::NOENT) => false,
             Err(err) => return Err(err.into()),
         };
-        if target.is_root() || !is_linkable {
+        if !is_linkable {
             return Err(refused("is a hard link to what is no file of this layer").into());
         }
-        let dir = self.parent(path)?;
         let link = || linkat(&from, target.c_name(), &dir, path.c_name(), AtFlags::empty());
         match link() {
             Err(Errno::EXIST) => {}
@@ -113,8 +114,9 @@ impl FileWriter<'_> {
             self.write_extent(extent.length, buffer)?;
             at = extent.offset + extent.length;
         }
-        if at < content.size {
-            self.hash_zeros(content.size - at);
+        self.hash_zeros(content.size - at);
+        // The last extent may be empty, or miss.
+        if content.extents.is_some() && !self.is_shared {
             self.file.set_len(content.size)?;
         }
         Ok(())

@@ -182,10 +182,9 @@ impl Unpack {
         if let EntryKind::File { size, .. } = entry.kind {
             self.bytes = self.bytes.saturating_add(size);
         }
-        for (count, limit, what) in [
-            (self.entries, self.options.max_entries, "entries"),
-            (self.bytes, self.options.max_bytes, "bytes"),
-        ] {
+        for (count, limit, what) in
+            [(self.entries, self.options.max_entries, "entries"), (self.bytes, self.options.max_bytes, "bytes")]
+        {
             if count > limit {
                 return Err(LayerRefusal::TooLarge { what: what.into(), limit });
             }

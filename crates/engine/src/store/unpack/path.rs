@@ -79,15 +79,9 @@ mod tests {
 
     #[test]
     fn names_lead_beneath_the_root_or_are_refused() {
-        for (name, path) in [
-            ("a", "a"),
-            ("./a//b/./c/", "a/b/c"),
-            (".", ""),
-            ("./", ""),
-            ("/", ""),
-            ("...", "..."),
-            ("a/..b", "a/..b"),
-        ] {
+        for (name, path) in
+            [("a", "a"), ("./a//b/./c/", "a/b/c"), (".", ""), ("./", ""), ("/", ""), ("...", "..."), ("a/..b", "a/..b")]
+        {
             assert_eq!(EntryPath::parse(name.as_bytes(), 9).unwrap().as_bytes(), path.as_bytes(), "{name}");
         }
         for name in ["", "/a", "//a", "..", "a/..", "../a", "a/../b", "/..", &"n".repeat(256), &"n/".repeat(2001)] {

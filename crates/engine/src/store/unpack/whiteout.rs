@@ -57,9 +57,7 @@ impl Unpack {
                 self.set_opaque(inner.as_fd())
             }
             Ok(_) => Ok(()),
-            Err(Errno::NOENT) => {
-                Ok(mknodat(&dir, &name, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?)
-            }
+            Err(Errno::NOENT) => Ok(mknodat(&dir, &name, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?),
             Err(err) => Err(err.into()),
         }
     }

@@ -1,0 +1,182 @@
+//! Programs that catch a command which enters the container, and what a command brings along.
+
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use coracle_runtime::{Exec, ExecLimits, Ids};
+use rustix::io::FdFlags;
+use sha2::{Digest as _, Sha256};
+
+use super::{Canary, SECRET, argv, file, image, path, run_in, said, sh, try_run};
+use crate::engines::{Way, guest_program, with_a_real_guest, with_real_engines};
+
+/// Runs `commands` while a script runs in the same container, and gives what the script printed.
+async fn watched(running: &crate::engines::Running<'_>, script: &str, commands: impl Future<Output = ()>) -> String {
+    let limits = ExecLimits { total: Some(Duration::from_secs(20)), ..ExecLimits::default() };
+    let watching = running.ran(Exec { limits, ..sh(script) });
+    tokio::join!(watching, commands).0.stdout.text()
+}
+
+/// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites.
+#[tokio::test]
+async fn the_engines_program_cannot_be_opened_for_writing() {
+    let programs = ["/usr/bin/runc", "/usr/sbin/runc", "/usr/bin/crun", "/usr/bin/conmon", "/usr/bin/docker-init"];
+    let programs = programs.map(PathBuf::from).into_iter().filter(|it| it.exists());
+    let programs: Vec<_> = programs.chain([std::env::current_exe().unwrap(), guest_program()]).collect();
+    let sums = || programs.iter().map(|it| Sha256::digest(std::fs::read(it).unwrap())).collect::<Vec<_>>();
+    let before = sums();
+    with_real_engines(async |case| {
+        let image = image(case, |tar| file(tar, "bin/again", 0o755, "#!/proc/self/exe\n")).await;
+        let running = case.run(Way::Plain, case.spec("exe"), &image.id).await;
+        let script = "until [ -e /stop ]; do for at in /proc/[0-9]*; do
+            exe=$(readlink $at/exe) || continue; case $exe in /bin/busybox*) continue;; esac
+            (: >> $at/exe) 2>/dev/null && echo opened $exe; done; done";
+        let opened = watched(&running, script, async {
+            for _ in 0..15 {
+                let _ = running.exec(argv(&["/bin/again"])).await;
+                let _ = running.exec(argv(&["true"])).await;
+            }
+            running.ran(sh("touch /stop")).await;
+        })
+        .await;
+        assert_eq!(opened, "");
+    })
+    .await;
+    assert!(before == sums(), "a program of the host was changed");
+}
+
+/// The same for the guest, which is bound into containers.
+#[tokio::test]
+async fn the_guests_program_cannot_be_changed_from_inside() {
+    let before = Sha256::digest(std::fs::read(guest_program()).unwrap());
+    with_a_real_guest(async |running| {
+        let script = "for at in /.coracle/guest /proc/1/exe; do (: >> $at) 2>/dev/null && echo opened $at; rm -f $at; done; true";
+        assert_eq!(running.ran(sh(script)).await.stdout.text(), "");
+    })
+    .await;
+    assert!(before == Sha256::digest(std::fs::read(guest_program()).unwrap()));
+}
+
+/// CVE-2016-9962: a command that enters is traced, and its descriptors are used, before it is confined.
+#[tokio::test]
+async fn a_command_that_enters_shows_nothing_of_the_host() {
+    with_real_engines(async |case| {
+        let (canary, running) = (Canary::new(), case.runs(Way::Plain).await);
+        let secret = canary.secret();
+        let script = format!(
+            "until [ -e /stop ]; do for at in /proc/[0-9]*; do for way in $at/root $at/cwd $at/fd/*; do
+            [ -d $way ] || continue; cat $way{0} $way/..{0} $way/../../../../../..{0} 2>/dev/null; done; done; done",
+            secret.display()
+        );
+        let shown = watched(&running, &script, async {
+            for _ in 0..15 {
+                let _ = running.exec(argv(&["true"])).await;
+            }
+            running.ran(sh("touch /stop")).await;
+        })
+        .await;
+        assert_eq!(shown, "");
+    })
+    .await;
+}
+
+/// CVE-2024-21626: the working directory of a command is a descriptor that the engine left open.
+#[tokio::test]
+async fn the_directory_of_a_command_leads_nowhere_outside() {
+    with_real_engines(async |case| {
+        let canary = Canary::new();
+        for way in [Way::Plain, Way::Socket] {
+            let running = case.runs(way).await;
+            let secret = canary.secret();
+            let ups: String = (0..8).map(|it| format!("cat {}{} 2>/dev/null;", "./..".to_owned() + &"/..".repeat(it), secret.display())).collect();
+            let script = format!("cat .{} 2>/dev/null; {ups} true", secret.display());
+            for descriptor in 3..16 {
+                for at in [format!("/proc/self/fd/{descriptor}"), format!("/proc/self/fd/{descriptor}/..")] {
+                    let it = running.exec(Exec { workdir: path(&at), ..sh(&script) }).await;
+                    assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)), "{way}: {at}");
+                }
+            }
+        }
+        canary.check();
+    })
+    .await;
+}
+
+/// CVE-2024-21626, CVE-2019-19921: descriptors of the engine, or of its caller, are open in the container.
+#[tokio::test]
+async fn nothing_of_the_callers_descriptors_is_open_inside() {
+    let (canary, dir) = (Canary::new(), std::fs::File::open("/").unwrap());
+    let file = std::fs::File::open(canary.secret()).unwrap();
+    for it in [&dir, &file] {
+        rustix::io::fcntl_setfd(it, FdFlags::empty()).unwrap(); // inherited by every program that this process starts
+    }
+    with_real_engines(async |case| {
+        for way in [Way::Plain, Way::Socket] {
+            let running = case.runs(way).await;
+            for user in [Ids::ROOT, Ids { uid: 1000, gid: 1000 }] {
+                let script = "cd /proc/self/fd; for n in *; do [ $n -gt 2 ] && readlink $n; done; cat /proc/1/fd/[3-9]* 2>/dev/null; true";
+                let it = running.ran(Exec { user, ..sh(script) }).await;
+                let shown = it.stdout.text();
+                // The shell's own: the directory that it lists.
+                let foreign: Vec<_> = shown.lines().filter(|it| !it.starts_with("/proc/")).collect();
+                assert_eq!(foreign, [] as [&str; 0], "{way}, {user}");
+            }
+        }
+    })
+    .await;
+    assert!(dir.as_raw_fd() > 2 && file.as_raw_fd() > 2);
+}
+
+/// CVE-2022-24769: processes begin with inheritable capabilities, which a program with file capabilities turns into its own.
+#[tokio::test]
+async fn no_process_has_inheritable_or_ambient_capabilities() {
+    with_real_engines(async |case| {
+        let running = case.runs(Way::Plain).await;
+        for user in [Ids::ROOT, Ids { uid: 1000, gid: 1000 }] {
+            let script = "cat /proc/1/status /proc/self/status | grep -E 'CapInh|CapAmb' | sort -u | cut -f 2 | sort -u";
+            assert_eq!(running.printed(Exec { user, ..sh(script) }).await.trim(), "0000000000000000", "{user}");
+        }
+    })
+    .await;
+}
+
+/// CVE-2022-1708: a command prints without end, and what collects its output runs out of memory or disk.
+#[tokio::test]
+async fn endless_output_takes_no_more_than_is_kept() {
+    with_real_engines(async |case| {
+        let running = case.runs(Way::Plain).await;
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap().to_owned();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+        };
+        let before = resident();
+        let it = running.ran(Exec { keep_bytes: 64 << 10, ..sh("yes | head -c 300000000") }).await;
+        assert!(it.stdout.total_bytes() == 300_000_000 && it.stdout.bytes().len() <= 65 << 10, "{}", it.stdout.total_bytes());
+        assert!(resident() < before + (64 << 10), "{before} became {} kB", resident());
+    })
+    .await;
+}
+
+/// A container's own program at the path of one that the engine runs there.
+#[tokio::test]
+async fn a_shell_of_the_image_that_lies_is_confined_as_any_program() {
+    with_real_engines(async |case| {
+        let canary = Canary::new();
+        let text = format!("#!/bin/busybox sh\ncat {0}; echo x > {1}/escaped\n", canary.secret().display(), canary.path().display());
+        let image = image(case, |tar| {
+            for at in ["usr/bin/env", "usr/bin/setsid", "usr/bin/nsenter"] {
+                file(tar, at, 0o755, &text);
+            }
+        })
+        .await;
+        let id = try_run(case, case.spec("liar"), &image).await.unwrap();
+        for words in [&["/usr/bin/env"][..], &["/usr/bin/nsenter"]] {
+            let it = run_in(case, &id, argv(words)).await;
+            assert!(!it.is_ok_and(|it| said(&it).contains(SECRET)));
+        }
+        canary.check();
+    })
+    .await;
+}

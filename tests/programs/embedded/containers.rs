@@ -1,0 +1,89 @@
+//! Verbs on containers.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use coracle_engine::EmbeddedRuntime;
+use coracle_runtime::{
+    Command, Container, ContainerPath, ContainerRuntime as _, Exec, Exit, Handle, Ids, LabelFilter, Stacks as _,
+};
+use serde_json::{Value, json};
+
+use super::{option, plain};
+
+pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&str, &[&str])) -> Result<()> {
+    if verb == "ps" {
+        return list(engine, words).await;
+    }
+    let names = plain(words, &["-t", "--time", "--format"]);
+    for name in &names {
+        let found = engine.inspect(&Handle::parse(name)?).await?;
+        match verb {
+            "inspect" => inspect(&found, data, option(words, "format"))?,
+            "kill" | "stop" => engine.stop(&found.id, Duration::ZERO).await?,
+            "start" => engine.start(&found.id).await?,
+            "rm" => _ = engine.remove(&found.id).await?,
+            "logs" => std::io::stdout().write_all(&engine.logs(&found.id, 1 << 20).await?)?,
+            other => bail!("`{other}` is not done on the embedded engine"),
+        }
+    }
+    if names.is_empty() { bail!("a name is missing") } else { Ok(()) }
+}
+
+async fn list(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {
+    let filters = words.iter().filter_map(|it| it.strip_prefix("--filter=").unwrap_or(it).strip_prefix("label="));
+    let pair = |it: &str| match it.split_once('=') {
+        Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+        None => (it.to_owned(), None),
+    };
+    for it in engine.list(&LabelFilter(filters.map(pair).collect())).await? {
+        println!("{}", it.id);
+    }
+    Ok(())
+}
+
+/// A template of Docker's, as far as tests use it; else all that is stored about the container.
+fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
+    if let Some(format) = format {
+        let text = format
+            .replace("{{.State.Pid}}", &found.pid.unwrap_or(0).to_string())
+            .replace("{{.State.StartedAt}}", found.started_at.as_deref().unwrap_or("-"))
+            .replace("{{.State.Running}}", if found.running() { "true" } else { "false" })
+            .replace("{{json .Config.Labels}}", &serde_json::to_string(&found.labels)?);
+        println!("{text}");
+        return Ok(());
+    }
+    let mut stored = Vec::new();
+    for entry in std::fs::read_dir(data.join("containers").join(found.id.as_str()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "json") {
+            stored.push(serde_json::from_slice::<Value>(&std::fs::read(&path)?).context("a stored file")?);
+        }
+    }
+    println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": { "Labels": found.labels }, "Stored": stored }]));
+    Ok(())
+}
+
+pub(crate) async fn exec(engine: &EmbeddedRuntime, words: &[&str]) -> Result<ExitCode> {
+    let mut words = words.iter().copied().peekable();
+    let mut user = Ids::ROOT;
+    while let Some(option) = words.next_if(|it| it.starts_with('-')) {
+        if option == "-u" {
+            let (uid, gid) = words.next().and_then(|it| it.split_once(':')).context("-u UID:GID")?;
+            user = Ids { uid: uid.parse()?, gid: gid.parse()? };
+        }
+    }
+    let name = words.next().context("a name is missing")?;
+    let found = engine.inspect(&Handle::parse(name)?).await?;
+    let command = Command::Argv(words.map(str::to_owned).collect());
+    let output = engine.exec(&found.id, Exec::new(command, user, ContainerPath::root())).await?;
+    std::io::stdout().write_all(&output.stdout.bytes())?;
+    std::io::stderr().write_all(&output.stderr.bytes())?;
+    Ok(match output.exit {
+        Exit::Code(code) => ExitCode::from(code),
+        _ => ExitCode::FAILURE,
+    })
+}

@@ -1,0 +1,61 @@
+//! `embedded-engine DIRECTORY VERB…`: what a person does with an engine's own program, on a data directory of the embedded
+//! engine, which has none. Tests look past Coracle with it, and `cargo xtask test` sweeps with it.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for tests")]
+
+mod containers;
+mod images;
+mod sweep;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+async fn run(words: &[String]) -> Result<ExitCode> {
+    let [data_dir, words @ ..] = words else { bail!("usage: embedded-engine DIRECTORY VERB…") };
+    let data_dir = PathBuf::from(data_dir);
+    let (home, temp_dir, registries) = (data_dir.clone(), std::env::temp_dir(), RegistryOptions::default());
+    let options = EngineOptions { data_dir: data_dir.clone(), guest: None, home, temp_dir, registries };
+    let engine = EmbeddedRuntime::open(options)?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["sweep"] => sweep::run(&engine).await,
+        ["exec", ..] => return containers::exec(&engine, &words[1..]).await,
+        ["network" | "volume" | "image" | "rmi" | "import" | "export", ..] => images::run(&engine, &words).await,
+        [verb, ..] => containers::run(&engine, &data_dir, (verb, &words[1..])).await,
+        [] => bail!("a verb is missing"),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Words that are no options. Options have their values behind `=`, but for those in `with_value`.
+fn plain<'a>(words: &[&'a str], with_value: &[&str]) -> Vec<&'a str> {
+    let mut plain = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word {
+            it if with_value.contains(it) => _ = words.next(),
+            it if it.starts_with('-') && **it != *"-" => {}
+            it => plain.push(*it),
+        }
+    }
+    plain
+}
+
+/// The value of `--NAME=VALUE`.
+fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    words.iter().find_map(|it| it.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
+}

@@ -43,11 +43,7 @@ struct Bench {
 const BENCHES: [Bench; 6] = [
     Bench::new("exec", "link_bench", 30, exec::page),
     Bench::new("create", "create_bench", 12, create::page),
-    Bench {
-        before: &["embedded", "crun"],
-        twice: true,
-        ..Bench::new("engine", "engine_bench", 15, engine::page)
-    },
+    Bench { before: &["embedded", "crun"], twice: true, ..Bench::new("engine", "engine_bench", 15, engine::page) },
     Bench::new("workspace", "workspace_bench", 30, workspace::page),
     Bench::new("workflows", "workflows_bench", 15, workflows::page),
     Bench::new("list", "list_bench", 15, list::page),

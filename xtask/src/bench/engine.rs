@@ -93,7 +93,9 @@ fn many(report: &Report, page: &mut String) {
             sizes.map_or("–".to_owned(), |it| number(it.median()))
         });
     }
-    for (label, step) in [("ms of the first 20, each", "20"), ("of the 20 up to the 100th", "100"), ("of the last 20", "1000")] {
+    for (label, step) in
+        [("ms of the first 20, each", "20"), ("of the 20 up to the 100th", "100"), ("of the last 20", "1000")]
+    {
         row(label, &|engine| least_cell(report.of("nth", step, engine)));
     }
     row("ms to remove one of them", &|engine| least_cell(report.of("destroy-resting", "alone", engine)));
@@ -124,7 +126,11 @@ fn of(report: &Report, engine: &str, case: &str, way: &str) -> Option<f64> {
 }
 
 const TARGETS: &[Target] = &[
-    Target("until `true` answered, alone: ms", AtMost(15.0), Other(|it, engine| root(engine, of(it, engine, "first", "alone")))),
+    Target(
+        "until `true` answered, alone: ms",
+        AtMost(15.0),
+        Other(|it, engine| root(engine, of(it, engine, "first", "alone"))),
+    ),
     Target(
         "the same, rootless: ms",
         AtMost(25.0),
@@ -198,7 +204,11 @@ pub(super) fn plot(report: &Report) -> String {
     }
     for ((name, points), color) in curves.iter().zip(["#1f5fbf", "#c2571a"]) {
         let line: Vec<_> = points.iter().map(|(at, ms)| format!("{:.1},{:.1}", x(*at), y(*ms))).collect();
-        let _ = writeln!(svg, "<polyline fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\" points=\"{}\"/>", line.join(" "));
+        let _ = writeln!(
+            svg,
+            "<polyline fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\" points=\"{}\"/>",
+            line.join(" ")
+        );
         let top = 20.0 + if *name == "embedded" { 0.0 } else { 16.0 };
         let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{top}\" fill=\"{color}\">{name}</text>", MARGIN + 8.0);
     }
@@ -225,8 +235,10 @@ mod tests {
     use super::*;
 
     fn measured() -> Report {
-        let series = |case: &str, way: &str, engine: &str, ms: &[u64]| json!({ "case": case, "way": way, "engine": engine,
-            "ns": ms.iter().map(|it| it * 1_000_000).collect::<Vec<_>>() });
+        let series = |case: &str, way: &str, engine: &str, ms: &[u64]| {
+            json!({ "case": case, "way": way, "engine": engine,
+            "ns": ms.iter().map(|it| it * 1_000_000).collect::<Vec<_>>() })
+        };
         Report::read(&json!({
             "cases": [],
             "engines": [{ "name": "embedded", "version": "1" }, { "name": "docker", "version": "2" },

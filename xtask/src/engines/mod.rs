@@ -30,13 +30,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
 }
 
-/// Makes one engine, or each of them, answer.
 /// The account that is not root, with its Podman.
 pub(crate) fn rootless_person() -> Result<rootless::Person> {
     rootless::up()?;
     rootless::Person::find().context("there is no account that is not root")
 }
 
+/// Makes one engine, or each of them, answer.
 pub(crate) fn up(engine: Option<&str>) -> Result<()> {
     let begun = Instant::now();
     match engine {

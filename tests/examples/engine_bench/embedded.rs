@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 use coracle_runtime::{
     Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Exit, GuestDelivery,
-    Handle, Ids, ImageId, ImageRef, Link, LinkSettings, NetworkAttachment, NetworkRequest, Policy, SocketAt, admit,
-    random_hex,
+    Handle, Ids, ImageId, ImageRef, LabelFilter, Link, LinkSettings, NetworkAttachment, NetworkRequest, Policy,
+    SocketAt, admit, random_hex,
 };
 use tempfile::TempDir;
 
 use crate::busybox::{self, IMAGE};
 use crate::{LABEL, Timing};
+
+/// For a guest that does not come to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls of which the quickest counts.
 const EXECS: usize = 20;
@@ -68,7 +71,15 @@ impl Embedded {
         self.runtime.start(&id).await.unwrap();
         let created = begun.elapsed();
         let at = SocketAt { dir: link.clone(), pid1: None };
-        let held = self.runtime.link(&id, Some(&at), LinkSettings::default()).await.unwrap();
+        let held = loop {
+            let link = self.runtime.link(&id, Some(&at), LinkSettings::default()).await.unwrap();
+            if link.open().await.is_ok() {
+                break link;
+            }
+            // As with any engine, the guest has no socket yet when the container has started.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(begun.elapsed() < PATIENCE, "nobody answers at {}", at.dir.display());
+        };
         exec(&held).await;
         Answering { id, link: held, dir: link, created, answered: begun.elapsed() }
     }
@@ -92,6 +103,13 @@ impl Embedded {
         let took = begun.elapsed();
         std::fs::remove_dir_all(it.dir).unwrap();
         took
+    }
+
+    /// Whatever a measurement that failed has left.
+    pub(crate) async fn remove_all(&self) {
+        for container in self.runtime.list(&LabelFilter::default()).await.unwrap_or_default() {
+            let _ = self.runtime.remove(&container.id).await;
+        }
     }
 
     pub(crate) async fn pid(&self, it: &Answering) -> u32 {

@@ -16,7 +16,10 @@ mod measured;
 mod program;
 mod unpack;
 
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
 
 use crun::Crun;
 use embedded::Embedded;
@@ -45,11 +48,12 @@ struct Timing {
 }
 
 impl Contender {
-    async fn open(name: &str) -> Self {
+    /// `None` for one that cannot run here.
+    async fn open(name: &str) -> Option<Self> {
         match name {
-            "embedded" => Self::Embedded(Box::new(Embedded::open().await)),
-            "crun" => Self::Crun(Crun::open()),
-            _ => Self::Program(Program::open(name).await),
+            "embedded" => Some(Self::Embedded(Box::new(Embedded::open().await))),
+            "crun" => Crun::open().map(Self::Crun),
+            _ => Some(Self::Program(Program::open(name).await)),
         }
     }
 
@@ -92,17 +96,30 @@ async fn main() {
     ending::heed();
     let mut contenders = Vec::new();
     for name in names {
-        contenders.push(Contender::open(name).await);
+        contenders.extend(Contender::open(name).await);
     }
-    let mut measured = Measured::default();
+    let measuring = AssertUnwindSafe(measure(&contenders, rounds)).catch_unwind().await;
     for contender in &contenders {
+        if let Contender::Embedded(it) = contender {
+            it.remove_all().await;
+        }
+    }
+    match measuring {
+        Ok(measured) => std::fs::write(out, format!("{:#}\n", measured.report())).unwrap(),
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+async fn measure(contenders: &[Contender], rounds: usize) -> Measured {
+    let mut measured = Measured::default();
+    for contender in contenders {
         measured.engine(contender.name(), &contender.version().await);
         contender.one(false).await;
     }
     for round in 0..rounds {
         let begun = Instant::now();
         measured.look_at_load();
-        for contender in &contenders {
+        for contender in contenders {
             for (network, way) in [(false, "alone"), (true, "network")] {
                 ending::go_on();
                 if network && !contender.connects() {
@@ -121,9 +138,9 @@ async fn main() {
     }
     for contender in contenders {
         if let Contender::Embedded(it) = contender {
-            unpack::measure(&it, rounds, &mut measured).await;
-            many::measure(&it, &mut measured).await;
+            unpack::measure(it, rounds, &mut measured).await;
+            many::measure(it, &mut measured).await;
         }
     }
-    std::fs::write(out, format!("{:#}\n", measured.report())).unwrap();
+    measured
 }

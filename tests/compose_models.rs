@@ -53,7 +53,9 @@ impl Readers {
     async fn difference(&self, name: &str, content: &str) -> Option<String> {
         let [theirs, ours] = self.models(content).await?;
         Some(match (theirs, ours) {
-            (Ok(theirs), Ok(ours)) => different("", &theirs, &ours).map_or(String::new(), |it| format!("{name}: {it}\n")),
+            (Ok(theirs), Ok(ours)) => {
+                different("", &theirs, &ours).map_or(String::new(), |it| format!("{name}: {it}\n"))
+            }
             (Err(Error::Engine { .. }), Err(Error::Engine { .. })) => String::new(),
             (theirs, ours) => format!("{name}: {theirs:?} and {ours:?}\n"),
         })
@@ -193,7 +195,8 @@ async fn short_forms_are_written_out_as_compose_does_it() {
         json!({ "gpus": "all", "cap_add": ["CHOWN"], "security_opt": ["no-new-privileges"], "profiles": [] }),
         json!({ "profiles": ["dev"] }),
     ] {
-        let Some(difference) = readers.difference(&service.to_string(), &with(service.clone()).to_string()).await else {
+        let Some(difference) = readers.difference(&service.to_string(), &with(service.clone()).to_string()).await
+        else {
             return crate::engines::skip("needs Docker Compose");
         };
         faults.push_str(&difference);

@@ -2,12 +2,14 @@
 //! removed, compared with the engines' own programs and a spawn on the host. `bench create [ROUNDS]`: containers of a
 //! cached image, provisioned and removed, compared with the engines' own programs. `bench list [ROUNDS]`: lists of a
 //! hundred containers. `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows
-//! [ROUNDS]`: worktrees, and twenty sandboxes at once.
+//! [ROUNDS]`: worktrees, and twenty sandboxes at once. `bench engine [ROUNDS]`: the embedded engine beside `crun` and the
+//! engines' own programs, as root and as another user.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
 
 mod create;
+mod engine;
 mod exec;
 mod list;
 mod report;
@@ -23,6 +25,7 @@ use crate::engines::{self, apt};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
 use report::Report;
+use serde_json::Value;
 
 /// Measurements that share an example and a page.
 struct Bench {
@@ -31,14 +34,19 @@ struct Bench {
     /// Enough that a median stands still, in a few minutes.
     rounds: u32,
     page: fn(&Report, &str) -> String,
+    /// What is measured before the engines of `CORACLE_ENGINES`.
+    before: &'static [&'static str],
+    /// It is measured again by an account that is not root, and its page has a plot.
+    twice: bool,
 }
 
-const BENCHES: [Bench; 5] = [
-    Bench { name: "exec", example: "link_bench", rounds: 30, page: exec::page },
-    Bench { name: "create", example: "create_bench", rounds: 12, page: create::page },
-    Bench { name: "workspace", example: "workspace_bench", rounds: 30, page: workspace::page },
-    Bench { name: "workflows", example: "workflows_bench", rounds: 15, page: workflows::page },
-    Bench { name: "list", example: "list_bench", rounds: 15, page: list::page },
+const BENCHES: [Bench; 6] = [
+    Bench::new("exec", "link_bench", 30, exec::page),
+    Bench::new("create", "create_bench", 12, create::page),
+    Bench { before: &["embedded", "crun"], twice: true, ..Bench::new("engine", "engine_bench", 15, engine::page) },
+    Bench::new("workspace", "workspace_bench", 30, workspace::page),
+    Bench::new("workflows", "workflows_bench", 15, workflows::page),
+    Bench::new("list", "list_bench", 15, list::page),
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -48,15 +56,22 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["page", name] if let Some(bench) = named(name) => bench.write(),
         [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
         [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
-        _ => bail!("usage: cargo xtask bench exec|create|list|workflows|workspace [ROUNDS], or bench page NAME"),
+        _ => bail!("usage: cargo xtask bench exec|create|engine|list|workflows|workspace [ROUNDS], or bench page NAME"),
     }
 }
 
 impl Bench {
+    const fn new(name: &'static str, example: &'static str, rounds: u32, page: fn(&Report, &str) -> String) -> Self {
+        Self { name, example, rounds, page, before: &[], twice: false }
+    }
+
     fn run(&self, rounds: u32) -> Result<()> {
         let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
         let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
         apt::ensure(&["busybox-static", "ripgrep"])?;
+        if self.twice {
+            apt::ensure(&["crun"])?;
+        }
         for engine in &engines {
             engines::up(Some(engine))?;
         }
@@ -66,10 +81,39 @@ impl Bench {
         sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
         let (built, measured) = (target().join("release"), self.measured());
         fs::create_dir_all(target().join("bench"))?;
-        let words = [measured, built.join("coracle"), rounds.to_string().into()];
         let example = built.join("examples").join(self.example);
-        sh(example, words.into_iter().chain(engines.iter().map(Into::into))).run()?;
+        let words = |out: PathBuf| [out, built.join("coracle"), rounds.to_string().into()].into_iter();
+        let engines = || self.before.iter().chain(&engines).map(PathBuf::from);
+        sh(&example, words(measured).chain(engines())).run()?;
+        if self.twice && apt::is_root() {
+            // Docker's program is root's, and a program of root's directories may be closed to others.
+            let person = engines::rootless_person()?;
+            let (out, program) = (person.temp_dir().join("bench.json"), person.copy_of(&example)?);
+            let kept = engines().filter(|it| it.as_os_str() != "docker");
+            let words: Vec<_> = words(out.clone()).chain(kept).collect();
+            let words: Vec<_> = words.iter().map(|it| it.to_string_lossy()).collect();
+            let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
+            let temp = format!("TMPDIR={}", person.temp_dir().display());
+            let program = program.to_string_lossy();
+            person.runs("env", &[&[&*temp, &*program][..], &words].concat()).run()?;
+            self.join(&fs::read_to_string(&out)?)?;
+        }
         self.write()
+    }
+
+    /// Adds what an account measured that is not root.
+    fn join(&self, rootless: &str) -> Result<()> {
+        let mut all: Value = serde_json::from_str(&fs::read_to_string(self.measured())?)?;
+        let mut more: Value = serde_json::from_str(rootless)?;
+        for (part, field) in [("engines", "name"), ("series", "engine"), ("sizes", "engine")] {
+            for entry in more[part].as_array_mut().into_iter().flatten() {
+                let name = entry[field].as_str().unwrap_or_default();
+                let name = format!("{}{name}", engine::ROOTLESS);
+                entry[field] = name.into();
+                all[part].as_array_mut().with_context(|| format!("no `{part}`"))?.push(entry.clone());
+            }
+        }
+        Ok(fs::write(self.measured(), format!("{all:#}\n"))?)
     }
 
     /// The file with its measurements.
@@ -85,6 +129,9 @@ impl Bench {
         fs::create_dir_all(&dir)?;
         let page = (self.page)(&report, &machine()?);
         fs::write(dir.join(self.name).with_extension("md"), &page)?;
+        if self.twice {
+            fs::write(dir.join(engine::PLOT), engine::plot(&report))?;
+        }
         println!("\n{page}");
         Ok(())
     }

@@ -83,6 +83,14 @@ impl Series {
         self.at(0.99)
     }
 
+    pub(super) fn least(&self) -> f64 {
+        self.at(0.0)
+    }
+
+    pub(super) fn is_of(&self, engine: &str) -> bool {
+        self.engine.as_deref() == Some(engine)
+    }
+
     pub(super) fn count(&self) -> usize {
         self.ns.len()
     }

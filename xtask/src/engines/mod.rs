@@ -11,7 +11,7 @@ pub(crate) mod rootless;
 
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::sh::took;
 
@@ -28,6 +28,12 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless] | down | status"
         ),
     }
+}
+
+/// The account that is not root, with its Podman.
+pub(crate) fn rootless_person() -> Result<rootless::Person> {
+    rootless::up()?;
+    rootless::Person::find().context("there is no account that is not root")
 }
 
 /// Makes one engine, or each of them, answer.

@@ -105,6 +105,14 @@ impl Person {
         self.home.join("tmp")
     }
 
+    /// A copy of a program that this person can run: directories of root's may be closed to others.
+    pub(crate) fn copy_of(&self, program: &Path) -> Result<PathBuf> {
+        let copy = self.temp_dir().join(program.file_name().context("a program has a name")?);
+        fs::copy(program, &copy).with_context(|| format!("copy {}", program.display()))?;
+        mode(&copy, 0o755)?;
+        Ok(copy)
+    }
+
     fn runtime(&self) -> String {
         format!("/run/user/{}", self.uid)
     }

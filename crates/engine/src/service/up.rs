@@ -18,26 +18,27 @@ use crate::runtime::unsupported;
 /// Between two looks at what runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A program that is still there after this time is taken for one that goes on.
-const SETTLED: Duration = Duration::from_millis(300);
+/// A program that is still there after this time is taken for one that goes on; Compose looks no sooner.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// Brings it up, and says what is not as it should be when the time is over or a service failed.
 ///
 /// # Errors
 /// What the engine cannot do; a service that cannot be made.
 pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<Excerpt>> {
-    let coming = Coming::new(engine, stack)?;
+    let mut coming = Coming::new(engine, stack)?;
     parts::create(engine, stack).await?;
     let deadline = Instant::now() + stack.patience;
     loop {
         let progress = coming.look().await?;
         let mut never = Vec::new();
-        for (name, needs) in &coming.needs {
-            if progress.get(name) != Some(&Progress::Waiting) {
-                continue;
-            }
-            match readiness(needs, &progress) {
-                Readiness::Ready => coming.start(name).await?,
+        let waiting = progress.iter().filter(|(_, it)| **it == Progress::Waiting).map(|(name, _)| name);
+        for name in waiting {
+            match readiness(&coming.needs[name], &progress) {
+                Readiness::Ready => {
+                    coming.start(name).await?;
+                    coming.started.insert(name.clone(), Instant::now());
+                }
                 Readiness::Wait => {}
                 Readiness::Never => never.push(name.clone()),
             }
@@ -93,12 +94,15 @@ struct Coming<'a> {
     stack: &'a StackUp,
     images: BTreeMap<String, Image>,
     needs: BTreeMap<String, Vec<Dependency>>,
+    /// Services that were started here, and when their programs began.
+    started: BTreeMap<String, Instant>,
 }
 
 impl<'a> Coming<'a> {
     /// Refuses what cannot be done before anything is made.
     fn new(engine: &'a Arc<Engine>, stack: &'a StackUp) -> Result<Self> {
-        let mut it = Self { engine, stack, images: BTreeMap::new(), needs: BTreeMap::new() };
+        let (images, needs, started) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut it = Self { engine, stack, images, needs, started };
         for (name, service) in stack.model["services"].as_object().into_iter().flatten() {
             if service["build"].is_object() {
                 return Err(unsupported(Capability::Build));
@@ -190,7 +194,7 @@ impl<'a> Coming<'a> {
                     None => None,
                 });
             }
-            progress.insert(name.clone(), progress_of(&containers));
+            progress.insert(name.clone(), progress_of(&containers, self.started.get(name).map(Instant::elapsed)));
         }
         Ok(progress)
     }
@@ -211,21 +215,23 @@ fn is_current(stored: &StoredContainer, service: &ServiceContainer<'_>) -> bool 
     stored.config.labels.get(labels::FINGERPRINT) == Some(&service.fingerprint())
 }
 
-fn progress_of(containers: &[Option<Container>]) -> Progress {
+/// Containers of one service, and the time since it was started here: one that ended before is started again.
+fn progress_of(containers: &[Option<Container>], since: Option<Duration>) -> Progress {
     let mut health = None;
-    let (mut running, mut settled, mut well) = (false, true, true);
+    let (mut running, mut well) = (false, true);
     for container in containers {
         let Some(container) = container else { return Progress::Waiting };
         match container.status {
             ContainerStatus::Created => return Progress::Waiting,
+            ContainerStatus::Exited | ContainerStatus::Dead if since.is_none() => return Progress::Waiting,
             ContainerStatus::Exited | ContainerStatus::Dead => well &= container.exit_code == Some(0),
             _ => {
                 running = true;
-                settled &= age(container) >= SETTLED;
                 health = worse(health, container.health);
             }
         }
     }
+    let settled = since.is_none_or(|it| it >= SETTLED);
     if running && well { Progress::Running { health, settled } } else { Progress::Ended { well } }
 }
 
@@ -237,10 +243,4 @@ fn worse(one: Option<Health>, other: Option<Health>) -> Option<Health> {
         Some(Health::Unhealthy) => 3,
     };
     if rank(&one) >= rank(&other) { one } else { other }
-}
-
-fn age(container: &Container) -> Duration {
-    let started = container.started_at.as_ref().and_then(|it| it.parse::<jiff::Timestamp>().ok());
-    let age = started.map(|it| jiff::Timestamp::now().duration_since(it));
-    age.and_then(|it| Duration::try_from(it).ok()).unwrap_or(SETTLED)
 }

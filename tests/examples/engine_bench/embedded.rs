@@ -1,0 +1,136 @@
+//! The embedded engine in this process, with a data directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+use coracle_runtime::{
+    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Exit, GuestDelivery,
+    Handle, Ids, ImageId, ImageRef, LabelFilter, Link, LinkSettings, NetworkAttachment, NetworkRequest, Policy,
+    SocketAt, admit, random_hex,
+};
+use tempfile::TempDir;
+
+use crate::busybox::{self, IMAGE};
+use crate::{LABEL, Timing};
+
+/// For a guest that does not come to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Calls of which the quickest counts.
+const EXECS: usize = 20;
+
+pub(crate) struct Embedded {
+    pub(crate) runtime: EmbeddedRuntime,
+    image: ImageId,
+    guest: PathBuf,
+    pub(crate) dir: TempDir,
+}
+
+/// A container that answers.
+pub(crate) struct Answering {
+    pub(crate) id: ContainerId,
+    link: Link,
+    dir: PathBuf,
+    /// Until its PID 1 runs, and until it answered.
+    pub(crate) created: Duration,
+    pub(crate) answered: Duration,
+}
+
+impl Embedded {
+    pub(crate) async fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let guest = guest(&dir.path().join("guest"));
+        let runtime = EmbeddedRuntime::open(EngineOptions {
+            data_dir: dir.path().join("engine"),
+            guest: Some(guest.clone()),
+            home: dir.path().to_owned(),
+            temp_dir: std::env::temp_dir(),
+            registries: RegistryOptions::default(),
+        })
+        .unwrap();
+        let image = busybox::ensure(&runtime).await.unwrap();
+        Self { runtime, image, guest, dir }
+    }
+
+    /// A container whose first `true` has ended.
+    pub(crate) async fn answering(&self, network: bool) -> Answering {
+        let name = ContainerName::parse(format!("bench-{}", random_hex::<6>())).unwrap();
+        let link = self.dir.path().join(name.as_str());
+        make_private(&link);
+        let begun = Instant::now();
+        let guest = GuestDelivery::Bound { program: self.guest.clone(), link: link.clone() };
+        let labels = [(LABEL.to_owned(), std::process::id().to_string())].into();
+        let (request, attachment) = match network {
+            true => (NetworkRequest::Bridge, NetworkAttachment::EngineDefault),
+            false => (NetworkRequest::None, NetworkAttachment::None),
+        };
+        let spec = CreateSpec { labels, network: request, ..CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap()) };
+        let placed = admit(spec, &Policy::everything()).unwrap().with_guest(Some(guest));
+        let id = self.runtime.create(&placed.with_image(self.image.clone(), attachment)).await.unwrap();
+        self.runtime.start(&id).await.unwrap();
+        let created = begun.elapsed();
+        let at = SocketAt { dir: link.clone(), pid1: None };
+        let held = loop {
+            let link = self.runtime.link(&id, Some(&at), LinkSettings::default()).await.unwrap();
+            if link.open().await.is_ok() {
+                break link;
+            }
+            // As with any engine, the guest has no socket yet when the container has started.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(begun.elapsed() < PATIENCE, "nobody answers at {}", at.dir.display());
+        };
+        exec(&held).await;
+        Answering { id, link: held, dir: link, created, answered: begun.elapsed() }
+    }
+
+    pub(crate) async fn one(&self, network: bool) -> Timing {
+        let it = self.answering(network).await;
+        let mut quickest = Duration::MAX;
+        for _ in 0..EXECS {
+            let begun = Instant::now();
+            exec(&it.link).await;
+            quickest = quickest.min(begun.elapsed());
+        }
+        let (create, first) = (it.created, it.answered);
+        Timing { create, first, exec: quickest, destroy: self.remove(it).await }
+    }
+
+    pub(crate) async fn remove(&self, it: Answering) -> Duration {
+        drop(it.link);
+        let begun = Instant::now();
+        self.runtime.remove(&it.id).await.unwrap();
+        let took = begun.elapsed();
+        std::fs::remove_dir_all(it.dir).unwrap();
+        took
+    }
+
+    /// Whatever a measurement that failed has left.
+    pub(crate) async fn remove_all(&self) {
+        for container in self.runtime.list(&LabelFilter::default()).await.unwrap_or_default() {
+            let _ = self.runtime.remove(&container.id).await;
+        }
+    }
+
+    pub(crate) async fn pid(&self, it: &Answering) -> u32 {
+        self.runtime.inspect(&Handle::from(&it.id)).await.unwrap().pid.unwrap()
+    }
+}
+
+async fn exec(link: &Link) {
+    let words = vec!["true".to_owned()];
+    let output = link.exec(Exec::new(Command::Argv(words), Ids::ROOT, ContainerPath::root())).await.unwrap();
+    assert_eq!(output.exit, Exit::Code(0));
+}
+
+/// The guest that `coracle` carries, as a file.
+pub(crate) fn guest(at: &Path) -> PathBuf {
+    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    coracle::guest::embedded(arch).expect("`cargo xtask guest` was before the build").place(at).unwrap()
+}
+
+/// As the tool makes link directories.
+fn make_private(dir: &Path) {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().mode(0o700).create(dir).unwrap();
+}

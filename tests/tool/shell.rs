@@ -23,7 +23,9 @@ async fn s63_a_shell_of_a_persons_own_sees_what_exec_sees() {
         let user = told["user"].as_str().unwrap();
         let line = match tool.case.engine() {
             EngineKind::Embedded => format!("coracle shell {name}"),
-            engine => format!("{engine} exec -it --user {user} --workdir '/a place' {name} /.coracle/guest shell /bin/sh"),
+            engine => {
+                format!("{engine} exec -it --user {user} --workdir '/a place' {name} /.coracle/guest shell /bin/sh")
+            }
         };
         assert_eq!(command, line);
         let (shown, _) = on_a_terminal(&tool.as_typed(command), SHOW).await;

@@ -29,6 +29,7 @@
 //! **Invariant:** a limit or guard that cannot be set is an error or is reported; none is skipped silently.
 
 #![warn(missing_docs)]
+#![allow(dead_code, unused_imports, reason = "parts that wait for their callers: sweeps, paused containers, forks")]
 #![cfg(target_os = "linux")]
 
 mod blocking;

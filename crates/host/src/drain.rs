@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};
 use async_trait::async_trait;
+use coracle_types::{Capture, Chunk, ExecLimits, Exit, LimitKind, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::mpsc;

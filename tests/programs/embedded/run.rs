@@ -47,7 +47,8 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<Exit
         }
     };
     let mut spec = CreateSpec::new(ContainerName::parse(name.context("--name is missing")?)?, ImageRef::parse(image)?);
-    spec.labels = labels.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    spec.labels =
+        labels.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let guest = guest(&volumes, &mut spec)?;
     let has_guest = guest.is_some();
     let found = engine.find_images(&[spec.image.clone()]).await?;

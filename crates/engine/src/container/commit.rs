@@ -7,8 +7,8 @@ use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::config::MountConfig;
 use super::containers::{StoredContainer, find};
-use super::state::State;
 use super::host_error;
+use super::state::State;
 use crate::engine::Engine;
 use crate::runtime::store_error;
 use crate::store::CommitSource;
@@ -38,7 +38,9 @@ pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
 fn source_of(container: StoredContainer, request: &ImageCommit) -> CommitSource {
     let StoredContainer { config, dir } = container;
     let targets = config.mounts.iter().map(|it| match it {
-        MountConfig::Bind { target, .. } | MountConfig::Volume { target, .. } | MountConfig::Tmpfs { target, .. } => target,
+        MountConfig::Bind { target, .. } | MountConfig::Volume { target, .. } | MountConfig::Tmpfs { target, .. } => {
+            target
+        }
     });
     let stubs = targets.map(PathBuf::from).chain(BOUND.map(PathBuf::from)).collect();
     let mut labels = config.labels;

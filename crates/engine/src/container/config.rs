@@ -120,11 +120,7 @@ pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
         workdir: "/".into(),
         mounts,
         read_only: false,
-        network: NetworkConfig {
-            mode: NetworkMode::None,
-            ports: Vec::new(),
-            ports_bind: IpAddr::from([127, 0, 0, 1]),
-        },
+        network: NetworkConfig { mode: NetworkMode::None, ports: Vec::new(), ports_bind: IpAddr::from([127, 0, 0, 1]) },
         hosts: Vec::new(),
         limits: Limits::default(),
         nofile: None,

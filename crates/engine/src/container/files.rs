@@ -44,7 +44,11 @@ pub(crate) fn download(
         Packed::TooLarge => Err(Error::TooLarge { max_bytes }),
         Packed::Missing => {
             let text = format!("no `{path}` in the container");
-            Err(Error::Engine { verb: "download", exit: 1, excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()) })
+            Err(Error::Engine {
+                verb: "download",
+                exit: 1,
+                excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()),
+            })
         }
     }
 }
@@ -81,7 +85,8 @@ fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
     match resting_root(engine, container, Some(&users)) {
         Err(TreeError::Unmappable(_)) => {
             let root = resting_root(engine, container, None);
-            let steps = root.map_err(|err| Error::Host { what: err.to_string(), source: io::ErrorKind::Other.into() })?;
+            let steps =
+                root.map_err(|err| Error::Host { what: err.to_string(), source: io::ErrorKind::Other.into() })?;
             Ok(run_in_child(&ChildPlace { namespaces: Vec::new(), new_mounts: true, steps }, work))
         }
         Err(TreeError::Failed(err)) => Err(err),

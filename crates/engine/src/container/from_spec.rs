@@ -1,9 +1,7 @@
 //! From a request to what a container is made of.
 
 use coracle_protocol::paths;
-use coracle_runtime::{
-    Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
-};
+use coracle_runtime::{Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex};
 
 use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
@@ -92,7 +90,8 @@ fn init_of(placed: &Placed) -> Init {
 fn mounts_of(placed: &Placed, owner: Ids) -> Vec<MountConfig> {
     let spec = placed.spec();
     let of_guest = placed.guest().is_some();
-    let private = |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
+    let private =
+        |target: &str, bytes, mode| MountConfig::Tmpfs { target: target.into(), bytes, mode, owner, exec: false };
     // What is too much for the guest's memory goes beside it, which has to be writable.
     let spill = (of_guest && spec.read_only).then(|| private(paths::DIR, SPILL_BYTES, 0o755));
     let run_mode = if spec.is_rootless_inside() { 0o700 } else { 0o755 };

@@ -17,11 +17,7 @@ pub(crate) fn link(
     socket: Option<&SocketAt>,
     settings: LinkSettings,
 ) -> Link {
-    let dial = SocketDial {
-        runtime: runtime.clone(),
-        id: id.clone(),
-        socket: socket.cloned().map(Mutex::new),
-    };
+    let dial = SocketDial { runtime: runtime.clone(), id: id.clone(), socket: socket.cloned().map(Mutex::new) };
     Link::new(Arc::new(dial), settings)
 }
 
@@ -60,7 +56,9 @@ impl Dial for SocketDial {
             at.pid1.is_some() && at.is_empty()
         });
         match failure {
-            Error::GuestFailed { .. } if lost => Error::FilesRemoved { missing: "the socket of the guest is gone".into() },
+            Error::GuestFailed { .. } if lost => {
+                Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+            }
             failure => failure,
         }
     }

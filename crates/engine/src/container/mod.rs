@@ -17,8 +17,8 @@
 //! | `describe` | for `inspect` |
 
 mod archive;
-pub(crate) mod config;
 mod commit;
+pub(crate) mod config;
 mod containers;
 mod describe;
 mod directory;

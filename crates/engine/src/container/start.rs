@@ -74,7 +74,7 @@ pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
 }
 
 fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
-    write_files(engine, container)?;
+    write_files(container)?;
     let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
     let started = spawn_in_group(engine, container, &group);
     if started.is_err() {
@@ -105,19 +105,16 @@ fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Containe
     let (reader, gate) = pipe.map_err(host_error("cannot create a pipe"))?.unzip();
     parts.gate = reader.map(OwnedFd::from);
     let plan = child_plan(&container.config, &container.dir, parts)?;
-    let spawned = spawn(&plan).map_err(|err| {
-        Error::Host { what: format!("the container does not start: cannot {}", err.what), source: err.errno.into() }
+    let spawned = spawn(&plan).map_err(|err| Error::Host {
+        what: format!("the container does not start: cannot {}", err.what),
+        source: err.errno.into(),
     })?;
     Ok(Started { spawned, gate })
 }
 
-fn write_files(engine: &Engine, container: &StoredContainer) -> Result<()> {
+fn write_files(container: &StoredContainer) -> Result<()> {
     let config = &container.config;
-    let request = NetworkFilesRequest {
-        config: &config.network,
-        hostname: &config.hostname,
-        hosts: &config.hosts,
-    };
+    let request = NetworkFilesRequest { config: &config.network, hostname: &config.hostname, hosts: &config.hosts };
     let made = network_files(&request);
     for (name, text) in [("hosts", made.hosts), ("resolv.conf", made.resolv_conf), ("hostname", made.hostname)] {
         let path = container.dir.files().join(name);

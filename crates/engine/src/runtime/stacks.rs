@@ -1,9 +1,7 @@
 //! Stacks of services.
 
 use async_trait::async_trait;
-use coracle_runtime::{
-    ContainerId, Error, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks,
-};
+use coracle_runtime::{ContainerId, Error, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
 use serde_json::Value;
 
 use super::EmbeddedRuntime;

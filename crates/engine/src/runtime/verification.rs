@@ -34,10 +34,6 @@ impl EmbeddedRuntime {
         let engine = self.engine.clone();
         let found = blocking("verify images", move || Ok(engine.store.verify(deep)?)).await?;
         let damage = found.damage.into_iter().map(|it| ImageDamage { object: it.object, problem: it.reason });
-        Ok(ImageVerification {
-            images: found.images,
-            layers: found.layers,
-            damage: damage.collect(),
-        })
+        Ok(ImageVerification { images: found.images, layers: found.layers, damage: damage.collect() })
     }
 }

@@ -48,7 +48,10 @@ pub(crate) enum Step {
     /// Mounts that it makes are not seen outside.
     PrivateMounts,
     /// Attaches the root file system at a directory of the host, and goes there.
-    AttachRoot { root: RootMount, at: CString },
+    AttachRoot {
+        root: RootMount,
+        at: CString,
+    },
     /// Becomes user and group 0 of its user namespace, without other groups.
     BecomeRoot,
     /// A new instance of a file system. Its target is made when it is missing.
@@ -61,8 +64,16 @@ pub(crate) enum Step {
         optional: bool,
     },
     /// A directory or file of the host.
-    Bind { source: BindSource, attributes: MountAttrFlags, target: CString, directory: bool },
-    Symlink { leads_to: CString, at: CString },
+    Bind {
+        source: BindSource,
+        attributes: MountAttrFlags,
+        target: CString,
+        directory: bool,
+    },
+    Symlink {
+        leads_to: CString,
+        at: CString,
+    },
     /// Covers a file by `/dev/null`, a directory by an empty one. A missing path is left out.
     Mask(CString),
     /// Makes what lies there read-only. A missing path is left out.
@@ -76,20 +87,35 @@ pub(crate) enum Step {
     Hostname(CString),
     LoopbackUp,
     /// Writes a kernel setting of its namespaces, which may be missing.
-    Setting { path: CString, value: CString },
+    Setting {
+        path: CString,
+        value: CString,
+    },
     /// Standard input is empty; both outputs go to this file, or nowhere.
     Output(Option<OwnedFd>),
     /// The standard streams of a command.
-    Streams { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
+    Streams {
+        stdin: OwnedFd,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
     /// Descriptor 3 becomes this file.
     KeepOpen(OwnedFd),
     /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
     CloseFrom(u32),
     /// A limit of processes; never more than this process may have.
-    Limit { resource: Resource, soft: u64, hard: u64 },
+    Limit {
+        resource: Resource,
+        soft: u64,
+        hard: u64,
+    },
     WorkingDirectory(CString),
     /// Keeps these capabilities and no others, and becomes that user.
-    Privileges { capabilities: u64, uid: u32, gid: u32 },
+    Privileges {
+        capabilities: u64,
+        uid: u32,
+        gid: u32,
+    },
     /// No program gains privileges any more, and these system calls are filtered.
     Filter(&'static [libc::sock_filter]),
 }
@@ -144,4 +170,3 @@ impl fmt::Display for Step {
         f.write_str(&text)
     }
 }
-

@@ -70,9 +70,8 @@ struct Shared<'a> {
 /// # Errors
 /// The step that failed; no process is left then.
 pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
-    let pointers = |words: &[std::ffi::CString]| {
-        words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
-    };
+    let pointers =
+        |words: &[std::ffi::CString]| words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let mut shared = Shared {
         plan,
         argv: pointers(&plan.program.argv),
@@ -174,9 +173,7 @@ fn enter_places(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
         enter(namespace.as_fd(), libc::CLONE_NEWUSER).map_err(|errno| (Stage::UserNamespace, errno))?;
     }
     match &plan.namespaces {
-        Namespaces::Of { process, kinds } => {
-            enter(process.as_fd(), *kinds).map_err(|errno| (Stage::Namespaces, errno))
-        }
+        Namespaces::Of { process, kinds } => enter(process.as_fd(), *kinds).map_err(|errno| (Stage::Namespaces, errno)),
         Namespaces::New { .. } => Ok(()),
     }
 }
@@ -220,8 +217,7 @@ impl Stack {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
         // SAFETY: a new mapping, of which the first page is made inaccessible.
         let start = unsafe {
-            let start =
-                libc::mmap(std::ptr::null_mut(), STACK, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            let start = libc::mmap(std::ptr::null_mut(), STACK, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
             assert!(start != libc::MAP_FAILED, "no memory for a stack");
             libc::mprotect(start, GUARD, libc::PROT_NONE);
             start

@@ -41,7 +41,9 @@ pub(crate) fn first(root: &Path) {
 }
 
 fn links(root: &Path) {
-    for (name, target) in [("loop-a", "loop-b"), ("loop-b", "loop-a"), ("self", "self"), ("up", "../../../../etc/passwd")] {
+    for (name, target) in
+        [("loop-a", "loop-b"), ("loop-b", "loop-a"), ("self", "self"), ("up", "../../../../etc/passwd")]
+    {
         symlink(target, root.join(name)).unwrap();
     }
     symlink("t".repeat(1000), root.join("long-target")).unwrap();

@@ -32,7 +32,8 @@ async fn mount_ours(saved: &SavedImage, data: &Path) -> Mounted {
     let image = engine.copy_image(origin, &name, Duration::from_secs(120)).await.unwrap();
     let store = data.join("store");
     let digits = |id: &str| id.strip_prefix("sha256:").unwrap().to_owned();
-    let configuration = std::fs::read(store.join("images").join(digits(image.id.as_str())).join("config.json")).unwrap();
+    let configuration =
+        std::fs::read(store.join("images").join(digits(image.id.as_str())).join("config.json")).unwrap();
     let configuration: serde_json::Value = serde_json::from_slice(&configuration).unwrap();
     let layers = configuration["rootfs"]["diff_ids"].as_array().unwrap().iter().rev();
     let layers: Vec<PathBuf> =

@@ -31,7 +31,8 @@ pub(crate) fn read(root: &Path) -> BTreeMap<PathBuf, Seen> {
         let at = root.join(&path);
         let seen = look(&at, &path, &mut links);
         if seen.kind == "directory" {
-            let mut inner: Vec<_> = std::fs::read_dir(&at).unwrap().map(|it| path.join(it.unwrap().file_name())).collect();
+            let mut inner: Vec<_> =
+                std::fs::read_dir(&at).unwrap().map(|it| path.join(it.unwrap().file_name())).collect();
             inner.sort();
             pending.extend(inner.into_iter().rev());
         }

@@ -17,8 +17,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{Gid, Uid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
-use tokio::io::{Interest, copy_bidirectional};
 use tokio::io::unix::AsyncFd;
+use tokio::io::{Interest, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

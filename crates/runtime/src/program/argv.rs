@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::{CreateSpec};
+use crate::CreateSpec;
 
 /// The words of one invocation, each free value behind `--flag=` or `--`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -44,7 +44,10 @@ impl Render for ImageVerification {
             0 => format!("{images} and {layers} are as they were stored"),
             damaged => format!("{} of {images} and {layers}", count(damaged, "fault", "faults")),
         };
-        Document { exit_code: u8::from(!self.is_sound), ..Document::default().and_lines(damaged).and_lines([summary.into()]) }
+        Document {
+            exit_code: u8::from(!self.is_sound),
+            ..Document::default().and_lines(damaged).and_lines([summary.into()])
+        }
     }
 }
 

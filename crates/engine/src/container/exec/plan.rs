@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::containers::StoredContainer;
+use super::super::host_error;
 use super::super::plan::{c_text, limits};
 use super::super::start::group_files;
 use super::super::state::RunRecord;
-use super::super::host_error;
 use crate::engine::Engine;
 use crate::isolation::seccomp;
 use crate::sys::{ChildPlan, FailedAt, Namespaces, Program, Spawned, Step, spawn};
@@ -102,9 +102,10 @@ impl ExecPlan {
                 (FailedAt::WorkingDirectory, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(Outcome::NoDirectory),
                 (FailedAt::Program, Errno::NOENT | Errno::NOTDIR) => Ok(Outcome::NoProgram(127)),
                 (FailedAt::Program, _) => Ok(Outcome::NoProgram(126)),
-                (FailedAt::Elsewhere | FailedAt::WorkingDirectory, errno) => {
-                    Err(Error::Host { what: format!("the command does not start: cannot {}", err.what), source: errno.into() })
-                }
+                (FailedAt::Elsewhere | FailedAt::WorkingDirectory, errno) => Err(Error::Host {
+                    what: format!("the command does not start: cannot {}", err.what),
+                    source: errno.into(),
+                }),
             },
         }
     }

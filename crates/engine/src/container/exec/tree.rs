@@ -88,7 +88,8 @@ impl Tree {
         let first = self.first.as_raw_nonzero().get();
         loop {
             let belongs = |it: &Process| known.contains(&it.parent) || it.session == first;
-            let more: Vec<_> = all.iter().filter(|(pid, it)| !known.contains(pid) && belongs(it)).map(|it| *it.0).collect();
+            let more: Vec<_> =
+                all.iter().filter(|(pid, it)| !known.contains(pid) && belongs(it)).map(|it| *it.0).collect();
             if more.is_empty() {
                 return known.clone();
             }

@@ -88,7 +88,8 @@ impl HostMounts<'_> {
     }
 
     fn bind(&self, source: &Path, target: &str, writable: bool) -> std::result::Result<Step, TreeError> {
-        let failed = |source_err| Error::Host { what: format!("cannot mount `{}`", source.display()), source: source_err };
+        let failed =
+            |source_err| Error::Host { what: format!("cannot mount `{}`", source.display()), source: source_err };
         let directory = std::fs::symlink_metadata(source).map_err(failed)?.is_dir();
         let attributes = if writable { harmless() } else { harmless() | MountAttrFlags::MOUNT_ATTR_RDONLY };
         let from = if self.is_root {

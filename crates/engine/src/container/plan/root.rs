@@ -44,7 +44,8 @@ pub(crate) fn root_mount(request: &RootRequest<'_>) -> std::result::Result<RootM
     let below = |name: &str| -> Result<CString> { super::mounts::c_text(&format!("{}/{name}", own.to_string_lossy())) };
     let plan = OverlayPlan { lower, upper: below("upper")?, work: below("work")?, user_attributes: false };
     let mapped_root = request.ids.and_then(|it| it.1.host_root());
-    let mount = build_mapped_overlay(&plan, mapped_root).map_err(|errno| TreeError::failed(request.dir.path(), errno))?;
+    let mount =
+        build_mapped_overlay(&plan, mapped_root).map_err(|errno| TreeError::failed(request.dir.path(), errno))?;
     drop(mapped);
     Ok(RootMount::Prepared(mount))
 }

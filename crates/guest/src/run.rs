@@ -83,11 +83,8 @@ fn closed_gate(signals: &SignalQueue) -> io::Result<Option<u8>> {
             let bytes = rustix::io::read(&input, &mut [0])?;
             return Ok((bytes == 0).then_some(NOT_STARTED));
         }
-        match signals.next()? {
-            Some(signal @ (libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT)) => {
-                return Ok(u8::try_from(128 + signal).ok());
-            }
-            _ => {}
+        if let Some(signal @ (libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT)) = signals.next()? {
+            return Ok(u8::try_from(128 + signal).ok());
         }
     }
 }

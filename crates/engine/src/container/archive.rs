@@ -32,7 +32,8 @@ pub(super) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<Packed
     let name = path.file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
     let mut builder = tar::Builder::new(Limited { into, left: max_bytes });
     builder.follow_symlinks(false);
-    let packed = append(&mut builder, Entry { path, name: &name, metadata: &metadata }).and_then(|()| builder.finish());
+    let packed =
+        append(&mut builder, &Entry { path, name: &name, metadata: &metadata }).and_then(|()| builder.finish());
     match packed {
         Ok(()) => Ok(Packed::Complete),
         Err(err) if err.kind() == io::ErrorKind::FileTooLarge => Ok(Packed::TooLarge),
@@ -46,8 +47,8 @@ struct Entry<'a> {
     metadata: &'a Metadata,
 }
 
-fn append(builder: &mut tar::Builder<Limited>, entry: Entry<'_>) -> io::Result<()> {
-    let Entry { path, name, metadata } = entry;
+fn append(builder: &mut tar::Builder<Limited>, entry: &Entry<'_>) -> io::Result<()> {
+    let Entry { path, name, metadata } = *entry;
     if metadata.file_type().is_socket() {
         return Ok(());
     }
@@ -62,7 +63,7 @@ fn append(builder: &mut tar::Builder<Limited>, entry: Entry<'_>) -> io::Result<(
         // A file that went meanwhile is none any more, and another file system is another thing.
         let Ok(below) = fs::symlink_metadata(&path) else { continue };
         if below.dev() == metadata.dev() || !below.is_dir() {
-            append(builder, Entry { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
+            append(builder, &Entry { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
         }
     }
     Ok(())

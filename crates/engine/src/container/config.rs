@@ -109,9 +109,9 @@ pub(crate) struct HostLine {
 #[cfg(test)]
 pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
     ContainerConfig {
-        id: ContainerId::parse(&coracle_runtime::random_hex::<32>()).expect("it is an id"),
+        id: ContainerId::parse(coracle_runtime::random_hex::<32>()).expect("it is an id"),
         name: ContainerName::parse("example").expect("it is a name"),
-        image: ImageId::parse(&format!("sha256:{}", "0".repeat(64))).expect("it is an id"),
+        image: ImageId::parse(format!("sha256:{}", "0".repeat(64))).expect("it is an id"),
         created: String::new(),
         hostname: "example".into(),
         init: Init::Command(Vec::new()),

@@ -121,7 +121,7 @@ mod tests {
         for digits in ["0", "f", "7"] {
             let id = ContainerId::parse(digits.repeat(64)).unwrap();
             let range = IdMap::of_range_for(&id).uids[0];
-            assert!(range.host >= FIRST && range.host % IDS == 0 && range.host < 1_879_048_192, "{range:?}");
+            assert!(range.host >= FIRST && range.host.is_multiple_of(IDS) && range.host < 1_879_048_192, "{range:?}");
         }
     }
 }

@@ -92,6 +92,7 @@ impl ServiceMounts {
     }
 
     /// A config with a text becomes a file beside the container; one with a file is that file.
+    #[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
     fn add_file(&mut self, service: &ServiceContainer<'_>, part: StoredPart<'_>) -> Result<()> {
         let StoredPart { key, entry, dir } = part;
         let source = entry["source"].as_str().unwrap_or_default();

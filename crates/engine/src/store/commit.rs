@@ -102,6 +102,7 @@ fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
 }
 
 /// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files.
+#[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
 fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<(CanonicalDigest, UnpackReport)> {
     let CopyOptions { overlay, left_out } = options;
     let upper = File::open(upper)?;

@@ -52,6 +52,7 @@ impl Tree {
         run_in_child(&place, || Ok(self.end_here())).map_err(failed())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a thread or a forked child that blocks, without a runtime")]
     fn end_here(&self) -> bool {
         let mut known = BTreeSet::from([self.first.as_raw_nonzero().get()]);
         let begun = Instant::now();

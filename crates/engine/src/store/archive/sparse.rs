@@ -81,6 +81,6 @@ impl PaxSparse {
 
 /// Extents of numbers in pairs.
 pub(super) fn extents(numbers: &[u64]) -> Option<Vec<Extent>> {
-    let is_whole = numbers.len() % 2 == 0 && numbers.len() / 2 <= MAX_EXTENTS;
+    let is_whole = numbers.len().is_multiple_of(2) && numbers.len() / 2 <= MAX_EXTENTS;
     is_whole.then(|| numbers.chunks_exact(2).map(|it| Extent { offset: it[0], length: it[1] }).collect())
 }

@@ -150,7 +150,7 @@ fn every_kind_of_entry_has_its_attributes() {
     assert_eq!(stat("null").mode() & 0o7777, 0o666);
     assert!(stat("disk").file_type().is_block_device() && stat("pipe").file_type().is_fifo());
     let value = |name: &str| {
-        let mut value = vec![0; 64];
+        let mut value = [0; 64];
         let length = lgetxattr(dir.path().join("d/capable"), name, &mut value[..]).unwrap();
         value[..length].to_vec()
     };
@@ -311,10 +311,7 @@ fn bombs_end_at_their_limits() {
     assert_eq!(limit(&bytes), "bytes");
     let many = (0..=1000).fold(Tar::default(), |tar, at| tar.file(&format!("f{at}"), ""));
     assert_eq!(limit(&many.bytes()), "entries");
-    assert_eq!(
-        limit(&Tar::default().file(&"d/".repeat(64).replace("d/", "d/"), "").file(&"d/".repeat(65), "").bytes()),
-        "parts of a path"
-    );
+    assert_eq!(limit(&Tar::default().file(&"d/".repeat(64), "").file(&"d/".repeat(65), "").bytes()), "parts of a path");
     let mut extension = tar::Header::new_ustar();
     extension.set_entry_type(tar::EntryType::XHeader);
     extension.set_size(1 << 40);

@@ -8,10 +8,12 @@
 //! | module | content |
 //! |---|---|
 //! | `runtime` | [`EmbeddedRuntime`], one file for each trait of `coracle-runtime`: only translates |
-//! | `container` | records, what a container is made of, its start and end |
+//! | `config`, `health_check` | what a container is made of, decided at its creation |
+//! | `container` | its directory, start and end, commands and files |
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
+//! | `archive` | the tar format, hostile and canonical |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
@@ -29,14 +31,18 @@
 //! **Invariant:** a limit or guard that cannot be set is an error or is reported; none is skipped silently.
 
 #![warn(missing_docs)]
-#![allow(dead_code, unused_imports, reason = "parts that wait for their callers: sweeps, paused containers, forks")]
+#![expect(dead_code, reason = "recovery after a killed process calls the rest")]
 #![cfg(target_os = "linux")]
 
+mod archive;
 mod blocking;
 mod cgroup;
+mod config;
 mod container;
 mod directories;
 mod engine;
+mod error;
+mod health_check;
 mod ids;
 mod info;
 mod isolation;

@@ -62,7 +62,7 @@ pub fn run(options: &RunOptions) -> io::Result<u8> {
         Ok(program) => program,
         Err(error) => return Ok(cannot_start(options, &error)),
     };
-    let mut run = Run { program, signals, log, left: None, alone: false };
+    let mut run = InitRun { program, signals, log, left: None, alone: false };
     while run.left.is_none() {
         run.wait(None)?;
     }
@@ -89,7 +89,7 @@ fn closed_gate(signals: &SignalQueue) -> io::Result<Option<u8>> {
     }
 }
 
-struct Run {
+struct InitRun {
     program: i32,
     signals: SignalQueue,
     log: Option<Log>,
@@ -99,7 +99,7 @@ struct Run {
     alone: bool,
 }
 
-impl Run {
+impl InitRun {
     /// Waits for signals and output, and handles them.
     fn wait(&mut self, within: Option<Duration>) -> io::Result<()> {
         let within = within.map(Timespec::try_from).transpose().map_err(io::Error::other)?;

@@ -71,7 +71,7 @@ impl Host {
         let dir = |name: &str| vars.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let data_home = dir("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         Ok(Self {
-            engine_data: engine_data(rustix::process::getuid().is_root(), data_home),
+            engine_data: engine_data(rustix::process::getuid().is_root(), &data_home),
             runtime_dir: dir("XDG_RUNTIME_DIR"),
             config_home: dir("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             state_home: dir("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")),
@@ -126,7 +126,7 @@ impl Host {
 }
 
 /// Root's is the system's, as Docker's is. Links are resolved where they exist, since policies compare real paths.
-fn engine_data(root: bool, data_home: PathBuf) -> PathBuf {
+fn engine_data(root: bool, data_home: &Path) -> PathBuf {
     let coracle = if root { PathBuf::from("/var/lib/coracle") } else { data_home.join("coracle") };
     coracle.canonicalize().unwrap_or(coracle).join("engine")
 }
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn data_of_engines_is_the_systems_for_root_and_the_persons_else() {
-        assert_eq!(engine_data(true, "/h/data".into()), Path::new("/var/lib/coracle/engine"));
-        assert_eq!(engine_data(false, "/h/data".into()), Path::new("/h/data/coracle/engine"));
+        assert_eq!(engine_data(true, Path::new("/h/data")), Path::new("/var/lib/coracle/engine"));
+        assert_eq!(engine_data(false, Path::new("/h/data")), Path::new("/h/data/coracle/engine"));
     }
 
     #[test]

@@ -45,11 +45,6 @@ impl ContainerGroup {
         }
     }
 
-    /// Whether there is none: then limits, usage, freezing and killing are not to be had from it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.dirs().is_empty()
-    }
-
     pub(crate) fn entry(&self) -> GroupEntry {
         let dirs: BTreeSet<_> = self.by_controller.values().collect();
         GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
@@ -97,7 +92,7 @@ impl ContainerGroup {
             .try_for_each(|it| remove_tree(it, deadline).map_err(|error| failed("remove", it, error)))
     }
 
-    fn dirs(&self) -> BTreeSet<&PathBuf> {
+    pub(super) fn dirs(&self) -> BTreeSet<&PathBuf> {
         self.by_controller.values().chain(&self.unified).collect()
     }
 

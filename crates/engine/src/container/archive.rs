@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::files::Packed;
+use super::files::DownloadOutcome;
 
 /// Unpacks with the owners, modes and times of the archive. The directory exists.
 pub(super) fn unpack(tar: File, at: &Path) -> io::Result<()> {
@@ -21,34 +21,34 @@ pub(super) fn unpack(tar: File, at: &Path) -> io::Result<()> {
 }
 
 /// Packs a path; its last component is the name of the first entry. Sockets are left out.
-pub(super) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<Packed> {
+pub(super) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<DownloadOutcome> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(Packed::Missing);
+            return Ok(DownloadOutcome::Missing);
         }
         Err(err) => return Err(err),
     };
     let name = path.file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    let mut builder = tar::Builder::new(Limited { into, left: max_bytes });
+    let mut builder = tar::Builder::new(LimitedWriter { into, left: max_bytes });
     builder.follow_symlinks(false);
     let packed =
-        append(&mut builder, &Entry { path, name: &name, metadata: &metadata }).and_then(|()| builder.finish());
+        append(&mut builder, &SourceFile { path, name: &name, metadata: &metadata }).and_then(|()| builder.finish());
     match packed {
-        Ok(()) => Ok(Packed::Complete),
-        Err(err) if err.kind() == io::ErrorKind::FileTooLarge => Ok(Packed::TooLarge),
+        Ok(()) => Ok(DownloadOutcome::Complete),
+        Err(err) if err.kind() == io::ErrorKind::FileTooLarge => Ok(DownloadOutcome::TooLarge),
         Err(err) => Err(err),
     }
 }
 
-struct Entry<'a> {
+struct SourceFile<'a> {
     path: &'a Path,
     name: &'a Path,
     metadata: &'a Metadata,
 }
 
-fn append(builder: &mut tar::Builder<Limited>, entry: &Entry<'_>) -> io::Result<()> {
-    let Entry { path, name, metadata } = *entry;
+fn append(builder: &mut tar::Builder<LimitedWriter>, entry: &SourceFile<'_>) -> io::Result<()> {
+    let SourceFile { path, name, metadata } = *entry;
     if metadata.file_type().is_socket() {
         return Ok(());
     }
@@ -63,19 +63,19 @@ fn append(builder: &mut tar::Builder<Limited>, entry: &Entry<'_>) -> io::Result<
         // A file that went meanwhile is none any more, and another file system is another thing.
         let Ok(below) = fs::symlink_metadata(&path) else { continue };
         if below.dev() == metadata.dev() || !below.is_dir() {
-            append(builder, &Entry { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
+            append(builder, &SourceFile { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
         }
     }
     Ok(())
 }
 
 /// Fails once more bytes than allowed were written.
-struct Limited {
+struct LimitedWriter {
     into: File,
     left: u64,
 }
 
-impl Write for Limited {
+impl Write for LimitedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = bytes.len() as u64;
         self.left = self.left.checked_sub(length).ok_or(io::ErrorKind::FileTooLarge)?;

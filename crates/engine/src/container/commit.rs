@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use coracle_protocol::paths;
 use coracle_runtime::{Image, ImageCommit, Result};
 
-use super::config::MountConfig;
 use super::containers::{StoredContainer, find};
 use super::host_error;
 use super::state::State;
+use crate::config::MountConfig;
 use crate::engine::Engine;
-use crate::runtime::store_error;
+use crate::error::store_error;
 use crate::store::CommitSource;
 
 /// What the kernel and the guest have in every container.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, ContainerName, Error, Handle, ImageId, LabelFilter, Placed, Result};
 
-use super::config::ContainerConfig;
 use super::directory::ContainerDir;
 use super::from_spec::config_of;
 use super::host_error;
+use crate::config::ContainerConfig;
 use crate::engine::Engine;
 
 /// Names change hands within microseconds.

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
 
-use super::config::{Init, MountConfig, NetworkMode};
 use super::containers::StoredContainer;
 use super::directory::read_json;
 use super::health::health;
 use super::host_error;
 use super::state::State;
+use crate::config::{Init, MountConfig, NetworkMode};
 use crate::engine::Engine;
-use crate::network::{Attached, NetworkRecords};
+use crate::network::{AttachmentRecord, NetworkRecords};
 
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
     let failed = || host_error("cannot read the state of the container");
     let state = State::read(dir).map_err(failed())?;
-    let attached: Option<Attached> = match &state {
+    let attached: Option<AttachmentRecord> = match &state {
         State::Running { .. } => read_json(&dir.network_file()).map_err(failed())?,
         State::Created | State::Exited { .. } => None,
     };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::config::ContainerConfig;
+use crate::config::ContainerConfig;
 
 /// What a container consists of on the disk.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::start::lock;
 use super::state::{RunRecord, State};
 use crate::blocking::blocking;
 use crate::engine::Engine;
-use crate::network::{Attached, detach};
+use crate::network::{AttachmentRecord, detach};
 
 /// How long a killed process may take to be gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
 
 /// What a run leaves outside the container's directory.
 pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
-    if let Ok(Some(attached)) = read_json::<Attached>(&container.dir.network_file()) {
+    if let Ok(Some(attached)) = read_json::<AttachmentRecord>(&container.dir.network_file()) {
         if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
             tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
         }

@@ -18,7 +18,7 @@ use crate::sys::{ChildPlace, Step, run_in_child};
 
 /// What came of an archive that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Packed {
+pub(super) enum DownloadOutcome {
     Complete,
     Missing,
     TooLarge,
@@ -40,9 +40,9 @@ pub(crate) fn download(
 ) -> Result<()> {
     let packed = inside(engine, container, || archive::pack(Path::new(path.as_str()), into, max_bytes))?;
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
-        Packed::Complete => Ok(()),
-        Packed::TooLarge => Err(Error::TooLarge { max_bytes }),
-        Packed::Missing => {
+        DownloadOutcome::Complete => Ok(()),
+        DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),
+        DownloadOutcome::Missing => {
             let text = format!("no `{path}` in the container");
             Err(Error::Engine {
                 verb: "download",

@@ -3,11 +3,11 @@
 use coracle_protocol::paths;
 use coracle_runtime::{Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex};
 
-use super::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
+use crate::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
+use crate::health_check::HealthCheck;
 use crate::isolation::capabilities;
 use crate::network::NetworkRecords;
-use crate::service::HealthCheck;
 
 /// Where programs of an image are found that names no `PATH`.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -2,7 +2,6 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `config` | what a container is made of, decided at its creation |
 //! | `from_spec` | from a request to that |
 //! | `directory` | its files on the disk |
 //! | `containers` | all of them: names, look-ups, creation |
@@ -18,7 +17,6 @@
 
 mod archive;
 mod commit;
-pub(crate) mod config;
 mod containers;
 mod describe;
 mod directory;
@@ -27,7 +25,6 @@ mod exec;
 mod files;
 mod from_spec;
 mod health;
-mod link;
 mod log;
 mod plan;
 mod start;
@@ -37,16 +34,14 @@ mod usage;
 use coracle_runtime::Error;
 
 pub(crate) use self::commit::commit;
-pub(crate) use self::config::ContainerConfig;
 pub(crate) use self::containers::{StoredContainer, add, create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;
 pub(crate) use self::files::{download, upload};
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
-pub(crate) use self::link::link;
 pub(crate) use self::log::log;
-pub(crate) use self::start::start;
+pub(crate) use self::start::{process_of, start};
 pub(crate) use self::usage::usage;
 
 fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {

@@ -11,17 +11,17 @@ use std::time::Duration;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, ProcessId, Result};
 
-use super::config::{Init, MountConfig};
 use super::containers::{StoredContainer, find};
 use super::directory::{ContainerDir, write_json};
-use super::plan::{HostMounts, Parts, RootRequest, TreeError, child_plan, root_mount};
+use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::state::{RunRecord, State};
 use super::{end, host_error};
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
+use crate::config::{Init, MountConfig};
 use crate::engine::Engine;
 use crate::network::{Attachment, NetworkFilesRequest, attach, network_files};
-use crate::sys::{Spawned, spawn};
+use crate::sys::{FirstProcess, spawn};
 use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
@@ -56,7 +56,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
 
 /// A process that is PID 1.
 struct Started {
-    spawned: Spawned,
+    spawned: FirstProcess,
     /// The program of a command starts with the first byte: not before its network is there.
     gate: Option<PipeWriter>,
 }
@@ -136,7 +136,7 @@ fn parts(
     container: &StoredContainer,
     run: &RunRecord,
     with_users: bool,
-) -> std::result::Result<Parts, TreeError> {
+) -> std::result::Result<StartParts, TreeError> {
     let StoredContainer { config, dir } = container;
     let opened = |what: &str, result: std::io::Result<OwnedFd>| result.map_err(host_error(what.to_owned()));
     let is_root = engine.privileges.is_root();
@@ -150,7 +150,7 @@ fn parts(
     let volumes = volume_dirs(engine, container, &layers)?;
     let binds = HostMounts { config, dir, init: init.as_deref(), volumes, ids, is_root }.steps()?;
     let log = matches!(config.init, Init::Command(_)).then(|| append_to(dir.log_file()));
-    Ok(Parts {
+    Ok(StartParts {
         groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
         root,
         binds,
@@ -198,7 +198,7 @@ fn append_to(path: PathBuf) -> std::io::Result<OwnedFd> {
     Ok(File::options().append(true).create(true).mode(0o600).open(path)?.into())
 }
 
-async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Spawned) -> Result<()> {
+async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &FirstProcess) -> Result<()> {
     let StoredContainer { config, dir } = container;
     let attached = attach(&Attachment {
         config: config.network.clone(),

@@ -10,14 +10,14 @@ use super::link::Reach;
 use super::members::Member;
 use super::publish::{self, BoundPort};
 use super::record::{NetworkRecord, NetworkRecords};
-use super::routed::{self, Routed, RoutedSpec};
+use super::routed::{self, RoutedLink, RoutedSpec};
 use super::user_mode::{UserModeSpec, UserModeStack};
-use super::{Attached, detach};
+use super::{AttachmentRecord, detach};
 use crate::blocking::blocking;
-use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
+use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
+use crate::error::unsupported;
 use crate::ids::Privileges;
-use crate::runtime::unsupported;
 
 /// A container that is to be connected, while it builds its file system.
 #[derive(Clone, Debug)]
@@ -54,13 +54,13 @@ impl Attachment {
 /// # Errors
 /// `PortTaken`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
 /// ends with the container.
-pub(crate) async fn attach(attachment: &Attachment) -> Result<Attached> {
+pub(crate) async fn attach(attachment: &Attachment) -> Result<AttachmentRecord> {
     if attachment.config.mode == NetworkMode::Host {
-        return Ok(Attached::default());
+        return Ok(AttachmentRecord::default());
     }
     let ports = publish::bind(&attachment.config)?;
     let mut attached = match &attachment.config.mode {
-        NetworkMode::None | NetworkMode::Host => Attached::default(),
+        NetworkMode::None | NetworkMode::Host => AttachmentRecord::default(),
         NetworkMode::Outgoing => attach_outgoing(attachment).await?,
         NetworkMode::Named(id) => attach_named(attachment, id).await?,
     };
@@ -74,7 +74,7 @@ pub(crate) async fn attach(attachment: &Attachment) -> Result<Attached> {
     }
 }
 
-fn publish_ports(attachment: &Attachment, attached: &mut Attached, ports: &[BoundPort]) -> Result<()> {
+fn publish_ports(attachment: &Attachment, attached: &mut AttachmentRecord, ports: &[BoundPort]) -> Result<()> {
     if !ports.is_empty() {
         attached.helpers.push(publish::serve(attachment, attached.address, ports)?);
         attached.ports = ports.iter().map(|it| it.port.clone()).collect();
@@ -82,7 +82,7 @@ fn publish_ports(attachment: &Attachment, attached: &mut Attached, ports: &[Boun
     Ok(())
 }
 
-async fn attach_outgoing(attachment: &Attachment) -> Result<Attached> {
+async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
     if attachment.privileges.is_root() {
         match attach_routed(attachment).await {
             Ok(attached) => return Ok(attached),
@@ -93,7 +93,7 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<Attached> {
     attach_user_mode(attachment).await
 }
 
-async fn attach_routed(attachment: &Attachment) -> Result<Attached> {
+async fn attach_routed(attachment: &Attachment) -> Result<AttachmentRecord> {
     let subnet = routed::outgoing_subnet(&attachment.directories).map_err(failed)?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
     let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0, members: false };
@@ -103,7 +103,7 @@ async fn attach_routed(attachment: &Attachment) -> Result<Attached> {
     Ok(attached)
 }
 
-async fn attach_named(attachment: &Attachment, id: &str) -> Result<Attached> {
+async fn attach_named(attachment: &Attachment, id: &str) -> Result<AttachmentRecord> {
     if !attachment.privileges.is_root() {
         return Err(unsupported(Capability::NamedNetwork));
     }
@@ -121,7 +121,7 @@ async fn attach_named(attachment: &Attachment, id: &str) -> Result<Attached> {
     };
     let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
     let member = member(attachment, &routed)?;
-    let attached = Attached { network: Some(record.id.clone()), ..linked(routed) };
+    let attached = AttachmentRecord { network: Some(record.id.clone()), ..linked(routed) };
     write_hosts(attachment, &attached).map_err(failed)?;
     join(&records, &record, &member).map_err(failed)?;
     Ok(attached)
@@ -131,7 +131,7 @@ fn join(records: &NetworkRecords, record: &NetworkRecord, member: &Member) -> io
     records.members(&record.id).join(member, record.reach)
 }
 
-fn member(attachment: &Attachment, routed: &Routed) -> Result<Member> {
+fn member(attachment: &Attachment, routed: &RoutedLink) -> Result<Member> {
     let ended = || failed(io::Error::other("the container ended"));
     let mut names = vec![attachment.name.to_string()];
     if attachment.hostname != names[0] {
@@ -148,7 +148,7 @@ fn member(attachment: &Attachment, routed: &Routed) -> Result<Member> {
     })
 }
 
-async fn attach_user_mode(attachment: &Attachment) -> Result<Attached> {
+async fn attach_user_mode(attachment: &Attachment) -> Result<AttachmentRecord> {
     let spec = UserModeSpec {
         pid: attachment.pid,
         user_namespace: !attachment.privileges.is_root(),
@@ -156,8 +156,12 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<Attached> {
         pid_file: attachment.pid_file.clone(),
     };
     let stack = UserModeStack::find()?.start(&spec).await?;
-    let attached =
-        Attached { address: stack.address, gateway: stack.host, helpers: vec![stack.process], ..Attached::default() };
+    let attached = AttachmentRecord {
+        address: stack.address,
+        gateway: stack.host,
+        helpers: vec![stack.process],
+        ..AttachmentRecord::default()
+    };
     write_hosts(attachment, &attached).map_err(failed)?;
     if let Some(text) = stack.resolv_conf {
         hosts::write_in_place(&attachment.resolv_conf_file, &text).map_err(failed)?;
@@ -165,16 +169,16 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<Attached> {
     Ok(attached)
 }
 
-fn linked(routed: Routed) -> Attached {
-    Attached {
+fn linked(routed: RoutedLink) -> AttachmentRecord {
+    AttachmentRecord {
         address: Some(routed.address.into()),
         gateway: Some(routed.gateway.into()),
         link: Some(routed.device),
-        ..Attached::default()
+        ..AttachmentRecord::default()
     }
 }
 
-fn write_hosts(attachment: &Attachment, attached: &Attached) -> io::Result<()> {
+fn write_hosts(attachment: &Attachment, attached: &AttachmentRecord) -> io::Result<()> {
     let text = HostsText {
         hostname: &attachment.hostname,
         address: attached.address,

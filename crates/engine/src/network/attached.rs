@@ -12,7 +12,7 @@ use crate::directories::Directories;
 
 /// What `attach` made, as recorded beside the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Attached {
+pub(crate) struct AttachmentRecord {
     /// Its ports on the host.
     pub(crate) ports: Vec<PublishedPort>,
     /// Its address, where it has one of its own.
@@ -31,7 +31,7 @@ pub(crate) struct Attached {
 ///
 /// # Errors
 /// When a helper does not end. The container's ports are free otherwise.
-pub(crate) async fn detach(attached: &Attached, id: &ContainerId, directories: &Directories) -> Result<()> {
+pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, directories: &Directories) -> Result<()> {
     let failed = |source| coracle_runtime::Error::Host { what: "cannot detach a container".into(), source };
     if !attached.helpers.is_empty() {
         let helpers = attached.helpers.clone();
@@ -40,7 +40,7 @@ pub(crate) async fn detach(attached: &Attached, id: &ContainerId, directories: &
     if let Some(network) = &attached.network {
         let records = NetworkRecords::new(directories);
         let _lock = records.lock().await?;
-        records.members(network).leave(id).map_err(failed)?;
+        records.members(network).release(id).map_err(failed)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::hosts::HostsText;
 use super::resolver;
-use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
+use crate::config::{HostLine, NetworkConfig, NetworkMode};
 
 /// What the files are made of.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::container::config::HostLine;
+use crate::config::HostLine;
 
 /// What stands between these lines belongs to the engine; what a container adds outside of them stays.
 const BEGIN: &str = "# members of the network";

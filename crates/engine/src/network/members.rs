@@ -70,7 +70,7 @@ impl Members {
     }
 
     /// Removes a member; a missing one is no error.
-    pub(super) fn leave(&self, id: &ContainerId) -> io::Result<()> {
+    pub(super) fn release(&self, id: &ContainerId) -> io::Result<()> {
         match std::fs::remove_file(self.file(id)) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done.and_then(|()| self.announce()),

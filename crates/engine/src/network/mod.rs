@@ -30,6 +30,6 @@ mod tests;
 mod user_mode;
 
 pub(crate) use attach::{Attachment, attach};
-pub(crate) use attached::{Attached, detach, sweep};
+pub(crate) use attached::{AttachmentRecord, detach};
 pub(crate) use files::{NetworkFilesRequest, network_files};
 pub(crate) use record::NetworkRecords;

@@ -19,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
 use super::attach::Attachment;
-use crate::container::config::NetworkConfig;
+use crate::config::NetworkConfig;
 
 /// The kernel passes at most 253 descriptors at once.
 const MAX_PORTS: usize = 240;
@@ -60,7 +60,7 @@ fn bind_one(port: &Port, address: IpAddr) -> Result<BoundPort> {
 /// Starts the process that serves these ports.
 pub(super) fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort]) -> Result<ProcessId> {
     let Some(guest) = &attachment.guest else {
-        return Err(crate::runtime::unsupported(Capability::Publish));
+        return Err(crate::error::unsupported(Capability::Publish));
     };
     let failed = |source| Error::Host { what: "cannot publish ports".into(), source };
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -110,7 +110,7 @@ mod tests {
 
     fn config(host: Option<u16>, protocol: Protocol) -> NetworkConfig {
         let ports = vec![Port { container: 80, host, protocol }];
-        let mode = crate::container::config::NetworkMode::Outgoing;
+        let mode = crate::config::NetworkMode::Outgoing;
         NetworkConfig { mode, ports, ports_bind: IpAddr::from([127, 0, 0, 1]) }
     }
 

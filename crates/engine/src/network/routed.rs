@@ -26,21 +26,21 @@ pub(super) struct RoutedSpec {
 
 /// A link that was made.
 #[derive(Clone, Debug)]
-pub(super) struct Routed {
+pub(super) struct RoutedLink {
     pub(super) device: String,
     pub(super) address: Ipv4Addr,
     pub(super) gateway: Ipv4Addr,
 }
 
 /// Makes the rules, if they are missing, and a link.
-pub(super) fn connect(spec: &RoutedSpec) -> io::Result<Routed> {
+pub(super) fn connect(spec: &RoutedSpec) -> io::Result<RoutedLink> {
     let members: &[u32] = if spec.members { &[spec.group] } else { &[] };
     rules::ensure(members)?;
     let gateway = subnet::gateway(spec.subnet);
     let device = link::device(spec.id.as_str(), spec.reach);
     let link = LinkSpec { device: device.clone(), group: spec.group, pid: spec.pid, gateway };
     let address = link::connect(&link, subnet::candidates(spec.subnet, spec.id.as_str()))?;
-    Ok(Routed { device, address, gateway })
+    Ok(RoutedLink { device, address, gateway })
 }
 
 /// The range of the containers without a network of their own. What the host uses may be another one after each boot.

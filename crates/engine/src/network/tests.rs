@@ -12,8 +12,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::{Attached, Attachment, NetworkRecords, attach, detach, sweep};
-use crate::container::config::{HostLine, NetworkConfig, NetworkMode};
+use super::attached::sweep;
+use super::{Attachment, AttachmentRecord, NetworkRecords, attach, detach};
+use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
 
@@ -80,7 +81,7 @@ impl Case {
 }
 
 impl Holder {
-    async fn attach(&self) -> Attached {
+    async fn attach(&self) -> AttachmentRecord {
         attach(&self.attachment).await.unwrap()
     }
 
@@ -106,7 +107,7 @@ impl Holder {
         std::fs::read_to_string(&self.attachment.hosts_file).unwrap()
     }
 
-    async fn end(mut self, attached: &Attached) {
+    async fn end(mut self, attached: &AttachmentRecord) {
         self.child.kill().await.unwrap();
         detach(attached, &self.attachment.id, &self.attachment.directories).await.unwrap();
     }

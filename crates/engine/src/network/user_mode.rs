@@ -66,7 +66,7 @@ impl UserModeStack {
     pub(super) fn find() -> Result<Self> {
         let pasta = find_program("pasta").map(Self::Pasta);
         let found = pasta.or_else(|_| find_program("slirp4netns").map(Self::Slirp));
-        found.map_err(|_| crate::runtime::unsupported(Capability::OutgoingNetwork))
+        found.map_err(|_| crate::error::unsupported(Capability::OutgoingNetwork))
     }
 
     /// Starts it, and waits until packets flow.

@@ -65,7 +65,7 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
-        Ok(container::link(self, id, socket, settings))
+        Ok(super::link::link(self, id, socket, settings))
     }
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {

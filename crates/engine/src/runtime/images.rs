@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::{
-    Capability, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
-    LabelFilter, Result,
+    Capability, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result,
 };
 
-use super::{EmbeddedRuntime, ImageOrigin, unsupported};
+use super::{EmbeddedRuntime, ImageOrigin};
 use crate::blocking::blocking;
 use crate::engine::Engine;
+use crate::error::{store_error, unsupported};
 use crate::store::{Store, StoreError};
 
 impl EmbeddedRuntime {
@@ -23,20 +23,6 @@ impl EmbeddedRuntime {
     ) -> Result<T> {
         let engine: Arc<Engine> = Arc::clone(&self.engine);
         blocking(verb, move || work(&engine.store).map_err(|err| store_error(verb, err))).await
-    }
-}
-
-impl From<StoreError> for Error {
-    fn from(err: StoreError) -> Self {
-        store_error("image", err)
-    }
-}
-
-/// A failure of the store in the words of the trait.
-pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
-    match err {
-        StoreError::Io { what, source } => Error::Host { what: what.to_owned(), source },
-        refusal => Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(refusal.to_string().as_bytes()) },
     }
 }
 

@@ -3,6 +3,7 @@
 mod containers;
 mod copy;
 mod images;
+mod link;
 mod networks;
 mod stacks;
 mod verification;
@@ -11,9 +12,8 @@ mod volumes;
 use std::sync::Arc;
 
 pub use self::copy::ImageOrigin;
-pub(crate) use self::images::store_error;
 pub use self::verification::{ImageDamage, ImageVerification};
-use coracle_runtime::{Capability, EngineKind, Error, Result};
+use coracle_runtime::Result;
 
 use crate::engine::Engine;
 use crate::options::EngineOptions;
@@ -38,8 +38,4 @@ impl EmbeddedRuntime {
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
-}
-
-pub(crate) fn unsupported(capability: Capability) -> Error {
-    Error::Unsupported { engine: EngineKind::Embedded, capability }
 }

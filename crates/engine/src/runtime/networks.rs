@@ -20,7 +20,7 @@ impl Networks for EmbeddedRuntime {
 
     async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
         if !self.engine.privileges.is_root() {
-            return Err(super::unsupported(coracle_runtime::Capability::NamedNetwork));
+            return Err(crate::error::unsupported(coracle_runtime::Capability::NamedNetwork));
         }
         NetworkRecords::new(&self.engine.directories).create(network).await
     }

@@ -9,11 +9,11 @@ use coracle_runtime::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::health::HealthCheck;
+use super::health::check_of_service;
 use super::mounts::{self, ServiceMounts};
 use super::user::{self, ServiceUser};
 use super::{labels, refused};
-use crate::container::config::{ContainerConfig, HostLine, Init, NetworkConfig, NetworkMode, ServiceConfig};
+use crate::config::{ContainerConfig, HostLine, Init, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
 use crate::isolation::capabilities;
 
@@ -104,7 +104,7 @@ impl ServiceContainer<'_> {
         let mounts = mounts::of_service(self, &id, engine)?;
         let image_dir = self.image.config.workdir.as_str();
         let workdir = text(model, "working_dir").filter(|it| !it.is_empty()).unwrap_or(image_dir);
-        let health = HealthCheck::of_service(engine, &self.image.id, &model["healthcheck"])?;
+        let health = check_of_service(engine, &self.image.id, &model["healthcheck"])?;
         let config = ContainerConfig {
             ids: Some(engine.privileges.map_for(&id)),
             name: self.container_name()?,

@@ -6,88 +6,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{Command, ContainerId, ContainerPath, Error, Exec, Exit, Health, ImageId, Result};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{duration, refused};
 use crate::container::{self, HealthRecord, StoredContainer};
 use crate::engine::Engine;
-
-/// What engines use where nothing is said.
-const INTERVAL: Duration = Duration::from_secs(30);
-const RETRIES: u32 = 3;
+use crate::health_check::{HealthCheck, INTERVAL, RETRIES, command, retries};
 
 /// A check that nobody knows the result of is repeated so often, since others wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A container's health check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HealthCheck {
-    pub(crate) words: Vec<String>,
-    pub(crate) interval: Duration,
-    pub(crate) timeout: Duration,
-    pub(crate) start_period: Duration,
-    pub(crate) retries: u32,
-}
-
-impl HealthCheck {
-    /// The one that an image brings along.
-    ///
-    /// # Errors
-    /// The store's.
-    pub(crate) fn of_image(engine: &Engine, image: &ImageId) -> Result<Option<Self>> {
-        let configuration = engine.store.configuration(image)?.unwrap_or_default();
-        let configuration: Value = serde_json::from_slice(&configuration).unwrap_or_default();
-        let check = &configuration["config"]["Healthcheck"];
-        let nanos = |key: &str| check[key].as_u64().filter(|it| *it > 0).map(Duration::from_nanos);
-        Ok(command(&check["Test"]).map(|words| Self {
-            words,
-            interval: nanos("Interval").unwrap_or(INTERVAL),
-            timeout: nanos("Timeout").unwrap_or(INTERVAL),
-            start_period: nanos("StartPeriod").unwrap_or_default(),
-            retries: retries(&check["Retries"]).unwrap_or(RETRIES),
-        }))
+/// The check of an image, as the file changes it.
+pub(super) fn check_of_service(engine: &Engine, image: &ImageId, check: &Value) -> Result<Option<HealthCheck>> {
+    let first = check["test"].as_array().and_then(|it| it.first()).and_then(Value::as_str);
+    if check["disable"] == true || first == Some("NONE") {
+        return Ok(None);
     }
-
-    /// That of the image, as the file changes it.
-    pub(super) fn of_service(engine: &Engine, image: &ImageId, check: &Value) -> Result<Option<Self>> {
-        let first = check["test"].as_array().and_then(|it| it.first()).and_then(Value::as_str);
-        if check["disable"] == true || first == Some("NONE") {
-            return Ok(None);
+    let own = command(&check["test"]);
+    let of_image = HealthCheck::of_image(engine, image)?;
+    let Some(words) = own.or_else(|| Some(of_image.as_ref()?.words.clone())) else { return Ok(None) };
+    let length = |key: &str| match check[key].as_str() {
+        None => Ok(None),
+        Some(text) => {
+            let parsed = duration::parse(text);
+            parsed.map(Some).ok_or_else(|| refused(&format!("healthcheck.{key}: `{text}` is no duration")))
         }
-        let own = command(&check["test"]);
-        let of_image = Self::of_image(engine, image)?;
-        let Some(words) = own.or_else(|| Some(of_image.as_ref()?.words.clone())) else { return Ok(None) };
-        let length = |key: &str| match check[key].as_str() {
-            None => Ok(None),
-            Some(text) => {
-                let parsed = duration::parse(text);
-                parsed.map(Some).ok_or_else(|| refused(&format!("healthcheck.{key}: `{text}` is no duration")))
-            }
-        };
-        let base = of_image.as_ref();
-        Ok(Some(Self {
-            words,
-            interval: length("interval")?.or(base.map(|it| it.interval)).unwrap_or(INTERVAL),
-            timeout: length("timeout")?.or(base.map(|it| it.timeout)).unwrap_or(INTERVAL),
-            start_period: length("start_period")?.or(base.map(|it| it.start_period)).unwrap_or_default(),
-            retries: retries(&check["retries"]).or(base.map(|it| it.retries)).unwrap_or(RETRIES),
-        }))
-    }
-}
-
-fn retries(value: &Value) -> Option<u32> {
-    value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0)
-}
-
-/// `CMD` and words, or `CMD-SHELL` and a line.
-fn command(test: &Value) -> Option<Vec<String>> {
-    let words: Vec<String> = super::config::words(test);
-    match words.split_first()? {
-        (kind, rest) if kind == "CMD" && !rest.is_empty() => Some(rest.to_vec()),
-        (kind, [line]) if kind == "CMD-SHELL" => Some(vec!["/bin/sh".into(), "-c".into(), line.clone()]),
-        _ => None,
-    }
+    };
+    let base = of_image.as_ref();
+    Ok(Some(HealthCheck {
+        words,
+        interval: length("interval")?.or(base.map(|it| it.interval)).unwrap_or(INTERVAL),
+        timeout: length("timeout")?.or(base.map(|it| it.timeout)).unwrap_or(INTERVAL),
+        start_period: length("start_period")?.or(base.map(|it| it.start_period)).unwrap_or_default(),
+        retries: retries(&check["retries"]).or(base.map(|it| it.retries)).unwrap_or(RETRIES),
+    }))
 }
 
 /// What the checks of a run came to. Pure.
@@ -154,8 +106,6 @@ async fn engine_exec(engine: &Arc<Engine>, stored: &StoredContainer, check: &Hea
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn check() -> HealthCheck {
@@ -196,12 +146,5 @@ mod tests {
         let at = |health, checked_ms| HealthRecord { health, checked_ms, ..HealthRecord::default() };
         assert!(is_due(&at(Health::Starting, 0), &check(), 1000) && !is_due(&at(Health::Starting, 0), &check(), 900));
         assert!(!is_due(&at(Health::Healthy, 0), &check(), 9000) && is_due(&at(Health::Healthy, 0), &check(), 10_000));
-    }
-
-    #[test]
-    fn commands_are_words_or_a_line_for_the_shell() {
-        assert_eq!(command(&json!(["CMD", "a", "b"])), Some(vec!["a".into(), "b".into()]));
-        assert_eq!(command(&json!(["CMD-SHELL", "a b"])), Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()]));
-        assert_eq!((command(&json!(["NONE"])), command(&json!(["CMD"])), command(&Value::Null)), (None, None, None));
     }
 }

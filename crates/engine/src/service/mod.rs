@@ -28,7 +28,7 @@ mod user;
 use coracle_runtime::{Error, Excerpt};
 
 pub(crate) use self::down::down;
-pub(crate) use self::health::{HealthCheck, run as check_health};
+pub(crate) use self::health::run as check_health;
 pub(crate) use self::model::model_of;
 pub(crate) use self::up::up;
 

@@ -6,7 +6,7 @@ use coracle_runtime::{ContainerId, Ids, Result};
 use serde_json::Value;
 
 use super::config::{ServiceContainer, full_name, words};
-use crate::container::config::MountConfig;
+use crate::config::MountConfig;
 use crate::engine::Engine;
 
 /// A directory in memory for which the file names no size, in a service without a ceiling of memory.

@@ -24,7 +24,7 @@ pub(super) struct Dependency {
 
 /// How far the containers of a service have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum ServiceProgress {
     Waiting,
     /// Some run, with the worst health of them; the time tells nothing yet.
     Running {
@@ -67,7 +67,7 @@ pub(super) fn dependencies(service: &Value) -> Vec<Dependency> {
     all
 }
 
-pub(super) fn readiness(dependencies: &[Dependency], progress: &BTreeMap<String, Progress>) -> Readiness {
+pub(super) fn readiness(dependencies: &[Dependency], progress: &BTreeMap<String, ServiceProgress>) -> Readiness {
     let mut ready = Readiness::Ready;
     for dependency in dependencies {
         // One without containers, of which none are wanted, holds nobody up.
@@ -81,18 +81,18 @@ pub(super) fn readiness(dependencies: &[Dependency], progress: &BTreeMap<String,
     ready
 }
 
-fn fulfilled(condition: Condition, progress: Progress) -> Readiness {
+fn fulfilled(condition: Condition, progress: ServiceProgress) -> Readiness {
     match (condition, progress) {
-        (_, Progress::Waiting) => Readiness::Wait,
-        (Condition::Started, _) | (Condition::Completed, Progress::Ended { well: true }) => Readiness::Ready,
-        (Condition::Completed, Progress::Running { .. }) => Readiness::Wait,
-        (Condition::Healthy, Progress::Running { health, .. }) => match health {
+        (_, ServiceProgress::Waiting) => Readiness::Wait,
+        (Condition::Started, _) | (Condition::Completed, ServiceProgress::Ended { well: true }) => Readiness::Ready,
+        (Condition::Completed, ServiceProgress::Running { .. }) => Readiness::Wait,
+        (Condition::Healthy, ServiceProgress::Running { health, .. }) => match health {
             Some(Health::Healthy) => Readiness::Ready,
             Some(Health::Starting) => Readiness::Wait,
             // Without a check it never comes to be healthy.
             Some(Health::Unhealthy) | None => Readiness::Never,
         },
-        (Condition::Healthy | Condition::Completed, Progress::Ended { .. }) => Readiness::Never,
+        (Condition::Healthy | Condition::Completed, ServiceProgress::Ended { .. }) => Readiness::Never,
     }
 }
 
@@ -126,12 +126,12 @@ mod tests {
             "extra": { "condition": "service_healthy", "required": false } }, "links": ["db:x", "cache"] });
         let needs = dependencies(&model);
         assert_eq!(needs.len(), 4);
-        let running = |health| Progress::Running { health, settled: true };
+        let running = |health| ServiceProgress::Running { health, settled: true };
         let ready = |db, migration, extra| {
             let of = [("db", db), ("migration", migration), ("extra", extra), ("cache", running(None))];
             readiness(&needs, &of.map(|(name, it)| (name.to_owned(), it)).into())
         };
-        let (well, ill) = (Progress::Ended { well: true }, Progress::Ended { well: false });
+        let (well, ill) = (ServiceProgress::Ended { well: true }, ServiceProgress::Ended { well: false });
         let (healthy, starting) = (running(Some(Health::Healthy)), running(Some(Health::Starting)));
         assert_eq!(ready(healthy, well, healthy), Readiness::Ready);
         assert_eq!(ready(starting, well, healthy), Readiness::Wait);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(ready(healthy, ill, healthy), Readiness::Never);
         assert_eq!(ready(ill, well, healthy), Readiness::Never);
         assert_eq!(ready(healthy, well, ill), Readiness::Ready, "it is not required");
-        assert_eq!(ready(Progress::Waiting, well, healthy), Readiness::Wait);
+        assert_eq!(ready(ServiceProgress::Waiting, well, healthy), Readiness::Wait);
     }
 
     #[test]

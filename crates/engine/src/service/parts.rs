@@ -24,7 +24,7 @@ fn engine_name(project: &ProjectName, name: &str, entry: &Value) -> String {
 pub(super) async fn create(engine: &Engine, stack: &StackUp) -> Result<()> {
     for (name, entry) in stack.model["networks"].as_object().into_iter().flatten() {
         if entry["external"] != true {
-            create_network(engine, stack, (name, entry)).await?;
+            create_network(engine, stack, name, entry).await?;
         }
     }
     let records = VolumeRecords::new(&engine.directories, &engine.privileges);
@@ -34,7 +34,7 @@ pub(super) async fn create(engine: &Engine, stack: &StackUp) -> Result<()> {
             records.find(&name)?.ok_or_else(|| refused(&format!("there is no volume `{name}`")))?;
             continue;
         }
-        create_volume(engine, &name, labels_of(stack, entry, (labels::VOLUME, key)))?;
+        create_volume(engine, &name, labels_of(stack, entry, labels::VOLUME, key))?;
     }
     Ok(())
 }
@@ -50,13 +50,13 @@ fn create_volume(engine: &Engine, name: &str, labels: BTreeMap<String, String>) 
     VolumeRecords::new(&engine.directories, &engine.privileges).create(&volume).map(drop)
 }
 
-async fn create_network(engine: &Engine, stack: &StackUp, (key, entry): (&str, &Value)) -> Result<()> {
+async fn create_network(engine: &Engine, stack: &StackUp, key: &str, entry: &Value) -> Result<()> {
     if !engine.privileges.is_root() {
-        return Err(crate::runtime::unsupported(coracle_runtime::Capability::NamedNetwork));
+        return Err(crate::error::unsupported(coracle_runtime::Capability::NamedNetwork));
     }
     let name = NetworkName::parse(engine_name(&stack.project, key, entry)).map_err(|err| refused(&err.to_string()))?;
     let records = NetworkRecords::new(&engine.directories);
-    let labels = labels_of(stack, entry, (labels::NETWORK, key));
+    let labels = labels_of(stack, entry, labels::NETWORK, key);
     let network =
         NetworkCreate { name, labels: labels.into_iter().collect(), reach: true, internal: entry["internal"] == true };
     match records.create(&network).await {
@@ -70,7 +70,7 @@ async fn create_network(engine: &Engine, stack: &StackUp, (key, entry): (&str, &
     }
 }
 
-fn labels_of(stack: &StackUp, entry: &Value, (kind, key): (&str, &str)) -> BTreeMap<String, String> {
+fn labels_of(stack: &StackUp, entry: &Value, kind: &str, key: &str) -> BTreeMap<String, String> {
     let mut labels = labels::of_file(entry);
     labels.insert(labels::PROJECT.into(), stack.project.to_string());
     labels.insert(kind.to_owned(), key.to_owned());

@@ -9,11 +9,11 @@ use coracle_runtime::{Capability, Container, ContainerStatus, Excerpt, Health, I
 use serde_json::Value;
 
 use super::config::ServiceContainer;
-use super::order::{Dependency, Progress, Readiness, circle, dependencies, readiness};
+use super::order::{Dependency, Readiness, ServiceProgress, circle, dependencies, readiness};
 use super::{health, labels, parts, refused};
 use crate::container::{self, StoredContainer};
 use crate::engine::Engine;
-use crate::runtime::unsupported;
+use crate::error::unsupported;
 
 /// Between two looks at what runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -26,13 +26,13 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// # Errors
 /// What the engine cannot do; a service that cannot be made.
 pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<Excerpt>> {
-    let mut coming = Coming::new(engine, stack)?;
+    let mut coming = StackStart::new(engine, stack)?;
     parts::create(engine, stack).await?;
     let deadline = Instant::now() + stack.patience;
     loop {
-        let progress = coming.look().await?;
+        let progress = coming.inspect().await?;
         let mut never = Vec::new();
-        let waiting = progress.iter().filter(|(_, it)| **it == Progress::Waiting).map(|(name, _)| name);
+        let waiting = progress.iter().filter(|(_, it)| **it == ServiceProgress::Waiting).map(|(name, _)| name);
         for name in waiting {
             match readiness(&coming.needs[name], &progress) {
                 Readiness::Ready => {
@@ -43,7 +43,7 @@ pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<E
                 Readiness::Never => never.push(name.clone()),
             }
         }
-        let progress = coming.look().await?;
+        let progress = coming.inspect().await?;
         if let Some(said) = verdict(&progress, &never) {
             return Ok(said.map(|it| Excerpt::from_bytes(it.as_bytes())));
         }
@@ -56,20 +56,21 @@ pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<E
     }
 }
 
-fn is_good(progress: Progress) -> bool {
+fn is_good(progress: ServiceProgress) -> bool {
     matches!(
         progress,
-        Progress::Running { health: None | Some(Health::Healthy), settled: true } | Progress::Ended { well: true }
+        ServiceProgress::Running { health: None | Some(Health::Healthy), settled: true }
+            | ServiceProgress::Ended { well: true }
     )
 }
 
 /// `Some(None)` when all is good, `Some(Some(_))` when it will not be, `None` when that is not known yet.
-fn verdict(progress: &BTreeMap<String, Progress>, never: &[String]) -> Option<Option<String>> {
+fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> Option<Option<String>> {
     let mut bad = Vec::new();
     for (name, it) in progress {
         match it {
-            Progress::Ended { well: false } => bad.push(format!("service `{name}` ended with an error")),
-            Progress::Running { health: Some(Health::Unhealthy), .. } => {
+            ServiceProgress::Ended { well: false } => bad.push(format!("service `{name}` ended with an error")),
+            ServiceProgress::Running { health: Some(Health::Unhealthy), .. } => {
                 bad.push(format!("service `{name}` is unhealthy"));
             }
             _ => {}
@@ -77,10 +78,10 @@ fn verdict(progress: &BTreeMap<String, Progress>, never: &[String]) -> Option<Op
     }
     bad.extend(never.iter().map(|it| format!("service `{it}` was not started: what it depends on failed")));
     // Others may still come up, and the caller wants to see all that is wrong; but not those that wait for the failed.
-    let undecided = |name: &String, it: Progress| match it {
-        Progress::Waiting => !never.contains(name),
-        Progress::Running { health, settled } => health == Some(Health::Starting) || !settled,
-        Progress::Ended { .. } => false,
+    let undecided = |name: &String, it: ServiceProgress| match it {
+        ServiceProgress::Waiting => !never.contains(name),
+        ServiceProgress::Running { health, settled } => health == Some(Health::Starting) || !settled,
+        ServiceProgress::Ended { .. } => false,
     };
     if progress.iter().any(|(name, it)| undecided(name, *it)) {
         return None;
@@ -89,7 +90,7 @@ fn verdict(progress: &BTreeMap<String, Progress>, never: &[String]) -> Option<Op
 }
 
 /// A stack on its way.
-struct Coming<'a> {
+struct StackStart<'a> {
     engine: &'a Arc<Engine>,
     stack: &'a StackUp,
     images: BTreeMap<String, Image>,
@@ -98,7 +99,7 @@ struct Coming<'a> {
     started: BTreeMap<String, Instant>,
 }
 
-impl<'a> Coming<'a> {
+impl<'a> StackStart<'a> {
     /// Refuses what cannot be done before anything is made.
     fn new(engine: &'a Arc<Engine>, stack: &'a StackUp) -> Result<Self> {
         let (images, needs, started) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -180,8 +181,8 @@ impl<'a> Coming<'a> {
     }
 
     /// What runs, after the health checks that are due.
-    async fn look(&self) -> Result<BTreeMap<String, Progress>> {
-        let mut progress: BTreeMap<String, Progress> = BTreeMap::new();
+    async fn inspect(&self) -> Result<BTreeMap<String, ServiceProgress>> {
+        let mut progress: BTreeMap<String, ServiceProgress> = BTreeMap::new();
         let mine = container::list(self.engine, &labels::of_project(&self.stack.project))?;
         for name in self.needs.keys().filter(|it| self.scale(it) > 0) {
             let mut containers = Vec::new();
@@ -216,14 +217,14 @@ fn is_current(stored: &StoredContainer, service: &ServiceContainer<'_>) -> bool 
 }
 
 /// Containers of one service, and the time since it was started here: one that ended before is started again.
-fn progress_of(containers: &[Option<Container>], since: Option<Duration>) -> Progress {
+fn progress_of(containers: &[Option<Container>], since: Option<Duration>) -> ServiceProgress {
     let mut health = None;
     let (mut running, mut well) = (false, true);
     for container in containers {
-        let Some(container) = container else { return Progress::Waiting };
+        let Some(container) = container else { return ServiceProgress::Waiting };
         match container.status {
-            ContainerStatus::Created => return Progress::Waiting,
-            ContainerStatus::Exited | ContainerStatus::Dead if since.is_none() => return Progress::Waiting,
+            ContainerStatus::Created => return ServiceProgress::Waiting,
+            ContainerStatus::Exited | ContainerStatus::Dead if since.is_none() => return ServiceProgress::Waiting,
             ContainerStatus::Exited | ContainerStatus::Dead => well &= container.exit_code == Some(0),
             _ => {
                 running = true;
@@ -232,7 +233,7 @@ fn progress_of(containers: &[Option<Container>], since: Option<Duration>) -> Pro
         }
     }
     let settled = since.is_none_or(|it| it >= SETTLED);
-    if running && well { Progress::Running { health, settled } } else { Progress::Ended { well } }
+    if running && well { ServiceProgress::Running { health, settled } } else { ServiceProgress::Ended { well } }
 }
 
 fn worse(one: Option<Health>, other: Option<Health>) -> Option<Health> {

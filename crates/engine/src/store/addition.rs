@@ -138,7 +138,7 @@ impl Addition<'_> {
         let (found, report) =
             self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer(diff_id.as_str()))?;
         if found != diff_id {
-            return Err(refused(LayerRefusal::OtherContent { found }));
+            return Err(refused(LayerRefusal::OtherContent { found: found.to_string() }));
         }
         self.publish_layer(&draft, LayerRecord::new(diff_id, report))
     }

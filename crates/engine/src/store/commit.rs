@@ -12,7 +12,6 @@ use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
 
-use super::archive::{Entry, EntryKind, Extent, TarWriter};
 use super::configuration::NewConfiguration;
 use super::export::{CanonicalDigest, HashWriter};
 use super::layer::{FILES, LayerRecord};
@@ -21,6 +20,7 @@ use super::tree::{
 };
 use super::unpack::{ContentSource, Unpack, UnpackError, UnpackOptions, UnpackReport};
 use super::{NewImage, Result, Store, StoreError};
+use crate::archive::{Entry, EntryKind, Extent, TarWriter};
 
 /// A container's files, which nothing writes to during the commit.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Store {
         let mut addition = self.begin_addition()?;
         let base = self.configuration(&base)?.ok_or(StoreError::NoSuchImage(base))?;
         let draft = addition.draft()?;
-        let left_out = LeftOut { mount_points: relative(&mount_points), stubs: relative(&stubs) };
+        let left_out = SkippedPaths { mount_points: relative(&mount_points), stubs: relative(&stubs) };
         let (dir, overlay) = (File::open(&draft.path), self.overlay());
         let copied = dir.and_then(|dir| {
             self.privileges.run_as_owner(|| copy_layer(&upper, &dir, CopyOptions { overlay, left_out: &left_out }))
@@ -80,14 +80,14 @@ impl Store {
 
 /// What of a container's files belongs to the engine and not to the image, by relative path.
 #[derive(Debug)]
-struct LeftOut {
+struct SkippedPaths {
     mount_points: BTreeSet<Vec<u8>>,
     stubs: BTreeSet<Vec<u8>>,
 }
 
 struct CopyOptions<'a> {
     overlay: OverlayForm,
-    left_out: &'a LeftOut,
+    left_out: &'a SkippedPaths,
 }
 
 fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
@@ -121,7 +121,7 @@ fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<
     Ok((sink.tar.finish()?.finish(), sink.copy.finish()?))
 }
 
-impl LeftOut {
+impl SkippedPaths {
     fn select(&self, path: &[u8], at: EntryPosition<'_>) -> io::Result<Selection> {
         let leave = self.mount_points.contains(path) || self.is_empty_stub(path, at)? || is_unspeakable(at);
         Ok(if leave { Selection::Leave } else { Selection::Take })

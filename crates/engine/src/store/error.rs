@@ -3,9 +3,8 @@
 use std::io;
 
 use coracle_runtime::ImageId;
-use serde::{Deserialize, Serialize};
 
-use super::DiffId;
+use super::{DiffId, LayerRefusal};
 
 /// The result of an operation of the store.
 pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -41,21 +40,4 @@ impl StoreError {
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
-}
-
-/// Why the archive of a layer is refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub(crate) enum LayerRefusal {
-    /// The content is another one than was asked for.
-    #[error("its content is {found}")]
-    OtherContent { found: DiffId },
-    /// It is no archive, or breaks off.
-    #[error("its archive cannot be read: {0}")]
-    Unreadable(String),
-    /// It holds more than allowed.
-    #[error("it has more than {limit} {what}")]
-    TooLarge { what: String, limit: u64 },
-    /// An entry would reach outside, or through something that is no directory.
-    #[error("its entry `{path}` {why}")]
-    Entry { path: String, why: String },
 }

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::archive::{Entry, EntryKind, FileTime, TarWriter};
 use super::configuration::{Configuration, parse_object};
 use super::layer::FILES;
 use super::tree::{EntryPosition, OverlayForm, TreeSink, WalkOptions, walk};
 use super::{DiffId, Result, Store, StoreError};
+use crate::archive::{Entry, EntryKind, FileTime, TarWriter};
 
 /// A layer's canonical archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ pub(super) fn pack<W: Write>(files: &File, overlay: OverlayForm, out: W) -> io::
 }
 
 impl CanonicalDigest {
-    pub(super) fn of(files: &File, overlay: OverlayForm) -> io::Result<Self> {
+    pub(super) fn from_files(files: &File, overlay: OverlayForm) -> io::Result<Self> {
         pack(files, overlay, HashWriter::default()).map(HashWriter::finish)
     }
 }
@@ -99,7 +99,8 @@ impl Store {
         let overlay = self.overlay();
         let work = || {
             let files: Vec<_> = dirs.iter().map(File::open).collect::<io::Result<_>>()?;
-            let digests: Vec<_> = files.iter().map(|it| CanonicalDigest::of(it, overlay)).collect::<io::Result<_>>()?;
+            let digests: Vec<_> =
+                files.iter().map(|it| CanonicalDigest::from_files(it, overlay)).collect::<io::Result<_>>()?;
             configuration["rootfs"]["diff_ids"] = digests.iter().map(|it| json!(it.digest)).collect();
             let archive = Archive { configuration: Value::Object(configuration).to_string(), names, layers: &digests };
             let mut tar = archive.write_head(BufWriter::new(out))?;
@@ -124,9 +125,9 @@ struct Archive<'a> {
 
 impl Archive<'_> {
     fn write_head<W: Write>(&self, out: W) -> io::Result<TarWriter<W>> {
-        let configuration = Blob::of(self.configuration.clone());
+        let configuration = Blob::new(self.configuration.clone());
         let layers: Vec<_> = self.layers.iter().map(layer_descriptor).collect();
-        let manifest = Blob::of(
+        let manifest = Blob::new(
             json!({
                 "schemaVersion": 2,
                 "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -173,7 +174,7 @@ struct Blob {
 }
 
 impl Blob {
-    fn of(content: String) -> Self {
+    fn new(content: String) -> Self {
         let digest = DiffId::from_sha256(Sha256::digest(content.as_bytes()).into());
         Self { content, digest }
     }

@@ -27,7 +27,7 @@ const ABANDONED: Duration = Duration::from_secs(60);
 
 /// What a collection has taken away and not deleted yet.
 #[derive(Debug, Default)]
-struct Collected {
+struct Collection {
     report: GarbageReport,
     taken: Vec<OsString>,
 }
@@ -40,12 +40,12 @@ impl Store {
         let lock = self.lock()?;
         let marker = self.mark_removal()?;
         let uses = self.uses()?;
-        let mut collected = Collected::default();
+        let mut collected = Collection::default();
         self.collect_images(&uses, &mut collected)?;
         self.collect_layers(&uses, &mut collected)?;
         self.collect_drafts(&uses, &mut collected).map_err(failed())?;
         drop((lock, marker));
-        let Collected { mut report, taken } = collected;
+        let Collection { mut report, taken } = collected;
         self.trash.delete(&taken).map_err(failed())?;
         report.leftovers += self.trash.empty(ABANDONED).map_err(failed())?;
         Ok(report)
@@ -70,7 +70,7 @@ impl Store {
         Ok(None)
     }
 
-    fn collect_images(&self, uses: &Uses, collected: &mut Collected) -> Result<()> {
+    fn collect_images(&self, uses: &Uses, collected: &mut Collection) -> Result<()> {
         let failed = || StoreError::io("cannot collect images");
         let names = self.all_names().map_err(failed())?;
         for id in self.image_ids().map_err(failed())? {
@@ -85,7 +85,7 @@ impl Store {
         Ok(())
     }
 
-    fn collect_layers(&self, uses: &Uses, collected: &mut Collected) -> Result<()> {
+    fn collect_layers(&self, uses: &Uses, collected: &mut Collection) -> Result<()> {
         let failed = || StoreError::io("cannot collect layers");
         let needed = self.layers_in_use(&[])?;
         for layer in self.layer_ids().map_err(failed())? {
@@ -100,7 +100,7 @@ impl Store {
     }
 
     /// Takes away what was in the making when its maker died.
-    fn collect_drafts(&self, uses: &Uses, collected: &mut Collected) -> io::Result<()> {
+    fn collect_drafts(&self, uses: &Uses, collected: &mut Collection) -> io::Result<()> {
         for path in self.dead_drafts(&uses.holds)? {
             // Names are made under the lock that the collection holds, so a link that is still there is a leftover.
             if path.is_symlink() {

@@ -3,7 +3,6 @@
 //! | module | content |
 //! |---|---|
 //! | `digest`, `error` | digests of layers, failures |
-//! | `archive` | the tar format, hostile and canonical |
 //! | `unpack` | an archive into a directory |
 //! | `tree` | a directory as its canonical archive: visited, hashed |
 //! | `blob`, `zstd` | compressed blobs |
@@ -20,7 +19,6 @@
 //! is only held for moments; long work happens in `tmp/`, protected by a hold.
 
 mod addition;
-mod archive;
 mod blob;
 mod commit;
 mod configuration;
@@ -48,16 +46,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
-pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use crate::archive::LayerRefusal;
+pub(crate) use addition::{Compression, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
-pub(crate) use configuration::Configuration;
 pub(crate) use digest::DiffId;
-pub(crate) use error::{LayerRefusal, Result, StoreError};
-pub(crate) use garbage::GarbageReport;
+pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
-pub(crate) use query::LayerHold;
 pub(crate) use remove::Trash;
-pub(crate) use verify::{Damage, DamageReport};
 
 use crate::directories::Directories;
 use crate::ids::Privileges;

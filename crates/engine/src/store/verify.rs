@@ -125,7 +125,7 @@ fn difference(record: &LayerRecord, files: &Path, overlay: OverlayForm, deep: bo
         (false, _) => true,
         (true, Some(content)) => found.content.as_ref() == Some(content),
         // Layers that were made here are their own canonical archive.
-        (true, None) => CanonicalDigest::of(&root, overlay)?.digest == record.diff_id,
+        (true, None) => CanonicalDigest::from_files(&root, overlay)?.digest == record.diff_id,
     };
     Ok((!is_same).then(|| "its files' content was changed".into()))
 }

@@ -21,7 +21,7 @@ use rustix::thread::{
 use super::kernel::{MountAttributes, close_from, install_filter, loopback_up, mount_setattr};
 use super::mounts::{TreeOptions, build_overlay, clone_opened, clone_tree};
 use super::plan::{BindSource, RootMount, Step};
-use super::target::{Missing, open_beneath, open_or_create};
+use super::target::{MissingTarget, open_beneath, open_or_create};
 
 /// The highest capability that a kernel may know.
 const LAST_CAPABILITY: u32 = 63;
@@ -39,7 +39,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
             done => done,
         },
         Step::Bind { source, attributes, target, directory } => {
-            let kind = if *directory { Missing::Directory } else { Missing::File };
+            let kind = if *directory { MissingTarget::Directory } else { MissingTarget::File };
             match source {
                 BindSource::Prepared(mount) => attach_at(mount, target, kind),
                 BindSource::Path { path, recursive } => {
@@ -92,7 +92,7 @@ fn mount_file_system(step: &Step) -> Result<()> {
         fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
     }
     fsconfig_create(&context)?;
-    attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, Missing::Directory)
+    attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, MissingTarget::Directory)
 }
 
 /// `/proc` is still the host's, so the numbers are, too.
@@ -117,7 +117,7 @@ fn attach(mount: &OwnedFd, to: BorrowedFd<'_>, path: &CStr) -> Result<()> {
 }
 
 /// Attaches a mount at a path of the new root.
-fn attach_at(mount: &OwnedFd, target: &CStr, missing: Missing) -> Result<()> {
+fn attach_at(mount: &OwnedFd, target: &CStr, missing: MissingTarget) -> Result<()> {
     attach(mount, open_or_create(CWD, target, missing)?.as_fd(), c"")
 }
 

@@ -20,4 +20,4 @@ pub(crate) use mounts::{OverlayPlan, TreeOptions, build_mapped_overlay, clone_tr
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};
-pub(crate) use spawn::{FailedAt, Spawned, spawn};
+pub(crate) use spawn::{FailedAt, FirstProcess, spawn};

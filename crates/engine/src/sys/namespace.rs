@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, wai
 
 use super::enter::last_error;
 use super::kernel::BlockedSignals;
-use super::spawn::Stack;
+use super::spawn::ChildStack;
 
 /// Creates a user namespace whose maps `write_maps` writes, given the pid of its only process, which ends afterwards: the
 /// namespace lives as long as the returned file.
@@ -28,12 +28,12 @@ struct Holder {
     pid: Pid,
     pidfd: OwnedFd,
     /// Its stack.
-    _stack: Stack,
+    _stack: ChildStack,
 }
 
 impl Holder {
     fn start() -> io::Result<Self> {
-        let (mut stack, mut pidfd) = (Stack::new(), -1);
+        let (mut stack, mut pidfd) = (ChildStack::new(), -1);
         let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
         let signals = BlockedSignals::new();
         // SAFETY: the child uses nothing but its own stack, which lives until it is reaped.

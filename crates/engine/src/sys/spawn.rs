@@ -21,7 +21,7 @@ const STACK: usize = 256 << 10;
 
 /// The process that became PID 1.
 #[derive(Debug)]
-pub(crate) struct Spawned {
+pub(crate) struct FirstProcess {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
 }
@@ -55,11 +55,11 @@ enum Stage {
 }
 
 /// What the children read, and where they leave results.
-struct Shared<'a> {
+struct ChildMemory<'a> {
     plan: &'a ChildPlan,
     argv: Vec<*const libc::c_char>,
     env: Vec<*const libc::c_char>,
-    second_stack: Stack,
+    second_stack: ChildStack,
     pid: libc::pid_t,
     pidfd: libc::c_int,
     failure: Option<(Stage, Errno)>,
@@ -69,19 +69,19 @@ struct Shared<'a> {
 ///
 /// # Errors
 /// The step that failed; no process is left then.
-pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
     let pointers =
         |words: &[std::ffi::CString]| words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
-    let mut shared = Shared {
+    let mut shared = ChildMemory {
         plan,
         argv: pointers(&plan.program.argv),
         env: pointers(&plan.program.env),
-        second_stack: Stack::new(),
+        second_stack: ChildStack::new(),
         pid: 0,
         pidfd: -1,
         failure: None,
     };
-    let mut stack = Stack::new();
+    let mut stack = ChildStack::new();
     let dumpable = rustix::process::dumpable_behavior();
     // Processes of a container that the child enters must not look into memory that it shares with its parent.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -104,7 +104,7 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<Spawned, SpawnError> {
     // SAFETY: the kernel opened it for this process, and nobody else knows it.
     let pidfd = (shared.pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(shared.pidfd) });
     match (shared.failure, pidfd, Pid::from_raw(shared.pid)) {
-        (None, Some(pidfd), Some(pid)) => Ok(Spawned { pid, pidfd }),
+        (None, Some(pidfd), Some(pid)) => Ok(FirstProcess { pid, pidfd }),
         (failure, pidfd, _) => {
             if let Some(pidfd) = pidfd {
                 reap(WaitId::PidFd(pidfd.as_fd()));
@@ -142,7 +142,7 @@ fn failure_at(plan: &ChildPlan, stage: Stage, errno: Errno) -> SpawnError {
 
 extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `spawn` gave a pointer to its `Shared`, and waits.
-    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+    let shared = unsafe { &mut *shared.cast::<ChildMemory<'_>>() };
     if let Err(failure) = enter_places(shared.plan) {
         shared.failure = Some(failure);
         exit(1);
@@ -180,13 +180,13 @@ fn enter_places(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
 
 extern "C" fn second(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the first child gave the pointer that it got, and waits.
-    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+    let shared = unsafe { &mut *shared.cast::<ChildMemory<'_>>() };
     shared.failure = Some(become_program(shared));
     exit(127)
 }
 
 /// Returns only when it failed.
-fn become_program(shared: &Shared<'_>) -> (Stage, Errno) {
+fn become_program(shared: &ChildMemory<'_>) -> (Stage, Errno) {
     for (index, step) in shared.plan.steps.iter().enumerate() {
         if let Err(errno) = run_step(step) {
             return (Stage::Step(index), errno);
@@ -206,13 +206,13 @@ fn become_program(shared: &Shared<'_>) -> (Stage, Errno) {
 
 /// Memory for the stack of a child, with a page below it that cannot be used.
 #[derive(Debug)]
-pub(super) struct Stack {
+pub(super) struct ChildStack {
     start: *mut libc::c_void,
 }
 
 const GUARD: usize = 4096;
 
-impl Stack {
+impl ChildStack {
     pub(super) fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
         // SAFETY: a new mapping, of which the first page is made inaccessible.
@@ -232,7 +232,7 @@ impl Stack {
     }
 }
 
-impl Drop for Stack {
+impl Drop for ChildStack {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and no child runs on it any more.
         unsafe { libc::munmap(self.start, STACK) };

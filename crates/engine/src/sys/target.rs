@@ -11,7 +11,7 @@ const MAX_PATH: usize = 4096;
 
 /// What is made where nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingTarget {
     Directory,
     File,
 }
@@ -23,7 +23,7 @@ pub(super) fn open_beneath(root: impl AsFd, path: &CStr) -> Result<OwnedFd> {
 }
 
 /// As [`open_beneath`], and makes what is missing: directories on the way, and the kind asked for at its end.
-pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: Missing) -> Result<OwnedFd> {
+pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) -> Result<OwnedFd> {
     match open_beneath(&root, path) {
         Err(Errno::NOENT) => {}
         found => return found,
@@ -36,7 +36,7 @@ pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: Missing) -> Res
             Err(Errno::NOENT) => {
                 let start = bytes[..end].iter().rposition(|it| *it == b'/').map_or(0, |it| it + 1);
                 let name = Buffer::new(&bytes[start..end])?;
-                let kind = if end == bytes.len() { kind } else { Missing::Directory };
+                let kind = if end == bytes.len() { kind } else { MissingTarget::Directory };
                 create(&parent, name.as_c_str(), kind)?;
                 open_beneath(&root, prefix.as_c_str())?
             }
@@ -46,13 +46,13 @@ pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: Missing) -> Res
     Ok(parent)
 }
 
-fn create(parent: &OwnedFd, name: &CStr, kind: Missing) -> Result<()> {
+fn create(parent: &OwnedFd, name: &CStr, kind: MissingTarget) -> Result<()> {
     match kind {
-        Missing::Directory => {
+        MissingTarget::Directory => {
             mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
             chmodat(parent, name, Mode::from_raw_mode(0o755), AtFlags::empty())
         }
-        Missing::File => {
+        MissingTarget::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             openat(parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
         }
@@ -102,14 +102,14 @@ mod tests {
         std::os::unix::fs::symlink("/real", dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink(outside.path(), dir.path().join("out")).unwrap();
         let root = open_dir(dir.path());
-        open_or_create(root.as_fd(), c"/a/b/c", Missing::File).unwrap();
+        open_or_create(root.as_fd(), c"/a/b/c", MissingTarget::File).unwrap();
         assert!(dir.path().join("a/b/c").is_file());
-        open_or_create(root.as_fd(), c"link//deep/", Missing::Directory).unwrap();
+        open_or_create(root.as_fd(), c"link//deep/", MissingTarget::Directory).unwrap();
         assert!(dir.path().join("real/deep").is_dir());
         // A link whose target is missing within the root is an error, and nothing is made outside.
-        assert!(open_or_create(root.as_fd(), c"out/x", Missing::File).is_err());
+        assert!(open_or_create(root.as_fd(), c"out/x", MissingTarget::File).is_err());
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
-        assert!(open_or_create(root.as_fd(), c"../../x", Missing::File).is_ok());
+        assert!(open_or_create(root.as_fd(), c"../../x", MissingTarget::File).is_ok());
         assert!(dir.path().join("x").is_file());
     }
 }

@@ -10,8 +10,8 @@ use coracle_runtime::{Error, Excerpt, Result, Volume, VolumeCreate, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::image_content::{self, ImageDirectory};
-use crate::container::ContainerConfig;
-use crate::container::config::MountConfig;
+use crate::config::ContainerConfig;
+use crate::config::MountConfig;
 use crate::directories::Directories;
 use crate::ids::Privileges;
 
@@ -212,7 +212,7 @@ mod tests {
         let (_dir, directories) = case();
         let volumes = VolumeRecords::new(&directories, &Privileges::Root);
         volumes.create(&create("cache", "")).unwrap();
-        let config = crate::container::config::example(vec![MountConfig::Volume {
+        let config = crate::config::example(vec![MountConfig::Volume {
             name: "cache".into(),
             target: "/cache".into(),
             writable: true,

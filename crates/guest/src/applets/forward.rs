@@ -47,13 +47,13 @@ struct ForwardRequest {
 /// One port: where to connect to, in this order.
 #[derive(Clone, Debug, Deserialize)]
 struct ForwardedPort {
-    protocol: Protocol,
+    protocol: ForwardProtocol,
     targets: Vec<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Protocol {
+enum ForwardProtocol {
     Tcp,
     Udp,
 }
@@ -94,12 +94,12 @@ impl Forwarder {
         let container = unsafe { AsyncFd::register_with_interest(self.container, Interest::READABLE) }?;
         for (port, socket) in self.ports {
             match port.protocol {
-                Protocol::Tcp => {
+                ForwardProtocol::Tcp => {
                     let socket = std::net::TcpListener::from(socket);
                     socket.set_nonblocking(true)?;
                     tokio::spawn(serve_tcp(TcpListener::from_std(socket)?, port.targets.into()));
                 }
-                Protocol::Udp => {
+                ForwardProtocol::Udp => {
                     let socket = std::net::UdpSocket::from(socket);
                     socket.set_nonblocking(true)?;
                     tokio::spawn(serve_udp(UdpSocket::from_std(socket)?.into(), port.targets));

@@ -141,7 +141,7 @@ fn a_sweep_ends_what_no_record_names() {
     let reaper = std::thread::spawn(move || orphan.wait().unwrap());
     assert_eq!(own.cgroups.sweep(|it| it == "live").unwrap(), 1);
     assert!(!reaper.join().unwrap().success());
-    assert!(own.left().iter().all(|it| it.ends_with("live")) && !live.is_empty());
+    assert!(own.left().iter().all(|it| it.ends_with("live")) && !live.dirs().is_empty());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn another_user_gets_the_top_of_what_is_delegated() {
 fn without_a_usable_hierarchy_every_limit_is_ignored_and_said_to_be() {
     let cgroups = Cgroups::among(&[], "coracle");
     let group = cgroups.create("c0ffee", &LIMITS).unwrap();
-    assert_eq!((cgroups.version(), cgroups.ignored_limits().len(), group.is_empty()), (1, 3, true));
+    assert_eq!((cgroups.version(), cgroups.ignored_limits().len(), group.dirs().is_empty()), (1, 3, true));
     assert!(group.freeze().is_err());
     assert_eq!((group.oom_kills(), group.processes().unwrap()), (0, vec![]));
     group.thaw().unwrap();

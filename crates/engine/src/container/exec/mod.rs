@@ -33,7 +33,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     }
     let container = find(engine, &id.into())?;
     let (begun, mark) = (Instant::now(), random_hex::<16>());
-    let plan = match plan_of(engine, &container, &exec, &mark)? {
+    let plan = match plan_of(&container, &exec, &mark)? {
         Some(plan) => plan,
         None => return Err(not_running(engine, &container, None)?),
     };
@@ -70,9 +70,9 @@ fn state_of(container: &StoredContainer) -> Result<State> {
 }
 
 /// `None` when it does not run.
-fn plan_of(engine: &Engine, container: &StoredContainer, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
+fn plan_of(container: &StoredContainer, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
     let State::Running { run, process } = state_of(container)? else { return Ok(None) };
-    ExecPlan::new(container, &plan::ExecRequest { exec, mark, run: &run, process: &process, engine })
+    ExecPlan::new(container, &plan::ExecRequest { exec, mark, run: &run, process: &process })
 }
 
 fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<ExecOutput>>) -> Result<Error> {

@@ -15,9 +15,8 @@ use super::super::host_error;
 use super::super::plan::{c_text, limits};
 use super::super::start::group_files;
 use super::super::state::RunRecord;
-use crate::engine::Engine;
 use crate::isolation::seccomp;
-use crate::sys::{ChildPlan, FailedAt, Namespaces, Program, Spawned, Step, spawn};
+use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, Step, spawn};
 
 /// The first descriptor that a command does not get.
 const AFTER_STREAMS: u32 = 3;
@@ -29,7 +28,6 @@ pub(super) struct ExecRequest<'a> {
     pub(super) mark: &'a str,
     pub(super) run: &'a RunRecord,
     pub(super) process: &'a ProcessId,
-    pub(super) engine: &'a Engine,
 }
 
 /// A command that is ready to be started.
@@ -53,7 +51,7 @@ pub(super) enum Outcome {
 /// A command that runs, and its pipes.
 #[derive(Debug)]
 pub(super) struct StartedExec {
-    pub(super) spawned: Spawned,
+    pub(super) spawned: FirstProcess,
     pub(super) stdin: PipeWriter,
     pub(super) stdout: PipeReader,
     pub(super) stderr: PipeReader,
@@ -82,7 +80,7 @@ impl ExecPlan {
         steps.push(Step::Privileges { capabilities, uid: user.uid, gid: user.gid });
         steps.push(Step::Filter(seccomp::program()));
         let groups = group_files(&request.run.group).map_err(host_error("cannot open the control group"))?;
-        let kinds = kinds(has_users, config.network.mode != super::super::config::NetworkMode::Host);
+        let kinds = kinds(has_users, config.network.mode != crate::config::NetworkMode::Host);
         let child = ChildPlan {
             groups,
             user_namespace: None,

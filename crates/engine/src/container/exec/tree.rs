@@ -29,7 +29,7 @@ pub(super) struct Tree {
 
 /// A process in `/proc`.
 #[derive(Clone, Copy, Debug)]
-struct Process {
+struct TreeProcess {
     parent: i32,
     session: i32,
 }
@@ -88,7 +88,7 @@ impl Tree {
         known.extend(all.keys().filter(|it| carries(**it, &self.mark)));
         let first = self.first.as_raw_nonzero().get();
         loop {
-            let belongs = |it: &Process| known.contains(&it.parent) || it.session == first;
+            let belongs = |it: &TreeProcess| known.contains(&it.parent) || it.session == first;
             let more: Vec<_> =
                 all.iter().filter(|(pid, it)| !known.contains(pid) && belongs(it)).map(|it| *it.0).collect();
             if more.is_empty() {
@@ -106,19 +106,19 @@ fn carries(pid: i32, mark: &str) -> bool {
 }
 
 /// All processes but those that have ended.
-fn processes() -> BTreeMap<i32, Process> {
+fn processes() -> BTreeMap<i32, TreeProcess> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid| Some((pid, process(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect()
 }
 
-fn process(stat: &str) -> Option<Process> {
+fn process(stat: &str) -> Option<TreeProcess> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if fields.next()? == "Z" {
         return None;
     }
     let parent = fields.next()?.parse().ok()?;
-    Some(Process { parent, session: fields.nth(1)?.parse().ok()? })
+    Some(TreeProcess { parent, session: fields.nth(1)?.parse().ok()? })
 }
 
 #[cfg(test)]

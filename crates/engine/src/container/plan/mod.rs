@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use coracle_runtime::Result;
 use rustix::mount::MountAttrFlags;
 
-use super::config::{ContainerConfig, Init, NetworkMode};
 use super::directory::ContainerDir;
+use crate::config::{ContainerConfig, Init, NetworkMode};
 use crate::ids::IdMap;
 use crate::sys::{ChildPlan, Namespaces, Program, RootMount, Step};
 
@@ -23,7 +23,7 @@ pub(super) use root::{RootRequest, root_mount};
 
 /// What the parent has opened for a container.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct StartParts {
     pub(super) groups: Vec<OwnedFd>,
     pub(super) user_namespace: Option<OwnedFd>,
     pub(super) root: RootMount,
@@ -40,7 +40,7 @@ pub(super) struct Parts {
     pub(super) gate: Option<OwnedFd>,
 }
 
-pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: Parts) -> Result<ChildPlan> {
+pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: StartParts) -> Result<ChildPlan> {
     let new_network = config.network.mode != NetworkMode::Host;
     let has_users = parts.user_namespace.is_some();
     let mut steps = vec![

@@ -10,9 +10,9 @@ use coracle_runtime::{Error, Result};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
-use super::super::config::{ContainerConfig, Init, MountConfig};
 use super::super::directory::ContainerDir;
 use super::harmless;
+use crate::config::{ContainerConfig, Init, MountConfig};
 use crate::sys::{BindSource, Step, TreeOptions, clone_tree};
 
 /// A path of the host that cannot be mounted.

@@ -7,9 +7,9 @@ use coracle_protocol::paths;
 use coracle_runtime::Result;
 use rustix::process::Resource;
 
-use super::super::config::ContainerConfig;
 use super::super::host_error;
 use super::mounts::c_text;
+use crate::config::ContainerConfig;
 use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};

@@ -101,7 +101,7 @@ pub(super) fn packet(messages: Vec<Message>) -> (Vec<u8>, usize) {
 
 /// One message of the kernel's.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer<'a> {
+pub(super) enum NetlinkReply<'a> {
     /// An acknowledgement (0) or an error number.
     Status(i32),
     /// The end of a dump.
@@ -111,15 +111,15 @@ pub(super) enum Answer<'a> {
 }
 
 /// The messages of a received packet; a cut one ends them.
-pub(super) fn answers(mut packet: &[u8]) -> Vec<Answer<'_>> {
+pub(super) fn answers(mut packet: &[u8]) -> Vec<NetlinkReply<'_>> {
     let mut answers = Vec::new();
     while let Some((count, kind)) = header(packet) {
         let body = &packet[HEADER_BYTES..count];
         match i32::from(kind) {
             NLMSG_NOOP => {}
-            NLMSG_DONE => answers.push(Answer::Done),
-            NLMSG_ERROR => answers.push(Answer::Status(status(body))),
-            _ => answers.push(Answer::Object(body)),
+            NLMSG_DONE => answers.push(NetlinkReply::Done),
+            NLMSG_ERROR => answers.push(NetlinkReply::Status(status(body))),
+            _ => answers.push(NetlinkReply::Object(body)),
         }
         packet = packet.get(count.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -159,8 +159,8 @@ mod tests {
             [&20_u32.to_ne_bytes()[..], &2_u16.to_ne_bytes(), &[0; 10], &body].concat()
         };
         let mut packet = [status(0), status(libc::EEXIST)].concat();
-        assert_eq!(answers(&packet), [Answer::Status(0), Answer::Status(libc::EEXIST)]);
+        assert_eq!(answers(&packet), [NetlinkReply::Status(0), NetlinkReply::Status(libc::EEXIST)]);
         packet.truncate(39);
-        assert_eq!(answers(&packet), [Answer::Status(0)]);
+        assert_eq!(answers(&packet), [NetlinkReply::Status(0)]);
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use message::Answer;
+use message::NetlinkReply;
 pub(super) use message::{Message, NESTED};
 
 /// The kernel answers at once; this only keeps a fault from waiting for ever.
@@ -72,7 +72,7 @@ impl Netlink {
         let (mut buffer, mut outcome) = (vec![0; BUFFER_BYTES], Ok(()));
         while expected > 0 {
             for answer in message::answers(self.receive(&mut buffer)?) {
-                let Answer::Status(errno) = answer else { continue };
+                let NetlinkReply::Status(errno) = answer else { continue };
                 expected = expected.saturating_sub(1);
                 if errno != 0 && outcome.is_ok() {
                     outcome = Err(io::Error::from_raw_os_error(errno));
@@ -89,9 +89,9 @@ impl Netlink {
         loop {
             for answer in message::answers(self.receive(&mut buffer)?) {
                 match answer {
-                    Answer::Object(bytes) => objects.push(bytes.to_vec()),
-                    Answer::Status(0) | Answer::Done => return Ok(objects),
-                    Answer::Status(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                    NetlinkReply::Object(bytes) => objects.push(bytes.to_vec()),
+                    NetlinkReply::Status(0) | NetlinkReply::Done => return Ok(objects),
+                    NetlinkReply::Status(errno) => return Err(io::Error::from_raw_os_error(errno)),
                 }
             }
         }

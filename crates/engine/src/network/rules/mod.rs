@@ -70,7 +70,7 @@ fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let get = Message::unacknowledged(kind(NFT_MSG_GETRULE), NLM_F_DUMP, &fixed).text(1, "filter").text(2, "FORWARD");
     let ours = |from: bool| {
         let device = if from { From { prefix: "cor", is: true } } else { To { prefix: "cor", is: true } };
-        rule_in(Place { family: IPV4, table: "filter", chain: "FORWARD" }, 0, &[device, Counter, Accept])
+        rule_in(ChainRef { family: IPV4, table: "filter", chain: "FORWARD" }, 0, &[device, Counter, Accept])
     };
     if socket.dump(get)?.iter().any(|it| contains(it, MARK)) {
         return Ok(());
@@ -102,7 +102,7 @@ fn table(uplinks: &[&str]) -> Vec<Message> {
     let mut to_bridges = vec![ours, Expression::ToBridge];
     to_bridges.extend(uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
-    let chain = |chain| Place { family: INET, table: TABLE, chain };
+    let chain = |chain| ChainRef { family: INET, table: TABLE, chain };
     let rule = |at, expressions: &[Expression<'_>]| rule_in(chain(at), NLM_F_APPEND, expressions);
     vec![
         on_table(NFT_MSG_NEWTABLE, NLM_F_CREATE),
@@ -197,14 +197,14 @@ fn element(message: i32, flags: i32, group: u32) -> Message {
 
 /// A chain of some table.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ChainRef {
     family: u8,
     table: &'static str,
     chain: &'static str,
 }
 
 /// A rule, at the chain's begin or (with `NLM_F_APPEND`) end.
-fn rule_in(at: Place, flags: i32, expressions: &[Expression<'_>]) -> Message {
+fn rule_in(at: ChainRef, flags: i32, expressions: &[Expression<'_>]) -> Message {
     // User data: a comment (type 0), as `nft` writes it.
     let comment = [&[0, u8::try_from(MARK.len()).unwrap_or_default()][..], MARK].concat();
     Message::new(kind(NFT_MSG_NEWRULE), NLM_F_CREATE | flags, &fixed(at.family))

@@ -2,17 +2,17 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::ModelError;
 
 /// Lists that are replaced as a whole, by the last part of their path.
 const REPLACED: [&str; 4] = ["command", "entrypoint", "test", "dns_opt"];
 
-pub(super) fn resolve(services: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-    let resolved = services.keys().map(|name| Ok((name.clone(), of(name, services, &mut Vec::new())?)));
+pub(super) fn resolve(services: &Map<String, Value>) -> Result<Map<String, Value>, ModelError> {
+    let resolved = services.keys().map(|name| Ok((name.clone(), resolved(name, services, &mut Vec::new())?)));
     resolved.collect()
 }
 
-fn of<'a>(name: &'a str, services: &'a Map<String, Value>, path: &mut Vec<&'a str>) -> Result<Value, Refusal> {
+fn resolved<'a>(name: &'a str, services: &'a Map<String, Value>, path: &mut Vec<&'a str>) -> Result<Value, ModelError> {
     if path.contains(&name) {
         return Err(format!("services.{name}.extends: it extends itself"));
     }
@@ -27,7 +27,7 @@ fn of<'a>(name: &'a str, services: &'a Map<String, Value>, path: &mut Vec<&'a st
         let Some((base, _)) = services.get_key_value(base) else {
             return Err(format!("services.{name}.extends: there is no service `{base}`"));
         };
-        service = merged("", of(base, services, path)?, service);
+        service = merged("", resolved(base, services, path)?, service);
     }
     if let Value::Object(service) = &mut service {
         service.remove("extends");
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    fn resolved(services: &Value) -> Result<Value, Refusal> {
+    fn resolved(services: &Value) -> Result<Value, ModelError> {
         resolve(services.as_object().unwrap()).map(Value::Object)
     }
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, values};
+use super::{ModelError, values};
 
-pub(super) fn write_out(value: Value) -> Result<Value, Refusal> {
+pub(super) fn write_out(value: Value) -> Result<Value, ModelError> {
     let Value::Object(check) = value else { return Ok(value) };
     let mut out = Map::new();
     for (key, value) in check {

@@ -3,6 +3,7 @@
 //! The text is JSON: `coracle-compose` has read the YAML, its aliases and its files of variables. A value in a form that
 //! is not known goes on as it is, for the admission to refuse; nothing is left out but what no service uses.
 
+mod argv;
 mod depends_on;
 mod extends;
 mod file;
@@ -13,20 +14,19 @@ mod service;
 mod values;
 mod variables;
 mod volumes;
-mod words;
 
 use serde_json::{Map, Value};
 
 use coracle_runtime::StackSource;
 
 /// Why a file has no model, in one sentence.
-type Refusal = String;
+type ModelError = String;
 
 /// The model of a file.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn model_of(source: &StackSource) -> Result<Value, Refusal> {
+pub(crate) fn model_of(source: &StackSource) -> Result<Value, ModelError> {
     let read: Value = serde_json::from_str(&source.content).map_err(|err| format!("the file is no JSON: {err}"))?;
     let Value::Object(mut file) = read else { return Err("the file is no mapping of keys to values".into()) };
     variables::fill_in(&mut file, &source.env)?;
@@ -36,7 +36,7 @@ pub(crate) fn model_of(source: &StackSource) -> Result<Value, Refusal> {
 }
 
 /// Every service in its long form, without those of profiles: none is active.
-fn services(section: Option<Value>, context: &service::Context<'_>) -> Result<Map<String, Value>, Refusal> {
+fn services(section: Option<Value>, context: &service::Context<'_>) -> Result<Map<String, Value>, ModelError> {
     let Some(Value::Object(section)) = section else { return Err("services must be a mapping".into()) };
     let mut long = Map::new();
     for (name, service) in section {

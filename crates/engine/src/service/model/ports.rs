@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, values};
+use super::{ModelError, values};
 
 /// Ports of one range, at most.
 const MAX_RANGE: u32 = 1000;
 
-pub(super) fn write_out(value: Value) -> Result<Value, Refusal> {
+pub(super) fn write_out(value: Value) -> Result<Value, ModelError> {
     let Value::Array(items) = value else { return Ok(value) };
     let mut out = Vec::new();
     for item in items {

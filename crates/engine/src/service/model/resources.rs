@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, values};
+use super::{ModelError, values};
 
 pub(super) fn ulimits(value: Value) -> Value {
     let Value::Object(limits) = value else { return value };
@@ -13,7 +13,7 @@ pub(super) fn ulimits(value: Value) -> Value {
     Value::Object(limits.into_iter().map(|(name, limit)| (name, one(limit))).collect())
 }
 
-pub(super) fn deploy(value: Value) -> Result<Value, Refusal> {
+pub(super) fn deploy(value: Value) -> Result<Value, ModelError> {
     let Value::Object(mut deploy) = value else { return Ok(value) };
     if let Some(replicas) = deploy.remove("replicas") {
         deploy.insert("replicas".into(), values::integer(replicas));
@@ -31,7 +31,7 @@ pub(super) fn deploy(value: Value) -> Result<Value, Refusal> {
     Ok(Value::Object(deploy))
 }
 
-fn amounts(amounts: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+fn amounts(amounts: Map<String, Value>) -> Result<Map<String, Value>, ModelError> {
     let written = amounts.into_iter().map(|(key, value)| {
         let value = match key.as_str() {
             "cpus" => values::decimal(value),

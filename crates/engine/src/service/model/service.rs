@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, depends_on, health_check, ports, resources, values, volumes, words};
+use super::{ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
 
 /// What the values of a file refer to.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Context<'a> {
 
 /// The long form of each value that the file has. Unset ones are added by [`complete`], when the services it extends are
 /// known.
-pub(super) fn write_out(service: Map<String, Value>, context: &Context<'_>) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn write_out(service: Map<String, Value>, context: &Context<'_>) -> Result<Map<String, Value>, ModelError> {
     let mut out = Map::new();
     for (key, value) in service {
         let value = if value.is_null() { value } else { long(&key, value, context)? };
@@ -27,8 +27,8 @@ pub(super) fn write_out(service: Map<String, Value>, context: &Context<'_>) -> R
     Ok(out)
 }
 
-fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, Refusal> {
-    let named = |why: Refusal| format!("{key}: {why}");
+fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, ModelError> {
+    let named = |why: ModelError| format!("{key}: {why}");
     Ok(match key {
         "command" | "entrypoint" => command(value).map_err(named)?,
         "environment" => {
@@ -85,9 +85,9 @@ pub(super) fn complete(service: &mut Map<String, Value>) {
     service.remove("profiles");
 }
 
-fn command(value: Value) -> Result<Value, Refusal> {
+fn command(value: Value) -> Result<Value, ModelError> {
     match value {
-        Value::String(line) => Ok(words::split(&line)?.into()),
+        Value::String(line) => Ok(argv::split(&line)?.into()),
         other => Ok(other),
     }
 }
@@ -164,7 +164,7 @@ fn devices(value: Value) -> Value {
     items.into_iter().map(one).collect()
 }
 
-fn build(value: Value, dir: &Path) -> Result<Value, Refusal> {
+fn build(value: Value, dir: &Path) -> Result<Value, ModelError> {
     let mut build = match value {
         Value::String(context) => Map::from_iter([("context".to_owned(), context.into())]),
         Value::Object(build) => build,

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-fn model(file: &Value) -> Result<Value, Refusal> {
+fn model(file: &Value) -> Result<Value, ModelError> {
     let env = BTreeMap::from([("GIVEN".to_owned(), "a$b".to_owned())]);
     let project = ProjectName::parse("p").unwrap();
     model_of(&StackSource { project, content: file.to_string(), dir: PathBuf::from("/w"), env })

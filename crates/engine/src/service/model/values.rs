@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
+use super::ModelError;
 use crate::service::duration;
 
 /// A number, a flag or a text as a text.
@@ -27,7 +27,7 @@ pub(super) fn words(value: Value) -> Value {
 }
 
 /// A list of `NAME=value`, or a mapping, as a mapping of texts. Names without a value get that of `missing`.
-pub(super) fn pairs(value: Value, missing: impl Fn(&str) -> Value) -> Result<Value, Refusal> {
+pub(super) fn pairs(value: Value, missing: impl Fn(&str) -> Value) -> Result<Value, ModelError> {
     let mut out = Map::new();
     match value {
         Value::Array(items) => {
@@ -69,7 +69,7 @@ pub(super) fn decimal(value: Value) -> Value {
 }
 
 /// `64m`, `1.5 GB`, a number of bytes.
-pub(super) fn size(value: Value) -> Result<Value, Refusal> {
+pub(super) fn size(value: Value) -> Result<Value, ModelError> {
     let Some(written) = text(&value) else { return Ok(value) };
     let digits = written.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(written.len());
     let (number, unit) = written.split_at(digits);
@@ -89,14 +89,14 @@ pub(super) fn size(value: Value) -> Result<Value, Refusal> {
 }
 
 /// In the form of models.
-pub(super) fn duration(value: Value) -> Result<Value, Refusal> {
+pub(super) fn duration(value: Value) -> Result<Value, ModelError> {
     let Some(written) = value.as_str() else { return Ok(value) };
     let length = duration::parse(written).ok_or_else(|| format!("`{written}` is no duration"))?;
     Ok(duration::print(length).into())
 }
 
 /// A path from a directory on, without `.` and `..`, which are not looked up.
-pub(super) fn absolute(dir: &Path, path: &str) -> Result<String, Refusal> {
+pub(super) fn absolute(dir: &Path, path: &str) -> Result<String, ModelError> {
     if path.starts_with('~') {
         return Err(format!("`{path}`: a `~` is not read; name the directory"));
     }

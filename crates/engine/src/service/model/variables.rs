@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::ModelError;
 
 type Variables = BTreeMap<String, String>;
 
@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 20;
 /// The parts of a file that may use variables.
 const SECTIONS: [&str; 5] = ["services", "networks", "volumes", "configs", "secrets"];
 
-pub(super) fn fill_in(file: &mut Map<String, Value>, env: &Variables) -> Result<(), Refusal> {
+pub(super) fn fill_in(file: &mut Map<String, Value>, env: &Variables) -> Result<(), ModelError> {
     for section in SECTIONS {
         if let Some(value) = file.get_mut(section) {
             fill_value(value, env).map_err(|why| format!("{section}: {why}"))?;
@@ -23,7 +23,7 @@ pub(super) fn fill_in(file: &mut Map<String, Value>, env: &Variables) -> Result<
     Ok(())
 }
 
-fn fill_value(value: &mut Value, env: &Variables) -> Result<(), Refusal> {
+fn fill_value(value: &mut Value, env: &Variables) -> Result<(), ModelError> {
     match value {
         Value::String(text) => {
             if text.contains('$') {
@@ -37,7 +37,7 @@ fn fill_value(value: &mut Value, env: &Variables) -> Result<(), Refusal> {
     }
 }
 
-fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, Refusal> {
+fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, ModelError> {
     let invalid = || format!("`{text}` has a `${{` that begins no variable: write `$${{`");
     if depth > MAX_DEPTH {
         return Err(format!("`{text}` has too many variables within each other"));
@@ -85,7 +85,7 @@ fn closing(inner: &str) -> Option<usize> {
 }
 
 /// `NAME`, and what to do when it is unset or empty. `None` for what is no such thing.
-fn expression(inner: &str, env: &Variables, depth: usize) -> Result<Option<String>, Refusal> {
+fn expression(inner: &str, env: &Variables, depth: usize) -> Result<Option<String>, ModelError> {
     let (name, operation) = inner.split_at(name_length(inner));
     if name.is_empty() {
         return Ok(None);
@@ -122,7 +122,7 @@ fn name_length(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn fill(text: &str) -> Result<String, Refusal> {
+    fn fill(text: &str) -> Result<String, ModelError> {
         let env = [("A", "one"), ("E", ""), ("D", "$A")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         filled(text, &Variables::from(env), 0)
     }

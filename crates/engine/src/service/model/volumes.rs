@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Refusal, values};
+use super::{ModelError, values};
 
-pub(super) fn write_out(value: Value, dir: &Path) -> Result<Value, Refusal> {
+pub(super) fn write_out(value: Value, dir: &Path) -> Result<Value, ModelError> {
     let Value::Array(items) = value else { return Ok(value) };
     let written = items.into_iter().map(|item| match item {
         Value::String(text) => short(&text, dir).map_err(|why| format!("volumes: {why}")),
@@ -16,7 +16,7 @@ pub(super) fn write_out(value: Value, dir: &Path) -> Result<Value, Refusal> {
     Ok(Value::Array(written.collect::<Result<_, _>>()?))
 }
 
-fn long(mut entry: Map<String, Value>, dir: &Path) -> Result<Value, Refusal> {
+fn long(mut entry: Map<String, Value>, dir: &Path) -> Result<Value, ModelError> {
     if entry.get("type").is_some_and(|it| it == "bind")
         && let Some(source) = entry.get("source").and_then(Value::as_str)
     {
@@ -34,7 +34,7 @@ fn long(mut entry: Map<String, Value>, dir: &Path) -> Result<Value, Refusal> {
     Ok(Value::Object(entry))
 }
 
-fn short(text: &str, dir: &Path) -> Result<Value, Refusal> {
+fn short(text: &str, dir: &Path) -> Result<Value, ModelError> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, options) = match parts[..] {
         [target] => (None, target, ""),

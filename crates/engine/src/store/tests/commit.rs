@@ -1,6 +1,7 @@
 //! Images of containers, and archives of images.
 
 use super::*;
+use crate::store::configuration::Configuration;
 
 pub(super) struct Container {
     pub(super) upper: PathBuf,

@@ -1,6 +1,7 @@
 //! Names and images.
 
 use super::*;
+use crate::store::garbage::GarbageReport;
 
 #[test]
 fn an_imported_image_is_found_by_each_of_its_names() {

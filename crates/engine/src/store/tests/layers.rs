@@ -1,6 +1,7 @@
 //! Layers that are added.
 
 use super::*;
+use crate::store::garbage::GarbageReport;
 
 #[test]
 fn a_compressed_archive_is_imported_too() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{EntryPosition, TreeSink};
-use crate::store::archive::{Entry, EntryKind, TarWriter};
+use crate::archive::{Entry, EntryKind, TarWriter};
 
 /// Digests that two trees share only when they are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

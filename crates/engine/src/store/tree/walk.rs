@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat, ope
 
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
-use crate::store::archive::{Entry, EntryKind, FileTime};
+use crate::archive::{Entry, EntryKind, FileTime};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {
@@ -67,7 +67,7 @@ impl WalkOptions<'_> {
 
 /// Visits everything beneath `root`, and first `root` itself as `./`.
 pub(crate) fn walk(root: BorrowedFd<'_>, options: &WalkOptions<'_>, sink: &mut dyn TreeSink) -> io::Result<()> {
-    let mut it = Walk { root, options, sink, reader: DiskReader::new(options.overlay), links: HashMap::new() };
+    let mut it = TreeWalker { root, options, sink, reader: DiskReader::new(options.overlay), links: HashMap::new() };
     let mut pending = vec![it.root()?];
     while let Some(dir) = pending.pop() {
         let inner = it.directory(&dir).map_err(|err| at_path(&dir, &err))?;
@@ -76,7 +76,7 @@ pub(crate) fn walk(root: BorrowedFd<'_>, options: &WalkOptions<'_>, sink: &mut d
     Ok(())
 }
 
-struct Walk<'a> {
+struct TreeWalker<'a> {
     root: BorrowedFd<'a>,
     options: &'a WalkOptions<'a>,
     sink: &'a mut dyn TreeSink,
@@ -85,7 +85,7 @@ struct Walk<'a> {
     links: HashMap<(u64, u64), Vec<u8>>,
 }
 
-impl Walk<'_> {
+impl TreeWalker<'_> {
     fn root(&mut self) -> io::Result<Vec<u8>> {
         let found = self.reader.read(self.root, c".")?;
         let DiskEntry { mut entry, opaque, stat } = found.ok_or(io::ErrorKind::NotADirectory)?;

@@ -8,11 +8,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat}
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::super::archive::{Entry, Extent, entry_refusal};
 use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::parents::{is_missing, timestamps};
 use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
+use crate::archive::{Entry, Extent, entry_refusal};
 
 /// The content of a file that follows in the archive.
 #[derive(Clone, Copy, Debug)]

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use path::EntryPath;
 
 use super::LayerRefusal;
-use super::archive::{Entry, EntryKind, FileTime, TarReader};
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
+use crate::archive::{Entry, EntryKind, FileTime, TarReader};
 
 /// What an archive may unpack to.
 #[derive(Clone, Copy, Debug)]
@@ -163,7 +163,7 @@ impl Unpack {
         if path.is_root() {
             return self.root_entry(entry);
         }
-        if let Some(whiteout) = whiteout::Whiteout::of(&path) {
+        if let Some(whiteout) = whiteout::Whiteout::from_path(&path) {
             return self.whiteout(&path, whiteout);
         }
         match &entry.kind {

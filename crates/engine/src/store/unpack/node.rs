@@ -8,11 +8,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::archive::{Device, Entry, EntryKind, Xattr, entry_refusal};
 use super::super::tree::is_portable;
 use super::parents::timestamps;
 use super::path::EntryPath;
 use super::{Result, Unpack};
+use crate::archive::{Device, Entry, EntryKind, Xattr, entry_refusal};
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 4095;

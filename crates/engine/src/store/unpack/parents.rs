@@ -6,11 +6,11 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, mkdirat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 
-use super::super::archive::{Entry, EntryKind, FileTime, entry_refusal};
 use super::super::remove::remove_entry;
 use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::path::EntryPath;
 use super::{Result, Unpack};
+use crate::archive::{Entry, EntryKind, FileTime, entry_refusal};
 
 /// Mode of a directory that an archive only implies, as other engines make it.
 const IMPLIED_MODE: u32 = 0o755;

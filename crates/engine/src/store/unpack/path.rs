@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use super::super::LayerRefusal;
-use super::super::archive::entry_refusal;
+use crate::archive::entry_refusal;
 
 /// A path beneath the layer's root, in parts that are neither empty, `.` nor `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]

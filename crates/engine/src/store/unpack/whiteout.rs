@@ -23,7 +23,7 @@ pub(super) enum Whiteout {
 }
 
 impl Whiteout {
-    pub(super) fn of(path: &EntryPath) -> Option<Self> {
+    pub(super) fn from_path(path: &EntryPath) -> Option<Self> {
         let hidden = path.name().strip_prefix(WHITEOUT)?;
         Some(match hidden {
             _ if path.name() == OPAQUE => Self::Directory,

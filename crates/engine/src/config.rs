@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use coracle_runtime::{ContainerId, ContainerName, Ids, ImageId, Limits, Port};
 use serde::{Deserialize, Serialize};
 
+use crate::health_check::HealthCheck;
 use crate::ids::IdMap;
-use crate::service::HealthCheck;
 
 /// Everything that is decided when a container is created; written once. Paths inside are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
 use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, Result};
 
-use super::containers::find;
-use super::start::process_of;
+use super::EmbeddedRuntime;
+use crate::container::{find, process_of};
 use crate::engine::Engine;
-use crate::runtime::EmbeddedRuntime;
 
-pub(crate) fn link(
+pub(super) fn link(
     runtime: &EmbeddedRuntime,
     id: &ContainerId,
     socket: Option<&SocketAt>,

@@ -1,10 +1,10 @@
 //! A command line in one text, split into words as Compose splits it.
 
-use super::Refusal;
+use super::ModelError;
 
 /// Quotes and backslashes keep blanks together. Operators of a shell are refused: there is no shell, and Compose would
 /// drop what stands behind them.
-pub(super) fn split(line: &str) -> Result<Vec<String>, Refusal> {
+pub(super) fn split(line: &str) -> Result<Vec<String>, ModelError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let (mut quote, mut escaped) = (None, false);

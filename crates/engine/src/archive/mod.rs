@@ -6,10 +6,12 @@
 mod header;
 mod pax;
 mod read;
+mod refusal;
 mod sparse;
 mod write;
 
 pub(crate) use read::{TarReader, entry_refusal};
+pub(crate) use refusal::LayerRefusal;
 pub(crate) use sparse::Extent;
 pub(crate) use write::TarWriter;
 

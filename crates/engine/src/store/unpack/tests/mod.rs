@@ -9,9 +9,9 @@ use std::path::Path;
 use rustix::fs::{getxattr, lgetxattr};
 use tempfile::TempDir;
 
-use super::super::archive::{Device, Entry, EntryKind, FileTime, TarWriter, Xattr};
 use super::super::export::CanonicalDigest;
 use super::*;
+use crate::archive::{Device, Entry, EntryKind, FileTime, TarWriter, Xattr};
 
 const OPTIONS: UnpackOptions = UnpackOptions {
     overlay: OverlayForm::Trusted,
@@ -459,7 +459,7 @@ mod packing {
                 prop_assert_eq!(&report.digests, &second.digests);
                 prop_assert_eq!(second.implied, Vec::<String>::new());
                 let root = File::open(again.path()).unwrap();
-                let digest = CanonicalDigest::of(&root, OverlayForm::Trusted).unwrap();
+                let digest = CanonicalDigest::from_files(&root, OverlayForm::Trusted).unwrap();
                 prop_assert_eq!(digest.bytes, packed.len() as u64);
             } else {
                 prop_assert!(matches!(report, Err(UnpackError::Refused(_))), "{:?}", report);

@@ -6,8 +6,7 @@ use tar::Header;
 
 use super::pax::{self, Record};
 use super::sparse::{self, Extent, PaxSparse};
-use super::{BLOCK, Entry, EntryKind, FileTime, Xattr, header};
-use crate::store::LayerRefusal;
+use super::{BLOCK, Entry, EntryKind, FileTime, LayerRefusal, Xattr, header};
 
 /// Bytes that an extension header may have: a path, a link target and attributes.
 const MAX_EXTENSION: u64 = 1 << 20;

@@ -1,0 +1,20 @@
+//! Why an archive is refused.
+
+use serde::{Deserialize, Serialize};
+
+/// Why the archive of a layer is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub(crate) enum LayerRefusal {
+    /// The content is another one than was asked for.
+    #[error("its content is {found}")]
+    OtherContent { found: String },
+    /// It is no archive, or breaks off.
+    #[error("its archive cannot be read: {0}")]
+    Unreadable(String),
+    /// It holds more than allowed.
+    #[error("it has more than {limit} {what}")]
+    TooLarge { what: String, limit: u64 },
+    /// An entry would reach outside, or through something that is no directory.
+    #[error("its entry `{path}` {why}")]
+    Entry { path: String, why: String },
+}

@@ -1,0 +1,23 @@
+//! Failures of this engine's parts in the words of the trait.
+
+use coracle_runtime::{Capability, EngineKind, Error, Excerpt};
+
+use crate::store::StoreError;
+
+impl From<StoreError> for Error {
+    fn from(err: StoreError) -> Self {
+        store_error("image", err)
+    }
+}
+
+/// A failure of the store in the words of the trait.
+pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
+    match err {
+        StoreError::Io { what, source } => Error::Host { what: what.to_owned(), source },
+        refusal => Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(refusal.to_string().as_bytes()) },
+    }
+}
+
+pub(crate) fn unsupported(capability: Capability) -> Error {
+    Error::Unsupported { engine: EngineKind::Embedded, capability }
+}

@@ -1,0 +1,72 @@
+//! Health checks of images and services: what is run, and when.
+
+use std::time::Duration;
+
+use coracle_runtime::{ImageId, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::engine::Engine;
+
+/// What engines use where nothing is said.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(30);
+pub(crate) const RETRIES: u32 = 3;
+
+/// A container's health check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HealthCheck {
+    pub(crate) words: Vec<String>,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) start_period: Duration,
+    pub(crate) retries: u32,
+}
+
+impl HealthCheck {
+    /// The one that an image brings along.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn of_image(engine: &Engine, image: &ImageId) -> Result<Option<Self>> {
+        let configuration = engine.store.configuration(image)?.unwrap_or_default();
+        let configuration: Value = serde_json::from_slice(&configuration).unwrap_or_default();
+        let check = &configuration["config"]["Healthcheck"];
+        let nanos = |key: &str| check[key].as_u64().filter(|it| *it > 0).map(Duration::from_nanos);
+        Ok(command(&check["Test"]).map(|words| Self {
+            words,
+            interval: nanos("Interval").unwrap_or(INTERVAL),
+            timeout: nanos("Timeout").unwrap_or(INTERVAL),
+            start_period: nanos("StartPeriod").unwrap_or_default(),
+            retries: retries(&check["Retries"]).unwrap_or(RETRIES),
+        }))
+    }
+}
+
+pub(crate) fn retries(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0)
+}
+
+/// `CMD` and words, or `CMD-SHELL` and a line.
+pub(crate) fn command(test: &Value) -> Option<Vec<String>> {
+    let words: Vec<String> =
+        test.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    match words.split_first()? {
+        (kind, rest) if kind == "CMD" && !rest.is_empty() => Some(rest.to_vec()),
+        (kind, [line]) if kind == "CMD-SHELL" => Some(vec!["/bin/sh".into(), "-c".into(), line.clone()]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_words_or_a_line_for_the_shell() {
+        assert_eq!(command(&json!(["CMD", "a", "b"])), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(command(&json!(["CMD-SHELL", "a b"])), Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()]));
+        assert_eq!((command(&json!(["NONE"])), command(&json!(["CMD"])), command(&Value::Null)), (None, None, None));
+    }
+}

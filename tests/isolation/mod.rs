@@ -144,7 +144,7 @@ fn open_rows(rows: &Rows, host: &Rows) -> Vec<String> {
             ) => *value == "1",
             ("self" | "1", "NoNewPrivs") => *value != "1",
             ("self" | "1", "Seccomp") => *value != "2",
-            ("self" | "1", "CapInh" | "CapAmb") => value.trim_start_matches('0') != "",
+            ("self" | "1", "CapInh" | "CapAmb") => !value.trim_start_matches('0').is_empty(),
             ("descriptor", _) => true,
             ("device", _) => value.starts_with("block"),
             _ => false,

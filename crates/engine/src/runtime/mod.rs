@@ -28,7 +28,7 @@ impl EmbeddedRuntime {
     /// Opens an engine, and creates its data directory if it is missing.
     ///
     /// # Errors
-    /// [`Error::Host`] when the data directory cannot be made.
+    /// [`coracle_runtime::Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
         Ok(Self { engine: Arc::new(Engine::open(options)?) })
     }

@@ -27,13 +27,13 @@ use crate::volume::{ImageDirectory, VolumeRecords};
 /// A container is locked for the few milliseconds of its start, or while its processes end.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts it and connects its network. One that runs already is left as it is.
+/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container).await?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    if state.process().is_some() {
-        return Ok(());
+    if let State::Running { run, .. } = &state {
+        return run.group.thaw();
     }
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;

@@ -1,5 +1,6 @@
 //! An image of a container's files.
 
+use std::os::unix::fs::chown;
 use std::path::PathBuf;
 
 use coracle_protocol::paths;
@@ -23,7 +24,13 @@ const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    let group = state.process().and(state.run()).map(|it| &it.group);
+    let group = state.process().and(state.run()).map(|it| &it.group).filter(|it| it.can_freeze());
+    if matches!(state, State::Created) {
+        // A first start would have done it.
+        let upper = container.dir.upper();
+        let given = engine.privileges.run_as_owner(|| chown(&upper, Some(0), Some(0)));
+        given.map_err(host_error("cannot read the container's files"))?;
+    }
     if let Some(group) = group {
         group.freeze()?;
     }

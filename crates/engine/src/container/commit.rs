@@ -1,13 +1,14 @@
 //! An image of a container's files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coracle_protocol::paths;
 use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::containers::{StoredContainer, find};
-use super::host_error;
-use super::state::State;
+use super::freeze::{self, FrozenContainer};
+use crate::blocking::blocking;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 use crate::error::store_error;
@@ -19,20 +20,18 @@ const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
 /// Files that the engine binds into every container.
 const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/// Makes an image of a container; its processes stand still meanwhile, where a control group can do that. Blocks.
-pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
+/// Makes an image of a container; its processes stand still meanwhile.
+pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    let group = state.process().and(state.run()).map(|it| &it.group);
-    if let Some(group) = group {
-        group.freeze()?;
-    }
-    let source = source_of(container, request);
-    let image = engine.store.commit(source).map_err(|err| store_error("commit", err));
-    if let Some(group) = group {
-        group.thaw()?;
-    }
-    image
+    let lock = freeze::lock(&container.dir, freeze::PATIENCE).await?;
+    let (engine, source) = (engine.clone(), source_of(container.clone(), request));
+    blocking("commit", move || {
+        let frozen = FrozenContainer::freeze(&engine, &container, lock)?;
+        let image = engine.store.commit(source).map_err(|err| store_error("commit", err));
+        frozen.thaw()?;
+        image
+    })
+    .await
 }
 
 fn source_of(container: StoredContainer, request: &ImageCommit) -> CommitSource {

@@ -12,6 +12,7 @@ use super::from_spec::config_of;
 use super::host_error;
 use crate::config::ContainerConfig;
 use crate::engine::Engine;
+use crate::pending::Operation;
 
 /// Names change hands within microseconds.
 const NAMES_PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +45,7 @@ pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()>
     let containers = engine.directories.containers();
     let what = || format!("cannot create the container `{}`", config.name);
     let aside = containers.join(format!("{}.new", config.id));
+    let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
     let made = ContainerDir::create(aside.clone()).and_then(|it| it.write_config(config));
     let published = match made {
         Ok(()) => publish(engine, config, &aside).await,
@@ -52,6 +54,7 @@ pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()>
     if published.is_err() {
         let _ = std::fs::remove_dir_all(&aside);
     }
+    pending.finish();
     published
 }
 

@@ -20,6 +20,11 @@ const KILLING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl ContainerGroup {
+    /// Without root, version 1 has no group for it.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.unified.is_some() || self.by_controller.contains_key("freezer")
+    }
+
     /// Stops all processes and returns once they stand still. On an error they run again.
     pub(crate) fn freeze(&self) -> Result<()> {
         let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {

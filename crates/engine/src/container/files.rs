@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::containers::StoredContainer;
 use super::plan::{RootRequest, TreeError, c_path, root_mount};
+use super::start::open_upper;
 use super::state::State;
 use super::{archive, host_error};
 use crate::engine::Engine;
@@ -107,6 +108,8 @@ fn resting_root(
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
     let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let become_root = users.is_some().then_some(Step::BecomeRoot);
-    let attach = [Step::PrivateMounts, Step::AttachRoot { root, at: c_path(&dir.root())? }];
-    Ok(attach.into_iter().chain(become_root).chain([Step::EnterRoot]).collect())
+    let given = (!is_root).then(|| open_upper(dir)).transpose().map_err(host_error("cannot open the container"))?;
+    let attach = Step::AttachRoot { root, at: c_path(&dir.root())? };
+    let first = given.map(Step::GiveToRoot).into_iter().chain([Step::PrivateMounts, attach]);
+    Ok(first.chain(become_root).chain([Step::EnterRoot]).collect())
 }

@@ -122,9 +122,39 @@ async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> 
     Ok(())
 }
 
+/// Whether a PID 1 is gone, or ends: the kernel first ends all others of its namespace. Returns once it is gone.
+pub(super) async fn ends(process: &ProcessId) -> bool {
+    let Some(pidfd) = open(process) else { return true };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    if !is_exiting(&stat) {
+        return false;
+    }
+    let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return false };
+    tokio::time::timeout(KILL_PATIENCE, pidfd.readable()).await.is_ok()
+}
+
+/// By the kernel's flags of a process, field 9 of its line of `/proc`; no line is one of a process that is gone.
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    let flags = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|it| it & PF_EXITING != 0)
+}
+
 /// The process, if it is still that one once it is held.
 fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     process.alive().then_some(pidfd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exiting;
+
+    #[test]
+    fn a_process_that_exits_is_known_by_its_flags() {
+        assert!(!is_exiting(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+        assert!(is_exiting("7 (a) b) S 1 7 7 0 -1 4194628 20 0"));
+        assert!(is_exiting(""));
+    }
 }

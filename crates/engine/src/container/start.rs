@@ -13,6 +13,7 @@ use coracle_runtime::{ContainerId, Error, ProcessId, Result};
 
 use super::containers::{StoredContainer, find};
 use super::directory::{ContainerDir, write_json};
+use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::state::{RunRecord, State};
 use super::{end, host_error};
@@ -34,7 +35,11 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     let _lock = lock(&container).await?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
     if let State::Running { run, .. } = &state {
-        return run.group.thaw();
+        if run.group.is_frozen() {
+            // Not while its files are copied: whoever does that lets it run again.
+            return freeze::thaw(&container, &FreezeLock::take(&container).await?);
+        }
+        return Ok(());
     }
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     if let State::Exited { run, .. } = &state {

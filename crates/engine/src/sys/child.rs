@@ -89,6 +89,8 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
 fn mount_file_system(step: &Step) -> Result<()> {
     let Step::FileSystem { kind, options, attributes, target, .. } = step else { return Err(Errno::INVAL) };
     let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // `/proc/mounts` says `none` without it.
+    fsconfig_set_string(&context, c"source", kind.as_c_str())?;
     for (key, value) in options {
         fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
     }
@@ -128,6 +130,7 @@ fn mask(path: &CStr) -> Result<()> {
     let is_directory = rustix::fs::fstat(&target)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let cover = if is_directory {
         let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&context, c"source", c"tmpfs")?;
         fsconfig_set_string(&context, c"size", c"0")?;
         fsconfig_set_string(&context, c"mode", c"555")?;
         fsconfig_create(&context)?;

@@ -16,8 +16,8 @@ use self::plan::{ExecPlan, Outcome};
 use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
-use super::host_error;
 use super::state::State;
+use super::{end, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 
@@ -58,7 +58,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let (stdout, stderr) = drain.finish(&mut process).await;
     let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
     let killed = matches!(output.exit, Exit::Code(code) if code > 128);
-    if killed && state_of(&container)?.process().is_none() {
+    if killed && has_ended(&container).await? {
         let output = (output.stdout.total_bytes() > 0).then(|| Box::new(output));
         return Err(not_running(engine, &container, output)?);
     }
@@ -67,6 +67,14 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
 
 fn state_of(container: &StoredContainer) -> Result<State> {
     State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
+}
+
+/// Whether the container ended. A command is killed a moment before the container's first process is gone.
+async fn has_ended(container: &StoredContainer) -> Result<bool> {
+    match state_of(container)?.process() {
+        Some(process) => Ok(end::ends(process).await),
+        None => Ok(true),
+    }
 }
 
 /// `None` when it does not run.

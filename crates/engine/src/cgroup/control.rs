@@ -45,6 +45,15 @@ impl ContainerGroup {
         })
     }
 
+    /// Whether its processes stand still, or are about to.
+    pub(crate) fn is_frozen(&self) -> bool {
+        match (&self.unified, self.by_controller.get("freezer")) {
+            (Some(dir), _) => fs::read_to_string(dir.join("cgroup.freeze")).is_ok_and(|it| it.trim() == "1"),
+            (None, Some(dir)) => fs::read_to_string(dir.join("freezer.state")).is_ok_and(|it| it.trim() != "THAWED"),
+            (None, None) => false,
+        }
+    }
+
     /// Lets them run again. A group that is gone, or never froze, is no error.
     pub(crate) fn thaw(&self) -> Result<()> {
         let (path, word) = match (&self.unified, self.by_controller.get("freezer")) {

@@ -1,10 +1,10 @@
 //! Stops and removes containers.
 
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
@@ -16,6 +16,7 @@ use super::state::{RunRecord, State};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach};
+use crate::pending::Operation;
 
 /// How long a killed process may take to be gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
@@ -42,19 +43,29 @@ pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<Rem
         Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
         taken => taken?,
     };
+    let pending = engine.pending.begin(&Operation::RemoveContainer(id.clone()))?;
+    let removed = remove_locked(engine, container, lock).await;
+    pending.finish();
+    removed
+}
+
+/// Removes a container whose lock this is.
+pub(super) async fn remove_locked(
+    engine: &Arc<Engine>,
+    container: StoredContainer,
+    lock: Lock,
+) -> Result<RemovalOutcome> {
+    let failed = || host_error("cannot remove the container");
     kill(engine, &container).await?;
-    {
+    let taken = {
         let _names = lock_names(engine).await?;
-        let trash = engine.directories.trash().join(container.config.id.as_str());
         release_name(engine, &container.config);
-        match std::fs::rename(container.dir.path(), trash) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(RemovalOutcome::AlreadyGone),
-            moved => moved.map_err(host_error("cannot remove the container"))?,
-        }
-    }
+        engine.trash.take(container.dir.path()).map_err(failed())?
+    };
     drop(lock);
+    let Some(taken) = taken else { return Ok(RemovalOutcome::AlreadyGone) };
     let engine = engine.clone();
-    blocking("remove a container", move || engine.empty_trash(container.config.id.as_str())).await?;
+    blocking("remove a container", move || engine.trash.delete(&[taken]).map_err(failed())).await?;
     Ok(RemovalOutcome::Now)
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use coracle_runtime::{ContainerPath, Error, Result};
+use coracle_runtime::{ContainerPath, Error, Excerpt, Result};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,12 @@ pub(super) enum DownloadOutcome {
 pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &ContainerPath, tar: File) -> Result<()> {
     let path = Path::new(at.as_str());
     let unpacked = inside(engine, container, || archive::unpack(tar, path))?;
-    unpacked.map_err(host_error(format!("cannot unpack files at `{at}` of the container")))
+    unpacked.map_err(|err| refused("upload", &format!("cannot unpack files at `{at}` of the container: {err}")))
+}
+
+/// What comes of the container's files, as an engine's program would say it.
+fn refused(verb: &'static str, text: &str) -> Error {
+    Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(text.as_bytes()) }
 }
 
 /// Writes a tar of a path. Blocks.
@@ -43,14 +48,7 @@ pub(crate) fn download(
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
         DownloadOutcome::Complete => Ok(()),
         DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),
-        DownloadOutcome::Missing => {
-            let text = format!("no `{path}` in the container");
-            Err(Error::Engine {
-                verb: "download",
-                exit: 1,
-                excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()),
-            })
-        }
+        DownloadOutcome::Missing => Err(refused("download", &format!("no `{path}` in the container"))),
     }
 }
 

@@ -21,29 +21,38 @@ use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
 use crate::engine::Engine;
 use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, network_files};
+use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
 use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts it and connects its network. One that runs already is left as it is.
+/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container).await?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    if state.process().is_some() {
-        return Ok(());
+    if let State::Running { run, .. } = &state {
+        return run.group.thaw();
     }
+    let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
     }
+    let started = start_ended(engine, &container).await;
+    pending.finish();
+    started
+}
+
+/// Starts one that does not run, and whose last run left nothing.
+async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let started = {
         let (engine, container) = (engine.clone(), container.clone());
         blocking("start a container", move || spawn_init(&engine, &container)).await?
     };
-    if let Err(err) = connect(engine, &container, &started).await {
-        end::kill(engine, &container).await?;
+    if let Err(err) = connect(engine, container, &started).await {
+        end::kill(engine, container).await?;
         return Err(err);
     }
     if let Some(mut gate) = started.gate {

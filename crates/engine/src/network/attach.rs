@@ -95,7 +95,7 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
 }
 
 async fn attach_routed(attachment: &Attachment) -> Result<AttachmentRecord> {
-    let subnet = routed::outgoing_subnet(&attachment.directories).map_err(failed)?;
+    let subnet = routed::outgoing_subnet(&attachment.directories).await?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
     let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0, members: false };
     let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;

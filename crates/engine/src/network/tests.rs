@@ -12,7 +12,6 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::attached::sweep;
 use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach};
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
@@ -208,7 +207,7 @@ async fn a_container_starts_again_with_its_address_and_members_that_were_killed_
     while ProcessId::from_pid(web.attachment.pid).is_some() {
         tokio::task::yield_now().await;
     }
-    sweep(&case.directories).await.unwrap();
+    NetworkRecords::new(&case.directories).repair().await.unwrap();
     assert!(!other.hosts().contains("web"));
     let mut again = case.holder("web", network.clone()).await;
     again.attachment.id = id;

@@ -13,6 +13,7 @@ use super::EmbeddedRuntime;
 use crate::blocking::blocking;
 use crate::container;
 use crate::info::info;
+use crate::repair::repair;
 
 #[async_trait]
 impl ContainerRuntime for EmbeddedRuntime {
@@ -30,7 +31,12 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        repair(&self.engine).await;
         container::create(&self.engine, spec).await
+    }
+
+    async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
+        container::fork(&self.engine, parent, spec).await
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
@@ -46,6 +52,7 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        repair(&self.engine).await;
         let (engine, filter) = (self.engine.clone(), filter.clone());
         blocking("list containers", move || {
             container::list(&engine, &filter)?.iter().map(|it| container::describe(&engine, it)).collect()

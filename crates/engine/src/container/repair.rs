@@ -44,6 +44,15 @@ pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Resu
     remove_groups(engine, id)
 }
 
+/// Removes what the last run left outside, if it has ended. One that still runs may end by the signal that it got.
+pub(crate) async fn repair_stop(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
+    let Some((container, _lock)) = locked(engine, id).await? else { return remove_groups(engine, id) };
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let State::Exited { run, .. } = state else { return Ok(()) };
+    end::clear_run(engine, &container, &run).await;
+    Ok(())
+}
+
 /// Finishes a removal: it was requested, and the container may have ended already.
 pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     if let Some((container, lock)) = locked(engine, id).await? {

@@ -44,13 +44,12 @@ pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Resu
     remove_groups(engine, id)
 }
 
-/// Removes what the last run left outside, if it has ended. One that still runs may end by the signal that it got.
+/// Finishes a stop: its signal may have been sent, and a container that is about to end is no use to anybody.
 pub(crate) async fn repair_stop(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
-    let Some((container, _lock)) = locked(engine, id).await? else { return remove_groups(engine, id) };
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    let State::Exited { run, .. } = state else { return Ok(()) };
-    end::clear_run(engine, &container, &run).await;
-    Ok(())
+    if let Some((container, _lock)) = locked(engine, id).await? {
+        end::kill(engine, &container).await?;
+    }
+    remove_groups(engine, id)
 }
 
 /// Finishes a removal: it was requested, and the container may have ended already.

@@ -115,8 +115,6 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => !matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some(),
-            // It freezes containers for itself alone, and others have no program that does.
-            EngineKind::Embedded => matches!(what, Lack::Pause),
             _ => false,
         };
         if lacks {

@@ -42,6 +42,9 @@ pub(crate) struct ContainerConfig {
     /// What only services have.
     #[serde(default)]
     pub(crate) service: Option<ServiceConfig>,
+    /// Mount points of the containers that this one is a fork of: its files hold what was made for them.
+    #[serde(default)]
+    pub(crate) inherited_stubs: Vec<String>,
 }
 
 /// What a service has beside other containers.
@@ -73,6 +76,14 @@ pub(crate) enum MountConfig {
     Volume { name: String, target: String, writable: bool, as_in_image: bool },
     /// A directory in memory.
     Tmpfs { target: String, bytes: u64, mode: u32, owner: Ids, exec: bool },
+}
+
+impl MountConfig {
+    /// Its path inside.
+    pub(crate) fn target(&self) -> &str {
+        let (Self::Bind { target, .. } | Self::Volume { target, .. } | Self::Tmpfs { target, .. }) = self;
+        target
+    }
 }
 
 /// The network of a container, as decided at its creation.
@@ -129,5 +140,6 @@ pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
         labels: BTreeMap::new(),
         ids: None,
         service: None,
+        inherited_stubs: Vec::new(),
     }
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerUsage, EngineInfo, EngineKind, Exec, ExecOutput, Handle,
-    ImageStore, LabelFilter, Networks, Placed, Result, Stacks, Volumes,
+    Capability, Container, ContainerId, ContainerPath, ContainerUsage, EngineInfo, EngineKind, Error, Exec, ExecOutput,
+    Handle, ImageStore, LabelFilter, Networks, Placed, Result, Stacks, Volumes,
 };
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
@@ -33,6 +33,17 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
 
     /// Makes a container without starting it. `NameTaken` rather than adopting one that exists.
     async fn create(&self, spec: &Placed) -> Result<ContainerId>;
+
+    /// As [`create`](Self::create), with the files that `parent` has at this moment in place of those of its image, which
+    /// has to be the image of `spec`. A parent that runs goes on: it loses nothing of what it writes, and the new container
+    /// has the files of one moment. What is mounted in the parent is not copied.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by engines that can only do it by an image.
+    async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
+        let _ = (parent, spec);
+        Err(Error::Unsupported { engine: self.kind(), capability: Capability::Fork })
+    }
 
     /// Starts it, or lets one go on that is paused. One that runs already is no error.
     ///

@@ -88,6 +88,10 @@ impl ContainerRuntime for ObservedRuntime {
         made
     }
 
+    async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
+        self.observe("fork", Some(parent.as_str()), self.runtime.fork(parent, spec)).await
+    }
+
     async fn start(&self, id: &ContainerId) -> Result<()> {
         self.observe("start", Some(id.as_str()), self.runtime.start(id)).await
     }

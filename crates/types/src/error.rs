@@ -250,6 +250,8 @@ pub enum Capability {
     OutgoingNetwork,
     /// Join containers by networks with names.
     NamedNetwork,
+    /// Copy a container without an image between the two.
+    Fork,
 }
 
 impl Capability {
@@ -286,6 +288,7 @@ impl Capability {
             Self::UserNamespace => ("user_namespace", "users of its own"),
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
+            Self::Fork => ("fork", "a copy of a container without an image"),
         }
     }
 
@@ -293,7 +296,7 @@ impl Capability {
     #[must_use]
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {
-            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[],
+            EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[Self::Fork],
             EngineKind::Embedded => &[Self::Build, Self::Gpu, Self::RestartPolicy, Self::Events],
             EngineKind::Container => &[
                 Self::PidsLimit,
@@ -316,6 +319,7 @@ impl Capability {
                 Self::PartedNetwork,
                 Self::Publish,
                 Self::HostEntries,
+                Self::Fork,
             ],
         }
     }

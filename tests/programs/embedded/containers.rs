@@ -24,6 +24,7 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&
         let found = engine.inspect(&Handle::parse(name)?).await?;
         match verb {
             "inspect" => inspect(&found, data, option(words, "format"))?,
+            "pause" => pause(&found, data)?,
             "kill" => kill(engine, &found).await?,
             "stop" => engine.stop(&found.id, Duration::ZERO).await?,
             "start" => engine.start(&found.id).await?,
@@ -37,6 +38,17 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&
         }
     }
     if names.is_empty() { bail!("a name is missing") } else { Ok(()) }
+}
+
+/// Freezes its processes by their control group, which the record of its start names: of version 2 if it has one.
+fn pause(found: &Container, data: &Path) -> Result<()> {
+    let run = std::fs::read(data.join("containers").join(found.id.as_str()).join("run.json"))?;
+    let group = serde_json::from_slice::<Value>(&run)?["group"].take();
+    let (dir, file, word) = match group["unified"].as_str() {
+        Some(dir) => (dir, "cgroup.freeze", "1"),
+        None => (group["by_controller"]["freezer"].as_str().context("no group")?, "freezer.state", "FROZEN"),
+    };
+    Ok(std::fs::write(Path::new(dir).join(file), word)?)
 }
 
 /// Ends PID 1 as the kernel does, and waits until the engine says so.

@@ -42,23 +42,43 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
 
 /// Publishes a container of that configuration.
 pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()> {
-    let containers = engine.directories.containers();
-    let what = || format!("cannot create the container `{}`", config.name);
-    let aside = containers.join(format!("{}.new", config.id));
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
-    let made = ContainerDir::create(aside.clone()).and_then(|it| it.write_config(config));
-    let published = match made {
-        Ok(()) => publish(engine, config, &aside).await,
-        Err(err) => Err(host_error(what())(err)),
+    let added = match prepare(engine, config) {
+        Ok(aside) => publish(engine, config, &aside).await,
+        Err(err) => Err(err),
     };
-    if published.is_err() {
-        let _ = std::fs::remove_dir_all(&aside);
-    }
     pending.finish();
+    added
+}
+
+/// A directory of that configuration beside those of containers, to be [published](publish).
+pub(super) fn prepare(engine: &Engine, config: &ContainerConfig) -> Result<ContainerDir> {
+    let aside = ContainerDir::at(engine.directories.containers().join(format!("{}.new", config.id)));
+    let made = ContainerDir::create(aside.path().to_owned()).and_then(|it| it.write_config(config));
+    if made.is_err() {
+        discard(engine, &aside);
+    }
+    made.map_err(host_error(format!("cannot create the container `{}`", config.name)))?;
+    Ok(aside)
+}
+
+/// Deletes a directory that was not published.
+pub(super) fn discard(engine: &Engine, aside: &ContainerDir) {
+    if let Err(err) = engine.privileges.run_as_owner(|| std::fs::remove_dir_all(aside.path())) {
+        tracing::debug!(%err, "a directory of no container stays until the next repair");
+    }
+}
+
+/// Makes a container of what was prepared, or discards it.
+pub(super) async fn publish(engine: &Engine, config: &ContainerConfig, aside: &ContainerDir) -> Result<()> {
+    let published = rename_into_place(engine, config, aside.path()).await;
+    if published.is_err() {
+        discard(engine, aside);
+    }
     published
 }
 
-async fn publish(engine: &Engine, config: &ContainerConfig, aside: &std::path::Path) -> Result<()> {
+async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &std::path::Path) -> Result<()> {
     let what = || format!("cannot publish the container `{}`", config.name);
     let containers = engine.directories.containers();
     let _names = lock_names(engine).await?;
@@ -143,7 +163,7 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     Ok(found)
 }
 
-fn no_such_image(image: &ImageId) -> Error {
+pub(super) fn no_such_image(image: &ImageId) -> Error {
     let excerpt = coracle_runtime::Excerpt::from_bytes(format!("no image `{image}` in this engine").as_bytes());
     Error::Engine { verb: "create", exit: 1, excerpt }
 }

@@ -1,4 +1,4 @@
-//! Containers whose processes stand still while their files are copied.
+//! A container whose processes stand still for a moment, while its files are copied.
 
 use std::time::Duration;
 
@@ -6,7 +6,6 @@ use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{Error, Result};
 
 use super::containers::StoredContainer;
-use super::directory::ContainerDir;
 use super::host_error;
 use super::state::State;
 use crate::cgroup::ContainerGroup;
@@ -14,37 +13,40 @@ use crate::engine::Engine;
 use crate::pending::{Operation, PendingOperation};
 
 /// Another copy of the same container may take this long.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A container that stands still until this is dropped. Others that want to freeze it wait.
+/// The right to freeze a container, and to let it go on. One process has it at a time.
 #[derive(Debug)]
-pub(super) struct FrozenContainer {
-    frozen: Option<(ContainerGroup, PendingOperation)>,
-    _lock: Lock,
-}
+pub(super) struct FreezeLock(#[expect(dead_code, reason = "held for its drop")] Lock);
 
-impl FrozenContainer {
-    /// Freezes a container that runs. One without control groups that can do that is an error. Blocks.
-    pub(super) fn freeze(engine: &Engine, container: &StoredContainer, lock: Lock) -> Result<Self> {
-        let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-        let State::Running { run, .. } = state else { return Ok(Self { frozen: None, _lock: lock }) };
-        let pending = engine.pending.begin(&Operation::FreezeContainer(container.config.id.clone()))?;
-        run.group.freeze()?;
-        Ok(Self { frozen: Some((run.group, pending)), _lock: lock })
+impl FreezeLock {
+    pub(super) async fn take(container: &StoredContainer) -> Result<Self> {
+        Self::take_within(container, PATIENCE).await
     }
 
-    /// Lets it run again.
-    pub(super) fn thaw(mut self) -> Result<()> {
-        let Some((group, pending)) = self.frozen.take() else { return Ok(()) };
+    pub(super) async fn take_within(container: &StoredContainer, patience: Duration) -> Result<Self> {
+        let taken = Lock::take(&container.dir.freeze_lock(), patience).await;
+        let taken = taken.map_err(host_error("cannot lock the container"))?;
+        taken.map(Self).ok_or(Error::TimedOut { verb: "freeze", after: patience })
+    }
+}
+
+/// Processes that run again when it is dropped, whatever happens.
+#[derive(Debug)]
+struct FrozenGroup(Option<(ContainerGroup, PendingOperation)>);
+
+impl FrozenGroup {
+    fn thaw(mut self) -> Result<()> {
+        let Some((group, pending)) = self.0.take() else { return Ok(()) };
         group.thaw()?;
         pending.finish();
         Ok(())
     }
 }
 
-impl Drop for FrozenContainer {
+impl Drop for FrozenGroup {
     fn drop(&mut self) {
-        let Some((group, pending)) = self.frozen.take() else { return };
+        let Some((group, pending)) = self.0.take() else { return };
         match group.thaw() {
             Ok(()) => pending.finish(),
             Err(err) => tracing::warn!(%err, "a container stands still"),
@@ -52,14 +54,33 @@ impl Drop for FrozenContainer {
     }
 }
 
-/// Keeps others from freezing and thawing a container.
-pub(super) async fn lock(dir: &ContainerDir, patience: Duration) -> Result<Lock> {
-    let taken = Lock::take(&dir.freeze_lock(), patience).await.map_err(host_error("cannot lock the container"))?;
-    taken.ok_or(Error::TimedOut { verb: "freeze", after: patience })
+/// The control group of a container that runs.
+pub(super) fn running_group(container: &StoredContainer) -> Result<Option<ContainerGroup>> {
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    Ok(state.process().and(state.run()).map(|it| it.group.clone()))
+}
+
+/// Runs `work` while the container's processes, if there are any, stand still. Without a group that freezes (a user
+/// without delegation) they go on meanwhile. Blocks.
+///
+/// # Errors
+/// When they cannot be frozen: then `work` did not run. When they cannot be let go on.
+pub(super) fn while_frozen<T>(
+    engine: &Engine,
+    container: &StoredContainer,
+    _lock: &FreezeLock,
+    work: impl FnOnce() -> T,
+) -> Result<T> {
+    let Some(group) = running_group(container)?.filter(ContainerGroup::can_freeze) else { return Ok(work()) };
+    let pending = engine.pending.begin(&Operation::FreezeContainer(container.config.id.clone()))?;
+    group.freeze()?;
+    let frozen = FrozenGroup(Some((group, pending)));
+    let done = work();
+    frozen.thaw()?;
+    Ok(done)
 }
 
 /// Lets a container run again whose freezer died.
-pub(super) fn thaw(container: &StoredContainer) -> Result<()> {
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    state.run().map_or(Ok(()), |it| it.group.thaw())
+pub(super) fn thaw(container: &StoredContainer, _lock: &FreezeLock) -> Result<()> {
+    running_group(container)?.map_or(Ok(()), |it| it.thaw())
 }

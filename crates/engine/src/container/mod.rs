@@ -10,7 +10,9 @@
 //! | `start`, `end` | start; stop and removal |
 //! | `exec` | commands without a guest |
 //! | `files`, `archive` | files in and out |
-//! | `freeze`, `commit` | an image of its files, while its processes stand still |
+//! | `commit` | an image of its files |
+//! | `fork` | another container with its files |
+//! | `freeze` | a moment in which its processes stand still |
 //! | `repair` | what a killed process left of an operation |
 //! | `health` | results of health checks |
 //! | `log` | what PID 1 printed |
@@ -24,6 +26,7 @@ mod directory;
 mod end;
 mod exec;
 mod files;
+mod fork;
 mod freeze;
 mod from_spec;
 mod health;
@@ -42,6 +45,7 @@ pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;
 pub(crate) use self::files::{download, upload};
+pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;
 pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start, repair_stop};

@@ -8,8 +8,9 @@ use coracle_runtime::{ContainerId, Error, Result};
 
 use super::containers::{StoredContainer, lock_names, release_name, stored};
 use super::directory::ContainerDir;
+use super::freeze::{self, FreezeLock};
 use super::state::State;
-use super::{end, freeze, host_error};
+use super::{end, host_error};
 use crate::engine::Engine;
 use crate::network::end_stack;
 
@@ -64,8 +65,8 @@ pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Re
 pub(crate) async fn repair_freeze(engine: &Engine, id: &ContainerId) -> Result<()> {
     let Some(container) = find(engine, id)? else { return Ok(()) };
     // Another commit thaws it itself.
-    let _lock = freeze::lock(&container.dir, PATIENCE).await?;
-    freeze::thaw(&container)
+    let lock = FreezeLock::take_within(&container, PATIENCE).await?;
+    freeze::thaw(&container, &lock)
 }
 
 fn find(engine: &Engine, id: &ContainerId) -> Result<Option<StoredContainer>> {

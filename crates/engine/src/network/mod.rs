@@ -32,6 +32,6 @@ mod user_mode;
 
 pub(crate) use attach::{Attachment, attach};
 pub(crate) use attached::{AttachmentRecord, detach};
-pub(crate) use files::{NetworkFilesRequest, network_files};
+pub(crate) use files::{BoundFile, NetworkFilesRequest, network_files};
 pub(crate) use record::NetworkRecords;
 pub(crate) use repair::end_stack;

@@ -34,6 +34,10 @@ impl ContainerRuntime for EmbeddedRuntime {
         container::create(&self.engine, spec).await
     }
 
+    async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
+        container::fork(&self.engine, parent, spec).await
+    }
+
     async fn start(&self, id: &ContainerId) -> Result<()> {
         container::start(&self.engine, id).await
     }

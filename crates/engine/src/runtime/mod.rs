@@ -30,7 +30,7 @@ impl EmbeddedRuntime {
     /// Opens an engine, creates its data directory if it is missing, and repairs what killed processes left.
     ///
     /// # Errors
-    /// [`Error::Host`] when the data directory cannot be made.
+    /// [`coracle_runtime::Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
         let engine = Arc::new(Engine::open(options)?);
         repair::repair_at_opening(&engine)?;

@@ -106,6 +106,7 @@ impl ServiceContainer<'_> {
         let workdir = text(model, "working_dir").filter(|it| !it.is_empty()).unwrap_or(image_dir);
         let health = check_of_service(engine, &self.image.id, &model["healthcheck"])?;
         let config = ContainerConfig {
+            inherited_stubs: Vec::new(),
             ids: Some(engine.privileges.map_for(&id)),
             name: self.container_name()?,
             image: self.image.id.clone(),

@@ -57,6 +57,7 @@ use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::trash::Trash;
 use tree::OverlayForm;
+pub(crate) use tree::{is_dir, names, open_beneath};
 
 /// The images of one data directory. Processes share it under locks; each change is complete or absent.
 #[derive(Clone, Debug)]

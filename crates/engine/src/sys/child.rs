@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, open, openat2, symlinkat};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, open, openat2, symlinkat};
 use rustix::io::{Errno, Result, read, write};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
@@ -32,6 +32,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::RecordProcess(into) => record_process(into.as_fd()),
         Step::NewSession => setsid().map(drop),
         Step::PrivateMounts => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
+        Step::GiveToRoot(file) => chownat(file, c"", Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::EMPTY_PATH),
         Step::AttachRoot { root, at } => attach_root(root, at),
         Step::BecomeRoot => become_user(0, 0),
         Step::FileSystem { optional, .. } => match mount_file_system(step) {

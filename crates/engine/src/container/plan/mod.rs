@@ -38,17 +38,17 @@ pub(super) struct StartParts {
     pub(super) init: Option<PathBuf>,
     /// Standard input of that init, which waits for a byte of it.
     pub(super) gate: Option<OwnedFd>,
+    /// What becomes the property of the container's root.
+    pub(super) given: Vec<OwnedFd>,
 }
 
 pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: StartParts) -> Result<ChildPlan> {
     let new_network = config.network.mode != NetworkMode::Host;
     let has_users = parts.user_namespace.is_some();
-    let mut steps = vec![
-        Step::RecordProcess(parts.process),
-        Step::NewSession,
-        Step::PrivateMounts,
-        Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? },
-    ];
+    let mut steps = vec![Step::RecordProcess(parts.process), Step::NewSession, Step::PrivateMounts];
+    // Before the overlay takes over the owner of its root.
+    steps.extend(parts.given.into_iter().map(Step::GiveToRoot));
+    steps.push(Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? });
     if has_users {
         steps.push(Step::BecomeRoot);
     }

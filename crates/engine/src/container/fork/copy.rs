@@ -1,0 +1,276 @@
+//! Copies an upper directory in two passes. What the first one copied and nothing changed since is left by the second.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, Mode, Stat, linkat, mkdirat, statat, unlinkat, utimensat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::file::{FileCopy, copy_attributes, times};
+use crate::store::{is_dir, names, open_beneath};
+
+/// A file that changed this shortly before it was copied may have changed while it was, at the same time of change: kernels
+/// count that by ticks of up to 10 ms.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// From where to where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CopyRequest<'a> {
+    pub(super) from: &'a Path,
+    /// An empty directory, before the first pass.
+    pub(super) to: &'a Path,
+    /// Absolute paths inside, which are left out with all that lies beneath them.
+    pub(super) left_out: &'a [&'a str],
+}
+
+/// Whether files change while they are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyPass {
+    /// What cannot be copied now is left to the next pass.
+    Running,
+    Still,
+}
+
+/// What the first pass copied.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct CopyState {
+    copied: Vec<(Vec<u8>, Fingerprint)>,
+    /// It copied something, or tried to.
+    begun: bool,
+}
+
+/// A state of an entry: every change of it, its content or its names is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Fingerprint {
+    inode: u64,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
+}
+
+impl Fingerprint {
+    #[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
+    fn new(stat: &Stat) -> Self {
+        Self { inode: stat.st_ino, changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64) }
+    }
+
+    /// A change that was under way at `time` would have left another time of change.
+    fn is_settled_at(self, time: Duration) -> bool {
+        let changed =
+            Duration::new(u64::try_from(self.changed.0).unwrap_or(0), u32::try_from(self.changed.1).unwrap_or(0));
+        changed < time.saturating_sub(SETTLING)
+    }
+}
+
+/// Runs one pass. As the owner of the files.
+pub(super) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
+    let mut it = TreeCopy::new(request, pass, before)?;
+    while let Some(path) = it.pending.pop() {
+        let done = it.directory(&path);
+        it.forgive(done)?;
+    }
+    it.finish_directories()?;
+    Ok(CopyState { copied: it.copied, begun: true })
+}
+
+struct TreeCopy<'a> {
+    from: OwnedFd,
+    to: OwnedFd,
+    left_out: &'a [&'a str],
+    pass: CopyPass,
+    /// Of the pass before, by path, and how many names of each file it knew.
+    before: HashMap<Vec<u8>, Fingerprint>,
+    names_before: HashMap<u64, u64>,
+    is_first: bool,
+    began: Duration,
+    files: FileCopy,
+    /// First name of each file with several ones, and its state when it was copied.
+    links: HashMap<u64, (Vec<u8>, Fingerprint)>,
+    pending: Vec<Vec<u8>>,
+    directories: Vec<(Vec<u8>, Stat)>,
+    /// Directories of the copy whose entries this pass changed.
+    touched: HashSet<Vec<u8>>,
+    copied: Vec<(Vec<u8>, Fingerprint)>,
+}
+
+/// A directory and its copy.
+struct DirectoryPair<'a> {
+    path: &'a [u8],
+    from: OwnedFd,
+    to: OwnedFd,
+}
+
+impl<'a> TreeCopy<'a> {
+    fn new(request: &CopyRequest<'a>, pass: CopyPass, before: CopyState) -> io::Result<Self> {
+        let mut names_before = HashMap::new();
+        for (_, fingerprint) in &before.copied {
+            *names_before.entry(fingerprint.inode).or_default() += 1;
+        }
+        let from: OwnedFd = File::open(request.from)?.into();
+        let root = statat(&from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Self {
+            from,
+            to: File::open(request.to)?.into(),
+            left_out: request.left_out,
+            pass,
+            before: before.copied.into_iter().collect(),
+            names_before,
+            is_first: !before.begun,
+            began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            files: FileCopy::default(),
+            links: HashMap::new(),
+            pending: vec![Vec::new()],
+            directories: vec![(Vec::new(), root)],
+            touched: HashSet::new(),
+            copied: Vec::new(),
+        })
+    }
+
+    /// While files change, any of them may be gone or another one.
+    fn forgive(&self, done: io::Result<()>) -> io::Result<()> {
+        if self.pass == CopyPass::Running { Ok(()) } else { done }
+    }
+
+    fn directory(&mut self, path: &[u8]) -> io::Result<()> {
+        let at = if path.is_empty() { b"." } else { path };
+        let pair =
+            DirectoryPair { path, from: open_beneath(self.from.as_fd(), at)?, to: open_beneath(self.to.as_fd(), at)? };
+        let names = names(&pair.from)?;
+        self.remove_others(&pair, &names)?;
+        for name in names {
+            let mut path = path.to_vec();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.to_bytes());
+            if self.left_out.iter().any(|it| it.as_bytes().strip_prefix(b"/") == Some(path.as_slice())) {
+                continue;
+            }
+            let done = self.entry(&pair, &name, &path).map_err(|err| at_path(&path, &err));
+            self.forgive(done)?;
+        }
+        Ok(())
+    }
+
+    /// Removes from the copy what is gone. Without a change of the directory nothing is.
+    fn remove_others(&mut self, pair: &DirectoryPair<'_>, present: &[std::ffi::CString]) -> io::Result<()> {
+        let stat = statat(&pair.from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
+        if self.is_first || self.is_unchanged(pair.path, &stat) {
+            return Ok(());
+        }
+        for name in names(&pair.to)? {
+            if present.binary_search(&name).is_err() {
+                self.remove(pair, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unchanged(&self, path: &[u8], stat: &Stat) -> bool {
+        self.before.get(path) == Some(&Fingerprint::new(stat))
+    }
+
+    /// Whether the copy of a file is as it should be. One with several names has to have all of them, or none.
+    fn is_done(&self, path: &[u8], stat: &Stat) -> bool {
+        #[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
+        let names = stat.st_nlink as u64;
+        self.is_unchanged(path, stat) && (names == 1 || self.names_before.get(&stat.st_ino) == Some(&names))
+    }
+
+    fn entry(&mut self, pair: &DirectoryPair<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
+        let stat = statat(&pair.from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if is_dir(stat.st_mode) {
+            self.make_directory(pair, name)?;
+            self.pending.push(path.to_vec());
+            self.directories.push((path.to_vec(), stat));
+            return Ok(());
+        }
+        if self.is_done(path, &stat) {
+            return Ok(());
+        }
+        if !self.is_first {
+            self.remove(pair, name)?;
+        }
+        self.touched.insert(pair.path.to_vec());
+        let mut fingerprint = Fingerprint::new(&stat);
+        if let Some((first, then)) = self.links.get(&stat.st_ino).filter(|_| stat.st_nlink > 1) {
+            linkat(&self.to, first.as_slice(), &pair.to, name, AtFlags::empty())?;
+            fingerprint = *then;
+        } else {
+            self.files.copy((pair.from.as_fd(), pair.to.as_fd()), name, &stat)?;
+            if stat.st_nlink > 1 {
+                self.links.insert(stat.st_ino, (path.to_vec(), fingerprint));
+            }
+        }
+        self.record(path, fingerprint);
+        Ok(())
+    }
+
+    fn record(&mut self, path: &[u8], fingerprint: Fingerprint) {
+        if fingerprint.is_settled_at(self.began) {
+            self.copied.push((path.to_vec(), fingerprint));
+        }
+    }
+
+    fn make_directory(&mut self, pair: &DirectoryPair<'_>, name: &CStr) -> io::Result<()> {
+        match mkdirat(&pair.to, name, Mode::from_raw_mode(0o700)) {
+            Err(Errno::EXIST) if is_dir(statat(&pair.to, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) => return Ok(()),
+            Err(Errno::EXIST) => {
+                self.remove(pair, name)?;
+                mkdirat(&pair.to, name, Mode::from_raw_mode(0o700))?;
+            }
+            made => made?,
+        }
+        self.touched.insert(pair.path.to_vec());
+        Ok(())
+    }
+
+    /// Removes an entry of the copy, if it is there.
+    fn remove(&mut self, pair: &DirectoryPair<'_>, name: &CStr) -> io::Result<()> {
+        self.touched.insert(pair.path.to_vec());
+        match unlinkat(&pair.to, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => {
+                let dir = format!("/proc/self/fd/{}", pair.to.as_raw_fd());
+                std::fs::remove_dir_all(Path::new(&dir).join(std::ffi::OsStr::from_bytes(name.to_bytes())))
+            }
+            Err(Errno::NOENT) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    /// Sets what filling directories changed.
+    fn finish_directories(&mut self) -> io::Result<()> {
+        for (path, stat) in std::mem::take(&mut self.directories) {
+            let done = self.finish_directory(&path, &stat).map_err(|err| at_path(&path, &err));
+            self.forgive(done)?;
+        }
+        Ok(())
+    }
+
+    fn finish_directory(&mut self, path: &[u8], stat: &Stat) -> io::Result<()> {
+        let at: &[u8] = if path.is_empty() { b"." } else { path };
+        if self.is_unchanged(path, stat) {
+            if self.touched.contains(path) {
+                utimensat(&self.to, at, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            return Ok(());
+        }
+        let (from, to) = (open_beneath(self.from.as_fd(), at)?, open_beneath(self.to.as_fd(), at)?);
+        copy_attributes(from.as_fd(), to.as_fd(), stat)?;
+        self.record(path, Fingerprint::new(stat));
+        Ok(())
+    }
+}
+
+fn at_path(path: &[u8], err: &io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("`{}`: {err}", path.escape_ascii()))
+}
+
+/// A pair of directories that a file is copied between.
+pub(super) type Between<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);

@@ -1,0 +1,200 @@
+//! Copies one file with its content, owner, mode, attributes and times.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+    copy_file_range, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate, futimens,
+    ioctl_ficlone, mknodat, openat, readlinkat, seek, symlinkat, utimensat,
+};
+use rustix::io::{Errno, pread, pwrite};
+
+use super::copy::Between;
+
+/// Up to this size one read and one write are quicker than a copy by the kernel.
+const SMALL: u64 = 64 * 1024;
+
+/// Bytes of a list of attribute names, and of a value, that the kernel gives at most.
+const MAX_XATTR: usize = 64 * 1024;
+
+/// Marks an overlay, and not its files.
+const OVERLAY_IDS: [&[u8]; 2] = [b"trusted.overlay.uuid", b"user.overlay.uuid"];
+
+/// Copies files one after the other.
+#[derive(Debug)]
+pub(super) struct FileCopy {
+    /// The file system can share content between files, as far as is known.
+    reflinks: bool,
+    buffer: Vec<u8>,
+}
+
+impl Default for FileCopy {
+    fn default() -> Self {
+        Self { reflinks: true, buffer: Vec::new() }
+    }
+}
+
+impl FileCopy {
+    /// Copies what is no directory, under the same name. Sockets are no files: without their process they are nothing.
+    pub(super) fn copy(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        match kind {
+            FileType::RegularFile => return self.regular((from, to), name, stat),
+            FileType::Socket => return Ok(()),
+            FileType::Symlink => symlinkat(readlinkat(from, name, Vec::new())?, to, name)?,
+            _ => mknodat(to, name, kind, Mode::from_raw_mode(stat.st_mode & 0o7777), stat.st_rdev)?,
+        }
+        chownat(to, name, Some(uid(stat)), Some(gid(stat)), AtFlags::SYMLINK_NOFOLLOW)?;
+        if kind != FileType::Symlink {
+            rustix::fs::chmodat(to, name, Mode::from_raw_mode(stat.st_mode & 0o7777), AtFlags::empty())?;
+        }
+        Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn regular(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+        let file = open_file(from, name)?;
+        let opened = fstat(&file)?;
+        if opened.st_ino != stat.st_ino || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+            return Err(Errno::AGAIN.into());
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let copy = openat(to, name, flags, Mode::from_raw_mode(0o600))?;
+        self.content(&file, &copy, &opened)?;
+        copy_attributes(file.as_fd(), copy.as_fd(), stat)
+    }
+
+    fn content(&mut self, from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> io::Result<()> {
+        let size = stat.st_size.cast_unsigned();
+        if size == 0 {
+            return Ok(());
+        }
+        if self.reflinks {
+            match ioctl_ficlone(to, from) {
+                Ok(()) => return Ok(()),
+                Err(_) => self.reflinks = false,
+            }
+        }
+        if stat.st_blocks.cast_unsigned().saturating_mul(512) >= size {
+            return self.extent(from, to, (0, size));
+        }
+        let mut at = 0;
+        while at < size {
+            let start = match seek(from, SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                done => done?,
+            };
+            let end = seek(from, SeekFrom::Hole(start))?.min(size);
+            self.extent(from, to, (start, end))?;
+            at = end;
+        }
+        Ok(ftruncate(to, size)?)
+    }
+
+    fn extent(&mut self, from: &OwnedFd, to: &OwnedFd, (start, end): (u64, u64)) -> io::Result<()> {
+        let (mut at, mut into) = (start, start);
+        while at < end {
+            let left = end - at;
+            let copied = if left <= SMALL {
+                self.buffer.resize(usize::try_from(SMALL).unwrap_or(0), 0);
+                let part = usize::try_from(left).unwrap_or(self.buffer.len());
+                let read = pread(from, &mut self.buffer[..part], at)?;
+                write_all(to, &self.buffer[..read], at)?;
+                (at, into) = (at + read as u64, into + read as u64);
+                read
+            } else {
+                copy_file_range(from, Some(&mut at), to, Some(&mut into), usize::try_from(left).unwrap_or(usize::MAX))?
+            };
+            if copied == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_all(to: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = pwrite(to, bytes, at)?;
+        (bytes, at) = (&bytes[written..], at + written as u64);
+    }
+    Ok(())
+}
+
+/// A pipe that took the place of a file would wait for a writer.
+fn open_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner may leave the time of access alone.
+        Err(Errno::PERM) => Ok(openat(dir, name, flags, Mode::empty())?),
+        done => Ok(done?),
+    }
+}
+
+/// Owner, mode, extended attributes and times. A change of the owner takes set-id bits and file capabilities away, so it
+/// comes first.
+pub(super) fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
+    fchown(to, Some(uid(stat)), Some(gid(stat)))?;
+    fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    copy_xattrs(from, to)?;
+    Ok(futimens(to, &times(stat))?)
+}
+
+/// Also removes those that the copy has by itself: of a directory with a default list of access, or by an earlier pass.
+fn copy_xattrs(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    let (names, other) = (xattr_names(from)?, xattr_names(to)?);
+    for name in other.split(|it| *it == 0).filter(|it| !it.is_empty() && !is_security(it)) {
+        if !names.split(|it| *it == 0).any(|it| it == name) {
+            fremovexattr(to, name)?;
+        }
+    }
+    let mut value = Vec::new();
+    for name in names.split(|it| *it == 0).filter(|it| !it.is_empty() && !OVERLAY_IDS.contains(it)) {
+        value.resize(MAX_XATTR, 0);
+        let length = fgetxattr(from, name, &mut value[..])?;
+        match fsetxattr(to, name, &value[..length], XattrFlags::empty()) {
+            Err(Errno::PERM | Errno::NOTSUP) if is_security(name) => {}
+            set => set?,
+        }
+    }
+    Ok(())
+}
+
+/// Labels that a security module sets itself, beside capabilities of programs.
+fn is_security(name: &[u8]) -> bool {
+    name.starts_with(b"security.") && name != b"security.capability"
+}
+
+/// Each ends with a zero byte.
+fn xattr_names(file: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut names = vec![0; 512];
+    loop {
+        match flistxattr(file, &mut names[..]) {
+            Err(Errno::NOTSUP) => return Ok(Vec::new()),
+            Err(Errno::RANGE) if names.len() < MAX_XATTR => names.resize(MAX_XATTR, 0),
+            listed => {
+                names.truncate(listed?);
+                return Ok(names);
+            }
+        }
+    }
+}
+
+fn uid(stat: &Stat) -> Uid {
+    Uid::from_raw(stat.st_uid)
+}
+
+fn gid(stat: &Stat) -> Gid {
+    Gid::from_raw(stat.st_gid)
+}
+
+/// Times of access and of change of content.
+#[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
+pub(super) fn times(stat: &Stat) -> Timestamps {
+    let time = |seconds: i64, nanoseconds: i64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    Timestamps {
+        last_access: time(stat.st_atime as i64, stat.st_atime_nsec as i64),
+        last_modification: time(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+    }
+}

@@ -1,0 +1,132 @@
+//! Another container with the files that one has now.
+//!
+//! The upper directory of the new container is a copy of the parent's. The parent keeps its own, so that whatever its
+//! processes have open, mapped or entered stays what it was: nothing that they write can go astray. Most is copied while
+//! they run; what changed meanwhile, while they stand still.
+
+mod copy;
+mod file;
+mod mappings;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{ContainerId, Error, Excerpt, Placed, Result};
+
+use self::copy::{CopyPass, CopyRequest, CopyState, copy_tree};
+use self::mappings::share_files;
+use super::commit::KERNEL;
+use super::containers::{StoredContainer, discard, find, no_such_image, prepare, publish};
+use super::directory::ContainerDir;
+use super::freeze::{FreezeLock, running_group, while_frozen};
+use super::from_spec::config_of;
+use super::host_error;
+use super::start::lock;
+use crate::blocking::blocking;
+use crate::config::{ContainerConfig, MountConfig};
+use crate::engine::Engine;
+use crate::pending::Operation;
+
+/// Creates a container with the files of `parent`, which may run and goes on.
+pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {
+    let parent = find(engine, &parent.into())?;
+    if *placed.image() != parent.config.image {
+        return Err(other_image(&parent.config));
+    }
+    let missing = || no_such_image(placed.image());
+    let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
+    let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
+    let inherited_stubs = inherited_stubs(&parent.config);
+    let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
+    let locked = LockedParent { _lock: lock(&parent).await?, freeze: FreezeLock::take(&parent).await?, parent };
+    let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
+    let draft = {
+        let (engine, config) = (engine.clone(), config.clone());
+        blocking("fork a container", move || Draft::create(engine, &config, &locked)).await
+    };
+    let published = match draft {
+        Ok(draft) => draft.publish(&config).await,
+        Err(err) => Err(err),
+    };
+    pending.finish();
+    drop(hold);
+    published.map(|()| config.id)
+}
+
+/// A container that nobody removes, starts or freezes meanwhile.
+struct LockedParent {
+    parent: StoredContainer,
+    freeze: FreezeLock,
+    _lock: Lock,
+}
+
+/// A new container that is not published yet: discarded when it is dropped.
+#[derive(Debug)]
+struct Draft {
+    engine: Arc<Engine>,
+    dir: Option<ContainerDir>,
+}
+
+impl Draft {
+    /// Copies the files of a container that is locked. Blocks.
+    fn create(engine: Arc<Engine>, config: &ContainerConfig, locked: &LockedParent) -> Result<Self> {
+        let dir = prepare(&engine, config)?;
+        let draft = Self { engine, dir: Some(dir.clone()) };
+        copy_files(&draft.engine, locked, &dir)?;
+        Ok(draft)
+    }
+
+    async fn publish(mut self, config: &ContainerConfig) -> Result<()> {
+        match self.dir.take() {
+            Some(dir) => publish(&self.engine, config, &dir).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(dir) = self.dir.take() {
+            discard(&self.engine, &dir);
+        }
+    }
+}
+
+/// Copies the upper directory as it is at one moment.
+fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Result<()> {
+    let LockedParent { parent, freeze, .. } = locked;
+    let request = CopyRequest { from: &parent.dir.upper(), to: &into.upper(), left_out: &KERNEL };
+    let pass = |pass: CopyPass, before: CopyState| {
+        let copied = engine.privileges.run_as_owner(|| copy_tree(&request, pass, before));
+        copied.map_err(host_error(format!("cannot copy the files of `{}`", parent.config.name)))
+    };
+    let begun = Instant::now();
+    // What is written through a mapping that was there before leaves no trace in a file's times.
+    let group = running_group(parent)?;
+    let traceable = match &group {
+        Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
+        None => false,
+    };
+    let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };
+    let frozen = Instant::now();
+    while_frozen(engine, parent, freeze, || pass(CopyPass::Still, before))??;
+    tracing::debug!(parent = %parent.config.name, traceable, took = ?begun.elapsed(), still = ?frozen.elapsed(), "forked");
+    Ok(())
+}
+
+/// What was made in a container's files for its mounts, and for those of its own parents.
+fn inherited_stubs(parent: &ContainerConfig) -> Vec<String> {
+    let own = parent.mounts.iter().map(MountConfig::target);
+    let mut stubs: Vec<_> = own.chain(parent.inherited_stubs.iter().map(String::as_str)).map(str::to_owned).collect();
+    stubs.sort();
+    stubs.dedup();
+    stubs
+}
+
+fn other_image(parent: &ContainerConfig) -> Error {
+    let text = format!("a fork of `{}` has to be made of its image, `{}`", parent.name, parent.image);
+    Error::Engine { verb: "fork", exit: 1, excerpt: Excerpt::from_bytes(text.as_bytes()) }
+}

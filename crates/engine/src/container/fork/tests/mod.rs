@@ -1,0 +1,4 @@
+//! Forks: of trees, and of containers that run.
+
+mod containers;
+mod trees;

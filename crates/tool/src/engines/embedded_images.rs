@@ -73,8 +73,12 @@ impl Engines {
     /// When it cannot be read or written.
     #[cfg(target_os = "linux")]
     pub(crate) async fn save_image(&self, name: &ImageRef, into: File) -> Result<Option<Image>, Failure> {
+        use coracle_runtime::ImageStore as _;
+
         let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host), None)?;
-        Ok(engine.export_image(name, into).await?)
+        let Some(image) = engine.find_images(std::slice::from_ref(name)).await?.pop() else { return Ok(None) };
+        engine.export_image(&image.id, into).await?;
+        Ok(Some(image))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One engine: its data directory, and what this process may do with it.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::cgroup::CpuSamples;
 use coracle_runtime::{Error, Result};
@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cgroup::Cgroups;
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::store::Store;
 
@@ -23,6 +24,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
+    /// What makes the processes of new containers; the engine itself if unset.
+    pub(crate) runtime: Option<OciRuntime>,
 }
 
 impl Engine {
@@ -33,7 +36,12 @@ impl Engine {
         let privileges = Privileges::detect();
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
-        Ok(Self { options, directories, privileges, store, cgroups, cpu_samples: CpuSamples::default() })
+        Ok(Self { options, directories, privileges, store, cgroups, cpu_samples: CpuSamples::default(), runtime: None })
+    }
+
+    /// Bundles and mounts of containers that run by a runtime: away with a reboot, as they are. Other engines have others.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        Path::new("/run").join(group_name(&self.options.data_dir))
     }
 
     /// Deletes one entry of the trash, as the owner of its files.

@@ -250,6 +250,8 @@ pub enum Capability {
     OutgoingNetwork,
     /// Join containers by networks with names.
     NamedNetwork,
+    /// Make containers by a runtime of the Open Container Initiative.
+    OciRuntime,
 }
 
 impl Capability {
@@ -286,6 +288,7 @@ impl Capability {
             Self::UserNamespace => ("user_namespace", "users of its own"),
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
+            Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
         }
     }
 

@@ -1,16 +1,19 @@
 //! An image of a container's files.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coracle_protocol::paths;
 use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::containers::{StoredContainer, find};
-use super::host_error;
 use super::state::State;
+use super::{by_runtime, host_error};
+use crate::blocking::blocking;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 use crate::error::store_error;
+use crate::oci_runtime::OciRuntime;
 use crate::store::CommitSource;
 
 /// What the kernel and the guest have in every container.
@@ -19,11 +22,25 @@ const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
 /// Files that the engine binds into every container.
 const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/// Makes an image of a container; its processes stand still meanwhile, where a control group can do that. Blocks.
-pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
+/// Makes an image of a container, whose runtime stops its processes where no control group can.
+pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
+    let paused = by_runtime::pause(engine, &container).await?;
+    let image = {
+        let (engine, request) = (engine.clone(), request.clone());
+        blocking("commit", move || commit_files(&engine, container, &request)).await
+    };
+    if let Some(runtime) = paused {
+        runtime.resume().await?;
+    }
+    image
+}
+
+/// Makes an image of a container; its processes stand still meanwhile, where a control group can do that. Blocks.
+fn commit_files(engine: &Engine, container: StoredContainer, request: &ImageCommit) -> Result<Image> {
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    let group = state.process().and(state.run()).map(|it| &it.group);
+    let is_paused = container.config.runtime.is_some_and(OciRuntime::has_own_kernel);
+    let group = state.process().and(state.run()).map(|it| &it.group).filter(|_| !is_paused);
     if let Some(group) = group {
         group.freeze()?;
     }

@@ -56,6 +56,7 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
         core: spec.ulimits.core,
         capabilities: capabilities::bits(spec.capabilities),
         labels,
+        runtime: engine.runtime,
     })
 }
 

@@ -15,7 +15,7 @@ use super::containers::{StoredContainer, find};
 use super::directory::{ContainerDir, write_json};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::state::{RunRecord, State};
-use super::{end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
@@ -38,11 +38,15 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
     }
+    if let Some(runtime) = container.config.runtime {
+        return by_runtime::start(engine, &container, runtime).await;
+    }
     let Started { spawned, gate } = {
         let (engine, container) = (engine.clone(), container.clone());
         blocking("start a container", move || spawn_init(&engine, &container)).await?
     };
-    if let Err(err) = connect(engine, &container, &spawned).await {
+    let pid = spawned.pid.as_raw_nonzero().get().unsigned_abs();
+    if let Err(err) = connect(engine, &container, pid).await {
         end::kill(engine, &container).await?;
         return Err(err);
     }
@@ -112,7 +116,7 @@ fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Containe
     Ok(Started { spawned, gate })
 }
 
-fn write_files(container: &StoredContainer) -> Result<()> {
+pub(super) fn write_files(container: &StoredContainer) -> Result<()> {
     let config = &container.config;
     let request = NetworkFilesRequest { config: &config.network, hostname: &config.hostname, hosts: &config.hosts };
     let made = network_files(&request);
@@ -152,6 +156,7 @@ fn parts(
     let log = matches!(config.init, Init::Command(_)).then(|| append_to(dir.log_file()));
     Ok(StartParts {
         groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
+        shown_groups: run.group.mounts(),
         root,
         binds,
         process: opened("cannot create a file of the container", fresh(dir.process_file()))?,
@@ -170,14 +175,14 @@ pub(super) fn group_files(group: &ContainerGroup) -> std::io::Result<Vec<OwnedFd
     files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()
 }
 
-fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
+pub(super) fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
     match init {
         Init::Guest { .. } => None,
         Init::Command(_) => engine.options.guest.clone(),
     }
 }
 
-fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {
         let MountConfig::Volume { name, target, as_in_image, .. } = mount else { continue };
@@ -198,7 +203,7 @@ fn append_to(path: PathBuf) -> std::io::Result<OwnedFd> {
     Ok(File::options().append(true).create(true).mode(0o600).open(path)?.into())
 }
 
-async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &FirstProcess) -> Result<()> {
+pub(super) async fn connect(engine: &Arc<Engine>, container: &StoredContainer, pid: u32) -> Result<()> {
     let StoredContainer { config, dir } = container;
     let attached = attach(&Attachment {
         config: config.network.clone(),
@@ -207,7 +212,7 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Fi
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
         aliases: config.service.as_ref().map(|it| it.aliases.clone()).unwrap_or_default(),
-        pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
+        pid,
         hosts_file: dir.files().join("hosts"),
         resolv_conf_file: dir.files().join("resolv.conf"),
         pid_file: dir.network_pid_file(),
@@ -227,6 +232,13 @@ fn reap_in_background(pidfd: OwnedFd) {
         let _ = pidfd.readable().await;
         let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     });
+}
+
+/// Whether a process is in the control group of a container that runs.
+pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool> {
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let State::Running { run, .. } = state else { return Ok(false) };
+    Ok(run.group.processes()?.contains(&pid))
 }
 
 /// PID 1 of a container that runs.

@@ -11,7 +11,7 @@ use rustix::fs::{Gid, Uid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::map::IdMap;
+pub(crate) use self::map::{IdMap, IdRange};
 pub(crate) use self::subordinate::SubordinateError;
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 

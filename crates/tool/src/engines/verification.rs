@@ -28,7 +28,7 @@ impl Engines {
     /// When the store cannot be read.
     #[cfg(target_os = "linux")]
     pub(crate) async fn verify_images(&self, deep: bool) -> Result<ImageVerification, Failure> {
-        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host), None)?;
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
         let found = engine.verify_images(deep).await?;
         let damage = found.damage.into_iter().map(|it| DamagedObject { object: it.object, problem: it.problem });
         let damage: Vec<_> = damage.collect();

@@ -16,8 +16,8 @@ use self::plan::{ExecPlan, Outcome};
 use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
-use super::host_error;
 use super::state::State;
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 
@@ -32,6 +32,12 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::Guest });
     }
     let container = find(engine, &id.into())?;
+    if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
+        return match state_of(&container)?.process() {
+            Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
+            None => Err(not_running(engine, &container, None)?),
+        };
+    }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
     let plan = match plan_of(&container, &exec, &mark)? {
         Some(plan) => plan,
@@ -82,7 +88,7 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
 }
 
 /// As a shell reports it.
-fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
+pub(super) fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
     let Command::Argv(words) = &exec.command else {
         return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);
     };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
+use coracle_runtime::{Container, ContainerStatus, IsolationKind, MountPoint, Result};
 
 use super::containers::StoredContainer;
 use super::directory::read_json;
@@ -12,6 +12,7 @@ use super::state::State;
 use crate::config::{Init, MountConfig, NetworkMode};
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, NetworkRecords};
+use crate::oci_runtime::OciRuntime;
 
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
@@ -57,6 +58,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         limits: config.limits,
         execs: 0,
         health: health(stored)?,
+        isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })
 }
 

@@ -23,8 +23,8 @@ use super::containers::{StoredContainer, discard, find, no_such_image, prepare, 
 use super::directory::ContainerDir;
 use super::freeze::{FreezeLock, running_group, while_frozen};
 use super::from_spec::config_of;
-use super::host_error;
 use super::start::lock;
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
@@ -43,17 +43,23 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
     let locked = LockedParent { _lock: lock(&parent).await?, freeze: FreezeLock::take(&parent).await?, parent };
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
-    let draft = {
-        let (engine, config) = (engine.clone(), config.clone());
-        blocking("fork a container", move || Draft::create(engine, &config, &locked)).await
-    };
-    let published = match draft {
+    let published = match draft_of(engine, &config, locked).await {
         Ok(draft) => draft.publish(&config).await,
         Err(err) => Err(err),
     };
     pending.finish();
     drop(hold);
     published.map(|()| config.id)
+}
+
+async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: LockedParent) -> Result<Draft> {
+    let paused = by_runtime::pause(engine, &locked.parent).await?;
+    let (engine, config) = (engine.clone(), config.clone());
+    let draft = blocking("fork a container", move || Draft::create(engine, &config, &locked)).await;
+    if let Some(runtime) = paused {
+        runtime.resume().await?;
+    }
+    draft
 }
 
 /// A container that nobody removes, starts or freezes meanwhile.

@@ -35,6 +35,7 @@ impl Engine {
         let failed = |source| Error::Host { what: what(), source };
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
         let privileges = Privileges::detect();
+        privileges.check_record(&directories.ids_file())?;
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
         let trash = Trash::new(&directories, &privileges);

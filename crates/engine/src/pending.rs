@@ -16,6 +16,7 @@ use crate::owner;
 pub(crate) enum Operation {
     CreateContainer(ContainerId),
     StartContainer(ContainerId),
+    StopContainer(ContainerId),
     RemoveContainer(ContainerId),
     /// Its processes stand still meanwhile.
     FreezeContainer(ContainerId),
@@ -111,6 +112,7 @@ impl Operation {
         match self {
             Self::CreateContainer(id) => format!("create.{id}"),
             Self::StartContainer(id) => format!("start.{id}"),
+            Self::StopContainer(id) => format!("stop.{id}"),
             Self::RemoveContainer(id) => format!("remove.{id}"),
             Self::FreezeContainer(id) => format!("freeze.{id}"),
             Self::Networks => "networks.all".to_owned(),
@@ -125,6 +127,7 @@ impl Operation {
         Some(match kind {
             "create" => Self::CreateContainer(container()?),
             "start" => Self::StartContainer(container()?),
+            "stop" => Self::StopContainer(container()?),
             "remove" => Self::RemoveContainer(container()?),
             "freeze" => Self::FreezeContainer(container()?),
             "networks" => Self::Networks,
@@ -155,6 +158,7 @@ mod tests {
         let all = [
             Operation::CreateContainer(id.clone()),
             Operation::StartContainer(id.clone()),
+            Operation::StopContainer(id.clone()),
             Operation::RemoveContainer(id.clone()),
             Operation::FreezeContainer(id),
             Operation::Networks,

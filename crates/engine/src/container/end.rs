@@ -27,9 +27,11 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let _lock = lock(&container).await?;
     let state = read_state(&container)?;
     let State::Running { run, process } = &state else { return Ok(()) };
+    let pending = engine.pending.begin(&Operation::StopContainer(id.clone()))?;
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
     end_process(process, Some((signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM), grace))).await?;
     clear_run(engine, &container, run).await;
+    pending.finish();
     Ok(())
 }
 

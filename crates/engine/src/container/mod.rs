@@ -48,7 +48,7 @@ pub(crate) use self::files::{download, upload};
 pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;
-pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start};
+pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start, repair_stop};
 pub(crate) use self::start::{process_of, start};
 pub(crate) use self::usage::usage;
 

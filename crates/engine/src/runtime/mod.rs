@@ -2,6 +2,7 @@
 
 mod containers;
 mod copy;
+mod export;
 mod images;
 mod link;
 mod networks;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::host::drain::{Drain, DrainOutcome};
 use coracle_runtime::{
-    Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Result, random_hex,
+    Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex,
 };
 
 pub(super) use self::entered::entered;
@@ -32,6 +32,9 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
     if exec.bare || exec.secret.is_some() {
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::Guest });
+    }
+    if engine.privileges.has_single_user() && exec.user != Ids::ROOT {
+        return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
     }
     let container = find(engine, &id.into())?;
     let (begun, mark) = (Instant::now(), random_hex::<16>());

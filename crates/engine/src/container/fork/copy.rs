@@ -273,4 +273,4 @@ fn at_path(path: &[u8], err: &io::Error) -> io::Error {
 }
 
 /// A pair of directories that a file is copied between.
-pub(super) type Between<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);
+pub(super) type DirectoryHandles<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
-use super::copy::Between;
+use super::copy::DirectoryHandles;
 
 /// Up to this size one read and one write are quicker than a copy by the kernel.
 const SMALL: u64 = 64 * 1024;
@@ -38,7 +38,7 @@ impl Default for FileCopy {
 
 impl FileCopy {
     /// Copies what is no directory, under the same name. Sockets are no files: without their process they are nothing.
-    pub(super) fn copy(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+    pub(super) fn copy(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
             FileType::RegularFile => return self.regular((from, to), name, stat),
@@ -53,7 +53,7 @@ impl FileCopy {
         Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn regular(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+    fn regular(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let file = open_file(from, name)?;
         let opened = fstat(&file)?;
         if opened.st_ino != stat.st_ino || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {

@@ -53,11 +53,12 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
         steps.push(Step::BecomeRoot);
     }
     steps.push(Step::NewCgroupNamespace);
-    steps.extend(dev::kernel_file_systems(new_network));
+    let last_group = config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group);
+    steps.extend(dev::kernel_file_systems(new_network, last_group));
     steps.extend(dev::devices());
     steps.extend(parts.binds);
     if new_network {
-        steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
+        steps.extend(dev::settings(last_group));
     }
     steps.extend(dev::guards(dev::SharedWithHost { users: !has_users, network: !new_network }));
     if config.read_only {

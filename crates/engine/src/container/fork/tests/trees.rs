@@ -135,9 +135,11 @@ fn what_is_left_out_is_left_out_with_all_that_it_holds() {
     assert!(!to.join("proc").exists() && to.join("a/proc").exists());
 }
 
+type Change<'a> = &'a dyn Fn(&Trees);
+
 #[test]
 fn every_kind_of_change_between_the_passes_is_in_the_copy() {
-    let changes: [(&str, &dyn Fn(&Trees)); 14] = [
+    let changes: [(&str, Change<'_>); 14] = [
         ("nothing", &|_| {}),
         ("another content of the same length", &|it| fs::write(it.from("a/text"), "TEXT").unwrap()),
         ("the old time of change of content", &|it| {

@@ -2,7 +2,7 @@
 
 mod search;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -61,6 +61,13 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
 pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     if tool.case.engine().as_str() == "docker" {
         return files_below(&Path::new("/var/lib/docker/containers").join(id));
+    }
+    if let Some(data) = tool.case.engine_data() {
+        let entries = std::fs::read_dir(data.join("containers").join(id)).unwrap().map(|it| it.unwrap().path());
+        // What the container wrote is its own, and looked at elsewhere.
+        let own = entries.filter(|it| !["root", "upper", "work"].iter().any(|name| it.ends_with(name)));
+        let read = |it: PathBuf| if it.is_dir() { files_below(&it) } else { std::fs::read(it).unwrap_or_default() };
+        return own.flat_map(read).collect();
     }
     let storage = Path::new("/var/lib/containers/storage");
     let database = std::fs::read(storage.join("libpod/bolt_state.db")).unwrap_or_default();

@@ -221,7 +221,8 @@ fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
     }
 }
 
-fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// The directories of its volumes, which exist then.
+pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {
         let MountConfig::Volume { name, target, as_in_image, .. } = mount else { continue };

@@ -6,6 +6,7 @@ use coracle_runtime::{Container, ContainerStatus, IsolationKind, MountPoint, Res
 
 use super::containers::StoredContainer;
 use super::directory::read_json;
+use super::exec::entered;
 use super::health::health;
 use super::host_error;
 use super::state::State;
@@ -56,7 +57,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
             }
         },
         limits: config.limits,
-        execs: 0,
+        execs: if let State::Running { run, process } = &state { entered(run, process) } else { 0 },
         health: health(stored)?,
         isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })

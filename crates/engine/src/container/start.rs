@@ -226,6 +226,7 @@ pub(super) fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
     }
 }
 
+/// The directories of its volumes, which exist then.
 pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {

@@ -1,5 +1,6 @@
 //! Runs a command in a container without its guest: a process that enters the container's namespaces.
 
+mod entered;
 mod plan;
 mod process;
 mod tree;
@@ -12,6 +13,7 @@ use coracle_runtime::{
     Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex,
 };
 
+pub(super) use self::entered::entered;
 use self::plan::{ExecPlan, Outcome};
 use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};

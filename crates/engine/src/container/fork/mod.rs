@@ -26,6 +26,7 @@ use super::from_spec::config_of;
 use super::start::lock;
 use super::{by_runtime, host_error};
 use crate::blocking::blocking;
+use crate::cgroup::ContainerGroup;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
 use crate::pending::Operation;
@@ -111,7 +112,7 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
     };
     let begun = Instant::now();
     // What is written through a mapping that was there before leaves no trace in a file's times.
-    let group = running_group(parent)?;
+    let group = running_group(parent)?.filter(ContainerGroup::can_freeze);
     let traceable = match &group {
         Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
         None => false,

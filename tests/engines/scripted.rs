@@ -100,6 +100,8 @@ pub(crate) enum Lack {
     ExactLimits,
     /// Ceilings of each process: the played engine notes those that are asked for.
     Ulimits,
+    /// A stream to the guest: another way than its socket.
+    Stream,
     /// Freezing a container.
     Pause,
     /// Sources of mounts with any name.
@@ -115,8 +117,8 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => !matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some(),
-            // It freezes containers for itself alone, and others have no program that does.
-            EngineKind::Embedded => matches!(what, Lack::Pause),
+            // It runs on the same kernel, so the socket is always there.
+            EngineKind::Embedded => what == Lack::Stream,
             _ => false,
         };
         if lacks {

@@ -14,7 +14,7 @@ impl Directories {
     /// Creates what is missing, for this user alone.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let it = Self { root: root.to_owned() };
-        for dir in [it.containers().join("names"), it.store(), it.networks(), it.volumes(), it.trash()] {
+        for dir in [it.containers().join("names"), it.store(), it.networks(), it.volumes(), it.trash(), it.pending()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
         Ok(it)
@@ -28,6 +28,11 @@ impl Directories {
     /// Images and layers.
     pub(crate) fn store(&self) -> PathBuf {
         self.root.join("store")
+    }
+
+    /// Who the owners of its files are.
+    pub(crate) fn ids_file(&self) -> PathBuf {
+        self.root.join("ids.json")
     }
 
     /// Records of networks.
@@ -44,4 +49,29 @@ impl Directories {
     pub(crate) fn trash(&self) -> PathBuf {
         self.root.join("trash")
     }
+
+    /// Operations in progress.
+    pub(crate) fn pending(&self) -> PathBuf {
+        self.root.join("pending")
+    }
+
+    /// Held while one process repairs what others left.
+    pub(crate) fn repair_lock(&self) -> PathBuf {
+        self.root.join("repair.lock")
+    }
 }
+
+/// Removes files that a dead process did not rename to their names. The caller knows that no living one writes there.
+pub(crate) fn remove_unfinished_files(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_unfinished = entry.file_name().to_str().is_some_and(|it| it.starts_with(UNFINISHED));
+        if is_unfinished && entry.file_type()?.is_file() {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Names of files that `host::fs::replace` writes.
+const UNFINISHED: &str = ".tmp";

@@ -12,7 +12,9 @@ use crate::cgroup::Cgroups;
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::options::EngineOptions;
+use crate::pending::PendingOperations;
 use crate::store::Store;
+use crate::trash::Trash;
 
 /// What all operations need.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Engine {
     pub(crate) options: EngineOptions,
     pub(crate) directories: Directories,
     pub(crate) privileges: Privileges,
+    pub(crate) pending: PendingOperations,
+    pub(crate) trash: Trash,
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
@@ -31,16 +35,13 @@ impl Engine {
         let failed = |source| Error::Host { what: what(), source };
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
         let privileges = Privileges::detect();
+        privileges.check_record(&directories.ids_file())?;
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
-        Ok(Self { options, directories, privileges, store, cgroups, cpu_samples: CpuSamples::default() })
-    }
-
-    /// Deletes one entry of the trash, as the owner of its files.
-    pub(crate) fn empty_trash(&self, name: &str) -> Result<()> {
-        let path = self.directories.trash().join(name);
-        let removed = self.privileges.run_as_owner(|| std::fs::remove_dir_all(&path));
-        removed.map_err(|source| Error::Host { what: format!("cannot delete `{}`", path.display()), source })
+        let trash = Trash::new(&directories, &privileges);
+        let pending = PendingOperations::new(directories.pending());
+        let cpu_samples = CpuSamples::default();
+        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples })
     }
 }
 

@@ -21,17 +21,20 @@
 //! | [`preflight`] | what this machine offers: read from files, nothing is changed |
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
+//! | `pending`, `repair` | operations in progress; what is left of one whose process died |
+//! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
 //! **Invariant:** a directory becomes visible by one rename when it is complete, and is renamed into `trash` before it is
 //! deleted: whatever step a process dies at, the next one finds a whole thing or garbage.
+//! **Invariant:** what an operation changes outside of such directories (control groups, processes, networks, a container
+//! that stands still) is recorded in `pending` before, and repaired by the next process should this one die.
 //! **Invariant:** paths that come from images, archives or containers are only used beneath a directory handle, without
 //! following links out of it.
 //! **Invariant:** a limit or guard that cannot be set is an error or is reported; none is skipped silently.
 
 #![warn(missing_docs)]
-#![expect(dead_code, reason = "recovery after a killed process calls the rest")]
 #![cfg(target_os = "linux")]
 
 mod archive;
@@ -48,13 +51,17 @@ mod info;
 mod isolation;
 mod network;
 mod options;
+mod owner;
+mod pending;
 pub mod preflight;
 mod registry;
+mod repair;
 mod runtime;
 mod service;
 mod source;
 mod store;
 mod sys;
+mod trash;
 mod volume;
 
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};

@@ -198,13 +198,13 @@ fn a_program_behind_a_gate_starts_when_it_opens_and_does_not_read_from_it() {
     let unshare = children(shell.id()).into_iter().find(|it| !children(*it).is_empty()).unwrap();
     let pid_1 = children(unshare)[0];
     let status = || fs::read_to_string(format!("/proc/{pid_1}/status")).unwrap();
-    // Before it listens, the kernel keeps signals from PID 1.
-    wait_until(|| !status().contains("SigBlk:\t0000000000000000"));
+    // Before it listens, the kernel keeps signals from PID 1. `unshare` blocks some on its way, too.
+    wait_until(|| status().contains("Name:\tcoracle-guest") && !status().contains("SigBlk:\t0000000000000000"));
     signal(pid_1, "TERM");
     wait_until(|| namespace.exit() == "143");
-    for process in children(shell.id()) {
-        signal(process, "KILL");
-    }
+    // `unshare` has ended, or is about to: `sleep` is the one that stays.
+    wait_until(|| children(shell.id()).len() == 1);
+    signal(children(shell.id())[0], "KILL");
     shell.wait().unwrap();
     assert!(!namespace.file("ran").exists());
 }

@@ -6,6 +6,9 @@ pub const DIR: &str = "/.coracle";
 /// The guest's program.
 pub const PROGRAM: &str = "/.coracle/guest";
 
+/// The same program as the init of a container without a guest.
+pub const INIT: &str = "/.coracle/init";
+
 /// The worker's program, in a sandbox.
 pub const WORKER: &str = "/.coracle/worker";
 

@@ -21,6 +21,8 @@ pub struct EngineInfo {
     pub endpoint: String,
     /// It runs without root.
     pub rootless: bool,
+    /// Its containers have root alone, who is the person outside.
+    pub single_user: bool,
     /// Architecture in OCI's words (`amd64`, `arm64`).
     pub arch: String,
     /// Version of the control groups, 1 or 2.

@@ -1,10 +1,10 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
 mod embedded;
+mod embedded_images;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
 mod preflight_cache;
-mod verification;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,10 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 pub(crate) use self::embedded::data_dir;
-pub(crate) use self::preflight_cache::{Backend, Ready};
 #[cfg(test)]
-pub(crate) use self::verification::DamagedObject;
-pub(crate) use self::verification::ImageVerification;
+pub(crate) use self::embedded_images::DamagedObject;
+pub(crate) use self::embedded_images::{CopySource, ImageVerification};
+pub(crate) use self::preflight_cache::{Backend, Ready};
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};

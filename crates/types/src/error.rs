@@ -246,6 +246,8 @@ pub enum Capability {
     KeepId,
     /// Have users of its own in each container.
     UserNamespace,
+    /// Have users beside root in a container.
+    OtherUsers,
     /// Reach other machines from a container.
     OutgoingNetwork,
     /// Join containers by networks with names.
@@ -285,6 +287,7 @@ impl Capability {
             Self::RestartPolicy => ("restart_policy", "starting again by itself"),
             Self::CopyTar => ("copy_tar", "copying with owners"),
             Self::KeepId => ("keep_id", "mapping the person to a user inside"),
+            Self::OtherUsers => ("other_users", "users beside root without subordinate ids of this account"),
             Self::UserNamespace => ("user_namespace", "users of its own"),
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::{
     Command, Container, ContainerPath, ContainerRuntime as _, Exec, Exit, Handle, Ids, LabelFilter, Stacks as _,
@@ -24,6 +24,7 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&
         let found = engine.inspect(&Handle::parse(name)?).await?;
         match verb {
             "inspect" => inspect(&found, data, option(words, "format"))?,
+            "pause" => pause(&found, data)?,
             "kill" => kill(engine, &found).await?,
             "stop" => engine.stop(&found.id, Duration::ZERO).await?,
             "start" => engine.start(&found.id).await?,
@@ -37,6 +38,17 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, data: &Path, (verb, words): (&
         }
     }
     if names.is_empty() { bail!("a name is missing") } else { Ok(()) }
+}
+
+/// Freezes its processes by their control group, which the record of its start names: of version 2 if it has one.
+fn pause(found: &Container, data: &Path) -> Result<()> {
+    let run = std::fs::read(data.join("containers").join(found.id.as_str()).join("run.json"))?;
+    let group = serde_json::from_slice::<Value>(&run)?["group"].take();
+    let (dir, file, word) = match group["unified"].as_str() {
+        Some(dir) => (dir, "cgroup.freeze", "1"),
+        None => (group["by_controller"]["freezer"].as_str().context("no group")?, "freezer.state", "FROZEN"),
+    };
+    Ok(std::fs::write(Path::new(dir).join(file), word)?)
 }
 
 /// Ends PID 1 as the kernel does, and waits until the engine says so.
@@ -63,17 +75,13 @@ async fn list(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {
 
 /// A template of Docker's, as far as tests use it; else all that is stored about the container.
 fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
+    let dir = data.join("containers").join(found.id.as_str());
     if let Some(format) = format {
-        let text = format
-            .replace("{{.State.Pid}}", &found.pid.unwrap_or(0).to_string())
-            .replace("{{.State.StartedAt}}", found.started_at.as_deref().unwrap_or("-"))
-            .replace("{{.State.Running}}", if found.running() { "true" } else { "false" })
-            .replace("{{json .Config.Labels}}", &serde_json::to_string(&found.labels)?);
-        println!("{text}");
+        println!("{}", filled(found, &dir, format)?);
         return Ok(());
     }
     let mut stored = Vec::new();
-    for entry in std::fs::read_dir(data.join("containers").join(found.id.as_str()))? {
+    for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         if path.extension().is_some_and(|it| it == "json") {
             stored.push(serde_json::from_slice::<Value>(&std::fs::read(&path)?).context("a stored file")?);
@@ -81,6 +89,27 @@ fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
     }
     println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": { "Labels": found.labels }, "Stored": stored }]));
     Ok(())
+}
+
+fn filled(found: &Container, dir: &Path, format: &str) -> Result<String> {
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json"))?)?;
+    let values = [
+        ("{{.Id}}", found.id.to_string()),
+        ("{{.Image}}", found.image.to_string()),
+        ("{{.Config.User}}", found.user.clone()),
+        ("{{json .Config.Labels}}", serde_json::to_string(&found.labels)?),
+        ("{{.HostConfig.NetworkMode}}", found.networks.join(",")),
+        ("{{.HostConfig.ReadonlyRootfs}}", config["read_only"].to_string()),
+        ("{{json .State}}", format!("{:?} {:?} {:?}", found.status, found.pid, found.started_at)),
+        ("{{.State.ExitCode}}", found.exit_code.unwrap_or(0).to_string()),
+        ("{{.State.Pid}}", found.pid.unwrap_or(0).to_string()),
+        ("{{.State.Running}}", found.running().to_string()),
+        ("{{.State.StartedAt}}", found.started_at.clone().unwrap_or_else(|| "-".to_owned())),
+        ("{{.State.Status}}", format!("{:?}", found.status).to_lowercase()),
+    ];
+    let text = values.iter().fold(format.to_owned(), |text, (name, value)| text.replace(name, value));
+    ensure!(!text.contains("{{"), "`{text}` is not known");
+    Ok(text)
 }
 
 pub(crate) async fn exec(engine: &EmbeddedRuntime, words: &[&str]) -> Result<ExitCode> {

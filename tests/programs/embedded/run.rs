@@ -8,8 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, Command, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Exec, Exit, GuestDelivery, Ids,
-    ImageRef, ImageStore as _, Mount, NetworkAttachment, NetworkName, Networks as _, Policy, admit,
+    Access, Command, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Exec, Exit, GuestDelivery,
+    HostEntry, Ids, ImageRef, ImageStore as _, Mount, NetworkAttachment, NetworkName, Networks as _, Policy, admit,
+    random_hex,
 };
 
 /// Options whose values are not needed here: the engine gives every container the same.
@@ -17,11 +18,12 @@ const WITH_VALUE: &[&str] = &["--tmpfs", "--user", "--entrypoint"];
 
 /// The words run in a container without a guest, which stops after them; with a guest they are the guest's.
 ///
-/// `run|create [--name NAME] [--label=K=V] [--network=N] [--volume=HOST:AT[:ro]] IMAGE WORDS…`
+/// `run|create [--name NAME] [--label=K=V] [--network=N] [--volume=HOST:AT[:ro]] [--add-host=NAME:host-gateway] IMAGE WORDS…`
 pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<ExitCode> {
     let (verb, mut words) = (words[0], words[1..].iter().copied());
     let (mut entrypoint, mut detach) = (None, false);
-    let (mut name, mut labels, mut network, mut volumes) = (None, Vec::new(), "none".to_owned(), Vec::new());
+    let (mut name, mut labels, mut network, mut volumes) = (None, Vec::new(), "default".to_owned(), Vec::new());
+    let mut hosts = Vec::new();
     let image = loop {
         let word = words.next().context("an image is missing")?;
         if !word.starts_with('-') {
@@ -43,12 +45,15 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<Exit
             "--label" => labels.push(value),
             "--network" => network = value,
             "--volume" => volumes.push(value),
+            "--add-host" => hosts.push(value),
             _ => {}
         }
     };
-    let mut spec = CreateSpec::new(ContainerName::parse(name.context("--name is missing")?)?, ImageRef::parse(image)?);
+    let name = name.unwrap_or_else(|| format!("unnamed-{}", random_hex::<4>()));
+    let mut spec = CreateSpec::new(ContainerName::parse(name)?, ImageRef::parse(image)?);
     spec.labels =
         labels.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    spec.add_hosts = hosts.iter().map(|it| host_entry(it)).collect::<Result<_>>()?;
     let guest = guest(&volumes, &mut spec)?;
     let has_guest = guest.is_some();
     let found = engine.find_images(&[spec.image.clone()]).await?;
@@ -87,6 +92,12 @@ fn guest(volumes: &[String], spec: &mut CreateSpec) -> Result<Option<GuestDelive
         }
     }
     Ok(program.zip(link).map(|(program, link)| GuestDelivery::Bound { program, link }))
+}
+
+/// `NAME:host-gateway`.
+fn host_entry(text: &str) -> Result<HostEntry> {
+    let name = text.strip_suffix(":host-gateway").with_context(|| format!("`{text}` is no name of this host"))?;
+    Ok(HostEntry { name: name.to_owned(), address: None })
 }
 
 async fn attachment(engine: &EmbeddedRuntime, network: &str) -> Result<NetworkAttachment> {

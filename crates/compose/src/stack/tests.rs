@@ -133,7 +133,7 @@ impl ContainerRuntime for Script {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: false }
+        Endpoint { address: "local".into(), rootless: false, single_user: false }
     }
 
     async fn info(&self) -> Result<EngineInfo> {

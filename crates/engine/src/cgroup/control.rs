@@ -20,6 +20,11 @@ const KILLING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl ContainerGroup {
+    /// Without root, version 1 has no group for it.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.unified.is_some() || self.by_controller.contains_key("freezer")
+    }
+
     /// Stops all processes and returns once they stand still. On an error they run again.
     pub(crate) fn freeze(&self) -> Result<()> {
         let (dir, frozen) = match (&self.unified, self.by_controller.get("freezer")) {
@@ -38,6 +43,15 @@ impl ContainerGroup {
             let _ = self.thaw();
             failed("freeze", dir, error)
         })
+    }
+
+    /// Whether its processes stand still, or are about to.
+    pub(crate) fn is_frozen(&self) -> bool {
+        match (&self.unified, self.by_controller.get("freezer")) {
+            (Some(dir), _) => fs::read_to_string(dir.join("cgroup.freeze")).is_ok_and(|it| it.trim() == "1"),
+            (None, Some(dir)) => fs::read_to_string(dir.join("freezer.state")).is_ok_and(|it| it.trim() != "THAWED"),
+            (None, None) => false,
+        }
     }
 
     /// Lets them run again. A group that is gone, or never froze, is no error.

@@ -1,12 +1,17 @@
 //! An image of a container's files.
 
+use std::os::unix::fs::chown;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use coracle_protocol::paths;
 use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::containers::{StoredContainer, find};
-use super::freeze::while_frozen;
+use super::freeze::{FreezeLock, while_frozen};
+use super::host_error;
+use super::state::State;
+use crate::blocking::blocking;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 use crate::error::store_error;
@@ -18,11 +23,28 @@ pub(super) const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
 /// Files that the engine binds into every container.
 const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/// Makes an image of a container; its processes stand still meanwhile, where a control group can do that. Blocks.
-pub(crate) fn commit(engine: &Engine, request: &ImageCommit) -> Result<Image> {
+/// Makes an image of a container; its processes stand still meanwhile.
+pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
-    let source = source_of(container.clone(), request);
-    while_frozen(&container, || engine.store.commit(source))?.map_err(|err| store_error("commit", err))
+    let lock = FreezeLock::take(&container).await?;
+    let (engine, request) = (engine.clone(), request.clone());
+    blocking("commit", move || {
+        give_upper_to_root(&engine, &container)?;
+        let source = source_of(container.clone(), &request);
+        let image = while_frozen(&engine, &container, &lock, || engine.store.commit(source))?;
+        image.map_err(|err| store_error("commit", err))
+    })
+    .await
+}
+
+/// A first start would have done it.
+fn give_upper_to_root(engine: &Engine, container: &StoredContainer) -> Result<()> {
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    if !matches!(state, State::Created) {
+        return Ok(());
+    }
+    let given = engine.privileges.run_as_owner(|| chown(container.dir.upper(), Some(0), Some(0)));
+    given.map_err(host_error("cannot read the container's files"))
 }
 
 fn source_of(container: StoredContainer, request: &ImageCommit) -> CommitSource {

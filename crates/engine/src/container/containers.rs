@@ -12,6 +12,7 @@ use super::from_spec::config_of;
 use super::host_error;
 use crate::config::ContainerConfig;
 use crate::engine::Engine;
+use crate::pending::Operation;
 
 /// Names change hands within microseconds.
 const NAMES_PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +42,13 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
 
 /// Publishes a container of that configuration.
 pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()> {
-    publish(engine, config, &prepare(engine, config)?).await
+    let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
+    let added = match prepare(engine, config) {
+        Ok(aside) => publish(engine, config, &aside).await,
+        Err(err) => Err(err),
+    };
+    pending.finish();
+    added
 }
 
 /// A directory of that configuration beside those of containers, to be [published](publish).

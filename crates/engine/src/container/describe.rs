@@ -23,6 +23,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     };
     let (status, exit_code) = match &state {
         State::Created => (ContainerStatus::Created, None),
+        State::Running { run, .. } if run.group.is_frozen() => (ContainerStatus::Paused, None),
         State::Running { .. } => (ContainerStatus::Running, None),
         State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),
     };

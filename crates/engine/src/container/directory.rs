@@ -39,6 +39,11 @@ impl ContainerDir {
         self.0.join("lock")
     }
 
+    /// Held while its processes stand still.
+    pub(crate) fn freeze_lock(&self) -> PathBuf {
+        self.0.join("freeze.lock")
+    }
+
     fn config_file(&self) -> PathBuf {
         self.0.join("config.json")
     }
@@ -96,6 +101,11 @@ impl ContainerDir {
     /// The result of its health checks.
     pub(crate) fn health_file(&self) -> PathBuf {
         self.0.join("health.json")
+    }
+
+    /// Removes files that were not renamed to their names.
+    pub(crate) fn remove_unfinished_files(&self) -> io::Result<()> {
+        crate::directories::remove_unfinished_files(&self.0)
     }
 
     pub(crate) fn config(&self) -> io::Result<Option<ContainerConfig>> {

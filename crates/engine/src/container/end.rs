@@ -1,10 +1,10 @@
 //! Stops and removes containers.
 
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
@@ -16,6 +16,7 @@ use super::state::{RunRecord, State};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach};
+use crate::pending::Operation;
 
 /// How long a killed process may take to be gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
@@ -42,19 +43,29 @@ pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<Rem
         Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
         taken => taken?,
     };
+    let pending = engine.pending.begin(&Operation::RemoveContainer(id.clone()))?;
+    let removed = remove_locked(engine, container, lock).await;
+    pending.finish();
+    removed
+}
+
+/// Removes a container whose lock this is.
+pub(super) async fn remove_locked(
+    engine: &Arc<Engine>,
+    container: StoredContainer,
+    lock: Lock,
+) -> Result<RemovalOutcome> {
+    let failed = || host_error("cannot remove the container");
     kill(engine, &container).await?;
-    {
+    let taken = {
         let _names = lock_names(engine).await?;
-        let trash = engine.directories.trash().join(container.config.id.as_str());
         release_name(engine, &container.config);
-        match std::fs::rename(container.dir.path(), trash) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(RemovalOutcome::AlreadyGone),
-            moved => moved.map_err(host_error("cannot remove the container"))?,
-        }
-    }
+        engine.trash.take(container.dir.path()).map_err(failed())?
+    };
     drop(lock);
+    let Some(taken) = taken else { return Ok(RemovalOutcome::AlreadyGone) };
     let engine = engine.clone();
-    blocking("remove a container", move || engine.empty_trash(container.config.id.as_str())).await?;
+    blocking("remove a container", move || engine.trash.delete(&[taken]).map_err(failed())).await?;
     Ok(RemovalOutcome::Now)
 }
 
@@ -111,9 +122,39 @@ async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> 
     Ok(())
 }
 
+/// Whether a PID 1 is gone, or ends: the kernel first ends all others of its namespace. Returns once it is gone.
+pub(super) async fn ends(process: &ProcessId) -> bool {
+    let Some(pidfd) = open(process) else { return true };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    if !is_exiting(&stat) {
+        return false;
+    }
+    let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return false };
+    tokio::time::timeout(KILL_PATIENCE, pidfd.readable()).await.is_ok()
+}
+
+/// By the kernel's flags of a process, field 9 of its line of `/proc`; no line is one of a process that is gone.
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    let flags = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|it| it & PF_EXITING != 0)
+}
+
 /// The process, if it is still that one once it is held.
 fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     process.alive().then_some(pidfd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exiting;
+
+    #[test]
+    fn a_process_that_exits_is_known_by_its_flags() {
+        assert!(!is_exiting(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+        assert!(is_exiting("7 (a) b) S 1 7 7 0 -1 4194628 20 0"));
+        assert!(is_exiting(""));
+    }
 }

@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use coracle_runtime::{ContainerPath, Error, Result};
+use coracle_runtime::{ContainerPath, Error, Excerpt, Result};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::containers::StoredContainer;
 use super::plan::{RootRequest, TreeError, c_path, root_mount};
+use super::start::open_upper;
 use super::state::State;
 use super::{archive, host_error};
 use crate::engine::Engine;
@@ -28,7 +29,12 @@ pub(super) enum DownloadOutcome {
 pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &ContainerPath, tar: File) -> Result<()> {
     let path = Path::new(at.as_str());
     let unpacked = inside(engine, container, || archive::unpack(tar, path))?;
-    unpacked.map_err(host_error(format!("cannot unpack files at `{at}` of the container")))
+    unpacked.map_err(|err| refused("upload", &format!("cannot unpack files at `{at}` of the container: {err}")))
+}
+
+/// What comes of the container's files, as an engine's program would say it.
+fn refused(verb: &'static str, text: &str) -> Error {
+    Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(text.as_bytes()) }
 }
 
 /// Writes a tar of a path. Blocks.
@@ -42,14 +48,7 @@ pub(crate) fn download(
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
         DownloadOutcome::Complete => Ok(()),
         DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),
-        DownloadOutcome::Missing => {
-            let text = format!("no `{path}` in the container");
-            Err(Error::Engine {
-                verb: "download",
-                exit: 1,
-                excerpt: coracle_runtime::Excerpt::from_bytes(text.as_bytes()),
-            })
-        }
+        DownloadOutcome::Missing => Err(refused("download", &format!("no `{path}` in the container"))),
     }
 }
 
@@ -109,6 +108,8 @@ fn resting_root(
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
     let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let become_root = users.is_some().then_some(Step::BecomeRoot);
-    let attach = [Step::PrivateMounts, Step::AttachRoot { root, at: c_path(&dir.root())? }];
-    Ok(attach.into_iter().chain(become_root).chain([Step::EnterRoot]).collect())
+    let given = (!is_root).then(|| open_upper(dir)).transpose().map_err(host_error("cannot open the container"))?;
+    let attach = Step::AttachRoot { root, at: c_path(&dir.root())? };
+    let first = given.map(Step::GiveToRoot).into_iter().chain([Step::PrivateMounts, attach]);
+    Ok(first.chain(become_root).chain([Step::EnterRoot]).collect())
 }

@@ -13,6 +13,7 @@
 //! | `commit` | an image of its files |
 //! | `fork` | another container with its files |
 //! | `freeze` | a moment in which its processes stand still |
+//! | `repair` | what a killed process left of an operation |
 //! | `health` | results of health checks |
 //! | `log` | what PID 1 printed |
 //! | `describe` | for `inspect` |
@@ -31,6 +32,7 @@ mod from_spec;
 mod health;
 mod log;
 mod plan;
+mod repair;
 mod start;
 mod state;
 mod usage;
@@ -46,6 +48,7 @@ pub(crate) use self::files::{download, upload};
 pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;
+pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start};
 pub(crate) use self::start::{process_of, start};
 pub(crate) use self::usage::usage;
 

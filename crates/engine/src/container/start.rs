@@ -13,6 +13,7 @@ use coracle_runtime::{ContainerId, Error, ProcessId, Result};
 
 use super::containers::{StoredContainer, find};
 use super::directory::{ContainerDir, write_json};
+use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::state::{RunRecord, State};
 use super::{end, host_error};
@@ -20,37 +21,50 @@ use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
 use crate::engine::Engine;
-use crate::network::{Attachment, NetworkFilesRequest, attach, network_files};
+use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, network_files};
+use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
 use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts it and connects its network. One that runs already is left as it is.
+/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container).await?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
-    if state.process().is_some() {
+    if let State::Running { run, .. } = &state {
+        if run.group.is_frozen() {
+            // Not while its files are copied: whoever does that lets it run again.
+            return freeze::thaw(&container, &FreezeLock::take(&container).await?);
+        }
         return Ok(());
     }
+    let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
     }
-    let Started { spawned, gate } = {
+    let started = start_ended(engine, &container).await;
+    pending.finish();
+    started
+}
+
+/// Starts one that does not run, and whose last run left nothing.
+async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
+    let started = {
         let (engine, container) = (engine.clone(), container.clone());
         blocking("start a container", move || spawn_init(&engine, &container)).await?
     };
-    if let Err(err) = connect(engine, &container, &spawned).await {
-        end::kill(engine, &container).await?;
+    if let Err(err) = connect(engine, container, &started).await {
+        end::kill(engine, container).await?;
         return Err(err);
     }
-    if let Some(mut gate) = gate {
+    if let Some(mut gate) = started.gate {
         // One that is gone already needs no permission.
         let _ = gate.write_all(b"1");
     }
-    reap_in_background(spawned.pidfd);
+    reap_in_background(started.spawned.pidfd);
     Ok(())
 }
 
@@ -59,6 +73,15 @@ struct Started {
     spawned: FirstProcess,
     /// The program of a command starts with the first byte: not before its network is there.
     gate: Option<PipeWriter>,
+    files: BoundFiles,
+}
+
+/// The files that the engine binds into every container.
+#[derive(Debug)]
+struct BoundFiles {
+    hosts: BoundFile,
+    resolv_conf: BoundFile,
+    hostname: BoundFile,
 }
 
 pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
@@ -74,9 +97,9 @@ pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
 }
 
 fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
-    write_files(container)?;
+    let files = write_files(container)?;
     let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
-    let started = spawn_in_group(engine, container, &group);
+    let started = spawn_in_group(engine, container, &group, files);
     if started.is_err() {
         let _ = group.remove();
         let _ = std::fs::remove_file(container.dir.run_file());
@@ -84,7 +107,12 @@ fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
     started
 }
 
-fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &ContainerGroup) -> Result<Started> {
+fn spawn_in_group(
+    engine: &Engine,
+    container: &StoredContainer,
+    group: &ContainerGroup,
+    files: BoundFiles,
+) -> Result<Started> {
     let run = RunRecord::new(group.clone());
     let started = match parts(engine, container, &run, true) {
         Err(TreeError::Unmappable(path)) => {
@@ -104,30 +132,45 @@ fn spawn_in_group(engine: &Engine, container: &StoredContainer, group: &Containe
     let pipe = parts.init.is_some().then(std::io::pipe).transpose();
     let (reader, gate) = pipe.map_err(host_error("cannot create a pipe"))?.unzip();
     parts.gate = reader.map(OwnedFd::from);
+    if !engine.privileges.is_root() {
+        parts.given = given_to_root(container, &files).map_err(host_error("cannot open files of the container"))?;
+    }
     let plan = child_plan(&container.config, &container.dir, parts)?;
     let spawned = spawn(&plan).map_err(|err| Error::Host {
         what: format!("the container does not start: cannot {}", err.what),
         source: err.errno.into(),
     })?;
-    Ok(Started { spawned, gate })
+    Ok(Started { spawned, gate, files })
 }
 
-fn write_files(container: &StoredContainer) -> Result<()> {
+fn write_files(container: &StoredContainer) -> Result<BoundFiles> {
     let config = &container.config;
     let request = NetworkFilesRequest { config: &config.network, hostname: &config.hostname, hosts: &config.hosts };
     let made = network_files(&request);
-    for (name, text) in [("hosts", made.hosts), ("resolv.conf", made.resolv_conf), ("hostname", made.hostname)] {
+    let write = |name: &str, text: &str| {
         let path = container.dir.files().join(name);
-        let written = std::fs::write(&path, text).and_then(|()| readable(&path));
-        written.map_err(host_error(format!("cannot write `{}`", path.display())))?;
-    }
-    Ok(())
+        let what = format!("cannot write `{}`", path.display());
+        BoundFile::create(path, text).map_err(host_error(what))
+    };
+    Ok(BoundFiles {
+        hosts: write("hosts", &made.hosts)?,
+        resolv_conf: write("resolv.conf", &made.resolv_conf)?,
+        hostname: write("hostname", &made.hostname)?,
+    })
 }
 
-/// Every user of the container reads them.
-fn readable(path: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
+/// What a user without root made of the container, and inside belongs to root as in every container: else the user's own
+/// commands inside could change it.
+fn given_to_root(container: &StoredContainer, files: &BoundFiles) -> std::io::Result<Vec<OwnedFd>> {
+    let upper = open_upper(&container.dir)?;
+    let bound = [&files.hosts, &files.resolv_conf, &files.hostname].map(BoundFile::descriptor);
+    bound.into_iter().chain([Ok(upper)]).collect()
+}
+
+/// The directory whose owner is that of the container's root directory.
+pub(super) fn open_upper(dir: &ContainerDir) -> std::io::Result<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    Ok(File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(dir.upper())?.into())
 }
 
 /// What the child needs from outside.
@@ -160,6 +203,7 @@ fn parts(
         user_namespace: users,
         init,
         gate: None,
+        given: Vec::new(),
     })
 }
 
@@ -198,7 +242,7 @@ fn append_to(path: PathBuf) -> std::io::Result<OwnedFd> {
     Ok(File::options().append(true).create(true).mode(0o600).open(path)?.into())
 }
 
-async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &FirstProcess) -> Result<()> {
+async fn connect(engine: &Arc<Engine>, container: &StoredContainer, started: &Started) -> Result<()> {
     let StoredContainer { config, dir } = container;
     let attached = attach(&Attachment {
         config: config.network.clone(),
@@ -207,9 +251,9 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, spawned: &Fi
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
         aliases: config.service.as_ref().map(|it| it.aliases.clone()).unwrap_or_default(),
-        pid: spawned.pid.as_raw_nonzero().get().unsigned_abs(),
-        hosts_file: dir.files().join("hosts"),
-        resolv_conf_file: dir.files().join("resolv.conf"),
+        pid: started.spawned.pid.as_raw_nonzero().get().unsigned_abs(),
+        hosts_file: started.files.hosts.clone(),
+        resolv_conf_file: started.files.resolv_conf.clone(),
         pid_file: dir.network_pid_file(),
         guest: engine.options.guest.clone(),
         directories: engine.directories.clone(),

@@ -1,6 +1,7 @@
 //! Who the users of a container are on the host, and acting as its root.
 
 mod map;
+mod record;
 mod subordinate;
 
 use std::io;
@@ -12,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::map::IdMap;
-pub(crate) use self::subordinate::SubordinateError;
+pub(crate) use self::subordinate::{LEAST as LEAST_SUBORDINATE, SubordinateError};
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 
 /// What the engine's user may do.
@@ -53,6 +54,19 @@ impl Privileges {
 
     pub(crate) fn is_root(&self) -> bool {
         matches!(self, Self::Root)
+    }
+
+    /// Whether a container's root is its only user.
+    pub(crate) fn has_single_user(&self) -> bool {
+        matches!(self, Self::Rootless(Rootless { programs: None, .. }))
+    }
+
+    /// The mapping that all containers share, and files of the data directory were made with.
+    fn shared_map(&self) -> Option<IdMap> {
+        match self {
+            Self::Root => None,
+            Self::Rootless(it) => Some(it.map.clone()),
+        }
     }
 
     /// The mapping of a container's user namespace. For root each has a range of its own, so that no user of one

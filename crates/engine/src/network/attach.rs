@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use coracle_runtime::{Capability, ContainerId, ContainerName, Error, ProcessId, Result};
 
-use super::hosts::{self, HostsText};
+use super::files::BoundFile;
+use super::hosts::HostsText;
 use super::link::Reach;
 use super::members::Member;
 use super::publish::{self, BoundPort};
@@ -32,8 +33,8 @@ pub(crate) struct Attachment {
     /// A process in its network and user namespaces: its PID 1.
     pub(crate) pid: u32,
     /// Files of the container on the host, which are rewritten in place.
-    pub(crate) hosts_file: PathBuf,
-    pub(crate) resolv_conf_file: PathBuf,
+    pub(crate) hosts_file: BoundFile,
+    pub(crate) resolv_conf_file: BoundFile,
     /// A file of its own for the number of a user-mode stack.
     pub(crate) pid_file: PathBuf,
     /// The guest's program, which also forwards ports on the host.
@@ -94,7 +95,7 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
 }
 
 async fn attach_routed(attachment: &Attachment) -> Result<AttachmentRecord> {
-    let subnet = routed::outgoing_subnet(&attachment.directories).map_err(failed)?;
+    let subnet = routed::outgoing_subnet(&attachment.directories).await?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
     let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0, members: false };
     let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
@@ -144,7 +145,7 @@ fn member(attachment: &Attachment, routed: &RoutedLink) -> Result<Member> {
         process: ProcessId::from_pid(attachment.pid).ok_or_else(ended)?,
         names,
         address: routed.address,
-        hosts_file: attachment.hosts_file.clone(),
+        hosts_file: attachment.hosts_file.path.clone(),
     })
 }
 
@@ -164,7 +165,7 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<AttachmentRecord> {
     };
     write_hosts(attachment, &attached).map_err(failed)?;
     if let Some(text) = stack.resolv_conf {
-        hosts::write_in_place(&attachment.resolv_conf_file, &text).map_err(failed)?;
+        attachment.resolv_conf_file.replace(&text).map_err(failed)?;
     }
     Ok(attached)
 }
@@ -185,7 +186,7 @@ fn write_hosts(attachment: &Attachment, attached: &AttachmentRecord) -> io::Resu
         host: attached.gateway,
         lines: &attachment.hosts,
     };
-    hosts::write_in_place(&attachment.hosts_file, &text.render())
+    attachment.hosts_file.replace(&text.render())
 }
 
 fn failed(source: io::Error) -> Error {

@@ -44,20 +44,3 @@ pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, direct
     }
     Ok(())
 }
-
-/// Removes records of members that ended without `detach`, and their names from the files of the others.
-///
-/// # Errors
-/// When the records cannot be read or written.
-pub(crate) async fn sweep(directories: &Directories) -> Result<()> {
-    let failed = |source| coracle_runtime::Error::Host { what: "cannot sweep networks".into(), source };
-    let records = NetworkRecords::new(directories);
-    let _lock = records.lock().await?;
-    for network in records.records().map_err(failed)? {
-        let members = records.members(&network.id);
-        if members.has_dead().map_err(failed)? {
-            members.announce().map_err(failed)?;
-        }
-    }
-    Ok(())
-}

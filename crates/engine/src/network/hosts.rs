@@ -77,13 +77,12 @@ pub(super) fn update_members(file: &Path, members: &[MemberLine]) -> io::Result<
     File::open(file)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let updated = with_members(&text, members);
-    if updated == text { Ok(()) } else { write_in_place(file, &updated) }
+    if updated == text { Ok(()) } else { write_in_place(&File::options().write(true).open(file)?, &updated) }
 }
 
 /// Replaces the content of a bound file, which a rename would not reach. A shorter text is padded with empty lines for
 /// the moment until the file is cut, so that a reader finds no half line.
-pub(super) fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
-    let file = File::options().write(true).create(true).truncate(false).open(path)?;
+pub(super) fn write_in_place(file: &File, text: &str) -> io::Result<()> {
     let old = usize::try_from(file.metadata()?.len().min(MAX_BYTES)).unwrap_or_default();
     let mut padded = text.as_bytes().to_vec();
     padded.resize(text.len().max(old), b'\n');
@@ -134,9 +133,10 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hosts");
-        write_in_place(&path, "a longer text\n").unwrap();
+        let file = File::create(&path).unwrap();
+        write_in_place(&file, "a longer text\n").unwrap();
         let inode = path.metadata().unwrap().ino();
-        write_in_place(&path, "short\n").unwrap();
+        write_in_place(&file, "short\n").unwrap();
         assert_eq!(
             (std::fs::read_to_string(&path).unwrap().as_str(), path.metadata().unwrap().ino()),
             ("short\n", inode)

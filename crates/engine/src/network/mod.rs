@@ -21,6 +21,7 @@ mod members;
 mod netlink;
 mod publish;
 mod record;
+mod repair;
 mod resolver;
 mod routed;
 mod rules;
@@ -31,5 +32,6 @@ mod user_mode;
 
 pub(crate) use attach::{Attachment, attach};
 pub(crate) use attached::{AttachmentRecord, detach};
-pub(crate) use files::{NetworkFilesRequest, network_files};
+pub(crate) use files::{BoundFile, NetworkFilesRequest, network_files};
 pub(crate) use record::NetworkRecords;
+pub(crate) use repair::end_stack;

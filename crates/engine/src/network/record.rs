@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{Error, Excerpt, Network, NetworkCreate, NetworkName, Result, random_hex};
 use serde::{Deserialize, Serialize};
 
+use super::rules;
 use super::subnet::{self, Subnet};
 use crate::directories::Directories;
+use crate::pending::{Operation, PendingOperations};
 
 /// Limit of the time that another process may work on networks.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The end of the name of a directory of members.
+const MEMBERS: &str = ".members";
 
 /// A network as decided at its creation; written once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,11 +57,12 @@ impl NetworkRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkRecords {
     dir: PathBuf,
+    pending: PendingOperations,
 }
 
 impl NetworkRecords {
     pub(crate) fn new(directories: &Directories) -> Self {
-        Self { dir: directories.networks() }
+        Self { dir: directories.networks(), pending: PendingOperations::new(directories.pending()) }
     }
 
     /// Keeps other processes from changing networks and their members.
@@ -100,6 +106,7 @@ impl NetworkRecords {
     /// Creates a network with a range of addresses that neither the host nor another network uses.
     pub(crate) async fn create(&self, network: &NetworkCreate) -> Result<Network> {
         let _lock = self.lock().await?;
+        let pending = self.pending.begin(&Operation::Networks)?;
         let records = self.records().map_err(unreadable)?;
         if records.iter().any(|it| it.name == network.name) {
             return Err(Error::NetworkTaken(network.name.clone()));
@@ -116,6 +123,7 @@ impl NetworkRecords {
             subnet,
         };
         self.write(&record).map_err(|source| Error::Host { what: "cannot write a network's record".into(), source })?;
+        pending.finish();
         Ok(record.public())
     }
 
@@ -128,13 +136,29 @@ impl NetworkRecords {
             let excerpt = Excerpt::from_bytes(format!("network `{}` has running containers", record.name).as_bytes());
             return Err(Error::Engine { verb: "network rm", exit: 1, excerpt });
         }
+        let pending = self.pending.begin(&Operation::Networks)?;
+        rules::withdraw(record.group()).map_err(failed)?;
         std::fs::remove_file(self.dir.join(format!("{}.json", record.id))).map_err(failed)?;
-        self.members(&record.id).remove().map_err(failed)
+        self.members(&record.id).remove().map_err(failed)?;
+        pending.finish();
+        Ok(())
+    }
+
+    /// The directory of the records.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The ids of networks that have or had members.
+    pub(super) fn ids_of_members(&self) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(&self.dir)?.map(|it| it.map(|it| it.file_name()));
+        let names = names.collect::<io::Result<Vec<_>>>()?;
+        Ok(names.iter().filter_map(|it| Some(it.to_str()?.strip_suffix(MEMBERS)?.to_owned())).collect())
     }
 
     /// The members of a network.
     pub(super) fn members(&self, id: &str) -> super::members::Members {
-        super::members::Members::new(self.dir.join(format!("{id}.members")))
+        super::members::Members::new(self.dir.join(format!("{id}{MEMBERS}")))
     }
 
     pub(super) fn records(&self) -> io::Result<Vec<NetworkRecord>> {

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
-use coracle_runtime::{ContainerId, boot_id};
+use coracle_runtime::{ContainerId, Error, Result, boot_id};
 use serde::{Deserialize, Serialize};
 
 use super::link::{self, LinkSpec, Reach};
+use super::record::NetworkRecords;
 use super::rules;
 use super::subnet::{self, Subnet};
 use crate::directories::Directories;
@@ -51,16 +53,30 @@ struct OutgoingRecord {
 }
 
 /// That range, chosen at the first container of each boot.
-pub(super) fn outgoing_subnet(directories: &Directories) -> io::Result<Subnet> {
+pub(super) async fn outgoing_subnet(directories: &Directories) -> Result<Subnet> {
     let file = directories.networks().join("outgoing.json");
-    let known = std::fs::read(&file).ok().and_then(|it| serde_json::from_slice::<OutgoingRecord>(&it).ok());
-    if let Some(known) = known.filter(|it| it.boot == boot_id()) {
-        return Ok(known.subnet);
+    if let Some(known) = known_subnet(&file) {
+        return Ok(known);
     }
+    let _lock = NetworkRecords::new(directories).lock().await?;
+    // Another process may have chosen meanwhile.
+    known_subnet(&file).map_or_else(|| choose_subnet(&file), Ok).map_err(failed)
+}
+
+fn known_subnet(file: &Path) -> Option<Subnet> {
+    let known: OutgoingRecord = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    (known.boot == boot_id()).then_some(known.subnet)
+}
+
+fn choose_subnet(file: &Path) -> io::Result<Subnet> {
     let routes = std::fs::read_to_string("/proc/net/route")?;
     let chosen = subnet::choose(subnet::of_outgoing(), &subnet::routed(&routes));
     let subnet = chosen.ok_or_else(|| io::Error::other("the host uses all ranges of addresses for containers"))?;
     let record = OutgoingRecord { boot: boot_id().to_owned(), subnet };
-    coracle_runtime::host::fs::replace(&file, &serde_json::to_vec(&record)?)?;
+    coracle_runtime::host::fs::replace(file, &serde_json::to_vec(&record)?)?;
     Ok(subnet)
+}
+
+fn failed(source: io::Error) -> Error {
+    Error::Host { what: "cannot choose addresses for containers".into(), source }
 }

@@ -12,8 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::attached::sweep;
-use super::{Attachment, AttachmentRecord, NetworkRecords, attach, detach};
+use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach};
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
@@ -63,8 +62,8 @@ impl Case {
             hosts: Vec::new(),
             aliases: Vec::new(),
             pid: child.id().unwrap(),
-            hosts_file: file("hosts"),
-            resolv_conf_file: file("resolv.conf"),
+            hosts_file: BoundFile::create(file("hosts"), "").unwrap(),
+            resolv_conf_file: BoundFile::create(file("resolv.conf"), "").unwrap(),
             pid_file: file("pid"),
             guest: None,
             directories: self.directories.clone(),
@@ -104,7 +103,7 @@ impl Holder {
     }
 
     fn hosts(&self) -> String {
-        std::fs::read_to_string(&self.attachment.hosts_file).unwrap()
+        std::fs::read_to_string(&self.attachment.hosts_file.path).unwrap()
     }
 
     async fn end(mut self, attached: &AttachmentRecord) {
@@ -208,7 +207,7 @@ async fn a_container_starts_again_with_its_address_and_members_that_were_killed_
     while ProcessId::from_pid(web.attachment.pid).is_some() {
         tokio::task::yield_now().await;
     }
-    sweep(&case.directories).await.unwrap();
+    NetworkRecords::new(&case.directories).repair().await.unwrap();
     assert!(!other.hosts().contains("web"));
     let mut again = case.holder("web", network.clone()).await;
     again.attachment.id = id;

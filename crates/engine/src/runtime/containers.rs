@@ -13,6 +13,7 @@ use super::EmbeddedRuntime;
 use crate::blocking::blocking;
 use crate::container;
 use crate::info::info;
+use crate::repair::repair;
 
 #[async_trait]
 impl ContainerRuntime for EmbeddedRuntime {
@@ -21,7 +22,8 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: !self.engine.privileges.is_root() }
+        let privileges = &self.engine.privileges;
+        Endpoint { address: "local".into(), rootless: !privileges.is_root(), single_user: privileges.has_single_user() }
     }
 
     async fn info(&self) -> Result<EngineInfo> {
@@ -29,6 +31,7 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        repair(&self.engine).await;
         container::create(&self.engine, spec).await
     }
 
@@ -49,6 +52,7 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        repair(&self.engine).await;
         let (engine, filter) = (self.engine.clone(), filter.clone());
         blocking("list containers", move || {
             container::list(&engine, &filter)?.iter().map(|it| container::describe(&engine, it)).collect()

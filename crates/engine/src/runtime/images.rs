@@ -47,8 +47,7 @@ impl ImageStore for EmbeddedRuntime {
     }
 
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
-        let (engine, commit) = (self.engine.clone(), commit.clone());
-        blocking("commit", move || crate::container::commit(&engine, &commit)).await
+        crate::container::commit(&self.engine, commit).await
     }
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {

@@ -2,6 +2,7 @@
 
 mod containers;
 mod copy;
+mod export;
 mod images;
 mod link;
 mod networks;
@@ -17,6 +18,7 @@ use coracle_runtime::Result;
 
 use crate::engine::Engine;
 use crate::options::EngineOptions;
+use crate::repair;
 
 /// The embedded engine. Clones are handles to the same engine.
 #[derive(Clone, Debug)]
@@ -25,12 +27,14 @@ pub struct EmbeddedRuntime {
 }
 
 impl EmbeddedRuntime {
-    /// Opens an engine, and creates its data directory if it is missing.
+    /// Opens an engine, creates its data directory if it is missing, and repairs what killed processes left.
     ///
     /// # Errors
-    /// [`Error::Host`] when the data directory cannot be made.
+    /// [`coracle_runtime::Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
-        Ok(Self { engine: Arc::new(Engine::open(options)?) })
+        let engine = Arc::new(Engine::open(options)?);
+        repair::repair_at_opening(&engine)?;
+        Ok(Self { engine })
     }
 }
 

@@ -18,7 +18,8 @@ use super::layer::{self, write_synced};
 use super::names::sync_dir;
 use super::tree::open_beneath;
 use super::unpack::{UnpackError, UnpackOptions, UnpackReport, unpack};
-use super::{DiffId, LayerRecord, LayerRefusal, Result, Store, StoreError, Trash};
+use super::{DiffId, LayerRecord, LayerRefusal, Result, Store, StoreError};
+use crate::trash::Trash;
 
 /// How the blob of a layer is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use coracle_runtime::ImageId;
 
@@ -21,9 +20,6 @@ pub(crate) struct GarbageReport {
     /// Bytes of the removed layers' files.
     pub(crate) bytes: u64,
 }
-
-/// The age at which an entry of the trash counts as abandoned. Younger ones are being deleted by their process.
-const ABANDONED: Duration = Duration::from_secs(60);
 
 /// What a collection has taken away and not deleted yet.
 #[derive(Debug, Default)]
@@ -47,7 +43,7 @@ impl Store {
         drop((lock, marker));
         let Collection { mut report, taken } = collected;
         self.trash.delete(&taken).map_err(failed())?;
-        report.leftovers += self.trash.empty(ABANDONED).map_err(failed())?;
+        report.leftovers += self.trash.empty().map_err(failed())?;
         Ok(report)
     }
 
@@ -66,7 +62,7 @@ impl Store {
         if is_needed {
             return self.collect_garbage().map(Some);
         }
-        self.trash.empty(ABANDONED).map_err(failed())?;
+        self.trash.empty().map_err(failed())?;
         Ok(None)
     }
 

@@ -52,10 +52,10 @@ pub(crate) use commit::CommitSource;
 pub(crate) use digest::DiffId;
 pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
-pub(crate) use remove::Trash;
 
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use crate::trash::Trash;
 use tree::OverlayForm;
 pub(crate) use tree::{is_dir, names, open_beneath};
 
@@ -75,7 +75,7 @@ struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] File
 impl Store {
     /// Opens the store, creates what is missing of it, and removes what dead processes left.
     pub(crate) fn open(directories: &Directories, privileges: Privileges) -> io::Result<Self> {
-        let trash = Trash { dir: directories.trash(), privileges: privileges.clone() };
+        let trash = Trash::new(directories, &privileges);
         let it = Self { dir: directories.store(), containers: directories.containers(), trash, privileges };
         for dir in [it.layers(), it.images(), it.dir.join("names"), it.holds(), it.temporary()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid, open, openat2, symlinkat};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, open, openat2, symlinkat};
 use rustix::io::{Errno, Result, read, write};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
@@ -32,6 +32,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::RecordProcess(into) => record_process(into.as_fd()),
         Step::NewSession => setsid().map(drop),
         Step::PrivateMounts => mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC),
+        Step::GiveToRoot(file) => chownat(file, c"", Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::EMPTY_PATH),
         Step::AttachRoot { root, at } => attach_root(root, at),
         Step::BecomeRoot => become_user(0, 0),
         Step::FileSystem { optional, .. } => match mount_file_system(step) {
@@ -88,6 +89,8 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
 fn mount_file_system(step: &Step) -> Result<()> {
     let Step::FileSystem { kind, options, attributes, target, .. } = step else { return Err(Errno::INVAL) };
     let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // `/proc/mounts` says `none` without it.
+    fsconfig_set_string(&context, c"source", kind.as_c_str())?;
     for (key, value) in options {
         fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
     }
@@ -127,6 +130,7 @@ fn mask(path: &CStr) -> Result<()> {
     let is_directory = rustix::fs::fstat(&target)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let cover = if is_directory {
         let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&context, c"source", c"tmpfs")?;
         fsconfig_set_string(&context, c"size", c"0")?;
         fsconfig_set_string(&context, c"mode", c"555")?;
         fsconfig_create(&context)?;

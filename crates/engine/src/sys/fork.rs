@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::child::run_step;
 use super::enter::{enter, last_error, unshare};
-use super::kernel::exit;
+use super::kernel::{die_with_parent, exit};
 use super::plan::Step;
 
 /// Where a child works.
@@ -43,12 +43,13 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
     let (mut reader, writer) = io::pipe()?;
+    let parent = std::process::id();
     // SAFETY: the child runs with a copy of this thread alone, writes its result and exits without running destructors of
     // others; memory allocation is safe after glibc's `fork`.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         drop(reader);
-        run_and_exit(place, work, writer);
+        run_and_exit(place, parent, work, writer);
     }
     drop(writer);
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(last_error()))?;
@@ -66,10 +67,13 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
 
 fn run_and_exit<T: Serialize>(
     place: &ChildPlace<'_>,
+    parent: u32,
     work: impl FnOnce() -> io::Result<T>,
     mut into: io::PipeWriter,
 ) -> ! {
     let result = go_to(place).and_then(|()| {
+        // Else it would go on with files that the next process takes for leftovers.
+        die_with_parent(parent as usize);
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
     });
     let result = result.map_err(|err| RemoteError { code: err.raw_os_error(), text: err.to_string() });

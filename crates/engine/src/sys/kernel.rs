@@ -79,6 +79,20 @@ pub(super) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Lets the kernel kill this process when its parent dies, of which this is the number. Not once it has got other privileges:
+/// that takes the request back.
+pub(super) fn die_with_parent(parent: usize) {
+    // SAFETY: takes and gives numbers only, and does not fail: so it sets no `errno`, which a child may share.
+    let present = unsafe {
+        libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+        libc::syscall(libc::SYS_getppid)
+    };
+    // It may have died before.
+    if usize::try_from(present) != Ok(parent) {
+        exit(1);
+    }
+}
+
 /// Unblocks all signals of this thread.
 pub(super) fn unblock_signals() {
     // SAFETY: an all-zero set is valid, and only read.

@@ -36,6 +36,7 @@ pub(crate) struct TreeOptions<'a> {
 /// Mounts an overlay that is attached nowhere. Allocates nothing, so that a child may call it.
 pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, c"source", c"overlay")?;
     for layer in &plan.lower {
         fsconfig_set_string(&context, c"lowerdir+", layer.as_c_str())?;
     }

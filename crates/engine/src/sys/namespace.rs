@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use super::enter::last_error;
-use super::kernel::BlockedSignals;
+use super::kernel::{BlockedSignals, die_with_parent};
 use super::spawn::ChildStack;
 
 /// Creates a user namespace whose maps `write_maps` writes, given the pid of its only process, which ends afterwards: the
@@ -37,7 +37,7 @@ impl Holder {
         let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
         let signals = BlockedSignals::new();
         // SAFETY: the child uses nothing but its own stack, which lives until it is reaped.
-        let pid = unsafe { libc::clone(wait_for_signal, stack.top(), flags, std::ptr::null_mut(), &raw mut pidfd) };
+        let pid = unsafe { libc::clone(wait_for_signal, stack.top(), flags, parent(), &raw mut pidfd) };
         let failure = (pid < 0).then(last_error);
         drop(signals);
         match (failure, Pid::from_raw(pid)) {
@@ -55,8 +55,14 @@ impl Drop for Holder {
     }
 }
 
-/// All signals are blocked, so only `KILL` ends it.
-extern "C" fn wait_for_signal(_: *mut libc::c_void) -> libc::c_int {
+/// The number of this process, as the argument of a child's function.
+fn parent() -> *mut libc::c_void {
+    std::ptr::without_provenance_mut(std::process::id() as usize)
+}
+
+/// All signals are blocked, so only `KILL` ends it: its parent's, or the kernel's when its parent dies.
+extern "C" fn wait_for_signal(parent: *mut libc::c_void) -> libc::c_int {
+    die_with_parent(parent.addr());
     loop {
         // SAFETY: waits without arguments. It sets no `errno`, which its parent's thread shares.
         unsafe { libc::syscall(libc::SYS_ppoll, std::ptr::null_mut::<libc::c_void>(), 0, 0, 0, 0) };

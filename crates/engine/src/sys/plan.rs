@@ -47,6 +47,8 @@ pub(crate) enum Step {
     NewSession,
     /// Mounts that it makes are not seen outside.
     PrivateMounts,
+    /// The file or directory belongs to user and group 0 of the user namespace, who are not its maker.
+    GiveToRoot(OwnedFd),
     /// Attaches the root file system at a directory of the host, and goes there.
     AttachRoot {
         root: RootMount,
@@ -145,6 +147,7 @@ impl fmt::Display for Step {
             Self::RecordProcess(_) => "record the process".to_owned(),
             Self::NewSession => "start a session".to_owned(),
             Self::PrivateMounts => "make the mounts private".to_owned(),
+            Self::GiveToRoot(_) => "give a file to the container's root".to_owned(),
             Self::AttachRoot { .. } => "mount the root file system".to_owned(),
             Self::BecomeRoot => "become root of the user namespace".to_owned(),
             Self::FileSystem { target, .. } => path("mount a file system at", target),

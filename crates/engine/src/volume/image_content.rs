@@ -19,8 +19,13 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::owner;
+
 /// Deeper trees are refused: each level holds a descriptor for each layer.
 const MAX_DEPTH: usize = 128;
+
+/// The begin of the name of a copy that is being made.
+const COPY: &str = ".copy-";
 
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
@@ -41,7 +46,7 @@ pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Re
     let source = MergedDir::open(image)?;
     let Some(top) = source.0.first() else { return Ok(()) };
     let volume = data.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let aside = volume.join(format!(".copy-{}", random_hex::<8>()));
+    let aside = volume.join(format!("{COPY}{}.{}", owner::this_process(), random_hex::<8>()));
     std::fs::create_dir(&aside)?;
     let copied = copy_dir(&source, &open_dir(CWD, aside.as_os_str())?, &fstat(top)?, 0);
     // A rename over an empty directory: another process may have filled it, and a cut copy is never seen.
@@ -52,6 +57,17 @@ pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Re
             if err.kind() == io::ErrorKind::DirectoryNotEmpty { Ok(()) } else { Err(err) }
         }
     }
+}
+
+/// Removes copies that dead processes did not finish, in the directory of a volume.
+pub(super) fn remove_unfinished(volume: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(volume)? {
+        let entry = entry?;
+        if entry.file_name().to_str().and_then(|it| it.strip_prefix(COPY)).is_some_and(owner::maker_has_died) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// One directory in all layers that contribute to it, topmost first; none if the image has no such directory.

@@ -14,6 +14,9 @@ use crate::config::ContainerConfig;
 use crate::config::MountConfig;
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use crate::owner;
+use crate::pending::{Operation, PendingOperations};
+use crate::trash::Trash;
 
 const RECORD: &str = "volume.json";
 const DATA: &str = "_data";
@@ -76,14 +79,16 @@ impl<'a> VolumeRecords<'a> {
             created: jiff::Timestamp::now().to_string(),
         };
         let failed = |source| Error::Host { what: format!("cannot create the volume `{name}`"), source };
+        let pending = self.pending().begin(&Operation::Volumes)?;
         self.publish(name, &record).map_err(failed)?;
+        pending.finish();
         self.find(name)?.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))
     }
 
     /// Makes it beside the others. Another process may be first: then its volume stays.
     fn publish(&self, name: &str, record: &VolumeRecord) -> io::Result<()> {
         let volumes = self.directories.volumes();
-        let aside = volumes.join(format!("{name}{UNFINISHED}{}", random_hex::<8>()));
+        let aside = volumes.join(format!("{name}{UNFINISHED}{}.{}", owner::this_process(), random_hex::<8>()));
         fs::create_dir(&aside)?;
         coracle_runtime::host::fs::replace(&aside.join(RECORD), &serde_json::to_vec(record)?)?;
         let data = aside.join(DATA);
@@ -111,12 +116,35 @@ impl<'a> VolumeRecords<'a> {
                 Excerpt::from_bytes(format!("volume `{name}` is in use by container `{container}`").as_bytes());
             return Err(Error::Engine { verb: "volume rm", exit: 1, excerpt });
         }
-        let trash = self.directories.trash().join(format!("volume-{}", random_hex::<8>()));
-        match fs::rename(self.directories.volumes().join(name), &trash) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
-            done => done.map_err(failed)?,
+        let pending = self.pending().begin(&Operation::Volumes)?;
+        self.trash().discard(&self.directories.volumes().join(name)).map_err(failed)?;
+        pending.finish();
+        Ok(())
+    }
+
+    /// Removes what dead processes did not create to the end.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) fn repair(&self) -> Result<()> {
+        let failed = |source| Error::Host { what: "cannot repair volumes".into(), source };
+        for entry in fs::read_dir(self.directories.volumes()).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            match path.file_name().and_then(|it| it.to_str()?.split_once(UNFINISHED)) {
+                Some((_, maker)) if owner::maker_has_died(maker) => self.trash().discard(&path).map_err(failed)?,
+                Some(_) => {}
+                None => self.privileges.run_as_owner(|| image_content::remove_unfinished(&path)).map_err(failed)?,
+            }
         }
-        self.privileges.run_as_owner(|| fs::remove_dir_all(&trash)).map_err(failed)
+        Ok(())
+    }
+
+    fn pending(&self) -> PendingOperations {
+        PendingOperations::new(self.directories.pending())
+    }
+
+    fn trash(&self) -> Trash {
+        Trash::new(self.directories, self.privileges)
     }
 
     /// A container that has the volume among its mounts.

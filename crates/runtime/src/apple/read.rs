@@ -394,6 +394,7 @@ pub(super) fn info(version: String, home: &Path) -> EngineInfo {
         version,
         endpoint: "local".into(),
         rootless: true,
+        single_user: false,
         arch: oci_arch(std::env::consts::ARCH),
         cgroup: 2,
         data_root: home.join("Library/Application Support/com.apple.container"),

@@ -102,19 +102,27 @@ fn subordinate_ids(found: IdRanges, system: &System) -> Check {
         IdRanges::Root => Check::new(name, Status::Info, "root needs none"),
         IdRanges::Subordinate(ids) => Check::new(name, Status::Pass, format!("{ids} ids for users inside")),
         IdRanges::NoRange => {
-            let detail = "`/etc/subuid` or `/etc/subgid` has no line for this user: there is one user inside";
-            Check::new(name, Status::Warn, detail).with_guidance(
-                "  sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"\n\
-                 with ids that no other line of the two files has",
-            )
+            let detail = format!("`/etc/subuid` or `/etc/subgid` has no line for this user: {ONE_USER}");
+            Check::new(name, Status::Warn, detail).with_guidance(NEW_RANGE)
+        }
+        IdRanges::TooFew(ids) => {
+            let detail = format!("the ranges of this user have {ids} ids at most, and images need 65536: {ONE_USER}");
+            Check::new(name, Status::Warn, detail).with_guidance(NEW_RANGE)
         }
         IdRanges::NoHelper(program) => {
-            let detail = format!("no `{program}` was found: there is one user inside");
+            let detail = format!("no `{program}` was found: {ONE_USER}");
             let packages = Packages { apt: "uidmap", dnf: "shadow-utils", pacman: "shadow" };
             Check::new(name, Status::Warn, detail).with_guidance(packages.installation(system))
         }
     }
 }
+
+/// What is not possible without subordinate ids.
+const ONE_USER: &str = "root, who is you outside, is the only user inside: no `user`, sandbox, session or `strict`; \
+                        all files of images are root's";
+
+const NEW_RANGE: &str = "  sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"\n\
+                         with ids that no other line of the two files has";
 
 fn network_program(found: Option<&str>, system: &System) -> Check {
     let name = "network_program";

@@ -21,13 +21,14 @@ use self::mappings::share_files;
 use super::commit::KERNEL;
 use super::containers::{StoredContainer, discard, find, no_such_image, prepare, publish};
 use super::directory::ContainerDir;
-use super::freeze::{running_group, while_frozen};
+use super::freeze::{FreezeLock, running_group, while_frozen};
 use super::from_spec::config_of;
 use super::host_error;
 use super::start::lock;
 use crate::blocking::blocking;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
+use crate::pending::Operation;
 
 /// Creates a container with the files of `parent`, which may run and goes on.
 pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {
@@ -40,15 +41,26 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
     let inherited_stubs = inherited_stubs(&parent.config);
     let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
-    // Nobody removes or starts it meanwhile.
-    let lock = lock(&parent).await?;
+    let locked = LockedParent { _lock: lock(&parent).await?, freeze: FreezeLock::take(&parent).await?, parent };
+    let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
     let draft = {
         let (engine, config) = (engine.clone(), config.clone());
-        blocking("fork a container", move || Draft::create(engine, &config, (&parent, lock))).await?
+        blocking("fork a container", move || Draft::create(engine, &config, &locked)).await
     };
-    draft.publish(&config).await?;
+    let published = match draft {
+        Ok(draft) => draft.publish(&config).await,
+        Err(err) => Err(err),
+    };
+    pending.finish();
     drop(hold);
-    Ok(config.id)
+    published.map(|()| config.id)
+}
+
+/// A container that nobody removes, starts or freezes meanwhile.
+struct LockedParent {
+    parent: StoredContainer,
+    freeze: FreezeLock,
+    _lock: Lock,
 }
 
 /// A new container that is not published yet: discarded when it is dropped.
@@ -60,11 +72,10 @@ struct Draft {
 
 impl Draft {
     /// Copies the files of a container that is locked. Blocks.
-    fn create(engine: Arc<Engine>, config: &ContainerConfig, parent: (&StoredContainer, Lock)) -> Result<Self> {
-        let (parent, _lock) = parent;
+    fn create(engine: Arc<Engine>, config: &ContainerConfig, locked: &LockedParent) -> Result<Self> {
         let dir = prepare(&engine, config)?;
         let draft = Self { engine, dir: Some(dir.clone()) };
-        copy_files(&draft.engine, parent, &dir)?;
+        copy_files(&draft.engine, locked, &dir)?;
         Ok(draft)
     }
 
@@ -85,7 +96,8 @@ impl Drop for Draft {
 }
 
 /// Copies the upper directory as it is at one moment.
-fn copy_files(engine: &Engine, parent: &StoredContainer, into: &ContainerDir) -> Result<()> {
+fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Result<()> {
+    let LockedParent { parent, freeze, .. } = locked;
     let request = CopyRequest { from: &parent.dir.upper(), to: &into.upper(), left_out: &KERNEL };
     let pass = |pass: CopyPass, before: CopyState| {
         let copied = engine.privileges.run_as_owner(|| copy_tree(&request, pass, before));
@@ -95,12 +107,12 @@ fn copy_files(engine: &Engine, parent: &StoredContainer, into: &ContainerDir) ->
     // What is written through a mapping that was there before leaves no trace in a file's times.
     let group = running_group(parent)?;
     let traceable = match &group {
-        Some(group) => !while_frozen(parent, || share_files(group))??,
+        Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
         None => false,
     };
     let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };
     let frozen = Instant::now();
-    while_frozen(parent, || pass(CopyPass::Still, before))??;
+    while_frozen(engine, parent, freeze, || pass(CopyPass::Still, before))??;
     tracing::debug!(parent = %parent.config.name, traceable, took = ?begun.elapsed(), still = ?frozen.elapsed(), "forked");
     Ok(())
 }

@@ -38,26 +38,27 @@ pub(super) struct StartParts {
     pub(super) init: Option<PathBuf>,
     /// Standard input of that init, which waits for a byte of it.
     pub(super) gate: Option<OwnedFd>,
+    /// What becomes the property of the container's root.
+    pub(super) given: Vec<OwnedFd>,
 }
 
 pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: StartParts) -> Result<ChildPlan> {
     let new_network = config.network.mode != NetworkMode::Host;
     let has_users = parts.user_namespace.is_some();
-    let mut steps = vec![
-        Step::RecordProcess(parts.process),
-        Step::NewSession,
-        Step::PrivateMounts,
-        Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? },
-    ];
+    let mut steps = vec![Step::RecordProcess(parts.process), Step::NewSession, Step::PrivateMounts];
+    // Before the overlay takes over the owner of its root.
+    steps.extend(parts.given.into_iter().map(Step::GiveToRoot));
+    steps.push(Step::AttachRoot { root: parts.root, at: mounts::c_path(&dir.root())? });
     if has_users {
         steps.push(Step::BecomeRoot);
     }
     steps.push(Step::NewCgroupNamespace);
-    steps.extend(dev::kernel_file_systems(new_network));
+    let last_group = config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group);
+    steps.extend(dev::kernel_file_systems(new_network, last_group));
     steps.extend(dev::devices());
     steps.extend(parts.binds);
     if new_network {
-        steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
+        steps.extend(dev::settings(last_group));
     }
     steps.extend(dev::guards(dev::SharedWithHost { users: !has_users, network: !new_network }));
     if config.read_only {

@@ -73,13 +73,15 @@ impl HostMounts<'_> {
         for name in ["hosts", "resolv.conf", "hostname"] {
             steps.push(self.bind(&self.dir.files().join(name), &format!("/etc/{name}"), true)?);
         }
-        let (program, worker, link) = match &self.config.init {
-            Init::Guest { program, worker, link, .. } => (program.as_deref(), worker.as_deref(), link.as_deref()),
-            Init::Command(_) => (self.init, None, None),
+        let programs = match &self.config.init {
+            Init::Guest { program, worker, link, .. } => vec![
+                (program.as_deref(), paths::PROGRAM, false),
+                (link.as_deref(), paths::LINK, true),
+                (worker.as_deref(), paths::WORKER, false),
+            ],
+            Init::Command(_) => vec![(self.init, paths::INIT, false)],
         };
-        for (source, target, writable) in
-            [(program, paths::PROGRAM, false), (link, paths::LINK, true), (worker, paths::WORKER, false)]
-        {
+        for (source, target, writable) in programs {
             if let Some(source) = source {
                 steps.push(self.bind(source, target, writable)?);
             }

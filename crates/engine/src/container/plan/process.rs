@@ -62,8 +62,8 @@ pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
         let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
         let log = format!("--log-max={LOG_BYTES}");
         let options = ["run".to_owned(), "--gate".to_owned(), exit, log, "--".to_owned()];
-        let first = std::iter::once(paths::PROGRAM.to_owned()).chain(options);
-        return program(paths::PROGRAM, first.chain(words.iter().cloned()));
+        let first = std::iter::once(paths::INIT.to_owned()).chain(options);
+        return program(paths::INIT, first.chain(words.iter().cloned()));
     }
     let first = words.first().map_or("", String::as_str);
     let path = if first.contains('/') { first.to_owned() } else { format!("/bin/{first}") };

@@ -10,8 +10,9 @@ use std::io;
 use std::path::Path;
 
 use libc::{
-    NFNL_SUBSYS_NFTABLES, NFT_MSG_DELTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSETELEM, NFT_MSG_NEWCHAIN,
-    NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP,
+    NFNL_SUBSYS_NFTABLES, NFT_MSG_DELSETELEM, NFT_MSG_DELTABLE, NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_MSG_GETSETELEM,
+    NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE, NLM_F_APPEND,
+    NLM_F_CREATE, NLM_F_DUMP,
 };
 
 use super::netlink::{Message, NESTED, Netlink};
@@ -58,6 +59,22 @@ pub(super) fn ensure(members: &[u32]) -> io::Result<()> {
         }
     }
     admit_to_filter(&socket)
+}
+
+/// Takes the admission of members back, with their network.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(super) fn withdraw(group: u32) -> io::Result<()> {
+    let socket = match Netlink::netfilter() {
+        // A kernel without packet filters has none of ours.
+        Err(err) if err.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(()),
+        socket => socket?,
+    };
+    match socket.request(batch(vec![element(NFT_MSG_DELSETELEM, 0, group)])) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Docker and others drop what they do not know in this chain, and a packet has to pass all chains. Only chains of our own

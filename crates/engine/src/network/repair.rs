@@ -1,0 +1,93 @@
+//! What processes that died in the middle of an operation left of networks.
+
+use std::io;
+use std::path::Path;
+
+use coracle_runtime::{Error, ProcessId, Result};
+
+use super::record::NetworkRecords;
+use super::{helper, link};
+use crate::directories::remove_unfinished_files;
+
+impl NetworkRecords {
+    /// Removes records of members that ended without being detached, with their names in the files of the others, and
+    /// what is left of networks that were not created or removed to the end.
+    ///
+    /// # Errors
+    /// When the records cannot be read or written.
+    pub(crate) async fn repair(&self) -> Result<()> {
+        let _lock = self.lock().await?;
+        self.repair_locked().map_err(|source| Error::Host { what: "cannot repair networks".into(), source })
+    }
+
+    fn repair_locked(&self) -> io::Result<()> {
+        remove_unfinished_files(self.dir())?;
+        let records = self.records()?;
+        for network in &records {
+            let members = self.members(&network.id);
+            if members.has_dead()? {
+                members.announce()?;
+            }
+        }
+        for id in self.ids_of_members()? {
+            if records.iter().all(|it| it.id != id) {
+                self.members(&id).remove()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a user-mode stack that was started and not recorded, of a container with that file for its number, or with that
+/// PID 1.
+pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+        let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { continue };
+        let words: Vec<_> = line.split(|it| *it == 0).map(String::from_utf8_lossy).collect();
+        let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
+        if serves(&words, pid_file, served)
+            && let Some(process) = ProcessId::from_pid(pid)
+        {
+            helper::end(&process)?;
+        }
+    }
+    match std::fs::remove_file(pid_file) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// `pasta` is given the file, `slirp4netns` the process.
+fn serves(words: &[&str], pid_file: &Path, served: Option<u32>) -> bool {
+    let Some(program) = words.first().and_then(|it| it.rsplit('/').next()) else { return false };
+    if program.starts_with("pasta") {
+        return words.windows(2).any(|it| it[0] == "--pid" && Path::new(it[1]) == pid_file);
+    }
+    let pid = served.map(|it| it.to_string());
+    program == "slirp4netns" && pid.is_some_and(|pid| words.windows(2).any(|it| it == [pid.as_str(), link::INSIDE]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_known_by_the_file_or_the_process_that_it_was_given() {
+        let file = Path::new("/data/containers/a/network.pid");
+        let served = |line: &str| serves(&line.split(' ').collect::<Vec<_>>(), file, Some(7));
+        assert!(served("/usr/bin/pasta.avx2 --quiet --pid /data/containers/a/network.pid --netns /proc/7/ns/net"));
+        assert!(served("slirp4netns --ready-fd=0 7 eth0"));
+        for line in [
+            "pasta --pid /data/containers/b/network.pid",
+            "cat --pid /data/containers/a/network.pid",
+            "slirp4netns --ready-fd=0 8 eth0",
+            "slirp4netns --ready-fd=7 8 eth0",
+            "vi 7 eth0",
+            "",
+        ] {
+            assert!(!served(line), "{line}");
+        }
+        assert!(!serves(&["slirp4netns", "7", "eth0"], file, None));
+    }
+}

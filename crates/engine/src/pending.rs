@@ -1,0 +1,177 @@
+//! Operations in progress: what a process is changing, so that another one repairs it should that process die.
+//!
+//! `pending/` has one symbolic link for each: its name says what is changed, its target by which process. Beginning and
+//! finishing one are a system call each, and nothing is forced to the disk: after a loss of power everything has ended.
+
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::{ContainerId, Error, Result, random_hex};
+
+use crate::owner;
+
+/// What an operation changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    CreateContainer(ContainerId),
+    StartContainer(ContainerId),
+    RemoveContainer(ContainerId),
+    /// Its processes stand still meanwhile.
+    FreezeContainer(ContainerId),
+    Networks,
+    Volumes,
+}
+
+/// The operations in progress of a data directory.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingOperations {
+    dir: PathBuf,
+}
+
+/// An operation of this process. Dropped without [`finish`](Self::finish), it counts as interrupted.
+#[derive(Debug)]
+pub(crate) struct PendingOperation {
+    path: Option<PathBuf>,
+}
+
+/// An operation whose process died, or gave it up.
+#[derive(Debug)]
+pub(crate) struct InterruptedOperation {
+    pub(crate) operation: Operation,
+    path: PathBuf,
+}
+
+/// The end of the name of an operation that a living process gave up.
+const ABANDONED: &str = "abandoned";
+
+impl PendingOperations {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Records an operation before its first step.
+    pub(crate) fn begin(&self, operation: &Operation) -> Result<PendingOperation> {
+        let path = self.dir.join(format!("{}.{}", operation.name(), random_hex::<8>()));
+        let begun = symlink(owner::this_process(), &path);
+        begun.map_err(|source| Error::Host { what: format!("cannot create `{}`", path.display()), source })?;
+        Ok(PendingOperation { path: Some(path) })
+    }
+
+    /// Those that nobody finishes.
+    pub(crate) fn interrupted(&self) -> io::Result<Vec<InterruptedOperation>> {
+        let entries = std::fs::read_dir(&self.dir)?;
+        entries.filter_map(|it| it.map(|it| InterruptedOperation::read(&it.path())).transpose()).collect()
+    }
+}
+
+impl PendingOperation {
+    /// Ends it: nothing of it has to be repaired.
+    pub(crate) fn finish(mut self) {
+        self.path.take().map(remove);
+    }
+}
+
+impl Drop for PendingOperation {
+    fn drop(&mut self) {
+        let Some(path) = self.path.take() else { return };
+        // Should it fail, the operation counts as interrupted when this process has ended.
+        let _ = std::fs::rename(&path, path.with_added_extension(ABANDONED));
+    }
+}
+
+impl InterruptedOperation {
+    fn read(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let operation = Operation::parse(name)?;
+        let is_abandoned = || name.ends_with(ABANDONED);
+        // Finished meanwhile, if there is no target.
+        let target = std::fs::read_link(path).ok()?;
+        let has_died = target.to_str().and_then(owner::has_died).unwrap_or(true);
+        (has_died || is_abandoned()).then(|| Self { operation, path: path.to_owned() })
+    }
+
+    /// Forgets it: it was repaired.
+    pub(crate) fn forget(self) {
+        remove(self.path);
+    }
+}
+
+/// One that stays is repaired once more, which changes nothing.
+fn remove(path: PathBuf) {
+    if let Err(err) = std::fs::remove_file(&path)
+        && err.kind() != io::ErrorKind::NotFound
+    {
+        tracing::debug!(%err, "cannot remove `{}`", path.display());
+    }
+}
+
+impl Operation {
+    fn name(&self) -> String {
+        match self {
+            Self::CreateContainer(id) => format!("create.{id}"),
+            Self::StartContainer(id) => format!("start.{id}"),
+            Self::RemoveContainer(id) => format!("remove.{id}"),
+            Self::FreezeContainer(id) => format!("freeze.{id}"),
+            Self::Networks => "networks.all".to_owned(),
+            Self::Volumes => "volumes.all".to_owned(),
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.split('.');
+        let (kind, object) = (parts.next()?, parts.next()?);
+        let container = || ContainerId::parse(object).ok();
+        Some(match kind {
+            "create" => Self::CreateContainer(container()?),
+            "start" => Self::StartContainer(container()?),
+            "remove" => Self::RemoveContainer(container()?),
+            "freeze" => Self::FreezeContainer(container()?),
+            "networks" => Self::Networks,
+            "volumes" => Self::Volumes,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operations() -> (tempfile::TempDir, PendingOperations) {
+        let dir = tempfile::tempdir().unwrap();
+        let pending = PendingOperations::new(dir.path().to_owned());
+        (dir, pending)
+    }
+
+    fn found(pending: &PendingOperations) -> Vec<Operation> {
+        pending.interrupted().unwrap().into_iter().map(|it| it.operation).collect()
+    }
+
+    #[test]
+    fn an_operation_is_interrupted_when_its_process_has_died_or_given_it_up() {
+        let (dir, pending) = operations();
+        let id = ContainerId::parse(&"a".repeat(64)).unwrap();
+        let all = [
+            Operation::CreateContainer(id.clone()),
+            Operation::StartContainer(id.clone()),
+            Operation::RemoveContainer(id.clone()),
+            Operation::FreezeContainer(id),
+            Operation::Networks,
+            Operation::Volumes,
+        ];
+        for operation in &all {
+            let running = pending.begin(operation).unwrap();
+            assert_eq!(found(&pending), []);
+            drop(running);
+            assert_eq!(found(&pending), [operation.clone()]);
+            pending.interrupted().unwrap().into_iter().for_each(InterruptedOperation::forget);
+            pending.begin(operation).unwrap().finish();
+            assert_eq!(found(&pending), []);
+            symlink("1-0-another", dir.path().join(format!("{}.1", operation.name()))).unwrap();
+            assert_eq!(found(&pending), [operation.clone()]);
+            pending.interrupted().unwrap().into_iter().for_each(InterruptedOperation::forget);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

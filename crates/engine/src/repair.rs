@@ -1,0 +1,78 @@
+//! Repairs what processes left that died in the middle of an operation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{Error, Result};
+
+use crate::container;
+use crate::engine::Engine;
+use crate::network::NetworkRecords;
+use crate::pending::Operation;
+use crate::volume::VolumeRecords;
+
+/// Another process that repairs is waited for, so that the caller finds everything repaired.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Repairs what dead processes left. Costs one look into a directory if there is nothing.
+pub(crate) async fn repair(engine: &Arc<Engine>) {
+    let is_needed = engine.pending.interrupted().map(|it| !it.is_empty());
+    match is_needed {
+        Ok(true) => repair_all(engine).await,
+        Ok(false) => Ok(()),
+        Err(source) => Err(failed(source)),
+    }
+    .unwrap_or_else(|err| tracing::warn!(%err, "cannot look for what killed processes left"));
+}
+
+/// The same for callers that are not asynchronous, within a runtime or without one.
+pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
+    if engine.pending.interrupted().map_err(failed)?.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    // A thread within a runtime may not block on another one.
+    std::thread::scope(|scope| {
+        scope.spawn(|| runtime.block_on(repair(engine)));
+    });
+    Ok(())
+}
+
+async fn repair_all(engine: &Arc<Engine>) -> Result<()> {
+    let lock = Lock::take(&engine.directories.repair_lock(), PATIENCE).await.map_err(failed)?;
+    let _lock = lock.ok_or(Error::TimedOut { verb: "repair", after: PATIENCE })?;
+    for interrupted in engine.pending.interrupted().map_err(failed)? {
+        tracing::debug!(operation = ?interrupted.operation, "repair what a killed process left");
+        match repair_one(engine, &interrupted.operation).await {
+            Ok(()) => interrupted.forget(),
+            // The next process tries again.
+            Err(err) => {
+                tracing::warn!(%err, operation = ?interrupted.operation, "what a killed process left stays for now");
+            }
+        }
+    }
+    engine.trash.empty().map(drop).map_err(failed)
+}
+
+async fn repair_one(engine: &Arc<Engine>, operation: &Operation) -> Result<()> {
+    match operation {
+        Operation::CreateContainer(id) => container::repair_creation(engine, id).await,
+        Operation::StartContainer(id) => {
+            container::repair_start(engine, id).await?;
+            NetworkRecords::new(&engine.directories).repair().await?;
+            VolumeRecords::new(&engine.directories, &engine.privileges).repair()
+        }
+        Operation::RemoveContainer(id) => {
+            container::repair_removal(engine, id).await?;
+            NetworkRecords::new(&engine.directories).repair().await
+        }
+        Operation::FreezeContainer(id) => container::repair_freeze(engine, id).await,
+        Operation::Networks => NetworkRecords::new(&engine.directories).repair().await,
+        Operation::Volumes => VolumeRecords::new(&engine.directories, &engine.privileges).repair(),
+    }
+}
+
+fn failed(source: std::io::Error) -> Error {
+    Error::Host { what: "cannot repair the engine's data".into(), source }
+}

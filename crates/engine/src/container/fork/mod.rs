@@ -3,6 +3,10 @@
 //! The upper directory of the new container is a copy of the parent's. The parent keeps its own, so that whatever its
 //! processes have open, mapped or entered stays what it was: nothing that they write can go astray. Most is copied while
 //! they run; what changed meanwhile, while they stand still.
+//!
+//! The other way is to share the parent's upper directory as a lower layer and to give the parent a new overlay. It copies
+//! nothing, and loses what is written afterwards through a descriptor or from a directory of the old overlay. No descriptor
+//! of another process can be replaced, and there always are some: the guest holds the root directory open.
 
 mod copy;
 mod file;
@@ -118,8 +122,12 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
         None => false,
     };
     let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };
+    let last = match &group {
+        Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
+        _ => CopyPass::Still,
+    };
     let frozen = Instant::now();
-    while_frozen(engine, parent, freeze, || pass(CopyPass::Still, before))??;
+    while_frozen(engine, parent, freeze, || pass(last, before))??;
     tracing::debug!(parent = %parent.config.name, traceable, took = ?begun.elapsed(), still = ?frozen.elapsed(), "forked");
     Ok(())
 }

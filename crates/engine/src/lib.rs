@@ -24,6 +24,7 @@
 //! | `volume` | named volumes |
 //! | `pending`, `repair` | operations in progress; what is left of one whose process died |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
+//! | `tree_copy` | an upper directory copied while it may change |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -65,6 +66,7 @@ mod source;
 mod store;
 mod sys;
 mod trash;
+mod tree_copy;
 mod volume;
 
 pub use oci_runtime::OciRuntime;

@@ -23,6 +23,7 @@ use crate::cgroup::ContainerGroup;
 use crate::config::{Init, NetworkMode};
 use crate::engine::Engine;
 use crate::error::unsupported;
+use crate::ids::IdMap;
 use crate::oci::{BundleParts, BundleRequest, ProcessRequest, RuntimeCalls, bundle};
 use crate::oci_runtime::OciRuntime;
 use crate::sys::{ChildPlace, RootMount, Step, run_in_child};
@@ -159,7 +160,7 @@ fn mount(
     let place = RunDirectory::new(engine, &config.id);
     let highest = |resource| getrlimit(resource).maximum;
     let parts = BundleParts::new(bundle_steps(config, binds, with_users), &place.sources(), highest);
-    place.create(runtime, map.and_then(|it| it.host_root()).map(|it| it.1))?;
+    place.create(runtime, map.and_then(IdMap::host_root).map(|it| it.1))?;
     let RootMount::Prepared(root) = root else {
         return Err(unsupported(Capability::OciRuntime).into());
     };

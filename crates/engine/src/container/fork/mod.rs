@@ -8,8 +8,6 @@
 //! nothing, and loses what is written afterwards through a descriptor or from a directory of the old overlay. No descriptor
 //! of another process can be replaced, and there always are some: the guest holds the root directory open.
 
-mod copy;
-mod file;
 mod mappings;
 #[cfg(test)]
 mod tests;
@@ -20,7 +18,6 @@ use std::time::Instant;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, Excerpt, Placed, Result};
 
-use self::copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 use self::mappings::share_files;
 use super::commit::KERNEL;
 use super::containers::{StoredContainer, discard, find, no_such_image, prepare, publish};
@@ -34,6 +31,7 @@ use crate::cgroup::ContainerGroup;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
 use crate::pending::Operation;
+use crate::tree_copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 
 /// Creates a container with the files of `parent`, which may run and goes on.
 pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {

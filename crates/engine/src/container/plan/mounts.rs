@@ -53,16 +53,16 @@ impl HostMounts<'_> {
             steps.extend(tmpfs(mount)?);
         }
         self.engine_files(&mut steps)?;
-        steps.extend(self.from_host(|_| true)?);
+        steps.extend(self.bind_steps(|_| true)?);
         Ok(steps)
     }
 
     /// What a container has also at rest: its volumes, and what is still there of what is bound into it.
     pub(crate) fn at_rest(&self) -> std::result::Result<Vec<Step>, TreeError> {
-        self.from_host(|source| source.symlink_metadata().is_ok())
+        self.bind_steps(|source| source.symlink_metadata().is_ok())
     }
 
-    fn from_host(&self, is_bound: impl Fn(&Path) -> bool) -> std::result::Result<Vec<Step>, TreeError> {
+    fn bind_steps(&self, is_bound: impl Fn(&Path) -> bool) -> std::result::Result<Vec<Step>, TreeError> {
         let mut steps = Vec::new();
         let mut volumes = self.volumes.iter();
         for mount in &self.config.mounts {

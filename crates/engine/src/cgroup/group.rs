@@ -68,6 +68,15 @@ impl ContainerGroup {
         field(&text, "oom_kill").unwrap_or(0)
     }
 
+    /// The file that counts them, as a guest knows it: by its path below the root of all groups.
+    pub(crate) fn oom_file(&self) -> Option<(PathBuf, &'static str)> {
+        let file = match self.by_controller.get("memory") {
+            Some(dir) => (dir.join("memory.oom_control"), "memory/memory.oom_control"),
+            None => (self.unified.as_ref()?.join("memory.events"), "memory.events"),
+        };
+        file.0.exists().then_some(file)
+    }
+
     /// Its processes, also those in groups that were made within it.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let Some(dir) = self.any_dir() else { return Ok(Vec::new()) };

@@ -196,6 +196,7 @@ fn parts(
     Ok(StartParts {
         groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
         root,
+        oom_file: run.group.oom_file(),
         binds,
         process: opened("cannot create a file of the container", fresh(dir.process_file()))?,
         exit: opened("cannot create a file of the container", fresh(dir.exit_file()))?,

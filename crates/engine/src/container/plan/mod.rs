@@ -27,6 +27,8 @@ pub(super) struct StartParts {
     pub(super) groups: Vec<OwnedFd>,
     pub(super) user_namespace: Option<OwnedFd>,
     pub(super) root: RootMount,
+    /// The count of processes that were killed for memory, and where a guest looks for it.
+    pub(super) oom_file: Option<(PathBuf, &'static str)>,
     /// One for each of `ContainerConfig::mounts` that shows something of the host, in their order.
     pub(super) binds: Vec<Step>,
     /// The file that PID 1 writes its line of `/proc` to, and the one for its exit code.
@@ -56,6 +58,7 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
     let last_group = config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group);
     steps.extend(dev::kernel_file_systems(new_network, last_group));
     steps.extend(dev::devices());
+    steps.extend(dev::oom_count(parts.oom_file)?);
     steps.extend(parts.binds);
     if new_network {
         steps.extend(dev::settings(last_group));

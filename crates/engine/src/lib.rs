@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `runtime` | [`EmbeddedRuntime`], one file for each trait of `coracle-runtime`: only translates |
 //! | `config`, `health_check` | what a container is made of, decided at its creation |
+//! | `oci`, `oci_runtime` | containers whose process a runtime such as gVisor makes |
 //! | `container` | its directory, start and end, commands and files |
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
@@ -50,6 +51,8 @@ mod ids;
 mod info;
 mod isolation;
 mod network;
+mod oci;
+mod oci_runtime;
 mod options;
 mod owner;
 mod pending;
@@ -64,5 +67,6 @@ mod sys;
 mod trash;
 mod volume;
 
+pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
 pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};

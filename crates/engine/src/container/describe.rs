@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
+use coracle_runtime::{Container, ContainerStatus, IsolationKind, MountPoint, Result};
 
 use super::containers::StoredContainer;
 use super::directory::read_json;
@@ -13,6 +13,7 @@ use super::state::State;
 use crate::config::{Init, MountConfig, NetworkMode};
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, NetworkRecords};
+use crate::oci_runtime::OciRuntime;
 
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
@@ -58,6 +59,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         limits: config.limits,
         execs: if let State::Running { run, process } = &state { entered(run, process) } else { 0 },
         health: health(stored)?,
+        isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })
 }
 

@@ -13,7 +13,7 @@ use super::containers::StoredContainer;
 use super::plan::{HostMounts, RootRequest, TreeError, c_path, root_mount};
 use super::start::{open_upper, volume_dirs};
 use super::state::State;
-use super::{archive, host_error};
+use super::{archive, by_runtime, host_error};
 use crate::engine::Engine;
 use crate::sys::{ChildPlace, Step, run_in_child};
 
@@ -59,6 +59,13 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     work: impl FnOnce() -> io::Result<T>,
 ) -> Result<io::Result<T>> {
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    if let State::Running { run, .. } = &state
+        && container.config.runtime.is_some_and(crate::oci_runtime::OciRuntime::has_own_kernel)
+    {
+        let (users, steps) = by_runtime::running_root(engine, container, run)?;
+        let namespaces = users.iter().map(|it| (it.as_fd(), libc::CLONE_NEWUSER)).collect();
+        return Ok(run_in_child(&ChildPlace { namespaces, new_mounts: true, steps }, work));
+    }
     match state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
         Some(pid) => {
             let pidfd = pidfd_open(pid, PidfdFlags::empty());

@@ -12,7 +12,7 @@ use rustix::fs::{Gid, Uid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::map::IdMap;
+pub(crate) use self::map::{IdMap, IdRange};
 pub(crate) use self::subordinate::{LEAST as LEAST_SUBORDINATE, SubordinateError};
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 

@@ -19,7 +19,7 @@ use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
 use super::state::State;
-use super::{end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 
@@ -37,6 +37,12 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
     }
     let container = find(engine, &id.into())?;
+    if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
+        return match state_of(&container)?.process() {
+            Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
+            None => Err(not_running(engine, &container, None)?),
+        };
+    }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
     let plan = match plan_of(&container, &exec, &mark)? {
         Some(plan) => plan,
@@ -95,7 +101,7 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
 }
 
 /// As a shell reports it.
-fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
+pub(super) fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
     let Command::Argv(words) = &exec.command else {
         return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);
     };

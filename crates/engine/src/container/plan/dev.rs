@@ -1,13 +1,10 @@
 //! File systems of the kernel, devices, and what of them is covered.
 
 use std::ffi::CString;
-use std::path::PathBuf;
 
-use coracle_runtime::Result;
 use rustix::mount::MountAttrFlags;
 
 use super::harmless;
-use super::mounts::c_path;
 use crate::isolation::kernel::{KernelMount, MOUNTS, network_settings};
 use crate::isolation::paths::{
     DEVICES, DeviceNode, LINKS, Link, MASKED, MASKED_FROM_ROOT, MASKED_IN_HOST_SYS, MASKED_OF_PROCESSOR, PROCESSORS,
@@ -64,27 +61,6 @@ pub(super) fn devices() -> Vec<Step> {
     };
     let link = |Link { name, target }: &Link| Step::Symlink { leads_to: c(target), at: c(&format!("dev/{name}")) };
     DEVICES.iter().map(node).chain(LINKS.iter().map(link)).collect()
-}
-
-/// Of the control groups a container sees one file, by which its guest knows that the kernel killed a process for memory.
-pub(super) fn oom_count(file: Option<(PathBuf, &str)>) -> Result<Vec<Step>> {
-    const GROUPS: &str = "/sys/fs/cgroup";
-    let Some((source, name)) = file else { return Ok(Vec::new()) };
-    let attributes = harmless() | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let directory = Step::FileSystem {
-        kind: c("tmpfs"),
-        options: vec![(c("mode"), c("755")), (c("size"), c("64k"))],
-        attributes,
-        target: c(GROUPS),
-        optional: false,
-    };
-    let count = Step::Bind {
-        source: BindSource::Path { path: c_path(&source)?, recursive: false },
-        attributes: attributes | MountAttrFlags::MOUNT_ATTR_RDONLY,
-        target: c(&format!("{GROUPS}/{name}")),
-        directory: false,
-    };
-    Ok(vec![directory, count, Step::ReadOnly(c(GROUPS))])
 }
 
 /// Settings of a network namespace of its own; written before `/proc/sys` becomes read-only.

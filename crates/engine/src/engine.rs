@@ -1,7 +1,7 @@
 //! One engine: its data directory, and what this process may do with it.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::cgroup::CpuSamples;
 use coracle_runtime::{Error, Result};
@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cgroup::Cgroups;
 use crate::directories::Directories;
 use crate::ids::Privileges;
+use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::pending::PendingOperations;
 use crate::store::Store;
@@ -27,6 +28,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
+    /// What makes the processes of new containers; the engine itself if unset.
+    pub(crate) runtime: Option<OciRuntime>,
 }
 
 impl Engine {
@@ -41,7 +44,12 @@ impl Engine {
         let trash = Trash::new(&directories, &privileges);
         let pending = PendingOperations::new(directories.pending());
         let cpu_samples = CpuSamples::default();
-        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples })
+        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples, runtime: None })
+    }
+
+    /// Bundles and mounts of containers that run by a runtime: away with a reboot, as they are. Other engines have others.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        Path::new("/run").join(group_name(&self.options.data_dir))
     }
 }
 

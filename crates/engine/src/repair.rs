@@ -34,7 +34,7 @@ pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     // A thread within a runtime may not block on another one.
     std::thread::scope(|scope| {
-        scope.spawn(|| runtime.block_on(repair(engine)));
+        scope.spawn(move || runtime.block_on(repair(engine)));
     });
     Ok(())
 }
@@ -62,6 +62,10 @@ async fn repair_one(engine: &Arc<Engine>, operation: &Operation) -> Result<()> {
             container::repair_start(engine, id).await?;
             NetworkRecords::new(&engine.directories).repair().await?;
             VolumeRecords::new(&engine.directories, &engine.privileges).repair()
+        }
+        Operation::StopContainer(id) => {
+            container::repair_stop(engine, id).await?;
+            NetworkRecords::new(&engine.directories).repair().await
         }
         Operation::RemoveContainer(id) => {
             container::repair_removal(engine, id).await?;

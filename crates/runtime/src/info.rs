@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, Limits, Protocol};
+use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol};
 
 /// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,6 +80,8 @@ pub struct Container {
     pub execs: usize,
     /// The last result of its image's health check, if it has one.
     pub health: Option<Health>,
+    /// What stands between it and this machine, where the engine tells.
+    pub isolation: Option<IsolationKind>,
 }
 
 impl Container {

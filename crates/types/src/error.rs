@@ -254,6 +254,8 @@ pub enum Capability {
     NamedNetwork,
     /// Copy a container without an image between the two.
     Fork,
+    /// Make containers by a runtime of the Open Container Initiative.
+    OciRuntime,
 }
 
 impl Capability {
@@ -292,6 +294,7 @@ impl Capability {
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
             Self::Fork => ("fork", "a copy of a container without an image"),
+            Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
         }
     }
 

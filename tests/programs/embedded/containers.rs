@@ -81,13 +81,21 @@ fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
         return Ok(());
     }
     let mut stored = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
+    for entry in std::fs::read_dir(&dir)? {
         let path = entry?.path();
         if path.extension().is_some_and(|it| it == "json") {
             stored.push(serde_json::from_slice::<Value>(&std::fs::read(&path)?).context("a stored file")?);
         }
     }
-    println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": { "Labels": found.labels }, "Stored": stored }]));
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json"))?)?;
+    let memory = found.limits.memory.map(|it| it.0);
+    // Swap is limited with memory: there is none beside it.
+    let host = json!({
+        "NetworkMode": found.networks.join(","), "ReadonlyRootfs": config["read_only"],
+        "Memory": memory, "MemorySwap": memory, "PidsLimit": found.limits.pids,
+    });
+    let config = json!({ "Labels": found.labels });
+    println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": config, "HostConfig": host, "Stored": stored }]));
     Ok(())
 }
 

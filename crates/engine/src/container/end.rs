@@ -10,9 +10,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 
 use super::containers::{StoredContainer, find, lock_names, release_name};
 use super::directory::read_json;
-use super::host_error;
 use super::start::lock;
 use super::state::{RunRecord, State};
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach};
@@ -27,9 +27,11 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let _lock = lock(&container).await?;
     let state = read_state(&container)?;
     let State::Running { run, process } = &state else { return Ok(()) };
+    let pending = engine.pending.begin(&Operation::StopContainer(id.clone()))?;
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
     end_process(process, Some((signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM), grace))).await?;
     clear_run(engine, &container, run).await;
+    pending.finish();
     Ok(())
 }
 
@@ -78,11 +80,15 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
     if let Some(run) = state.run() {
         clear_run(engine, container, run).await;
     }
-    Ok(())
+    // Also what a start left that died: mounts would be emptied with the directory.
+    by_runtime::clear(engine, container).await
 }
 
 /// What a run leaves outside the container's directory.
 pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
+    if let Err(err) = by_runtime::clear(engine, container).await {
+        tracing::warn!(container = %container.config.name, %err, "mounts of the container are left");
+    }
     if let Ok(Some(attached)) = read_json::<AttachmentRecord>(&container.dir.network_file()) {
         if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
             tracing::warn!(container = %container.config.name, %err, "the network of the container is left");

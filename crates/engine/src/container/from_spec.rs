@@ -63,6 +63,7 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
         capabilities: capabilities::bits(spec.capabilities),
         labels,
         inherited_stubs: Vec::new(),
+        runtime: engine.runtime,
     })
 }
 

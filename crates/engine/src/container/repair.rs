@@ -45,6 +45,14 @@ pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Resu
     remove_groups(engine, id)
 }
 
+/// Finishes a stop: its signal may have been sent, and a container that is about to end is no use to anybody.
+pub(crate) async fn repair_stop(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
+    if let Some((container, _lock)) = locked(engine, id).await? {
+        end::kill(engine, &container).await?;
+    }
+    remove_groups(engine, id)
+}
+
 /// Finishes a removal: it was requested, and the container may have ended already.
 pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     if let Some((container, lock)) = locked(engine, id).await? {

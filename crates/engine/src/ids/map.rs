@@ -55,7 +55,8 @@ impl IdMap {
     }
 
     /// The id on the host of a user inside.
-    pub(crate) fn host_uid(&self, inside: u32) -> Option<u32> {
+    #[cfg(test)]
+    fn host_uid(&self, inside: u32) -> Option<u32> {
         let holds = |it: &&IdRange| (it.inside..it.inside + it.count).contains(&inside);
         self.uids.iter().find(holds).map(|it| it.host + (inside - it.inside))
     }

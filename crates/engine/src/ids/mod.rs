@@ -8,12 +8,11 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use coracle_runtime::ContainerId;
-use rustix::fs::{Gid, Uid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::map::IdMap;
-pub(crate) use self::subordinate::{LEAST as LEAST_SUBORDINATE, SubordinateError};
+pub(crate) use self::map::{IdMap, IdRange};
+pub(crate) use self::subordinate::LEAST as LEAST_SUBORDINATE;
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 
 /// What the engine's user may do.
@@ -31,8 +30,6 @@ pub(crate) struct Rootless {
     pub(crate) map: IdMap,
     /// Writes maps of several ranges; without them there is one id alone.
     pub(crate) programs: Option<subordinate::MapPrograms>,
-    /// Why there is one id alone.
-    pub(crate) limited_by: Option<SubordinateError>,
 }
 
 impl Privileges {
@@ -46,9 +43,9 @@ impl Privileges {
         Self::Rootless(match subordinate::ranges_of_user(uid) {
             Ok(found) => {
                 let map = IdMap::keeping((uid, gid), found.uids, found.gids);
-                Rootless { map, programs: Some(found.programs), limited_by: None }
+                Rootless { map, programs: Some(found.programs) }
             }
-            Err(why) => Rootless { map: IdMap::single(uid, gid), programs: None, limited_by: Some(why) },
+            Err(_) => Rootless { map: IdMap::single(uid, gid), programs: None },
         })
     }
 
@@ -101,10 +98,5 @@ impl Privileges {
         let namespace = self.create_namespace(&rootless.map)?;
         let namespaces = vec![(namespace.as_fd(), libc::CLONE_NEWUSER)];
         run_in_child(&ChildPlace { namespaces, steps: vec![Step::BecomeRoot], ..ChildPlace::default() }, work)
-    }
-
-    /// The engine's own user.
-    pub(crate) fn user(&self) -> (Uid, Gid) {
-        (rustix::process::geteuid(), rustix::process::getegid())
     }
 }

@@ -55,8 +55,7 @@ mod tests {
     fn a_data_directory_is_not_used_with_other_ids() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ids.json");
-        let single =
-            |uid| Privileges::Rootless(Rootless { map: IdMap::single(uid, 1), programs: None, limited_by: None });
+        let single = |uid| Privileges::Rootless(Rootless { map: IdMap::single(uid, 1), programs: None });
         single(1000).check_record(&file).unwrap();
         single(1000).check_record(&file).unwrap();
         for other in [single(1001), Privileges::Root] {

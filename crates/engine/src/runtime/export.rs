@@ -1,25 +1,20 @@
-//! Images written for other engines.
+//! Images as files, for other engines and machines.
 
 use std::fs::File;
 
-use coracle_runtime::{Image, ImageRef, Result};
+use coracle_runtime::{ImageId, Result};
 
 use super::EmbeddedRuntime;
-use crate::blocking::blocking;
 
 impl EmbeddedRuntime {
-    /// Writes an image as an archive that Docker and Podman load: an OCI layout with a `manifest.json`, uncompressed.
-    /// `None`, and nothing is written, where there is no image of that name.
+    /// Writes an image with its names as an archive that `docker load`, `podman load` and
+    /// [`copy_image`](Self::copy_image) read. Layers that came as another archive than their canonical one get another
+    /// digest, and the image another id.
     ///
     /// # Errors
-    /// When its layers cannot be read, or the file cannot be written.
-    pub async fn export_image(&self, name: &ImageRef, out: File) -> Result<Option<Image>> {
-        let (engine, name) = (self.engine.clone(), name.clone());
-        blocking("save an image", move || {
-            let Some(image) = engine.store.find(&[name])?.pop() else { return Ok(None) };
-            engine.store.export(&image.id, &out)?;
-            Ok(Some(image))
-        })
-        .await
+    /// When there is no such image, or the file cannot be written.
+    pub async fn export_image(&self, image: &ImageId, into: File) -> Result<()> {
+        let image = image.clone();
+        self.with_store("save", move |store| store.export(&image, &into)).await
     }
 }

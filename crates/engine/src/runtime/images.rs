@@ -16,7 +16,7 @@ use crate::store::{Store, StoreError};
 
 impl EmbeddedRuntime {
     /// Runs an operation of the store on a thread for blocking ones.
-    async fn with_store<T: Send + 'static>(
+    pub(super) async fn with_store<T: Send + 'static>(
         &self,
         verb: &'static str,
         work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,

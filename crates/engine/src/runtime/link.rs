@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
-use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, Result};
+use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
-use crate::container::{find, process_of};
+use crate::container::{find, has_process, process_of};
 use crate::engine::Engine;
 
 pub(super) fn link(
@@ -47,7 +47,7 @@ impl Dial for SocketDial {
             return Err(self.unanswered(&at, failed("nobody answers at its socket")).await);
         };
         if at.pid1.as_ref() != Some(&peer) {
-            if pid1(self.runtime.engine(), &self.id)?.as_ref() != Some(&peer) {
+            if !is_guest(self.runtime.engine(), &self.id, &peer)? {
                 return Err(failed("another process answers at its socket"));
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
@@ -111,8 +111,15 @@ fn listens(pid: u32) -> bool {
     targets.any(|it| listeners.iter().any(|socket| socket.as_bytes() == it.as_os_str().as_bytes()))
 }
 
-fn pid1(engine: &Engine, id: &ContainerId) -> Result<Option<coracle_runtime::ProcessId>> {
-    process_of(&find(engine, &id.into())?.dir)
+/// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own. No
+/// other process of the host is in the control group of such a container, but every process inside that may write to the
+/// link's directory has this peer: there is no telling the guest from root inside.
+fn is_guest(engine: &Engine, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
+    let container = find(engine, &id.into())?;
+    match container.config.runtime.filter(|it| it.has_own_kernel()) {
+        Some(_) => has_process(&container, peer.pid),
+        None => Ok(process_of(&container.dir)?.as_ref() == Some(peer)),
+    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Engines {
     /// When the store cannot be read.
     #[cfg(target_os = "linux")]
     pub(crate) async fn verify_images(&self, deep: bool) -> Result<ImageVerification, Failure> {
-        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host), None)?;
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
         let found = engine.verify_images(deep).await?;
         let damage = found.damage.into_iter().map(|it| DamagedObject { object: it.object, problem: it.problem });
         let damage: Vec<_> = damage.collect();
@@ -57,7 +57,7 @@ impl Engines {
     pub(crate) async fn load_image(&self, name: &ImageRef, from: CopySource) -> Result<Image, Failure> {
         use coracle_engine::ImageOrigin;
 
-        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host), None)?;
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
         let origin = match from {
             CopySource::Docker => ImageOrigin::Docker,
             CopySource::Podman => ImageOrigin::Podman,
@@ -73,8 +73,12 @@ impl Engines {
     /// When it cannot be read or written.
     #[cfg(target_os = "linux")]
     pub(crate) async fn save_image(&self, name: &ImageRef, into: File) -> Result<Option<Image>, Failure> {
-        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host), None)?;
-        Ok(engine.export_image(name, into).await?)
+        use coracle_runtime::ImageStore as _;
+
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
+        let Some(image) = engine.find_images(std::slice::from_ref(name)).await?.pop() else { return Ok(None) };
+        engine.export_image(&image.id, into).await?;
+        Ok(Some(image))
     }
 }
 

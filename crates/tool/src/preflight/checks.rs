@@ -105,13 +105,15 @@ impl PreflightFacts {
     /// Looks at the machine for the embedded engine.
     #[cfg(target_os = "linux")]
     fn with_embedded(mut self, cx: &Context) -> Self {
-        use super::embedded::{checks, isolation};
+        use super::embedded::{checks, isolation, oci_runtime};
 
         let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
         if asked.into_iter().any(|it| it == EngineKind::Embedded) {
             let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
             self.embedded = checks(&found, &self.system);
-            self.embedded.push(isolation(&found));
+            let runtime = crate::engines::runtime(&cx.config);
+            self.embedded.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
+            self.embedded.push(isolation(&found, runtime));
         }
         self
     }

@@ -1,5 +1,6 @@
 //! Runs a command in a container without its guest: a process that enters the container's namespaces.
 
+mod entered;
 mod plan;
 mod process;
 mod tree;
@@ -12,12 +13,13 @@ use coracle_runtime::{
     Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex,
 };
 
+pub(super) use self::entered::entered;
 use self::plan::{ExecPlan, Outcome};
 use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
 use super::state::State;
-use super::{end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 
@@ -35,6 +37,12 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
     }
     let container = find(engine, &id.into())?;
+    if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
+        return match state_of(&container)?.process() {
+            Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
+            None => Err(not_running(engine, &container, None)?),
+        };
+    }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
     let plan = match plan_of(&container, &exec, &mark)? {
         Some(plan) => plan,
@@ -93,7 +101,7 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
 }
 
 /// As a shell reports it.
-fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
+pub(super) fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
     let Command::Argv(words) = &exec.command else {
         return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);
     };

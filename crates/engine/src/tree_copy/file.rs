@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
-use super::copy::DirectoryHandles;
+use super::DirectoryHandles;
 
 /// Up to this size one read and one write are quicker than a copy by the kernel.
 const SMALL: u64 = 64 * 1024;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Mode, XattrFlags, lsetxattr, mknodat};
 
-use super::super::copy::{CopyPass, CopyRequest, CopyState, copy_tree};
+use super::{CopyPass, CopyRequest, CopyState, copy_tree};
 
 /// A tree, and an empty directory for its copy.
 struct Trees {

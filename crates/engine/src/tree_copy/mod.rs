@@ -1,5 +1,9 @@
 //! Copies an upper directory in two passes. What the first one copied and nothing changed since is left by the second.
 
+mod file;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
@@ -13,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, Stat, linkat, mkdirat, statat, unlinkat, utimens
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::file::{FileCopy, copy_attributes, times};
+use self::file::{FileCopy, copy_attributes, times};
 use crate::store::{is_dir, names, open_beneath};
 
 /// A file that changed this shortly before it was copied may have changed while it was, at the same time of change: kernels
@@ -22,17 +26,17 @@ const SETTLING: Duration = Duration::from_millis(50);
 
 /// From where to where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CopyRequest<'a> {
-    pub(super) from: &'a Path,
+pub(crate) struct CopyRequest<'a> {
+    pub(crate) from: &'a Path,
     /// An empty directory, before the first pass.
-    pub(super) to: &'a Path,
+    pub(crate) to: &'a Path,
     /// Absolute paths inside, which are left out with all that lies beneath them.
-    pub(super) left_out: &'a [&'a str],
+    pub(crate) left_out: &'a [&'a str],
 }
 
 /// Whether files change while they are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopyPass {
+pub(crate) enum CopyPass {
     /// What cannot be copied now is left to the next pass.
     Running,
     /// No control group makes the container stand still: what goes meanwhile is not in the copy.
@@ -42,7 +46,7 @@ pub(super) enum CopyPass {
 
 /// What the first pass copied.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct CopyState {
+pub(crate) struct CopyState {
     /// By path, sorted: the next pass, for which processes wait, has nothing to prepare.
     copied: Vec<(Vec<u8>, Fingerprint)>,
     /// By inode, sorted: how many names of it were copied.
@@ -94,7 +98,7 @@ impl Fingerprint {
 }
 
 /// Runs one pass. As the owner of the files.
-pub(super) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
+pub(crate) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
     let mut it = TreeCopy::new(request, pass, before)?;
     while let Some(path) = it.pending.pop() {
         let done = it.directory(&path);
@@ -293,4 +297,4 @@ fn at_path(path: &[u8], err: &io::Error) -> io::Error {
 }
 
 /// A pair of directories that a file is copied between.
-pub(super) type DirectoryHandles<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);
+type DirectoryHandles<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);

@@ -3,6 +3,7 @@
 mod api;
 mod exec;
 mod files;
+mod fork;
 mod images;
 mod lifecycle;
 mod limits;

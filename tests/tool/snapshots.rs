@@ -1,6 +1,6 @@
 //! The files of containers, kept and made into containers again (containers.md 11.5 to 11.8).
 
-use coracle_runtime::{ImageRef, random_hex};
+use coracle_runtime::{Capability, ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::canary::Canaries;
@@ -102,8 +102,14 @@ async fn s69_what_was_done_by_hand_is_in_a_restored_container_and_in_a_fork() {
         // The snapshot of a fork goes with it, another stays until it is deleted.
         let of_fork = fork["image"].as_str().unwrap();
         assert!(tool.has_image(of_fork).await);
+        let is_copied = !Capability::lacked_by(tool.case.engine()).contains(&Capability::Fork);
         tool.destroy(name(&fork)).await;
-        assert!(!tool.has_image(of_fork).await, "{of_fork} is left");
+        if is_copied {
+            // Without a snapshot between the two it has the image of the first.
+            assert_eq!(fork["image_id"], made["image_id"]);
+        } else {
+            assert!(!tool.has_image(of_fork).await, "{of_fork} is left");
+        }
         tool.destroy(name(&restored)).await;
         let gone = tool.acted("snapshot_delete", json!({ "name": snapshot })).await;
         assert!(gone["reclaimed_bytes"].is_u64(), "{gone:#}");

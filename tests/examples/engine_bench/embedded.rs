@@ -55,6 +55,15 @@ impl Embedded {
 
     /// A container whose first `true` has ended.
     pub(crate) async fn answering(&self, network: bool) -> Answering {
+        self.make(network, None).await
+    }
+
+    /// The same, with the files of another one.
+    pub(crate) async fn forked(&self, parent: &Answering) -> Answering {
+        self.make(false, Some(&parent.id)).await
+    }
+
+    async fn make(&self, network: bool, parent: Option<&ContainerId>) -> Answering {
         let name = ContainerName::parse(format!("bench-{}", random_hex::<6>())).unwrap();
         let link = self.dir.path().join(name.as_str());
         make_private(&link);
@@ -67,7 +76,12 @@ impl Embedded {
         };
         let spec = CreateSpec { labels, network: request, ..CreateSpec::new(name, ImageRef::parse(IMAGE).unwrap()) };
         let placed = admit(spec, &Policy::everything()).unwrap().with_guest(Some(guest));
-        let id = self.runtime.create(&placed.with_image(self.image.clone(), attachment)).await.unwrap();
+        let placed = placed.with_image(self.image.clone(), attachment);
+        let made = match parent {
+            Some(parent) => self.runtime.fork(parent, &placed).await,
+            None => self.runtime.create(&placed).await,
+        };
+        let id = made.unwrap();
         self.runtime.start(&id).await.unwrap();
         let created = begun.elapsed();
         let at = SocketAt { dir: link.clone(), pid1: None };
@@ -118,9 +132,26 @@ impl Embedded {
 }
 
 async fn exec(link: &Link) {
-    let words = vec!["true".to_owned()];
-    let output = link.exec(Exec::new(Command::Argv(words), Ids::ROOT, ContainerPath::root())).await.unwrap();
+    run(link, Command::Argv(vec!["true".to_owned()])).await;
+}
+
+async fn run(link: &Link, command: Command) {
+    let output = link.exec(Exec::new(command, Ids::ROOT, ContainerPath::root())).await.unwrap();
     assert_eq!(output.exit, Exit::Code(0));
+}
+
+impl Answering {
+    /// Runs a script, which has to succeed.
+    pub(crate) async fn script(&self, text: &str) {
+        run(&self.link, Command::Shell(text.to_owned())).await;
+    }
+
+    /// How long one `true` takes.
+    pub(crate) async fn answer(&self) -> Duration {
+        let begun = Instant::now();
+        exec(&self.link).await;
+        begun.elapsed()
+    }
 }
 
 /// The guest that `coracle` carries, as a file.

@@ -11,6 +11,7 @@ mod crun;
 mod embedded;
 #[path = "../link_bench/ending.rs"]
 mod ending;
+mod forks;
 mod many;
 mod measured;
 mod program;
@@ -138,6 +139,7 @@ async fn measure(contenders: &[Contender], rounds: usize) -> Measured {
     }
     for contender in contenders {
         if let Contender::Embedded(it) = contender {
+            forks::measure(it, rounds, &mut measured).await;
             unpack::measure(it, rounds, &mut measured).await;
             many::measure(it, &mut measured).await;
         }

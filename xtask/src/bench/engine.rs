@@ -29,6 +29,7 @@ pub(super) fn page(report: &Report, machine: &str) -> String {
     times(report, &mut page);
     ratios(report, &mut page);
     many(report, &mut page);
+    forks(report, &mut page);
     unpack(report, &mut page);
     report.targets(&mut page, TARGETS);
     page
@@ -106,6 +107,19 @@ fn many(report: &Report, page: &mut String) {
     }
 }
 
+fn forks(report: &Report, page: &mut String) {
+    page.push_str(
+        "\n## A fork of a running container\n\nUntil `true` answered in it. `many` are 5,000 files in 50 directories, 100 MB; \
+         `few` are 20 files. The last columns: the longest `true` in the parent meanwhile.\n\n\
+         | | few | many | parent, few | parent, many |\n|---|--:|--:|--:|--:|\n",
+    );
+    for engine in report.engines.iter().filter(|it| it.name.ends_with("embedded")) {
+        let columns = [("fork", "few"), ("fork", "many"), ("fork-parent", "few"), ("fork-parent", "many")];
+        let cells = columns.map(|(case, way)| least_cell(report.of(case, way, &engine.name)));
+        let _ = writeln!(page, "| {} | {} |", engine.name, cells.join(" | "));
+    }
+}
+
 fn unpack(report: &Report, page: &mut String) {
     page.push_str(
         "\n## An image of 5,000 files, 100 MB\n\nImporting it computes its digest, unpacks it into the store and forces it to \
@@ -137,6 +151,11 @@ const TARGETS: &[Target] = &[
         Other(|it, engine| if engine == "rootless embedded" { of(it, engine, "first", "alone") } else { None }),
     ),
     Target("remove, alone: ms", AtMost(6.0), Other(|it, engine| root(engine, of(it, engine, "destroy", "alone")))),
+    Target(
+        "fork with few files, until `true` answered: ms",
+        AtMost(20.0),
+        Other(|it, engine| root(engine, of(it, engine, "fork", "few"))),
+    ),
     Target(
         "containers a second, 4 at once",
         AtLeast(60.0),

@@ -95,7 +95,8 @@ fn unpacked(bytes: &[u8]) -> Vec<Vec<u8>> {
 pub(crate) fn files_below(dir: &Path) -> Vec<u8> {
     let mut all = vec![];
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let Ok(kind) = entry.file_type() else { continue };
+        // A directory names what is below a mount: where devices are bound, their places are files.
+        let Ok(kind) = entry.metadata().map(|it| it.file_type()) else { continue };
         all.extend(entry.path().display().to_string().into_bytes());
         if kind.is_dir() {
             all.extend(files_below(&entry.path()));

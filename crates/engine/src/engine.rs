@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cgroup::Cgroups;
 use crate::directories::Directories;
-use crate::ids::Privileges;
+use crate::ids::{Privileges, Rootless};
 use crate::options::EngineOptions;
 use crate::pending::PendingOperations;
 use crate::store::Store;
@@ -35,6 +35,9 @@ impl Engine {
         let failed = |source| Error::Host { what: what(), source };
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
         let privileges = Privileges::detect();
+        if let Privileges::Rootless(Rootless { limited_by: Some(why), .. }) = &privileges {
+            tracing::debug!(%why, "containers have one user");
+        }
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
         let trash = Trash::new(&directories, &privileges);

@@ -35,7 +35,6 @@
 //! **Invariant:** a limit or guard that cannot be set is an error or is reported; none is skipped silently.
 
 #![warn(missing_docs)]
-#![expect(dead_code, reason = "exports of images have no caller yet")]
 #![cfg(target_os = "linux")]
 
 mod archive;

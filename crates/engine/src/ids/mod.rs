@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use coracle_runtime::ContainerId;
-use rustix::fs::{Gid, Uid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -87,10 +86,5 @@ impl Privileges {
         let namespace = self.create_namespace(&rootless.map)?;
         let namespaces = vec![(namespace.as_fd(), libc::CLONE_NEWUSER)];
         run_in_child(&ChildPlace { namespaces, steps: vec![Step::BecomeRoot], ..ChildPlace::default() }, work)
-    }
-
-    /// The engine's own user.
-    pub(crate) fn user(&self) -> (Uid, Gid) {
-        (rustix::process::geteuid(), rustix::process::getegid())
     }
 }

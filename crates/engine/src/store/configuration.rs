@@ -17,8 +17,6 @@ use super::{DiffId, Result, StoreError};
 pub(crate) struct Configuration {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) architecture: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) os: String,
     /// RFC 3339; empty where it is not given.
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) created: String,

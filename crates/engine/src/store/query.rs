@@ -14,8 +14,6 @@ use super::{DiffId, Result, Store, StoreError};
 /// the container's record, which names the image, is in place: removal and collection read `containers/*/config.json`.
 #[derive(Debug)]
 pub(crate) struct LayerHold {
-    /// Its unpacked layers, topmost first.
-    pub(crate) layers: Vec<PathBuf>,
     _hold: Hold,
 }
 
@@ -117,10 +115,12 @@ impl Store {
     pub(crate) fn hold(&self, id: &ImageId) -> Result<Option<LayerHold>> {
         let failed = || StoreError::io("cannot write to the image store");
         let _lock = self.share_lock()?;
-        let Some(layers) = self.layer_dirs(id)? else { return Ok(None) };
+        if self.layer_dirs(id)?.is_none() {
+            return Ok(None);
+        }
         let mut hold = Hold::new(&self.holds()).map_err(failed())?;
         hold.add(id.as_str()).map_err(failed())?;
-        Ok(Some(LayerHold { layers, _hold: hold }))
+        Ok(Some(LayerHold { _hold: hold }))
     }
 
     /// The layers of all images, but not of these.

@@ -62,7 +62,7 @@ fn what_a_container_or_a_process_uses_is_not_removed() {
     let image = place.import("used:1", &small("x"));
     let in_use = || matches!(place.store.remove(&image.id), Err(StoreError::InUse { .. }));
     let held = place.store.hold(&image.id).unwrap().unwrap();
-    assert!(in_use() && held.layers.len() == 1);
+    assert!(in_use());
     let container = place.container("c", &image.id);
     drop(held);
     assert!(in_use() && matches!(place.store.untag(&name("used:1")), Err(StoreError::InUse { .. })));

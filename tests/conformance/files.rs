@@ -192,3 +192,20 @@ async fn more_than_allowed_is_an_error() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_the_engine_itself_makes_of_a_container_belongs_to_its_root() {
+    on_every_engine(async |case| {
+        if !case.is_real() {
+            return; // it has no users
+        }
+        let id = running(case).await;
+        let script = "stat -c '%u:%g' / /etc/hosts /etc/resolv.conf";
+        assert_eq!(printed(case, &id, script).await, "0:0\n0:0\n0:0\n");
+        // Again after a start that finds its files there.
+        case.runtime.stop(&id, std::time::Duration::ZERO).await.unwrap();
+        case.runtime.start(&id).await.unwrap();
+        assert_eq!(printed(case, &id, script).await, "0:0\n0:0\n0:0\n");
+    })
+    .await;
+}

@@ -9,8 +9,8 @@ use std::time::Duration;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport};
 use coracle_runtime::{Container, ContainerId, ContainerPath, EngineKind};
 use coracle_runtime::{
-    CreateSpec, Exec, ExecOutput, ExecTarget, Exit, GuestDelivery, ImageId, NetworkAttachment, Policy, ProcessId,
-    Result, admit,
+    CreateSpec, Exec, ExecOutput, ExecTarget, Exit, GuestDelivery, HostEntry, ImageId, NetworkAttachment, Policy,
+    ProcessId, Result, admit,
 };
 use tar::{EntryType, Header};
 use tokio::time::{Instant, sleep};
@@ -77,6 +77,11 @@ impl Case {
         dir: PathBuf,
     ) -> Running<'_> {
         let guest = self.guest(way, &dir);
+        let mut spec = spec;
+        // Its networks lead to this host, where servers of tests listen, only for containers that name it.
+        if self.engine() == EngineKind::Embedded && network == NetworkAttachment::EngineDefault {
+            spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
+        }
         let admitted = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
         let id = self.runtime.create(&admitted.with_image(image.clone(), network)).await.unwrap();
         if way == Way::Uploaded {

@@ -82,7 +82,7 @@ pub(crate) async fn with_scripted(check: impl AsyncFn(&Case, &Scripted)) {
             resume_unwind(panic);
         }
     };
-    if let Some(panic) = on_engine(&coracle_skips::test_name(), CONTAINER, &checked).await {
+    if let Err(panic) = on_engine(&coracle_skips::test_name(), CONTAINER, &checked).await {
         resume_unwind(panic);
     }
 }
@@ -100,6 +100,10 @@ pub(crate) enum Lack {
     ExactLimits,
     /// Ceilings of each process: the played engine notes those that are asked for.
     Ulimits,
+    /// Images by a Dockerfile.
+    Build,
+    /// A stream to the guest: another way than its socket.
+    Stream,
     /// Freezing a container.
     Pause,
     /// Sources of mounts with any name.
@@ -115,6 +119,8 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => !matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some(),
+            // Its guest's socket is always there, so there is no stream.
+            EngineKind::Embedded => matches!(what, Lack::Build | Lack::Stream),
             _ => false,
         };
         if lacks {

@@ -64,6 +64,14 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     named.iter().filter(|it| daily.contains(&it.as_str()) || Some(*it) == chosen).cloned().collect()
 }
 
+/// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
+pub(super) fn stand_in(test: &str, named: &[String], day: Option<u64>) -> Option<String> {
+    let day = day.filter(|_| Tier::of(test) == Tier::EndToEnd)?;
+    let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
+    let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok()?;
+    in_turn.get(turn.checked_rem(in_turn.len())?).copied().cloned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +103,16 @@ mod tests {
         let on =
             |engine| (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains(engine)).count();
         assert!((200..300).contains(&on("docker")) && (200..300).contains(&on("podman")));
+    }
+
+    #[test]
+    fn where_the_engines_of_a_day_do_not_do_it_another_is_there() {
+        let all = ["fake", "docker", "podman", "embedded"].map(str::to_owned);
+        let on = [20_000, 20_001].map(|day| stand_in(TEST, &all, Some(day)).unwrap());
+        assert!(on.iter().all(|it| IN_TURN.contains(&it.as_str())) && on[0] != on[1], "{on:?}");
+        assert_eq!(stand_in(TEST, &all, None), None);
+        assert_eq!(stand_in("conformance::exec::one", &all, Some(1)), None);
+        assert_eq!(stand_in(TEST, &all[3..], Some(1)), None);
     }
 
     #[test]

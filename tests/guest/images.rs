@@ -7,7 +7,7 @@ use coracle_runtime::link::protocol::{EnsureUser, FileKind, UserInfo};
 use coracle_runtime::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
 
 use super::{AGENT, argv, at, sh, total, until};
-use crate::engines::{Case, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};
+use crate::engines::{Case, Lack, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};
 
 /// An image `FROM scratch`: its only file is a static program, which is no shell.
 async fn from_scratch(case: &Case) -> Running<'_> {
@@ -105,6 +105,9 @@ async fn a_user_that_the_image_has_keeps_its_name_and_home() {
 #[tokio::test]
 async fn a_guest_that_was_uploaded_is_reached_by_the_stream() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::Stream) {
+            return;
+        }
         let running = case.runs(Way::Uploaded).await;
         for user in [Ids::ROOT, AGENT] {
             let input = Some(Input::Bytes(vec![b'x'; 3 << 20]));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress};
 use coracle_runtime::link::{LinkSettings, SocketAt, Upstream as By};
-use coracle_runtime::{ContainerId, Error, Exec, ExecTarget, Ids, ProcessId, Secret};
+use coracle_runtime::{ContainerId, EngineKind, Error, Exec, ExecTarget, Ids, ProcessId, Secret};
 use coracle_sandbox::proxy::{
     EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Proxy, ProxyListener, ProxySettings, Tokens,
     self_test,
@@ -140,6 +140,10 @@ async fn started(case: &Case, (name, network): (&str, &str), (link, sockets): (&
     run.arg(format!("--name={name}"))
         .arg(format!("--label={}={}", label.0, label.1))
         .arg(format!("--network={network}"));
+    // Docker's and Podman's internal networks lead to this host; the embedded engine's do if it is named.
+    if case.engine() == EngineKind::Embedded && network != "none" {
+        run.arg("--add-host=host.docker.internal:host-gateway");
+    }
     run.arg(format!("--volume={}:/.coracle/guest:ro", guest_program().display()));
     run.arg(format!("--volume={}:/.coracle/link", link.display()));
     run.arg(format!("--volume={}:/.coracle/proxy:ro", sockets.display()));

@@ -40,6 +40,9 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
 #[tokio::test]
 async fn w08_one_whose_way_out_is_our_own_link_goes_too_but_not_while_somebody_is_in_it() {
     with_bench(async |bench| {
+        if bench.case.lacks(Lack::Stream) {
+            return;
+        }
         let mut here = bench.process();
         here.plan.by_stream = true;
         let first = here.slot().await;

@@ -29,7 +29,8 @@ async fn w05_one_that_is_killed_or_removed_is_replaced_and_its_files_are_there()
         assert_eq!(printed(&fourth, "ls").await, "");
         assert_eq!(bench.left().await, (1, 1, 1));
         bench.program(&["kill", id(&fourth)]).await;
-        assert!(matches!(here.ensure().await, Err(SlotError::CrashLoop { reason: Reason::Crashed, .. })));
+        let refused = here.ensure().await;
+        assert!(matches!(refused, Err(SlotError::CrashLoop { reason: Reason::Crashed, .. })), "{refused:?}");
         ran("W05", bench.case.engine());
     })
     .await;

@@ -2,9 +2,10 @@
 
 mod search;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use coracle_runtime::EngineKind;
 use serde_json::{Value, json};
 
 pub(crate) use self::search::Canaries;
@@ -45,15 +46,18 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
     let at = tool.home().join("image.tar").display().to_string();
     tool.engine_says(&["save", "--output", &at, image]).await;
     let id = tool.engine_says(&["inspect", "--type=container", "--format={{.Id}}", container]).await;
-    let shown = vec![
+    let mut shown = vec![
         ("inspect of the container", tool.engine_says(&["inspect", container]).await.into_bytes()),
         ("inspect of the image", tool.engine_says(&["inspect", "--type=image", image]).await.into_bytes()),
         ("history of the image", tool.engine_says(&["history", "--no-trunc", image]).await.into_bytes()),
-        ("events", tool.engine_says(&events).await.into_bytes()),
         ("layers of the image", std::fs::read(&at).unwrap()),
         ("the engine's own files", kept(tool, &id)),
     ];
     std::fs::remove_file(at).unwrap();
+    // The embedded engine has no daemon that would keep events.
+    if tool.case.engine() != EngineKind::Embedded {
+        shown.push(("events", tool.engine_says(&events).await.into_bytes()));
+    }
     shown
 }
 
@@ -61,6 +65,13 @@ async fn shown(tool: &Tool<'_>, container: &str, image: &str, since: u64) -> Vec
 pub(crate) fn kept(tool: &Tool<'_>, id: &str) -> Vec<u8> {
     if tool.case.engine().as_str() == "docker" {
         return files_below(&Path::new("/var/lib/docker/containers").join(id));
+    }
+    if let Some(data) = tool.case.engine_data() {
+        let entries = std::fs::read_dir(data.join("containers").join(id)).unwrap().map(|it| it.unwrap().path());
+        // What the container wrote is its own, and looked at elsewhere.
+        let own = entries.filter(|it| !["root", "upper", "work"].iter().any(|name| it.ends_with(name)));
+        let read = |it: PathBuf| if it.is_dir() { files_below(&it) } else { std::fs::read(it).unwrap_or_default() };
+        return own.flat_map(read).collect();
     }
     let storage = Path::new("/var/lib/containers/storage");
     let database = std::fs::read(storage.join("libpod/bolt_state.db")).unwrap_or_default();

@@ -229,6 +229,16 @@ impl<'a> Tool<'a> {
         let run = self.case.container_label().1;
         let mut call = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false, "labels": { LABEL: run } });
         merge(call.as_object_mut().unwrap(), more);
+        self.to_servers_here(call)
+    }
+
+    /// A call whose container fetches from a server of this host. The networks of the embedded engine lead to this host only
+    /// for containers that name it.
+    pub(crate) fn to_servers_here(&self, mut call: Value) -> Value {
+        let fetches = ["repos", "dotfiles_repo", "repo_url"].iter().any(|it| call[*it].to_string().contains("http://"));
+        if fetches && self.case.engine() == EngineKind::Embedded && call["add_hosts"].is_null() {
+            call["add_hosts"] = json!(["host.docker.internal:host-gateway"]);
+        }
         call
     }
 

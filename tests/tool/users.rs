@@ -87,6 +87,9 @@ async fn an_image_without_accounts_shells_or_tools_gets_what_a_command_needs() {
 #[tokio::test]
 async fn entrypoint_user_workdir_and_volumes_of_an_image_change_nothing() {
     with_rootful_engine("", async |tool| {
+        if !tool.case.engine().has_program() {
+            return tool.case.left_out(); // such an image is committed by an engine's program
+        }
         let changes = [
             "ENTRYPOINT [\"/bin/false\"]",
             "CMD [\"--help\"]",

@@ -49,6 +49,7 @@ fn required(name: &str, schema: &Value) -> Arg {
         _ if !words.is_empty() => {
             arg.value_name(name.to_uppercase()).value_parser(words.into_iter().map(str::to_owned).collect::<Vec<_>>())
         }
+        "from" => arg.long("from").value_name("ENGINE|FILE"),
         "into" => arg.long("into").value_name("CONTAINER|DIRECTORY"),
         "save" => arg.value_name("CONTAINER[/TIME]"),
         _ => arg.value_name(name.to_uppercase()),

@@ -75,7 +75,7 @@ fn with_more(operation: Command) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
-    let verbs = ["images trust", "images verify"].map(admin::command);
+    let verbs = ["images trust", "images load", "images save", "images verify"].map(admin::command);
     operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::health_check::HealthCheck;
 use crate::ids::IdMap;
+use crate::oci_runtime::OciRuntime;
 
 /// Everything that is decided when a container is created; written once. Paths inside are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub(crate) struct ContainerConfig {
     pub(crate) labels: BTreeMap<String, String>,
     /// Its user namespace; `None` where it has none of its own.
     pub(crate) ids: Option<IdMap>,
+    /// What makes its processes; the engine itself if unset.
+    #[serde(default)]
+    pub(crate) runtime: Option<OciRuntime>,
     /// What only services have.
     #[serde(default)]
     pub(crate) service: Option<ServiceConfig>,
@@ -139,6 +143,7 @@ pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
         capabilities: 0,
         labels: BTreeMap::new(),
         ids: None,
+        runtime: None,
         service: None,
         inherited_stubs: Vec::new(),
     }

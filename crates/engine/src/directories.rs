@@ -30,6 +30,11 @@ impl Directories {
         self.root.join("store")
     }
 
+    /// Who the owners of its files are.
+    pub(crate) fn ids_file(&self) -> PathBuf {
+        self.root.join("ids.json")
+    }
+
     /// Records of networks.
     pub(crate) fn networks(&self) -> PathBuf {
         self.root.join("networks")

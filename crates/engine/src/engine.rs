@@ -1,7 +1,7 @@
 //! One engine: its data directory, and what this process may do with it.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::cgroup::CpuSamples;
 use coracle_runtime::{Error, Result};
@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cgroup::Cgroups;
 use crate::directories::Directories;
-use crate::ids::{Privileges, Rootless};
+use crate::ids::Privileges;
+use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::pending::PendingOperations;
 use crate::store::Store;
@@ -27,6 +28,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
+    /// What makes the processes of new containers; the engine itself if unset.
+    pub(crate) runtime: Option<OciRuntime>,
 }
 
 impl Engine {
@@ -35,15 +38,18 @@ impl Engine {
         let failed = |source| Error::Host { what: what(), source };
         let directories = Directories::open(&options.data_dir).map_err(failed)?;
         let privileges = Privileges::detect();
-        if let Privileges::Rootless(Rootless { limited_by: Some(why), .. }) = &privileges {
-            tracing::debug!(%why, "containers have one user");
-        }
+        privileges.check_record(&directories.ids_file())?;
         let store = Store::open(&directories, privileges.clone()).map_err(failed)?;
         let cgroups = Cgroups::detect(&group_name(&options.data_dir)).map_err(failed)?;
         let trash = Trash::new(&directories, &privileges);
         let pending = PendingOperations::new(directories.pending());
         let cpu_samples = CpuSamples::default();
-        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples })
+        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples, runtime: None })
+    }
+
+    /// Bundles and mounts of containers that run by a runtime: away with a reboot, as they are. Other engines have others.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        Path::new("/run").join(group_name(&self.options.data_dir))
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn info(engine: &Engine) -> EngineInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         endpoint: "local".to_owned(),
         rootless: !engine.privileges.is_root(),
+        single_user: engine.privileges.has_single_user(),
         arch: arch.to_owned(),
         cgroup: engine.cgroups.version(),
         data_root: engine.options.data_dir.clone(),

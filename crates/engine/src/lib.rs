@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `runtime` | [`EmbeddedRuntime`], one file for each trait of `coracle-runtime`: only translates |
 //! | `config`, `health_check` | what a container is made of, decided at its creation |
+//! | `oci`, `oci_runtime` | containers whose process a runtime such as gVisor makes |
 //! | `container` | its directory, start and end, commands and files |
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
@@ -23,6 +24,7 @@
 //! | `volume` | named volumes |
 //! | `pending`, `repair` | operations in progress; what is left of one whose process died |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
+//! | `tree_copy` | an upper directory copied while it may change |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -50,6 +52,8 @@ mod ids;
 mod info;
 mod isolation;
 mod network;
+mod oci;
+mod oci_runtime;
 mod options;
 mod owner;
 mod pending;
@@ -62,7 +66,9 @@ mod source;
 mod store;
 mod sys;
 mod trash;
+mod tree_copy;
 mod volume;
 
+pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
 pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};

@@ -69,7 +69,9 @@ impl PendingOperations {
 impl PendingOperation {
     /// Ends it: nothing of it has to be repaired.
     pub(crate) fn finish(mut self) {
-        self.path.take().map(remove);
+        if let Some(path) = self.path.take() {
+            remove(&path);
+        }
     }
 }
 
@@ -94,13 +96,13 @@ impl InterruptedOperation {
 
     /// Forgets it: it was repaired.
     pub(crate) fn forget(self) {
-        remove(self.path);
+        remove(&self.path);
     }
 }
 
 /// One that stays is repaired once more, which changes nothing.
-fn remove(path: PathBuf) {
-    if let Err(err) = std::fs::remove_file(&path)
+fn remove(path: &Path) {
+    if let Err(err) = std::fs::remove_file(path)
         && err.kind() != io::ErrorKind::NotFound
     {
         tracing::debug!(%err, "cannot remove `{}`", path.display());
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn an_operation_is_interrupted_when_its_process_has_died_or_given_it_up() {
         let (dir, pending) = operations();
-        let id = ContainerId::parse(&"a".repeat(64)).unwrap();
+        let id = ContainerId::parse("a".repeat(64)).unwrap();
         let all = [
             Operation::CreateContainer(id.clone()),
             Operation::StartContainer(id.clone()),
@@ -168,12 +170,12 @@ mod tests {
             let running = pending.begin(operation).unwrap();
             assert_eq!(found(&pending), []);
             drop(running);
-            assert_eq!(found(&pending), [operation.clone()]);
+            assert_eq!(found(&pending).as_slice(), std::slice::from_ref(operation));
             pending.interrupted().unwrap().into_iter().for_each(InterruptedOperation::forget);
             pending.begin(operation).unwrap().finish();
             assert_eq!(found(&pending), []);
             symlink("1-0-another", dir.path().join(format!("{}.1", operation.name()))).unwrap();
-            assert_eq!(found(&pending), [operation.clone()]);
+            assert_eq!(found(&pending).as_slice(), std::slice::from_ref(operation));
             pending.interrupted().unwrap().into_iter().for_each(InterruptedOperation::forget);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -160,6 +160,46 @@ pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
     child.id().ok_or_else(|| invocation.cannot_start(io::Error::other("it has no number")))
 }
 
+/// Files that a program gets as its standard streams.
+#[derive(Debug)]
+pub struct ProgramFiles {
+    /// Standard input.
+    pub stdin: File,
+    /// Standard output.
+    pub stdout: File,
+    /// Standard error.
+    pub stderr: File,
+}
+
+/// Runs a program to its end within `deadline`, for one that hands its streams on to a process that stays. Returns its exit
+/// status.
+///
+/// # Errors
+/// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
+pub async fn run_with_files(
+    verb: &'static str,
+    invocation: &Invocation,
+    files: ProgramFiles,
+    deadline: Duration,
+) -> Result<i32> {
+    tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start with files");
+    let mut child = invocation
+        .command()
+        .args(&invocation.words)
+        .env_clear()
+        .envs(&invocation.env)
+        .stdin(files.stdin)
+        .stdout(files.stdout)
+        .stderr(files.stderr)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| invocation.cannot_start(source))?;
+    let status = tokio::time::timeout(deadline, child.wait()).await;
+    let status = status.map_err(|_| Error::TimedOut { verb, after: deadline })?;
+    status.map(exit_of).map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })
+}
+
 /// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output.
 ///
 /// # Errors
@@ -238,6 +278,17 @@ mod tests {
         let it = ran("cat | wc -c", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await;
         assert_eq!(it.stdout.text().trim(), "1048576");
         assert_eq!(ran("exit 3", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await.exit, 3);
+    }
+
+    #[tokio::test]
+    async fn a_program_has_the_files_as_its_streams() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let open = || File::options().append(true).create(true).open(&path).unwrap();
+        let files = ProgramFiles { stdin: File::open("/dev/null").unwrap(), stdout: open(), stderr: open() };
+        let script = sh("echo out; echo err >&2; exit 7");
+        let exit = run_with_files("sh", &script, files, Duration::from_secs(30)).await.unwrap();
+        assert_eq!((exit, std::fs::read_to_string(&path).unwrap().as_str()), (7, "out\nerr\n"));
     }
 
     #[tokio::test]

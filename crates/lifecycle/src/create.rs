@@ -74,6 +74,8 @@ pub struct Creation<'a> {
     more_labels: BTreeMap<String, String>,
     /// What was in it before somebody began to work there is older than this.
     filled: Option<jiff::Timestamp>,
+    /// The container whose files it gets, in place of those of its image.
+    parent: Option<ContainerId>,
     /// The engine was told to make it.
     told: bool,
     _lock: Lock,
@@ -172,7 +174,7 @@ impl<'a> Creation<'a> {
         lock: Lock,
     ) -> Self {
         let more_labels = BTreeMap::new();
-        Self { runtime, store, record, protected, more_labels, filled: None, told: false, _lock: lock }
+        Self { runtime, store, record, protected, more_labels, filled: None, parent: None, told: false, _lock: lock }
     }
 }
 
@@ -197,6 +199,11 @@ impl Creation<'_> {
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// It gets the files of that container as they are when it is made: see [`ContainerRuntime::fork`].
+    pub fn copies_files_of(&mut self, parent: ContainerId) {
+        self.parent = Some(parent);
     }
 
     /// Makes and starts it.
@@ -232,7 +239,11 @@ impl Creation<'_> {
             .labelled(labels)
             .with_image(image.id.clone(), network);
         self.told = true;
-        let id = match self.runtime.create(&placed).await {
+        let made = match &self.parent {
+            Some(parent) => self.runtime.fork(parent, &placed).await,
+            None => self.runtime.create(&placed).await,
+        };
+        let id = match made {
             Ok(id) => id,
             Err(coracle_runtime::Error::NameTaken(name)) => return Err(self.taken(name).await),
             Err(err) => return Err(err.into()),

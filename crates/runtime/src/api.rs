@@ -112,6 +112,8 @@ pub struct Endpoint {
     pub address: String,
     /// It runs as the person, without root.
     pub rootless: bool,
+    /// Its containers have root alone, who is the person outside.
+    pub single_user: bool,
 }
 
 /// Whether a removal found something to remove.

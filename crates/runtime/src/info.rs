@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, Limits, Protocol};
+use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol};
 
 /// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,6 +21,8 @@ pub struct EngineInfo {
     pub endpoint: String,
     /// It runs without root.
     pub rootless: bool,
+    /// Its containers have root alone, who is the person outside.
+    pub single_user: bool,
     /// Architecture in OCI's words (`amd64`, `arm64`).
     pub arch: String,
     /// Version of the control groups, 1 or 2.
@@ -78,6 +80,8 @@ pub struct Container {
     pub execs: usize,
     /// The last result of its image's health check, if it has one.
     pub health: Option<Health>,
+    /// What stands between it and this machine, where the engine tells.
+    pub isolation: Option<IsolationKind>,
 }
 
 impl Container {

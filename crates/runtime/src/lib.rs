@@ -57,9 +57,9 @@ pub use coracle_types::replacement;
 pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, ContainerStatus,
     EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
-    InvalidPath, InvalidSize, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName, RecordId,
-    Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, TerminalSize, VolumeName, boot_id,
-    random_hex,
+    InvalidPath, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName,
+    RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, TerminalSize, VolumeName,
+    boot_id, random_hex,
 };
 pub use exec_target::ExecTarget;
 pub use exit::ended;

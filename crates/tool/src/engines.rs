@@ -1,10 +1,10 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
 mod embedded;
+mod embedded_images;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
 mod preflight_cache;
-mod verification;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,12 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 pub(crate) use self::embedded::data_dir;
-pub(crate) use self::preflight_cache::{Backend, Ready};
+#[cfg(target_os = "linux")]
+pub(crate) use self::embedded::runtime;
 #[cfg(test)]
-pub(crate) use self::verification::DamagedObject;
-pub(crate) use self::verification::ImageVerification;
+pub(crate) use self::embedded_images::DamagedObject;
+pub(crate) use self::embedded_images::{CopySource, ImageVerification};
+pub(crate) use self::preflight_cache::{Backend, Ready};
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};
@@ -169,7 +171,7 @@ impl Engines {
 
     /// The embedded engine, if it can work here.
     async fn embedded(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
-        embedded::check(&data_dir(&self.config, &self.host))?;
+        embedded::check(&self.config, &data_dir(&self.config, &self.host))?;
         let runtime = self.open_embedded("local")?;
         let info = runtime.info().await?;
         Ok((runtime, info))
@@ -179,7 +181,7 @@ impl Engines {
     fn open_embedded(&self, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
         let dir = if endpoint == "local" { data_dir(&self.config, &self.host) } else { endpoint.into() };
         let placed = self.state().ok().and_then(|it| guest::place_for_this_machine(&self.config, it).ok()?);
-        embedded::open(&self.host, &dir, placed)
+        embedded::open(&self.host, &self.config, &dir, placed)
     }
 
     /// The engine of a record, at the endpoint that it was made through. Asks it nothing.

@@ -32,6 +32,7 @@ pub mod host_system;
 pub mod humanize;
 mod image_build;
 pub mod maintenance;
+mod new_file;
 pub mod operations;
 mod policy;
 mod preflight;

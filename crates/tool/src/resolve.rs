@@ -48,6 +48,8 @@ pub(crate) struct Request {
     pub(crate) pull: coracle_images::Pull,
     /// Who runs commands, as far as it can be said without the image.
     pub(crate) user: UserRequest,
+    /// The call said so.
+    pub(crate) user_given: bool,
     /// Why the working directory is not mounted, though the call did not refuse it.
     pub(crate) unmounted: Option<String>,
     /// A host directory is bound at the work directory.
@@ -165,6 +167,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         image_named: args.image.is_some(),
         pull: args.pull.unwrap_or(config.images.pull),
         user,
+        user_given: args.user.is_some() || config.is_strict(),
         unmounted,
         bound,
         copied,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, SnapshotOrigin, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
-use coracle_runtime::{Container, ContainerName, ContainerRuntime, ExecTarget, Handle, SnapshotName};
+use coracle_runtime::{
+    Capability, Container, ContainerId, ContainerName, ContainerRuntime, ExecTarget, Handle, Image, SnapshotName,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +106,15 @@ pub(crate) struct SnapshotSource {
     warnings: Vec<Warning>,
 }
 
+/// A container that an engine copies without an image.
+pub(super) struct CopySource {
+    pub(super) container: ContainerId,
+    /// What the container was made from.
+    pub(super) image: Image,
+    pub(super) not_included: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
 /// What was kept of it.
 pub(super) struct TakenSnapshot {
     pub(super) snapshot: snapshot::SnapshotImage,
@@ -129,6 +140,41 @@ impl SnapshotSource {
         Ok(Self { runtime, record, inside, warnings })
     }
 
+    /// Whether its engine copies it without an image.
+    pub(super) fn is_copied_by_engine(&self) -> bool {
+        !Capability::lacked_by(self.runtime.kind()).contains(&Capability::Fork)
+    }
+
+    /// Makes sure that it may be copied.
+    pub(super) async fn check_copy(&self, cx: &Context) -> Result<CopySource, Failure> {
+        let checked = self.try_check_copy(cx).await;
+        checked.map_err(|it| it.known("container", &self.record.name))
+    }
+
+    async fn try_check_copy(&self, cx: &Context) -> Result<CopySource, Failure> {
+        let container = self.runtime.inspect(&self.id()?.into()).await?;
+        let image = self.runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
+        let gone = || Failure::not_found("image", container.image.as_str(), &[]);
+        Ok(CopySource {
+            image: image.ok_or_else(gone)?,
+            not_included: not_included(&container),
+            warnings: self.search_secrets(cx).await?,
+            container: container.id,
+        })
+    }
+
+    fn id(&self) -> Result<&ContainerId, Failure> {
+        self.record.id.as_ref().ok_or_else(|| Failure::not_found("container", self.record.name.as_str(), &[]))
+    }
+
+    /// # Errors
+    /// When there is one, and the configuration does not say to warn of it alone.
+    async fn search_secrets(&self, cx: &Context) -> Result<Vec<Warning>, Failure> {
+        cx.call.progress.message("looking for secrets in files").await;
+        let found = secrets::search(cx, &self.record, &self.inside).await?;
+        Ok([self.warnings.clone(), found].concat())
+    }
+
     /// Keeps its files. Not to be abandoned half way: see [`snapshot::SnapshotReservation::take`].
     pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
         let kept = self.try_keep(cx, name).await;
@@ -142,11 +188,8 @@ impl SnapshotSource {
         crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name.0, name.1, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
-        let id = record.id.as_ref().ok_or_else(|| Failure::not_found("container", record.name.as_str(), &[]))?;
-        let container = runtime.inspect(&id.into()).await?;
-        cx.call.progress.message("looking for secrets in files").await;
-        let mut warnings = self.warnings.clone();
-        warnings.extend(secrets::search(cx, record, &self.inside).await?);
+        let container = runtime.inspect(&self.id()?.into()).await?;
+        let warnings = self.search_secrets(cx).await?;
         cx.call.progress.message(format!("keeping the files of {}", record.name)).await;
         let of = SnapshotOrigin {
             container: record.name.to_string(),

@@ -76,3 +76,25 @@ impl fmt::Display for ContainerStatus {
         })
     }
 }
+
+/// What stands between a container and this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationKind {
+    /// Namespaces of the host's kernel, with a filter of system calls.
+    Namespaces,
+    /// gVisor: a kernel in user space, which makes the container's system calls in its stead.
+    Gvisor,
+    /// A virtual machine with a kernel of its own.
+    VirtualMachine,
+}
+
+impl fmt::Display for IsolationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Namespaces => "namespaces",
+            Self::Gvisor => "gvisor",
+            Self::VirtualMachine => "virtual_machine",
+        })
+    }
+}

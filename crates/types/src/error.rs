@@ -246,12 +246,16 @@ pub enum Capability {
     KeepId,
     /// Have users of its own in each container.
     UserNamespace,
+    /// Have users beside root in a container.
+    OtherUsers,
     /// Reach other machines from a container.
     OutgoingNetwork,
     /// Join containers by networks with names.
     NamedNetwork,
     /// Copy a container without an image between the two.
     Fork,
+    /// Make containers by a runtime of the Open Container Initiative.
+    OciRuntime,
 }
 
 impl Capability {
@@ -285,10 +289,12 @@ impl Capability {
             Self::RestartPolicy => ("restart_policy", "starting again by itself"),
             Self::CopyTar => ("copy_tar", "copying with owners"),
             Self::KeepId => ("keep_id", "mapping the person to a user inside"),
+            Self::OtherUsers => ("other_users", "users beside root without subordinate ids of this account"),
             Self::UserNamespace => ("user_namespace", "users of its own"),
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
             Self::Fork => ("fork", "a copy of a container without an image"),
+            Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
         }
     }
 

@@ -28,7 +28,7 @@ mod user;
 
 pub use archive_error::ArchiveError;
 pub use capture::Capture;
-pub use engine::{ContainerStatus, EngineKind};
+pub use engine::{ContainerStatus, EngineKind, IsolationKind};
 pub use error::{Capability, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream, TerminalSize};
 pub use name::{

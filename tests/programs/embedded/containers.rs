@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::{
     Command, Container, ContainerPath, ContainerRuntime as _, Exec, Exit, Handle, Ids, LabelFilter, Stacks as _,
@@ -75,24 +75,49 @@ async fn list(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {
 
 /// A template of Docker's, as far as tests use it; else all that is stored about the container.
 fn inspect(found: &Container, data: &Path, format: Option<&str>) -> Result<()> {
+    let dir = data.join("containers").join(found.id.as_str());
     if let Some(format) = format {
-        let text = format
-            .replace("{{.State.Pid}}", &found.pid.unwrap_or(0).to_string())
-            .replace("{{.State.StartedAt}}", found.started_at.as_deref().unwrap_or("-"))
-            .replace("{{.State.Running}}", if found.running() { "true" } else { "false" })
-            .replace("{{json .Config.Labels}}", &serde_json::to_string(&found.labels)?);
-        println!("{text}");
+        println!("{}", filled(found, &dir, format)?);
         return Ok(());
     }
     let mut stored = Vec::new();
-    for entry in std::fs::read_dir(data.join("containers").join(found.id.as_str()))? {
+    for entry in std::fs::read_dir(&dir)? {
         let path = entry?.path();
         if path.extension().is_some_and(|it| it == "json") {
             stored.push(serde_json::from_slice::<Value>(&std::fs::read(&path)?).context("a stored file")?);
         }
     }
-    println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": { "Labels": found.labels }, "Stored": stored }]));
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json"))?)?;
+    let memory = found.limits.memory.map(|it| it.0);
+    // Swap is limited with memory: there is none beside it.
+    let host = json!({
+        "NetworkMode": found.networks.join(","), "ReadonlyRootfs": config["read_only"],
+        "Memory": memory, "MemorySwap": memory, "PidsLimit": found.limits.pids,
+    });
+    let config = json!({ "Labels": found.labels });
+    println!("{:#}", json!([{ "Id": found.id.as_str(), "Config": config, "HostConfig": host, "Stored": stored }]));
     Ok(())
+}
+
+fn filled(found: &Container, dir: &Path, format: &str) -> Result<String> {
+    let config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json"))?)?;
+    let values = [
+        ("{{.Id}}", found.id.to_string()),
+        ("{{.Image}}", found.image.to_string()),
+        ("{{.Config.User}}", found.user.clone()),
+        ("{{json .Config.Labels}}", serde_json::to_string(&found.labels)?),
+        ("{{.HostConfig.NetworkMode}}", found.networks.join(",")),
+        ("{{.HostConfig.ReadonlyRootfs}}", config["read_only"].to_string()),
+        ("{{json .State}}", format!("{:?} {:?} {:?}", found.status, found.pid, found.started_at)),
+        ("{{.State.ExitCode}}", found.exit_code.unwrap_or(0).to_string()),
+        ("{{.State.Pid}}", found.pid.unwrap_or(0).to_string()),
+        ("{{.State.Running}}", found.running().to_string()),
+        ("{{.State.StartedAt}}", found.started_at.clone().unwrap_or_else(|| "-".to_owned())),
+        ("{{.State.Status}}", format!("{:?}", found.status).to_lowercase()),
+    ];
+    let text = values.iter().fold(format.to_owned(), |text, (name, value)| text.replace(name, value));
+    ensure!(!text.contains("{{"), "`{text}` is not known");
+    Ok(text)
 }
 
 pub(crate) async fn exec(engine: &EmbeddedRuntime, words: &[&str]) -> Result<ExitCode> {

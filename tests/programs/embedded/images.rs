@@ -5,9 +5,10 @@ use std::fs::File;
 use anyhow::{Context as _, Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::{
-    ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Handle, Image, ImageCommit, ImageImport, ImageRef,
-    ImageStore as _, LabelFilter, NetworkAttachment, Policy, admit, random_hex,
+    ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Handle, Image, ImageCommit, ImageConfig,
+    ImageImport, ImageRef, ImageStore as _, LabelFilter, NetworkAttachment, Policy, admit, random_hex,
 };
+use serde_json::{Value, json};
 use tar::Header;
 
 use super::{option, plain};
@@ -16,14 +17,14 @@ use super::{option, plain};
 const MAX_BYTES: u64 = 8 << 30;
 
 pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {
-    let names = plain(&words[1..], &["-o", "--output", "--format"]);
+    let names = plain(&words[1..], &["-o", "--output", "--format", "--message", "--change"]);
     match (words[0], names.as_slice()) {
         ("inspect", [name]) | ("image", ["inspect", name]) => {
             let image = find(engine, name).await?;
             match option(words, "format") {
                 Some("{{json .Config.Labels}}") => println!("{}", serde_json::to_string(&image.labels)?),
                 Some(format) => bail!("`{format}` is not known"),
-                None => println!("{image:?}"),
+                None => println!("{:#}", json!([described(&image)])),
             }
         }
         ("history", [name]) => println!("{:?}", find(engine, name).await?),
@@ -35,7 +36,10 @@ pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> 
         ("tag", [name, tag]) => engine.tag_image(&find(engine, name).await?.id, &ImageRef::parse(*tag)?).await?,
         ("import", [tar, tag]) => {
             let (tar, tag) = (File::open(tar)?, ImageRef::parse(*tag)?);
-            engine.import_image(ImageImport { tar, tag, env: vec![], labels: vec![] }).await?;
+            // There is no history that could hold a message.
+            let labels = option(words, "message").map(|it| ("message".to_owned(), it.to_owned()));
+            let labels = labels.into_iter().collect();
+            engine.import_image(ImageImport { tar, tag, env: vec![], labels }).await?;
         }
         ("export", [name]) => {
             let found = engine.inspect(&Handle::parse(name)?).await?;
@@ -55,6 +59,19 @@ async fn find(engine: &EmbeddedRuntime, name: &str) -> Result<Image> {
     }
     let found = engine.find_images(&[ImageRef::parse(name)?]).await?;
     found.into_iter().next().with_context(|| format!("no image `{name}`"))
+}
+
+/// As Docker writes it.
+fn described(image: &Image) -> Value {
+    let ImageConfig { entrypoint, cmd, user, workdir } = &image.config;
+    let volumes: Value = image.volumes.iter().map(|it| (it.clone(), json!({}))).collect();
+    json!({
+        "Id": image.id.as_str(), "RepoTags": image.tags, "Created": image.created,
+        "Config": {
+            "Env": image.env, "Labels": image.labels, "Entrypoint": entrypoint, "Cmd": cmd, "User": user,
+            "WorkingDir": workdir, "Volumes": volumes,
+        },
+    })
 }
 
 fn output<'a>(words: &[&'a str]) -> Result<&'a str> {
@@ -87,7 +104,8 @@ async fn commit(engine: &EmbeddedRuntime, (name, tag): (&str, &str), words: &[&s
     let found = engine.inspect(&Handle::parse(name)?).await?;
     let image = find(engine, found.image.as_str()).await?;
     let (mut labels, mut config) = (Vec::new(), image.config);
-    for change in words.iter().filter_map(|it| it.strip_prefix("--change=")) {
+    let apart = words.windows(2).filter(|it| it[0] == "--change").map(|it| it[1]);
+    for change in words.iter().filter_map(|it| it.strip_prefix("--change=")).chain(apart) {
         let (directive, value) = change.split_once(' ').context("a directive and its value")?;
         match directive {
             "LABEL" => {

@@ -63,7 +63,15 @@ fn plain<'a>(words: &[&'a str], with_value: &[&str]) -> Vec<&'a str> {
     plain
 }
 
-/// The value of `--NAME=VALUE`.
+/// The value of `--NAME=VALUE` or `--NAME VALUE`.
 fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    words.iter().find_map(|it| it.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--").and_then(|it| it.strip_prefix(name)) {
+            Some("") => return words.next().copied(),
+            Some(rest) if rest.starts_with('=') => return rest.strip_prefix('='),
+            _ => {}
+        }
+    }
+    None
 }

@@ -7,7 +7,7 @@ use coracle_runtime::{LabelFilter, NetworkCreate, NetworkName, Networks as _, Vo
 use super::{option, plain};
 
 pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<()> {
-    match (words[0], plain(&words[1..], &[]).as_slice()) {
+    match (words[0], plain(&words[1..], &["--format"]).as_slice()) {
         ("network", ["create", name]) => create(engine, name, option(words, "label")).await,
         ("network", ["inspect", name]) => {
             let found = engine.find_network(&NetworkName::parse(*name)?).await?;

@@ -8,61 +8,96 @@ use anyhow::{Context as _, Result, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, Command, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Exec, Exit, GuestDelivery, Ids,
-    ImageRef, ImageStore as _, Mount, NetworkAttachment, NetworkName, Networks as _, Policy, admit,
+    Access, Capabilities, Command, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Exec, Exit,
+    GuestDelivery, HostEntry, Ids, ImageRef, ImageStore as _, Mount, NetworkAttachment, NetworkName, Networks as _,
+    Policy, admit, random_hex,
 };
 
-/// Options whose values are not needed here: the engine gives every container the same.
-const WITH_VALUE: &[&str] = &["--tmpfs", "--user", "--entrypoint"];
+/// Options with a value, which may be the next word.
+const WITH_VALUE: &[&str] =
+    &["--add-host", "--entrypoint", "--label", "--name", "--network", "--tmpfs", "--user", "--volume"];
+
+/// The options of `run`.
+#[derive(Default)]
+struct Options {
+    name: Option<String>,
+    entrypoint: Option<String>,
+    labels: Vec<String>,
+    network: Option<String>,
+    volumes: Vec<String>,
+    hosts: Vec<String>,
+    user: Option<String>,
+    detach: bool,
+}
+
+impl Options {
+    /// Up to the image, which is given as well.
+    fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<(Self, &'a str)> {
+        let mut it = Self::default();
+        loop {
+            let word = words.next().context("an image is missing")?;
+            if !word.starts_with('-') {
+                return Ok((it, word));
+            }
+            let (option, value) = match word.split_once('=') {
+                Some((option, value)) => (option, value.to_owned()),
+                None if WITH_VALUE.contains(&word) => (word, words.next().context("a value is missing")?.to_owned()),
+                None => {
+                    it.detach |= word == "--detach";
+                    continue;
+                }
+            };
+            match option {
+                "--name" => it.name = Some(value),
+                "--entrypoint" => it.entrypoint = Some(value),
+                "--label" => it.labels.push(value),
+                "--network" => it.network = Some(value),
+                "--volume" => it.volumes.push(value),
+                "--add-host" => it.hosts.push(value),
+                "--user" => it.user = Some(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn spec(&self, image: &str) -> Result<CreateSpec> {
+        let name = self.name.clone().unwrap_or_else(|| format!("unnamed-{}", random_hex::<4>()));
+        let mut spec = CreateSpec::new(ContainerName::parse(name)?, ImageRef::parse(image)?);
+        let labels = self.labels.iter().filter_map(|it| it.split_once('='));
+        spec.labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        spec.add_hosts = self.hosts.iter().map(|it| host_entry(it)).collect::<Result<_>>()?;
+        if let Some(user) = self.user.as_deref().filter(|it| *it != "0:0") {
+            let (uid, gid) = user.split_once(':').context("--user=UID:GID")?;
+            spec.exec_user = Ids { uid: uid.parse()?, gid: gid.parse()? };
+            spec.capabilities = Capabilities::None;
+        }
+        Ok(spec)
+    }
+}
 
 /// The words run in a container without a guest, which stops after them; with a guest they are the guest's.
 ///
-/// `run|create [--name NAME] [--label=K=V] [--network=N] [--volume=HOST:AT[:ro]] IMAGE WORDS…`
+/// `run|create [--name NAME] [--label=K=V] [--network=N] [--volume=HOST:AT[:ro]] [--add-host=NAME:host-gateway]
+/// [--user=UID:GID] IMAGE WORDS…`
 pub(crate) async fn run(engine: &EmbeddedRuntime, words: &[&str]) -> Result<ExitCode> {
     let (verb, mut words) = (words[0], words[1..].iter().copied());
-    let (mut entrypoint, mut detach) = (None, false);
-    let (mut name, mut labels, mut network, mut volumes) = (None, Vec::new(), "none".to_owned(), Vec::new());
-    let image = loop {
-        let word = words.next().context("an image is missing")?;
-        if !word.starts_with('-') {
-            break word;
-        }
-        let (option, value) = match word.split_once('=') {
-            Some((option, value)) => (option, value.to_owned()),
-            None if ["--name", "--label", "--network", "--volume"].contains(&word) || WITH_VALUE.contains(&word) => {
-                (word, words.next().context("a value is missing")?.to_owned())
-            }
-            None => {
-                detach |= word == "--detach";
-                continue;
-            }
-        };
-        match option {
-            "--name" => name = Some(value),
-            "--entrypoint" => entrypoint = Some(value),
-            "--label" => labels.push(value),
-            "--network" => network = value,
-            "--volume" => volumes.push(value),
-            _ => {}
-        }
-    };
-    let mut spec = CreateSpec::new(ContainerName::parse(name.context("--name is missing")?)?, ImageRef::parse(image)?);
-    spec.labels =
-        labels.iter().filter_map(|it| it.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    let guest = guest(&volumes, &mut spec)?;
+    let (options, image) = Options::parse(&mut words)?;
+    let mut spec = options.spec(image)?;
+    let guest = guest(&options.volumes, &mut spec)?;
     let has_guest = guest.is_some();
     let found = engine.find_images(&[spec.image.clone()]).await?;
     let image = found.first().with_context(|| format!("no image `{image}`"))?.id.clone();
     let admitted = admit(spec, &Policy::everything())?.with_guest(guest);
-    let id = engine.create(&admitted.with_image(image, attachment(engine, &network).await?)).await?;
+    let network = attachment(engine, options.network.as_deref().unwrap_or("default")).await?;
+    let id = engine.create(&admitted.with_image(image, network)).await?;
     if verb == "run" {
         engine.start(&id).await?;
     }
-    if verb == "create" || detach || has_guest {
+    if verb == "create" || options.detach || has_guest {
         println!("{id}");
         return Ok(ExitCode::SUCCESS);
     }
-    let argv = entrypoint.into_iter().chain(words.map(str::to_owned)).collect();
+    let argv = options.entrypoint.into_iter().chain(words.map(str::to_owned)).collect();
     let output = engine.exec(&id, Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root())).await?;
     print!("{}", output.stdout.text());
     eprint!("{}", output.stderr.text());
@@ -87,6 +122,12 @@ fn guest(volumes: &[String], spec: &mut CreateSpec) -> Result<Option<GuestDelive
         }
     }
     Ok(program.zip(link).map(|(program, link)| GuestDelivery::Bound { program, link }))
+}
+
+/// `NAME:host-gateway`.
+fn host_entry(text: &str) -> Result<HostEntry> {
+    let name = text.strip_suffix(":host-gateway").with_context(|| format!("`{text}` is no name of this host"))?;
+    Ok(HostEntry { name: name.to_owned(), address: None })
 }
 
 async fn attachment(engine: &EmbeddedRuntime, network: &str) -> Result<NetworkAttachment> {

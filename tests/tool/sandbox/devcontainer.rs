@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Bench, WITH_GIT, call, calls, ran, says, with_bench};
-use crate::engines::{has_real_engine, skip};
+use crate::engines::{Lack, has_real_engine, skip};
 use crate::servers::registry::Registry;
 
 const AUTO: &str = "\n[sandbox]\ndevcontainer = \"auto\"\n";
@@ -61,6 +61,9 @@ fn stages(answer: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn x65_a_repositorys_file_is_honoured_and_told_and_a_second_start_runs_one_command() {
     with_bench(AUTO, async |bench| {
+        if bench.tool.case.lacks(Lack::Build) {
+            return;
+        }
         let data = bench.tool.work().join("data");
         std::fs::create_dir_all(&data).unwrap();
         std::fs::write(data.join("given"), "from the host").unwrap();
@@ -238,6 +241,9 @@ async fn x65_a_feature_of_a_registry_is_fetched_and_is_the_same_one_from_then_on
         registry.push("team/second", "1", &layer(&about("second", "elsewhere.io/x"), &says("second"))).await;
     let asks = format!("{AUTO}features_allow = [\"{}\"]\n", registry.name("team/*"));
     with_bench(&asks, async |bench| {
+        if bench.tool.case.lacks(Lack::Build) {
+            return;
+        }
         // Another engine's turn may have left another one.
         registry.push("team/first", "1", &layer(&about("first", &second), &says("first"))).await;
         let text = json!({ "image": WITH_GIT, "remoteUser": "agent",

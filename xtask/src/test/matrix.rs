@@ -53,9 +53,7 @@ impl Matrix {
     /// with `--all-engines`.
     fn usual(all: bool) -> Result<Self> {
         let day = if all { None } else { Some(asked_day()?.map_or_else(today, Ok)?) };
-        // The embedded engine does not pass its contract yet: it is named by `CORACLE_ENGINES` or with `--all-engines`.
-        let known: &[&str] = if all { &["docker", "podman", embedded::NAME] } else { &["docker", "podman"] };
-        let engines = known.iter().map(|it| (*it).to_owned()).collect();
+        let engines = ["docker", "podman", embedded::NAME].map(str::to_owned).into();
         let mut it = Self { engines, day, all, ..Self::default() };
         it.engines.iter().try_for_each(|it| engines::up(Some(it)))?;
         if all && apt::is_root() {

@@ -89,6 +89,7 @@ impl Script {
             limits: Limits::default(),
             execs: 0,
             health: at.1,
+            isolation: None,
         }
     }
 }
@@ -133,7 +134,7 @@ impl ContainerRuntime for Script {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: false }
+        Endpoint { address: "local".into(), rootless: false, single_user: false }
     }
 
     async fn info(&self) -> Result<EngineInfo> {

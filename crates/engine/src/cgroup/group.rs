@@ -25,6 +25,18 @@ pub(crate) struct ContainerGroup {
     pub(super) by_controller: BTreeMap<String, PathBuf>,
 }
 
+/// A file system of control groups that shows a container its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GroupMount {
+    /// Version 2.
+    Unified,
+    /// Version 1, with the controllers that are mounted together.
+    Controllers(Vec<String>),
+}
+
+/// Controllers of version 1 in whose groups programs look for their limits.
+const SHOWN: &[&str] = &["memory", "cpu", "cpuacct", "pids"];
+
 /// What a new process does, or its parent for it, to be in a group from its first instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupEntry {
@@ -45,9 +57,35 @@ impl ContainerGroup {
         }
     }
 
+    /// What of its groups a container is shown. Version 2 without controllers says nothing.
+    pub(crate) fn mounts(&self) -> Vec<GroupMount> {
+        if self.by_controller.is_empty() {
+            return self.unified.iter().map(|_| GroupMount::Unified).collect();
+        }
+        let mut together = BTreeMap::<&PathBuf, Vec<String>>::new();
+        for (controller, dir) in &self.by_controller {
+            together.entry(dir).or_default().push(controller.clone());
+        }
+        let shown = together.into_values().filter(|it| it.iter().any(|it| SHOWN.contains(&it.as_str())));
+        shown.map(GroupMount::Controllers).collect()
+    }
+
     pub(crate) fn entry(&self) -> GroupEntry {
         let dirs: BTreeSet<_> = self.by_controller.values().collect();
         GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
+    }
+
+    /// Whether no hierarchy has a group of it.
+    pub(crate) fn is_none(&self) -> bool {
+        self.dirs().is_empty()
+    }
+
+    /// Its path beneath the mount point of every hierarchy, for a program that makes or finds the groups itself. That is so
+    /// for root, whose groups are at the top.
+    pub(crate) fn path_in_hierarchies(&self) -> String {
+        let mut parts = self.any_dir().into_iter().flat_map(Path::iter).rev().map(|it| it.to_string_lossy());
+        let (id, parent) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        format!("/{parent}/{id}")
     }
 
     /// Usage of all processes together; `pid` is any constant number of this container in `samples`. `None` where no group

@@ -26,7 +26,7 @@ use std::time::Duration;
 use coracle_runtime::{Error, Limits, Result};
 use rustix::event::{Timespec, poll};
 
-pub(crate) use group::ContainerGroup;
+pub(crate) use group::{ContainerGroup, GroupMount};
 use hierarchies::{Hierarchy, Version};
 use limits::GroupFile;
 

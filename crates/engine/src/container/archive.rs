@@ -2,10 +2,12 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, lchown};
 use std::path::{Component, Path, PathBuf};
 
 use super::files::DownloadOutcome;
+use crate::archive::{Device, Entry, EntryKind, FileTime, TarWriter};
 
 /// Unpacks with the owners, modes and times of the archive. The directory exists.
 pub(super) fn unpack(tar: File, at: &Path) -> io::Result<()> {
@@ -73,12 +75,10 @@ pub(super) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<Downlo
         Err(err) => return Err(err),
     };
     let name = path.file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    let mut builder = tar::Builder::new(LimitedWriter { into, left: max_bytes });
-    builder.follow_symlinks(false);
-    let packed =
-        append(&mut builder, &SourceFile { path, name: &name, metadata: &metadata }).and_then(|()| builder.finish());
+    let mut tar = TarWriter::new(LimitedWriter { into, left: max_bytes });
+    let packed = append(&mut tar, &SourceFile { path, name: &name, metadata: &metadata }).and_then(|()| tar.finish());
     match packed {
-        Ok(()) => Ok(DownloadOutcome::Complete),
+        Ok(_) => Ok(DownloadOutcome::Complete),
         Err(err) if err.kind() == io::ErrorKind::FileTooLarge => Ok(DownloadOutcome::TooLarge),
         Err(err) => Err(err),
     }
@@ -90,15 +90,25 @@ struct SourceFile<'a> {
     metadata: &'a Metadata,
 }
 
-fn append(builder: &mut tar::Builder<LimitedWriter>, entry: &SourceFile<'_>) -> io::Result<()> {
-    let SourceFile { path, name, metadata } = *entry;
-    if metadata.file_type().is_socket() {
-        return Ok(());
+fn append(tar: &mut TarWriter<LimitedWriter>, file: &SourceFile<'_>) -> io::Result<()> {
+    let SourceFile { path, name, metadata } = *file;
+    let Some(kind) = entry_kind(path, metadata)? else { return Ok(()) };
+    let size = if let EntryKind::File { size, .. } = kind { size } else { 0 };
+    tar.write_entry(&Entry {
+        path: name.as_os_str().as_bytes().to_vec(),
+        kind,
+        mode: metadata.mode() & 0o7777,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        mtime: FileTime { seconds: metadata.mtime(), nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) },
+        xattrs: Vec::new(),
+    })?;
+    if metadata.is_file() {
+        return append_content(tar, path, size);
     }
     if !metadata.is_dir() {
-        return builder.append_path_with_name(path, name);
+        return Ok(());
     }
-    builder.append_dir(name, path)?;
     let mut children: Vec<_> = fs::read_dir(path)?.collect::<io::Result<_>>()?;
     children.sort_by_key(fs::DirEntry::file_name);
     for child in children {
@@ -106,10 +116,37 @@ fn append(builder: &mut tar::Builder<LimitedWriter>, entry: &SourceFile<'_>) -> 
         // A file that went meanwhile is none any more, and another file system is another thing.
         let Ok(below) = fs::symlink_metadata(&path) else { continue };
         if below.dev() == metadata.dev() || !below.is_dir() {
-            append(builder, &SourceFile { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
+            append(tar, &SourceFile { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
         }
     }
     Ok(())
+}
+
+/// `None` for a socket, which an archive cannot hold.
+fn entry_kind(path: &Path, metadata: &Metadata) -> io::Result<Option<EntryKind>> {
+    let kind = metadata.file_type();
+    let device = Device { major: rustix::fs::major(metadata.rdev()), minor: rustix::fs::minor(metadata.rdev()) };
+    Ok(Some(match () {
+        () if kind.is_dir() => EntryKind::Directory,
+        () if kind.is_file() => EntryKind::File { size: metadata.size(), extents: None },
+        () if kind.is_symlink() => EntryKind::Symlink(fs::read_link(path)?.into_os_string().into_vec()),
+        () if kind.is_fifo() => EntryKind::Fifo,
+        () if kind.is_char_device() => EntryKind::CharDevice(device),
+        () if kind.is_block_device() => EntryKind::BlockDevice(device),
+        () => return Ok(None),
+    }))
+}
+
+/// As many bytes as were announced, also of a file that changes meanwhile.
+fn append_content(tar: &mut TarWriter<LimitedWriter>, path: &Path, size: u64) -> io::Result<()> {
+    let mut content = File::open(path)?.chain(io::repeat(0)).take(size);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match content.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => tar.write_content(&buffer[..count])?,
+        }
+    }
 }
 
 /// Fails once more bytes than allowed were written.
@@ -169,5 +206,30 @@ mod tests {
             let it = fs::metadata(at.path().join(name)).unwrap();
             assert_eq!((it.uid(), it.gid(), it.mode() & 0o7777), (owner, owner, 0o6750), "{name}");
         }
+    }
+    #[test]
+    fn links_and_names_of_any_kind_are_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("tree");
+        let long = "long".repeat(40);
+        fs::create_dir(&at).unwrap();
+        fs::write(at.join(&long), "long").unwrap();
+        for (name, target) in [("root", "/"), ("up", "../../.."), ("far", "/etc/passwd")] {
+            std::os::unix::fs::symlink(target, at.join(name)).unwrap();
+        }
+        let mut into = tempfile::tempfile().unwrap();
+        assert_eq!(pack(&at, into.try_clone().unwrap(), 1 << 20).unwrap(), DownloadOutcome::Complete);
+        into.rewind().unwrap();
+        let mut archive = tar::Archive::new(into);
+        let entries = archive.entries().unwrap().map(|it| {
+            let it = it.unwrap();
+            let link = it.link_name().unwrap().map(|it| it.display().to_string()).unwrap_or_default();
+            format!("{} {link}", it.path().unwrap().display())
+        });
+        let expected = ["tree ", "tree/far /etc/passwd", &format!("tree/{long} "), "tree/root /", "tree/up ../../.."]
+            .map(String::from);
+        assert_eq!(entries.collect::<Vec<_>>(), expected);
+        let small = pack(&at, tempfile::tempfile().unwrap(), 1000).unwrap();
+        assert_eq!(small, DownloadOutcome::TooLarge);
     }
 }

@@ -9,8 +9,8 @@ use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::containers::{StoredContainer, find};
 use super::freeze::{FreezeLock, while_frozen};
-use super::host_error;
 use super::state::State;
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::config::MountConfig;
 use crate::engine::Engine;
@@ -27,14 +27,21 @@ const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
     let lock = FreezeLock::take(&container).await?;
-    let (engine, request) = (engine.clone(), request.clone());
-    blocking("commit", move || {
-        give_upper_to_root(&engine, &container)?;
-        let source = source_of(container.clone(), &request);
-        let image = while_frozen(&engine, &container, &lock, || engine.store.commit(source))?;
-        image.map_err(|err| store_error("commit", err))
-    })
-    .await
+    let paused = by_runtime::pause(engine, &container).await?;
+    let image = {
+        let (engine, request) = (engine.clone(), request.clone());
+        blocking("commit", move || {
+            give_upper_to_root(&engine, &container)?;
+            let source = source_of(container.clone(), &request);
+            let image = while_frozen(&engine, &container, &lock, || engine.store.commit(source))?;
+            image.map_err(|err| store_error("commit", err))
+        })
+        .await
+    };
+    if let Some(runtime) = paused {
+        runtime.resume().await?;
+    }
+    image
 }
 
 /// A first start would have done it.

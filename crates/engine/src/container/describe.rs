@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{Container, ContainerStatus, MountPoint, Result};
+use coracle_runtime::{Container, ContainerStatus, IsolationKind, MountPoint, Result};
 
 use super::containers::StoredContainer;
 use super::directory::read_json;
+use super::exec::entered;
 use super::health::health;
 use super::host_error;
 use super::state::State;
 use crate::config::{Init, MountConfig, NetworkMode};
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, NetworkRecords};
+use crate::oci_runtime::OciRuntime;
 
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
@@ -55,8 +57,9 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
             }
         },
         limits: config.limits,
-        execs: 0,
+        execs: if let State::Running { run, process } = &state { entered(run, process) } else { 0 },
         health: health(stored)?,
+        isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })
 }
 

@@ -10,9 +10,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 
 use super::containers::{StoredContainer, find, lock_names, release_name};
 use super::directory::read_json;
-use super::host_error;
 use super::start::lock;
 use super::state::{RunRecord, State};
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach};
@@ -80,11 +80,15 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
     if let Some(run) = state.run() {
         clear_run(engine, container, run).await;
     }
-    Ok(())
+    // Also what a start left that died: mounts would be emptied with the directory.
+    by_runtime::clear(engine, container).await
 }
 
 /// What a run leaves outside the container's directory.
 pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
+    if let Err(err) = by_runtime::clear(engine, container).await {
+        tracing::warn!(container = %container.config.name, %err, "mounts of the container are left");
+    }
     if let Ok(Some(attached)) = read_json::<AttachmentRecord>(&container.dir.network_file()) {
         if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
             tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
@@ -124,9 +128,39 @@ async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> 
     Ok(())
 }
 
+/// Whether a PID 1 is gone, or ends: the kernel first ends all others of its namespace. Returns once it is gone.
+pub(super) async fn ends(process: &ProcessId) -> bool {
+    let Some(pidfd) = open(process) else { return true };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    if !is_exiting(&stat) {
+        return false;
+    }
+    let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return false };
+    tokio::time::timeout(KILL_PATIENCE, pidfd.readable()).await.is_ok()
+}
+
+/// By the kernel's flags of a process, field 9 of its line of `/proc`; no line is one of a process that is gone.
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    let flags = stat.rsplit_once(')').and_then(|it| it.1.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|it| it & PF_EXITING != 0)
+}
+
 /// The process, if it is still that one once it is held.
 fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     process.alive().then_some(pidfd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_exiting;
+
+    #[test]
+    fn a_process_that_exits_is_known_by_its_flags() {
+        assert!(!is_exiting(&std::fs::read_to_string("/proc/self/stat").unwrap()));
+        assert!(is_exiting("7 (a) b) S 1 7 7 0 -1 4194628 20 0"));
+        assert!(is_exiting(""));
+    }
 }

@@ -10,10 +10,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::containers::StoredContainer;
-use super::plan::{RootRequest, TreeError, c_path, root_mount};
-use super::start::open_upper;
+use super::plan::{HostMounts, RootRequest, TreeError, c_path, root_mount};
+use super::start::{open_upper, volume_dirs};
 use super::state::State;
-use super::{archive, host_error};
+use super::{archive, by_runtime, host_error};
 use crate::engine::Engine;
 use crate::sys::{ChildPlace, Step, run_in_child};
 
@@ -59,6 +59,13 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     work: impl FnOnce() -> io::Result<T>,
 ) -> Result<io::Result<T>> {
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    if let State::Running { run, .. } = &state
+        && container.config.runtime.is_some_and(crate::oci_runtime::OciRuntime::has_own_kernel)
+    {
+        let (users, steps) = by_runtime::running_root(engine, container, run)?;
+        let namespaces = users.iter().map(|it| (it.as_fd(), libc::CLONE_NEWUSER)).collect();
+        return Ok(run_in_child(&ChildPlace { namespaces, new_mounts: true, steps }, work));
+    }
     match state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
         Some(pid) => {
             let pidfd = pidfd_open(pid, PidfdFlags::empty());
@@ -73,7 +80,7 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     }
 }
 
-/// In a mount of its root file system alone: what is mounted in it while it runs is not there.
+/// In mounts of its root file system, its volumes and what is bound into it: directories in memory are not there.
 fn at_rest<T: Serialize + for<'de> Deserialize<'de>>(
     engine: &Engine,
     container: &StoredContainer,
@@ -108,8 +115,10 @@ fn resting_root(
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);
     let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.map(|it| (it, &map)), is_root })?;
     let become_root = users.is_some().then_some(Step::BecomeRoot);
+    let volumes = volume_dirs(engine, container, &layers)?;
+    let mounts = HostMounts { config, dir, init: None, volumes, ids, is_root }.at_rest()?;
     let given = (!is_root).then(|| open_upper(dir)).transpose().map_err(host_error("cannot open the container"))?;
     let attach = Step::AttachRoot { root, at: c_path(&dir.root())? };
     let first = given.map(Step::GiveToRoot).into_iter().chain([Step::PrivateMounts, attach]);
-    Ok(first.chain(become_root).chain([Step::EnterRoot]).collect())
+    Ok(first.chain(become_root).chain(mounts).chain([Step::EnterRoot]).collect())
 }

@@ -10,6 +10,7 @@ use super::host_error;
 use super::state::State;
 use crate::cgroup::ContainerGroup;
 use crate::engine::Engine;
+use crate::oci_runtime::OciRuntime;
 use crate::pending::{Operation, PendingOperation};
 
 /// Another copy of the same container may take this long.
@@ -54,8 +55,11 @@ impl Drop for FrozenGroup {
     }
 }
 
-/// The control group of a container that runs.
+/// The control group of a container that runs, and whose kernel is the host's: another is stopped by its runtime.
 pub(super) fn running_group(container: &StoredContainer) -> Result<Option<ContainerGroup>> {
+    if container.config.runtime.is_some_and(OciRuntime::has_own_kernel) {
+        return Ok(None);
+    }
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
     Ok(state.process().and(state.run()).map(|it| it.group.clone()))
 }

@@ -1,10 +1,13 @@
 //! From a request to what a container is made of.
 
 use coracle_protocol::paths;
-use coracle_runtime::{Access, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex};
+use coracle_runtime::{
+    Access, Capability, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
+};
 
 use crate::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;
+use crate::error::unsupported;
 use crate::health_check::HealthCheck;
 use crate::isolation::capabilities;
 use crate::network::NetworkRecords;
@@ -20,6 +23,9 @@ const SPILL_BYTES: u64 = 64 << 20;
 
 pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Result<ContainerConfig> {
     let spec = placed.spec();
+    if engine.privileges.has_single_user() && spec.exec_user != Ids::ROOT {
+        return Err(unsupported(Capability::OtherUsers));
+    }
     let user = if spec.is_rootless_inside() { spec.exec_user } else { Ids::ROOT };
     let mut labels = image.labels.clone();
     labels.extend(spec.labels.clone());
@@ -57,6 +63,7 @@ pub(super) fn config_of(engine: &Engine, placed: &Placed, image: &Image) -> Resu
         capabilities: capabilities::bits(spec.capabilities),
         labels,
         inherited_stubs: Vec::new(),
+        runtime: engine.runtime,
     })
 }
 

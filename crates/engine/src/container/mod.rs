@@ -8,6 +8,7 @@
 //! | `state` | whether it runs |
 //! | `plan` | the steps of its first process |
 //! | `start`, `end` | start; stop and removal |
+//! | `by_runtime` | the same by an OCI runtime |
 //! | `exec` | commands without a guest |
 //! | `files`, `archive` | files in and out |
 //! | `commit` | an image of its files |
@@ -19,6 +20,7 @@
 //! | `describe` | for `inspect` |
 
 mod archive;
+mod by_runtime;
 mod commit;
 mod containers;
 mod describe;
@@ -49,7 +51,7 @@ pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;
 pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start, repair_stop};
-pub(crate) use self::start::{process_of, start};
+pub(crate) use self::start::{has_process, process_of, start};
 pub(crate) use self::usage::usage;
 
 fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {

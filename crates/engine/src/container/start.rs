@@ -13,9 +13,10 @@ use coracle_runtime::{ContainerId, Error, ProcessId, Result};
 
 use super::containers::{StoredContainer, find};
 use super::directory::{ContainerDir, write_json};
+use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
 use super::state::{RunRecord, State};
-use super::{end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
@@ -34,13 +35,20 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     let _lock = lock(&container).await?;
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
     if let State::Running { run, .. } = &state {
-        return run.group.thaw();
+        if run.group.is_frozen() {
+            // Not while its files are copied: whoever does that lets it run again.
+            return freeze::thaw(&container, &FreezeLock::take(&container).await?);
+        }
+        return Ok(());
     }
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
     }
-    let started = start_ended(engine, &container).await;
+    let started = match container.config.runtime {
+        Some(runtime) => by_runtime::start(engine, &container, runtime).await,
+        None => start_ended(engine, &container).await,
+    };
     pending.finish();
     started
 }
@@ -51,7 +59,8 @@ async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Resul
         let (engine, container) = (engine.clone(), container.clone());
         blocking("start a container", move || spawn_init(&engine, &container)).await?
     };
-    if let Err(err) = connect(engine, container, &started).await {
+    let pid = started.spawned.pid.as_raw_nonzero().get().unsigned_abs();
+    if let Err(err) = connect(engine, container, pid, &started.files).await {
         end::kill(engine, container).await?;
         return Err(err);
     }
@@ -73,7 +82,7 @@ struct Started {
 
 /// The files that the engine binds into every container.
 #[derive(Debug)]
-struct BoundFiles {
+pub(super) struct BoundFiles {
     hosts: BoundFile,
     resolv_conf: BoundFile,
     hostname: BoundFile,
@@ -138,7 +147,7 @@ fn spawn_in_group(
     Ok(Started { spawned, gate, files })
 }
 
-fn write_files(container: &StoredContainer) -> Result<BoundFiles> {
+pub(super) fn write_files(container: &StoredContainer) -> Result<BoundFiles> {
     let config = &container.config;
     let request = NetworkFilesRequest { config: &config.network, hostname: &config.hostname, hosts: &config.hosts };
     let made = network_files(&request);
@@ -190,6 +199,7 @@ fn parts(
     let log = matches!(config.init, Init::Command(_)).then(|| append_to(dir.log_file()));
     Ok(StartParts {
         groups: group_files(&run.group).map_err(host_error("cannot open the control group"))?,
+        shown_groups: run.group.mounts(),
         root,
         binds,
         process: opened("cannot create a file of the container", fresh(dir.process_file()))?,
@@ -209,14 +219,15 @@ pub(super) fn group_files(group: &ContainerGroup) -> std::io::Result<Vec<OwnedFd
     files.map(|it| Ok(File::options().write(true).open(it)?.into())).collect()
 }
 
-fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
+pub(super) fn init_program(engine: &Engine, init: &Init) -> Option<PathBuf> {
     match init {
         Init::Guest { .. } => None,
         Init::Command(_) => engine.options.guest.clone(),
     }
 }
 
-fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// The directories of its volumes, which exist then.
+pub(super) fn volume_dirs(engine: &Engine, container: &StoredContainer, layers: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut dirs = Vec::new();
     for mount in &container.config.mounts {
         let MountConfig::Volume { name, target, as_in_image, .. } = mount else { continue };
@@ -237,7 +248,12 @@ fn append_to(path: PathBuf) -> std::io::Result<OwnedFd> {
     Ok(File::options().append(true).create(true).mode(0o600).open(path)?.into())
 }
 
-async fn connect(engine: &Arc<Engine>, container: &StoredContainer, started: &Started) -> Result<()> {
+pub(super) async fn connect(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    pid: u32,
+    files: &BoundFiles,
+) -> Result<()> {
     let StoredContainer { config, dir } = container;
     let attached = attach(&Attachment {
         config: config.network.clone(),
@@ -246,9 +262,9 @@ async fn connect(engine: &Arc<Engine>, container: &StoredContainer, started: &St
         hostname: config.hostname.clone(),
         hosts: config.hosts.clone(),
         aliases: config.service.as_ref().map(|it| it.aliases.clone()).unwrap_or_default(),
-        pid: started.spawned.pid.as_raw_nonzero().get().unsigned_abs(),
-        hosts_file: started.files.hosts.clone(),
-        resolv_conf_file: started.files.resolv_conf.clone(),
+        pid,
+        hosts_file: files.hosts.clone(),
+        resolv_conf_file: files.resolv_conf.clone(),
         pid_file: dir.network_pid_file(),
         guest: engine.options.guest.clone(),
         directories: engine.directories.clone(),
@@ -266,6 +282,13 @@ fn reap_in_background(pidfd: OwnedFd) {
         let _ = pidfd.readable().await;
         let _ = waitid(WaitId::PidFd(pidfd.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     });
+}
+
+/// Whether a process is in the control group of a container that runs.
+pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool> {
+    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let State::Running { run, .. } = state else { return Ok(false) };
+    Ok(run.group.processes()?.contains(&pid))
 }
 
 /// PID 1 of a container that runs.

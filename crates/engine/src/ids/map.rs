@@ -54,6 +54,13 @@ impl IdMap {
         Self { uids: ranges.clone(), gids: ranges }
     }
 
+    /// The id on the host of a user inside.
+    #[cfg(test)]
+    fn host_uid(&self, inside: u32) -> Option<u32> {
+        let holds = |it: &&IdRange| (it.inside..it.inside + it.count).contains(&inside);
+        self.uids.iter().find(holds).map(|it| it.host + (inside - it.inside))
+    }
+
     /// Root inside, as user and group of the host.
     pub(crate) fn host_root(&self) -> Option<(u32, u32)> {
         let root = |ranges: &[IdRange]| ranges.iter().find(|it| it.inside == 0).map(|it| it.host);
@@ -101,6 +108,10 @@ mod tests {
         let range = IdRange { inside: 0, host: 100_000, count: 65_536 };
         let map = IdMap::keeping((1000, 100), range, range);
         assert_eq!(lines(&map.uids), "0 100000 1000\n1000 1000 1\n1001 101000 64536\n");
+        assert_eq!(map.host_uid(0), Some(100_000));
+        assert_eq!(map.host_uid(1000), Some(1000));
+        assert_eq!(map.host_uid(1001), Some(101_000));
+        assert_eq!(map.host_uid(70_000), None);
         // An id above the range, as of a directory service.
         let map = IdMap::keeping((900_000, 5), range, range);
         assert_eq!(lines(&map.uids), "0 100000 65536\n900000 900000 1\n");

@@ -1,6 +1,7 @@
 //! Who the users of a container are on the host, and acting as its root.
 
 mod map;
+mod record;
 mod subordinate;
 
 use std::io;
@@ -10,8 +11,8 @@ use coracle_runtime::ContainerId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use self::map::IdMap;
-pub(crate) use self::subordinate::SubordinateError;
+pub(crate) use self::map::{IdMap, IdRange};
+pub(crate) use self::subordinate::LEAST as LEAST_SUBORDINATE;
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
 
 /// What the engine's user may do.
@@ -29,8 +30,6 @@ pub(crate) struct Rootless {
     pub(crate) map: IdMap,
     /// Writes maps of several ranges; without them there is one id alone.
     pub(crate) programs: Option<subordinate::MapPrograms>,
-    /// Why there is one id alone.
-    pub(crate) limited_by: Option<SubordinateError>,
 }
 
 impl Privileges {
@@ -44,14 +43,27 @@ impl Privileges {
         Self::Rootless(match subordinate::ranges_of_user(uid) {
             Ok(found) => {
                 let map = IdMap::keeping((uid, gid), found.uids, found.gids);
-                Rootless { map, programs: Some(found.programs), limited_by: None }
+                Rootless { map, programs: Some(found.programs) }
             }
-            Err(why) => Rootless { map: IdMap::single(uid, gid), programs: None, limited_by: Some(why) },
+            Err(_) => Rootless { map: IdMap::single(uid, gid), programs: None },
         })
     }
 
     pub(crate) fn is_root(&self) -> bool {
         matches!(self, Self::Root)
+    }
+
+    /// Whether a container's root is its only user.
+    pub(crate) fn has_single_user(&self) -> bool {
+        matches!(self, Self::Rootless(Rootless { programs: None, .. }))
+    }
+
+    /// The mapping that all containers share, and files of the data directory were made with.
+    fn shared_map(&self) -> Option<IdMap> {
+        match self {
+            Self::Root => None,
+            Self::Rootless(it) => Some(it.map.clone()),
+        }
     }
 
     /// The mapping of a container's user namespace. For root each has a range of its own, so that no user of one

@@ -37,7 +37,7 @@ pub(crate) enum SubordinateError {
 }
 
 /// With fewer, images with their usual users could not be unpacked.
-const LEAST: u32 = 1 << 16;
+pub(crate) const LEAST: u32 = 1 << 16;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 

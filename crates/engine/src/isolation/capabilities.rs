@@ -29,6 +29,12 @@ pub(crate) fn bits_of(names: &[String]) -> u64 {
         .fold(0, |bits, (number, _)| bits | 1 << number)
 }
 
+/// The full names of a set, as the OCI runtime specification has them.
+pub(crate) fn names_of(bits: u64) -> Vec<String> {
+    let numbered = NAMES.iter().enumerate();
+    numbered.filter(|it| bits & (1 << it.0) != 0).map(|it| format!("CAP_{}", it.1)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,8 +19,7 @@ const HARMLESS: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
 /// Docker's mounts, and `/dev` may run nothing. `/sys` shows the network of its mounter's namespace and is mounted with a
-/// network namespace of the container alone; it becomes read-only as a file system, too. Docker mounts version 1's control
-/// groups read-only; here the container sees none.
+/// network namespace of the container alone; it becomes read-only as a file system, too.
 pub(crate) const MOUNTS: &[KernelMount] = &[
     KernelMount { kind: "proc", target: "/proc", options: &[], attributes: HARMLESS, optional: false },
     KernelMount {

@@ -6,6 +6,10 @@ use coracle_runtime::host::find_program::find_program;
 use rustix::process::Uid;
 
 use super::read;
+use crate::ids::LEAST_SUBORDINATE;
+
+/// With fewer the engine uses none.
+const LEAST: u64 = LEAST_SUBORDINATE as u64;
 
 /// Programs that map them, setuid root.
 const HELPERS: [&str; 2] = ["newuidmap", "newgidmap"];
@@ -15,8 +19,10 @@ const HELPERS: [&str; 2] = ["newuidmap", "newgidmap"];
 pub enum IdRanges {
     /// The engine runs as root and needs none.
     Root,
-    /// So many ids are set aside for the person: the fewer of users and groups.
+    /// So many ids are set aside for the person in one range: the fewer of users and groups.
     Subordinate(u64),
+    /// No range has as many ids as images use: one user inside is the person, and there is no other.
+    TooFew(u64),
     /// The files name none for the person: one user inside is the person, and there is no other.
     NoRange,
     /// Ranges are there, and the program that maps them is not.
@@ -34,6 +40,7 @@ impl IdRanges {
         let missing = HELPERS.into_iter().find(|it| find_program(it).is_err());
         match (ids, missing) {
             (0, _) => Self::NoRange,
+            (..LEAST, _) => Self::TooFew(ids),
             (_, Some(helper)) => Self::NoHelper(helper),
             (ids, None) => Self::Subordinate(ids),
         }
@@ -46,7 +53,7 @@ fn name_of(passwd: &str, uid: Uid) -> Option<String> {
     lines.find_map(|it| (it.get(2) == Some(&uid.as_str())).then(|| it[0].to_owned()))
 }
 
-/// The ids of all lines for that person, which begin with the name or the number.
+/// The most ids of a line for that person, which begins with the name or the number.
 fn subordinate(text: &str, name: Option<&str>, uid: Uid) -> u64 {
     let uid = uid.as_raw().to_string();
     let count = |line: &str| {
@@ -57,7 +64,7 @@ fn subordinate(text: &str, name: Option<&str>, uid: Uid) -> u64 {
         }
         fields.nth(1)?.trim().parse::<u64>().ok()
     };
-    text.lines().filter_map(count).fold(0, u64::saturating_add)
+    text.lines().filter_map(count).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -67,7 +74,7 @@ mod tests {
     #[test]
     fn ranges_are_found_by_name_and_by_number() {
         let (uid, text) = (Uid::from_raw(1001), "ada:100000:65536\n1001:300000:10\nbob:1:x\nadah:5:5\n");
-        assert_eq!(subordinate(text, Some("ada"), uid), 65546);
+        assert_eq!(subordinate(text, Some("ada"), uid), 65536);
         assert_eq!(subordinate(text, None, uid), 10);
         assert_eq!(subordinate(text, Some("eve"), Uid::from_raw(7)), 0);
         let passwd = "root:x:0:0::/root:/bin/sh\nada:x:1001:1001::/home/ada:/bin/sh\n";

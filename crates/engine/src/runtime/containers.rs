@@ -22,7 +22,8 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: !self.engine.privileges.is_root() }
+        let privileges = &self.engine.privileges;
+        Endpoint { address: "local".into(), rootless: !privileges.is_root(), single_user: privileges.has_single_user() }
     }
 
     async fn info(&self) -> Result<EngineInfo> {

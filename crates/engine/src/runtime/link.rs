@@ -1,13 +1,15 @@
 //! The way to a container's guest: the socket in its link directory.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
-use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, Result};
+use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
-use crate::container::{find, process_of};
+use crate::container::{find, has_process, process_of};
 use crate::engine::Engine;
 
 pub(super) fn link(
@@ -16,7 +18,12 @@ pub(super) fn link(
     socket: Option<&SocketAt>,
     settings: LinkSettings,
 ) -> Link {
-    let dial = SocketDial { runtime: runtime.clone(), id: id.clone(), socket: socket.cloned().map(Mutex::new) };
+    let dial = SocketDial {
+        runtime: runtime.clone(),
+        id: id.clone(),
+        socket: socket.cloned().map(Mutex::new),
+        has_met: AtomicBool::default(),
+    };
     Link::new(Arc::new(dial), settings)
 }
 
@@ -26,6 +33,8 @@ struct SocketDial {
     id: ContainerId,
     /// PID 1 is updated when the container was started anew.
     socket: Option<Mutex<SocketAt>>,
+    /// The guest was there before.
+    has_met: AtomicBool,
 }
 
 #[async_trait]
@@ -35,14 +44,15 @@ impl Dial for SocketDial {
         let Some(socket) = &self.socket else { return Err(failed("the container has no link directory")) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else {
-            return Err(self.unanswered(failed("nobody answers at its socket")).await);
+            return Err(self.unanswered(&at, failed("nobody answers at its socket")).await);
         };
         if at.pid1.as_ref() != Some(&peer) {
-            if pid1(self.runtime.engine(), &self.id)?.as_ref() != Some(&peer) {
+            if !is_guest(self.runtime.engine(), &self.id, &peer)? {
                 return Err(failed("another process answers at its socket"));
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
         }
+        self.has_met.store(true, Ordering::Relaxed);
         Ok(by_socket(stream, peer))
     }
 
@@ -55,17 +65,19 @@ impl Dial for SocketDial {
             at.pid1.is_some() && at.is_empty()
         });
         match failure {
-            Error::GuestFailed { .. } if lost => {
-                Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
-            }
+            Error::GuestFailed { .. } if lost => socket_removed(),
             failure => failure,
         }
     }
 }
 
 impl SocketDial {
-    /// A container that has ended is told as such. Looked at once: who waits for a guest that starts asks often.
-    async fn unanswered(&self, failure: Error) -> Error {
+    /// A guest that was there before is about to end, or its files are gone. Of one that was not, the container is looked at
+    /// once: who waits for a guest that starts asks often.
+    async fn unanswered(&self, at: &SocketAt, failure: Error) -> Error {
+        if self.has_met.load(Ordering::Relaxed) {
+            return self.diagnose(failure).await;
+        }
         match self.runtime.inspect(&(&self.id).into()).await {
             Err(err @ Error::NoSuchContainer(_)) => err,
             Ok(it) if !it.running() => Error::NotRunning {
@@ -74,11 +86,55 @@ impl SocketDial {
                 oom_killed: it.oom_killed,
                 output: None,
             },
+            Ok(it) if at.is_empty() && it.pid.is_some_and(listens) => socket_removed(),
             _ => failure,
         }
     }
 }
 
-fn pid1(engine: &Engine, id: &ContainerId) -> Result<Option<coracle_runtime::ProcessId>> {
-    process_of(&find(engine, &id.into())?.dir)
+fn socket_removed() -> Error {
+    Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+}
+
+/// Whether a process listens at a unix socket, which may have been removed since. A guest that starts does not yet.
+fn listens(pid: u32) -> bool {
+    const LISTENING: &str = "00010000";
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    // Number, references, protocol, flags, type, state, inode, path.
+    let listener = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        (fields.get(3) == Some(&LISTENING)).then(|| fields.get(6).map(|it| format!("socket:[{it}]")))?
+    };
+    let listeners: Vec<_> = table.lines().filter_map(listener).collect();
+    let opened = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = opened.filter_map(|it| std::fs::read_link(it.path()).ok());
+    targets.any(|it| listeners.iter().any(|socket| socket.as_bytes() == it.as_os_str().as_bytes()))
+}
+
+/// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own. No
+/// other process of the host is in the control group of such a container, but every process inside that may write to the
+/// link's directory has this peer: there is no telling the guest from root inside.
+fn is_guest(engine: &Engine, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
+    let container = find(engine, &id.into())?;
+    match container.config.runtime.filter(|it| it.has_own_kernel()) {
+        Some(_) => has_process(&container, peer.pid),
+        None => Ok(process_of(&container.dir)?.as_ref() == Some(peer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listens;
+
+    #[test]
+    fn a_listener_is_seen_after_its_socket_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        assert!(!listens(own));
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join("sock")).unwrap();
+        std::fs::remove_file(dir.path().join("sock")).unwrap();
+        assert!(listens(own));
+        drop(listener);
+        assert!(!listens(own));
+    }
 }

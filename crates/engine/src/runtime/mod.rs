@@ -15,8 +15,10 @@ use std::sync::Arc;
 pub use self::copy::ImageOrigin;
 pub use self::verification::{ImageDamage, ImageVerification};
 use coracle_runtime::Result;
+use coracle_runtime::host::find_program::find_program;
 
 use crate::engine::Engine;
+use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::repair;
 
@@ -32,7 +34,20 @@ impl EmbeddedRuntime {
     /// # Errors
     /// [`coracle_runtime::Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
-        let engine = Arc::new(Engine::open(options)?);
+        Self::open_with_runtime(options, None)
+    }
+
+    /// The same; new containers are made by that runtime. Those that exist keep theirs.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`Error::NotInstalled`] without its program.
+    ///
+    /// [`Error::NotInstalled`]: coracle_runtime::Error::NotInstalled
+    pub fn open_with_runtime(options: EngineOptions, runtime: Option<OciRuntime>) -> Result<Self> {
+        if let Some(runtime) = runtime {
+            find_program(runtime.program())?;
+        }
+        let engine = Arc::new(Engine { runtime, ..Engine::open(options)? });
         repair::repair_at_opening(&engine)?;
         Ok(Self { engine })
     }

@@ -129,6 +129,7 @@ impl ServiceContainer<'_> {
                 stop_signal: text(model, "stop_signal").map(signal).transpose()?,
                 health,
             }),
+            runtime: engine.runtime,
             hostname,
             id,
         };

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, op
 use rustix::io::{Errno, Result, read, write};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, unmount,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, unmount,
 };
 use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
@@ -89,8 +89,14 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
 fn mount_file_system(step: &Step) -> Result<()> {
     let Step::FileSystem { kind, options, attributes, target, .. } = step else { return Err(Errno::INVAL) };
     let context = fsopen(kind.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // `/proc/mounts` says `none` without it.
+    fsconfig_set_string(&context, c"source", kind.as_c_str())?;
     for (key, value) in options {
-        fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
+        if value.is_empty() {
+            fsconfig_set_flag(&context, key.as_c_str())?;
+        } else {
+            fsconfig_set_string(&context, key.as_c_str(), value.as_c_str())?;
+        }
     }
     fsconfig_create(&context)?;
     attach_at(&fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, *attributes)?, target, MissingTarget::Directory)
@@ -128,6 +134,7 @@ fn mask(path: &CStr) -> Result<()> {
     let is_directory = rustix::fs::fstat(&target)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let cover = if is_directory {
         let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&context, c"source", c"tmpfs")?;
         fsconfig_set_string(&context, c"size", c"0")?;
         fsconfig_set_string(&context, c"mode", c"555")?;
         fsconfig_create(&context)?;

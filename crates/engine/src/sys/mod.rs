@@ -16,7 +16,7 @@ pub(crate) use child::KEPT_DESCRIPTOR;
 pub(crate) use fork::{ChildPlace, run_in_child};
 #[cfg(test)]
 pub(crate) use kernel::install_filter;
-pub(crate) use mounts::{OverlayPlan, TreeOptions, build_mapped_overlay, clone_tree};
+pub(crate) use mounts::{OverlayPlan, TreeOptions, attach_mount, build_mapped_overlay, clone_tree, detach_mounts};
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};

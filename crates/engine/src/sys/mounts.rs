@@ -2,12 +2,13 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Result;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string,
-    fsmount, fsopen, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
 };
 
 use super::fs_ids::FsIds;
@@ -36,6 +37,7 @@ pub(crate) struct TreeOptions<'a> {
 /// Mounts an overlay that is attached nowhere. Allocates nothing, so that a child may call it.
 pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
     let context = fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, c"source", c"overlay")?;
     for layer in &plan.lower {
         fsconfig_set_string(&context, c"lowerdir+", layer.as_c_str())?;
     }
@@ -54,6 +56,30 @@ pub(super) fn build_overlay(plan: &OverlayPlan) -> Result<OwnedFd> {
 pub(crate) fn build_mapped_overlay(plan: &OverlayPlan, root: Option<(u32, u32)>) -> Result<OwnedFd> {
     let _ids = root.map(|(uid, gid)| FsIds::become_user(uid, gid)).transpose()?;
     build_overlay(plan)
+}
+
+/// Attaches a mount at a path of this process's own namespace.
+pub(crate) fn attach_mount(mount: &OwnedFd, at: &Path) -> std::io::Result<()> {
+    let at = openat2(CWD, at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, c"", &at, c"", flags)?)
+}
+
+/// Detaches every mount beneath a directory, whose path has no character that the kernel escapes.
+pub(crate) fn detach_mounts(dir: &Path) -> std::io::Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let points = mounts.lines().filter_map(|it| it.split(' ').nth(4)).map(Path::new);
+    let mut beneath: Vec<_> = points.filter(|it| it.starts_with(dir)).collect();
+    // The last one first: it may lie on another.
+    beneath.reverse();
+    for point in beneath {
+        match unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            // It went with one that it lay on.
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(err) => return Err(err.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A copy of the mount that `path` lies on, from there down, attached nowhere. `path` holds no links.

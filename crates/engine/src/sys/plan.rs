@@ -59,6 +59,7 @@ pub(crate) enum Step {
     /// A new instance of a file system. Its target is made when it is missing.
     FileSystem {
         kind: CString,
+        /// One with an empty value is a flag.
         options: Vec<(CString, CString)>,
         attributes: MountAttrFlags,
         target: CString,

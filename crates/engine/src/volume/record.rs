@@ -92,8 +92,10 @@ impl<'a> VolumeRecords<'a> {
         fs::create_dir(&aside)?;
         coracle_runtime::host::fs::replace(&aside.join(RECORD), &serde_json::to_vec(record)?)?;
         let data = aside.join(DATA);
-        self.privileges.run_as_owner(|| fs::create_dir(&data))?;
-        fs::set_permissions(&data, fs::Permissions::from_mode(0o755))?;
+        self.privileges.run_as_owner(|| {
+            fs::create_dir(&data)?;
+            fs::set_permissions(&data, fs::Permissions::from_mode(0o755))
+        })?;
         match fs::rename(&aside, volumes.join(name)) {
             Err(err) if matches!(err.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => {
                 fs::remove_dir_all(&aside)

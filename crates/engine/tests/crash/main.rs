@@ -39,7 +39,6 @@ async fn check(operation: Operation) {
     case.finish(&prepared).await;
     assert!(all.len() > 10, "{operation:?}: {all:?}");
     let chosen = spread(all);
-    eprintln!("{operation:?}: {} kills", chosen.len());
     for point in chosen {
         let prepared = case.prepare(operation).await;
         strace::kill_at(&prepared, &point).await;

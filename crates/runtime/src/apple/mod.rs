@@ -89,7 +89,7 @@ impl ContainerRuntime for AppleRuntime {
 
     /// Its service runs as the person.
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: self.program.endpoint().to_owned(), rootless: true }
+        Endpoint { address: self.program.endpoint().to_owned(), rootless: true, single_user: false }
     }
 
     async fn info(&self) -> Result<EngineInfo> {

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::program::json::{ImageConfigJson, array, image_id, oci_arch, one, unreadable};
 use crate::{
-    ByteSize, Container, ContainerId, ContainerStatus, EngineInfo, EngineKind, Error, Image, ImageConfig, Limits,
-    MountPoint, Network, Result, Volume,
+    ByteSize, Container, ContainerId, ContainerStatus, EngineInfo, EngineKind, Error, Image, ImageConfig,
+    IsolationKind, Limits, MountPoint, Network, Result, Volume,
 };
 
 /// The oldest engine, and the oldest system that it works on.
@@ -168,6 +168,7 @@ impl ContainerJson {
             },
             execs: 0,
             health: None,
+            isolation: Some(IsolationKind::VirtualMachine),
         })
     }
 }
@@ -394,6 +395,7 @@ pub(super) fn info(version: String, home: &Path) -> EngineInfo {
         version,
         endpoint: "local".into(),
         rootless: true,
+        single_user: false,
         arch: oci_arch(std::env::consts::ARCH),
         cgroup: 2,
         data_root: home.join("Library/Application Support/com.apple.container"),

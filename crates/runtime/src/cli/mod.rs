@@ -155,7 +155,7 @@ impl ContainerRuntime for CliRuntime {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: self.client.endpoint().to_owned(), rootless: self.facts.rootless }
+        Endpoint { address: self.client.endpoint().to_owned(), rootless: self.facts.rootless, single_user: false }
     }
 
     async fn info(&self) -> Result<EngineInfo> {

@@ -282,5 +282,6 @@ fn seen(id: &ContainerId, placed: &Placed, image: &StoredImage, network: String)
         limits: spec.limits,
         execs: 0,
         health: None,
+        isolation: None,
     }
 }

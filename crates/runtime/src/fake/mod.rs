@@ -137,7 +137,7 @@ impl ContainerRuntime for FakeRuntime {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint { address: "local".into(), rootless: false }
+        Endpoint { address: "local".into(), rootless: false, single_user: false }
     }
 
     async fn info(&self) -> Result<EngineInfo> {
@@ -147,6 +147,7 @@ impl ContainerRuntime for FakeRuntime {
             version: env!("CARGO_PKG_VERSION").into(),
             endpoint: self.endpoint().address,
             rootless: self.endpoint().rootless,
+            single_user: false,
             arch: arch().into(),
             cgroup: 2,
             data_root: PathBuf::from("/nonexistent/coracle-fake"),

@@ -1,6 +1,7 @@
 //! Operations that only the person at the command line may call; front ends of agents do not have them.
 
 mod audit_log;
+mod copy_image;
 mod packages;
 mod power;
 mod sandboxes;
@@ -17,6 +18,8 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<power::StopContainer>().for_person(),
     OperationEntry::for_operation::<power::AdoptContainer>().for_person(),
     OperationEntry::for_operation::<trust_image::TrustImage>().for_person(),
+    OperationEntry::for_operation::<copy_image::LoadImage>().for_person(),
+    OperationEntry::for_operation::<copy_image::SaveImage>().for_person(),
     OperationEntry::for_operation::<verify_images::VerifyImages>().for_person(),
     OperationEntry::for_operation::<saves::ListSaves>().for_person(),
     OperationEntry::for_operation::<saves::RestoreSave>().for_person(),

@@ -26,13 +26,18 @@ impl Operation for VerifyImages {
     type Response = ImageVerification;
 
     async fn run(self, cx: &Context) -> Result<ImageVerification, Failure> {
-        let engine = cx.runtime().await?.kind();
-        if engine != EngineKind::Embedded {
-            return Err(Failure::new(Code::Unsupported, format!("the images of {engine} are in a store of its own"))
-                .detail("engine", engine)
-                .hint("`coracle --engine embedded images verify` checks those of the embedded engine"));
-        }
+        require_embedded(cx).await?;
         cx.engines().verify_images(self.deep.unwrap_or(false)).await
+    }
+}
+
+/// Other engines have stores of their own, and programs for them.
+pub(super) async fn require_embedded(cx: &Context) -> Result<(), Failure> {
+    match cx.runtime().await?.kind() {
+        EngineKind::Embedded => Ok(()),
+        other => Err(Failure::new(Code::Unsupported, format!("the images of {other} are in a store of its own"))
+            .detail("engine", other)
+            .hint("`coracle --engine embedded images` with this verb works on those of the embedded engine")),
     }
 }
 

@@ -30,6 +30,19 @@ words! {
         Fake,
     }
 
+    /// `engine_runtime`
+    EngineRuntime {
+        /// The embedded engine itself, by the kernel's namespaces.
+        #[default]
+        Builtin,
+        /// crun.
+        Crun,
+        /// runc.
+        Runc,
+        /// gVisor.
+        Runsc,
+    }
+
     /// `engine_api`
     EngineApi {
         /// Reads go over the socket of the engine's API, where it answers.

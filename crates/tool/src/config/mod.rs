@@ -22,7 +22,9 @@ use coracle_images::profile::{ProfileSettings, Purpose};
 use coracle_lifecycle::LeaseTerms;
 use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 
-pub use self::enums::{CrossSession, Engine, EngineApi, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets};
+pub use self::enums::{
+    CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
+};
 use self::macros::table;
 pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
@@ -49,6 +51,8 @@ table! {
         allow_remote_engine: bool,
         /// Where the embedded engine keeps images and containers; a directory of the system, or of the user, when missing.
         engine_data: Option<PathBuf>,
+        /// What makes the containers of the embedded engine.
+        engine_runtime: EngineRuntime = EngineRuntime::Builtin,
         /// Whether the engine is read over its API.
         engine_api: EngineApi = EngineApi::Auto,
         /// Whether containers get a guest.

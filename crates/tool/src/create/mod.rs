@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Creation, find_network};
 use coracle_provision::UserRequest;
-use coracle_runtime::{Capability, CreateSpec, Ids, NetworkRequest, admit};
+use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, admit};
 use serde::Serialize;
 
 pub use self::render::step_block;
@@ -95,6 +95,10 @@ pub(super) async fn create(
             resolve::create(args, CreateFrom::Image(Some(seen)), cx)?
         }
     };
+    let request = match ready.runtime.endpoint().single_user {
+        true => as_root_alone(request, ready.runtime.kind())?,
+        false => request,
+    };
     let store = cx.store()?;
     let backend = Backend { ready: &ready, store: &store };
     may_join(cx, backend, &request).await?;
@@ -152,6 +156,14 @@ async fn resolve_source(origin: Option<CreateSource>, cx: &Context) -> Result<Op
 pub(crate) enum CreateResponse {
     CreatedContainer(Box<CreatedContainer>),
     ReusedContainer(ReusedContainer),
+}
+
+/// Where there is no user but root, commands run as root, who is the person outside.
+fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failure> {
+    if request.user_given && request.user != UserRequest::Ids(Ids::ROOT) {
+        return Err(coracle_runtime::Error::Unsupported { engine, capability: Capability::OtherUsers }.into());
+    }
+    Ok(Request { user: UserRequest::Ids(Ids::ROOT), ..request })
 }
 
 /// What the policy says before anything is made.

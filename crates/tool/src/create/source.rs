@@ -6,30 +6,41 @@ use coracle_images::profile::Purpose;
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::MadeFrom;
 use coracle_provision::StepReport;
-use coracle_runtime::{ContainerName, SnapshotName};
+use coracle_runtime::{ContainerId, ContainerName, Image, ImageRef, SnapshotName};
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::host_identity;
 use crate::image_build::{ImageSource, Packages, ResolvedImage};
 use crate::resolve::{Request, SourceFacts};
-use crate::snapshot::{SnapshotSource, TakenSnapshot, snapshots};
+use crate::snapshot::{CopySource, SnapshotSource, TakenSnapshot, snapshots};
 use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
 pub(crate) enum CreateSource {
     /// What was kept before.
     Snapshot(Box<SnapshotImage>),
-    /// A container as it is, by a snapshot of that name.
+    /// A container as it is: by its engine, or by a snapshot of that name.
     Fork(Box<SnapshotSource>, SnapshotName),
 }
 
-/// A snapshot to make a container from, and what is to be said of it.
+/// An image to make a container from, and what is to be said of it.
 pub(super) struct ResolvedSource {
-    pub(super) snapshot: SnapshotImage,
+    image: Image,
+    reference: ImageRef,
+    detail: String,
     pub(super) forked: Option<ForkSource>,
-    pub(super) warnings: Vec<Warning>,
+    /// The container that the engine copies.
+    pub(super) parent: Option<ForkParent>,
+    warnings: Vec<Warning>,
     begun: Instant,
+}
+
+/// A container whose files an engine copies while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct ForkParent {
+    pub(super) name: ContainerName,
+    pub(super) id: ContainerId,
 }
 
 /// What the answer of `fork` has besides.
@@ -52,7 +63,7 @@ impl CreateSource {
             },
             Self::Fork(source, name) => SourceFacts {
                 made_from: MadeFrom { name: name.clone(), own: true },
-                reference: snapshots(cx, &cx.store()?)?.reference(name),
+                reference: fork_reference(cx, source, name)?,
                 purpose: source.record.purpose.as_deref().and_then(|it| Purpose::parse(it).ok()),
                 workdir: source.record.workdir.clone(),
                 mount_cwd: source.record.mount_cwd,
@@ -60,35 +71,60 @@ impl CreateSource {
         })
     }
 
-    /// Has the snapshot. Of a fork it is made now, which is not to be abandoned half way.
+    /// Has the image. The snapshot of a fork is made now, which is not to be abandoned half way.
     pub(super) async fn resolve(self, cx: &Context) -> Result<ResolvedSource, Failure> {
         let begun = Instant::now();
         match self {
-            Self::Snapshot(it) => Ok(ResolvedSource { snapshot: *it, forked: None, warnings: Vec::new(), begun }),
+            Self::Snapshot(it) => {
+                let detail = format!("{} of `{}`, kept {:.0}", it.reference, it.of.container, it.created);
+                Ok(ResolvedSource {
+                    image: it.image,
+                    reference: it.reference,
+                    detail,
+                    forked: None,
+                    parent: None,
+                    warnings: Vec::new(),
+                    begun,
+                })
+            }
+            Self::Fork(source, name) if source.is_copied_by_engine() => {
+                let CopySource { container, image, not_included, warnings } = source.check_copy(cx).await?;
+                let reference = fork_reference(cx, &source, &name)?;
+                let from = source.record.name.clone();
+                let detail = format!("{reference}, with the files of `{from}` as they are");
+                let parent = Some(ForkParent { name: from.clone(), id: container });
+                let forked = Some(ForkSource { from, not_included });
+                Ok(ResolvedSource { image, reference, detail, forked, parent, warnings, begun })
+            }
             Self::Fork(source, name) => {
                 let taken = source.keep(cx, (name, false)).await?;
-                let TakenSnapshot { snapshot, not_included, warnings } = taken;
+                let TakenSnapshot { snapshot: SnapshotImage { image, reference, .. }, not_included, warnings } = taken;
                 let from = source.record.name.clone();
-                Ok(ResolvedSource { snapshot, forked: Some(ForkSource { from, not_included }), warnings, begun })
+                let detail = format!("{reference}, made of `{from}` as it is");
+                let forked = Some(ForkSource { from, not_included });
+                Ok(ResolvedSource { image, reference, detail, forked, parent: None, warnings, begun })
             }
         }
     }
 }
 
+/// The name of what a fork is made from: of its container's own image, or of the snapshot between the two.
+fn fork_reference(cx: &Context, source: &SnapshotSource, name: &SnapshotName) -> Result<ImageRef, Failure> {
+    if source.is_copied_by_engine() {
+        return ImageRef::parse(source.record.image.as_str()).map_err(Failure::internal);
+    }
+    Ok(snapshots(cx, &cx.store()?)?.reference(name))
+}
+
 impl ResolvedSource {
     /// The same as the image of a `create`.
     pub(super) fn resolve_image(&self, cx: &Context, request: &Request) -> ResolvedImage {
-        let it = &self.snapshot;
-        let detail = match &self.forked {
-            Some(forked) => format!("{}, made of `{}` as it is", it.reference, forked.from),
-            None => format!("{} of `{}`, kept {:.0}", it.reference, it.of.container, it.created),
-        };
         let probe = "the engine has the image under the id that the container is made from";
         ResolvedImage {
-            image: it.image.clone(),
-            reference: it.reference.clone(),
+            image: self.image.clone(),
+            reference: self.reference.clone(),
             source: ImageSource::Snapshot,
-            step: StepReport::success("image", detail, probe).with_duration(self.begun.elapsed()),
+            step: StepReport::success("image", self.detail.as_str(), probe).with_duration(self.begun.elapsed()),
             certs: host_identity::certs(cx, &request.provisioning.certs),
             packages: Packages::Done(StepReport::skipped("packages", "a snapshot has what its container had")),
             warnings: self.warnings.clone(),

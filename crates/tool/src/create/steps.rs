@@ -11,7 +11,7 @@ use super::no_guest::NoGuest;
 use super::provision::ProvisionRun;
 use super::report::ReportBuilder;
 use super::response::{CreateOutcome, CreatedContainer, answer};
-use super::source::ResolvedSource;
+use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, strict_spec};
 use crate::context::Context;
@@ -65,7 +65,10 @@ pub(super) async fn run<'a>(
     reporting.add(image_step(&imaged, request)).await;
     let stacked = stack::bring_up(cx, Backend { ready, store }, making, stack).await?;
     reporting.add(stacked.step.clone()).await;
-    let (container, inside) = start(cx, making, StartSpec { ready, request, image: &imaged, stack: &stacked }).await?;
+    let (container, inside) = {
+        let parent = source.and_then(|it| it.parent.as_ref());
+        start(cx, making, StartSpec { ready, request, image: &imaged, stack: &stacked, parent }).await?
+    };
     let bound = request.bound;
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
     let workspace = Workspace { path: request.draft.workdir.clone(), bound, binds };
@@ -173,6 +176,8 @@ pub(super) struct StartSpec<'a> {
     pub(super) request: &'a Request,
     pub(super) image: &'a ResolvedImage,
     pub(super) stack: &'a StackUp,
+    /// The container that it is a copy of.
+    pub(super) parent: Option<&'a ForkParent>,
 }
 
 /// Creates and starts the container, and waits for its guest.
@@ -181,7 +186,7 @@ async fn start(
     making: &mut Creation<'_>,
     from: StartSpec<'_>,
 ) -> Result<(Container, ExecTarget), Failure> {
-    let StartSpec { ready, request, image, stack } = from;
+    let StartSpec { ready, request, image, stack, parent } = from;
     let runtime = &*ready.runtime;
     let guest = container_guest::program(cx, runtime, &image.image)?;
     if guest.is_none() && cx.config.is_strict() {
@@ -208,7 +213,17 @@ async fn start(
     };
     let spec = CreateSpec { exec_user, image: reference, network, image_health, ..spec };
     let admitted = admit(spec, &cx.policy()?)?;
-    let container = making.create_container(admitted, &image.image, image.reference.as_str(), guest.as_ref()).await?;
+    let container = {
+        // The one that is copied is not removed meanwhile.
+        let _alone = match parent {
+            Some(ForkParent { name, id }) => {
+                making.copies_files_of(id.clone());
+                Some(cx.store()?.lock(name).await?)
+            }
+            None => None,
+        };
+        making.create_container(admitted, &image.image, image.reference.as_str(), guest.as_ref()).await?
+    };
     let inside = match &guest {
         Some(_) => ExecTarget::Guest(making.wait_for_guest(cx.links(), &container).await?),
         None => ExecTarget::Plain(ready.runtime.clone(), container.id.clone()),
@@ -222,14 +237,18 @@ fn may_check(allow_root: bool, rootless: bool, spec: &CreateSpec) -> bool {
     allow_root && (rootless || spec.mounts.iter().all(|it| it.access == Access::ReadOnly))
 }
 
-/// Numbers are taken as they are; a name or a bare uid is looked up in the image's own passwd file.
+/// Numbers are taken as they are; a name or a bare uid is looked up in the passwd file of the image, or of
+/// the container that it is a copy of.
 async fn exec_user(
     cx: &Context,
     making: &mut Creation<'_>,
-    StartSpec { ready, request, image, .. }: StartSpec<'_>,
+    StartSpec { ready, request, image, parent, .. }: StartSpec<'_>,
 ) -> Result<Ids, Failure> {
     if let UserRequest::Ids(ids) = request.user {
         return Ok(ids);
+    }
+    if let Some(ForkParent { id, .. }) = parent {
+        return Ok(coracle_provision::accounts(&*ready.runtime, id).await?.resolve(&request.user)?);
     }
     Ok(image_build::accounts(cx, ready, making, &image.image).await?.resolve(&request.user)?)
 }

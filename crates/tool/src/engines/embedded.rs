@@ -6,6 +6,8 @@ use std::sync::Arc;
 use coracle_runtime::{ContainerRuntime, Error};
 
 use crate::config::Config;
+#[cfg(target_os = "linux")]
+use crate::config::EngineRuntime;
 use crate::host::Host;
 
 /// The data directory of the configuration, else that of the host.
@@ -18,25 +20,44 @@ pub(crate) fn data_dir(config: &Config, host: &Host) -> PathBuf {
 /// # Errors
 /// [`Error::Host`] when the directory cannot be created; [`Error::NotInstalled`] on another system than Linux.
 #[cfg(target_os = "linux")]
-pub(super) fn open(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
-    Ok(Arc::new(open_engine(host, data_dir, guest)?))
-}
-
-/// The same with its own type.
-#[cfg(target_os = "linux")]
-pub(super) fn open_engine(
+pub(super) fn open(
     host: &Host,
+    config: &Config,
     data_dir: &Path,
     guest: Option<PathBuf>,
-) -> Result<coracle_engine::EmbeddedRuntime, Error> {
-    let options = coracle_engine::EngineOptions {
+) -> Result<Arc<dyn ContainerRuntime>, Error> {
+    let options = options(host, data_dir, guest);
+    Ok(Arc::new(coracle_engine::EmbeddedRuntime::open_with_runtime(options, runtime(config))?))
+}
+
+/// The runtime that the configuration names for new containers.
+#[cfg(target_os = "linux")]
+pub(crate) fn runtime(config: &Config) -> Option<coracle_engine::OciRuntime> {
+    use coracle_engine::OciRuntime;
+
+    match config.engine_runtime {
+        EngineRuntime::Builtin => None,
+        EngineRuntime::Crun => Some(OciRuntime::Crun),
+        EngineRuntime::Runc => Some(OciRuntime::Runc),
+        EngineRuntime::Runsc => Some(OciRuntime::Runsc),
+    }
+}
+
+/// The engine with its own type, for its images.
+#[cfg(target_os = "linux")]
+pub(super) fn open_engine(host: &Host, data_dir: &Path) -> Result<coracle_engine::EmbeddedRuntime, Error> {
+    coracle_engine::EmbeddedRuntime::open(options(host, data_dir, None))
+}
+
+#[cfg(target_os = "linux")]
+fn options(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> coracle_engine::EngineOptions {
+    coracle_engine::EngineOptions {
         data_dir: data_dir.to_owned(),
         guest,
         home: host.home.clone(),
         temp_dir: host.temp_dir.clone(),
         registries: registries(host),
-    };
-    coracle_engine::EmbeddedRuntime::open(options)
+    }
 }
 
 /// Variables of the programs that hold the person's logins, or export images of other engines.
@@ -62,21 +83,28 @@ fn registries(host: &Host) -> coracle_engine::RegistryOptions {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn open(_: &Host, _: &Path, _: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
+pub(super) fn open(_: &Host, _: &Config, _: &Path, _: Option<PathBuf>) -> Result<Arc<dyn ContainerRuntime>, Error> {
     Err(Error::NotInstalled { program: "embedded".into() })
 }
 
 /// Refuses where the machine has not what the engine needs, before anything is created.
 ///
 /// # Errors
-/// [`Error::Unavailable`], which says what is missing.
+/// [`Error::Unavailable`], which says what is missing; [`Error::NotInstalled`] for a runtime.
 #[cfg(target_os = "linux")]
-pub(super) fn check(data_dir: &Path) -> Result<(), Error> {
+pub(super) fn check(config: &Config, data_dir: &Path) -> Result<(), Error> {
     use coracle_engine::preflight::Readiness;
     use coracle_runtime::{EngineKind, Excerpt};
 
     let found = Readiness::inspect(data_dir);
-    let obstacles: Vec<_> = found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, &found)).collect();
+    let mut obstacles: Vec<_> =
+        found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, &found)).collect();
+    if let Some(runtime) = runtime(config) {
+        coracle_runtime::host::find_program::find_program(runtime.program())?;
+        if !found.root {
+            obstacles.push(format!("`engine_runtime = \"{runtime}\"` needs root"));
+        }
+    }
     if obstacles.is_empty() {
         return Ok(());
     }
@@ -85,7 +113,7 @@ pub(super) fn check(data_dir: &Path) -> Result<(), Error> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn check(_: &Path) -> Result<(), Error> {
+pub(super) fn check(_: &Config, _: &Path) -> Result<(), Error> {
     Err(Error::NotInstalled { program: "embedded".into() })
 }
 

@@ -187,7 +187,11 @@ fn without(capability: Capability) -> &'static str {
         Capability::PartedNetwork => "say `network: \"none\"`, or name a network of your own",
         Capability::Publish => "leave `ports` out",
         Capability::OutgoingNetwork => "install the package `passt` (or `slirp4netns`), or say `network: \"none\"`",
+        Capability::OciRuntime => "run as root, or leave `engine_runtime` out",
         Capability::NamedNetwork => "leave `network` out, or use an engine that runs as root, or podman",
+        Capability::OtherUsers => {
+            "leave `user` out: commands run as root inside, who is you outside; or add subordinate ids, as `preflight` says"
+        }
         Capability::HostEntries => "leave `add_hosts` out",
         _ => "`preflight` shows what this engine can do",
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use coracle_compose::Service;
 use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
 use coracle_runtime::{
-    Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, LinkSettings, ProjectName, PublishedPort,
+    Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, IsolationKind, LinkSettings, ProjectName,
+    PublishedPort,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,9 @@ pub(crate) struct StatusResponse {
     limits: Option<LimitsAnswer>,
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: &'static str,
+    /// What stands between it and this machine, where the engine tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isolation: Option<IsolationKind>,
     usage: Option<ContainerUsage>,
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
@@ -138,6 +142,7 @@ impl Operation for StatusOf {
             ports: there.map(|it| it.ports.clone()).unwrap_or_default(),
             limits: there.map(|it| LimitsAnswer::from_limits(&it.limits)),
             guest: record.guest.as_ref().map_or("none", GuestRecord::label),
+            isolation: there.and_then(|it| it.isolation),
             container: record.name.to_string(),
             container_id: record.container_id,
             id: record.id.map(String::from),
@@ -235,6 +240,7 @@ impl Render for StatusResponse {
             ("ports", ports(&self.ports).into()),
             ("services", services(&compose_services).into()),
             ("network", self.network.as_str().into()),
+            ("isolation", optional(self.isolation).into()),
             ("limits", self.limits.as_ref().map(LimitsAnswer::summary).unwrap_or_default().into()),
             ("env", record.map(|it| it.env_keys.join(", ")).unwrap_or_default().into()),
             ("session", self.session.as_str().into()),
@@ -316,6 +322,7 @@ mod tests {
             .unwrap(),
             limits: None,
             guest: "bound",
+            isolation: None,
             usage: None,
             jobs_running: 0,
             env_missing: Vec::new(),

@@ -105,13 +105,15 @@ impl PreflightFacts {
     /// Looks at the machine for the embedded engine.
     #[cfg(target_os = "linux")]
     fn with_embedded(mut self, cx: &Context) -> Self {
-        use super::embedded::{checks, isolation};
+        use super::embedded::{checks, isolation, oci_runtime};
 
         let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
         if asked.into_iter().any(|it| it == EngineKind::Embedded) {
             let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
             self.embedded = checks(&found, &self.system);
-            self.embedded.push(isolation(&found));
+            let runtime = crate::engines::runtime(&cx.config);
+            self.embedded.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
+            self.embedded.push(isolation(&found, runtime));
         }
         self
     }
@@ -247,13 +249,17 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
         (EngineKind::Embedded, false) => "each container has user ids of its own outside, where `isolation` says so",
+        (EngineKind::Embedded, true) if engine.single_user => {
+            "this user is root inside, and there is no other user: see `subordinate_ids`"
+        }
         (EngineKind::Podman | EngineKind::Embedded, true) => "files made inside belong to this user (keep-id)",
         (_, true) => "this user is root inside",
         (_, false) => "user ids inside and outside are the same",
     };
     let compose = match &engine.compose_version {
+        Some(_) if engine.kind == EngineKind::Embedded => "a part of this engine".to_owned(),
         Some(it) => format!("version {it}"),
-        None if engine.kind == EngineKind::Embedded => "a part of this engine".to_owned(),
+        None if engine.kind == EngineKind::Embedded => "only as root, since services share a network".to_owned(),
         None => "missing".to_owned(),
     };
     let told = |it: bool| if it { "yes" } else { "no" };
@@ -374,6 +380,7 @@ mod tests {
             version: "20.10.24+dfsg1".into(),
             endpoint: "unix:///var/run/docker.sock".into(),
             rootless: false,
+            single_user: false,
             arch: "amd64".into(),
             cgroup: 1,
             data_root: "/var/lib/docker".into(),

@@ -1,6 +1,9 @@
 //! Checks of the embedded engine: what the machine offers it, what that means, and what mends it.
 
+use coracle_engine::OciRuntime;
 use coracle_engine::preflight::{DataDirectory, FileSystemSupport, IdRanges, Overlay, Readiness, UserNamespaces};
+use coracle_runtime::IsolationKind;
+use coracle_runtime::host::find_program::find_program;
 
 use super::checks::{Check, Status};
 use crate::engines::obstacles::{NO_OVERLAY, namespaces_detail, no_upper};
@@ -24,8 +27,26 @@ pub(super) fn checks(found: &Readiness, system: &System) -> Vec<Check> {
     mounts.into_iter().chain(others).collect()
 }
 
+/// The runtime that the configuration names.
+pub(super) fn oci_runtime(runtime: OciRuntime, found: &Readiness, system: &System) -> Check {
+    let (name, program) = ("oci_runtime", runtime.program());
+    if !found.root {
+        return Check::new(name, Status::Fail, format!("`{program}` needs root here"))
+            .with_guidance("run coracle as root, or remove `engine_runtime` from the configuration");
+    }
+    match find_program(program) {
+        Ok(path) => Check::new(name, Status::Pass, format!("`{}`", path.display())),
+        Err(_) => Check::new(name, Status::Fail, format!("`{program}` was not found"))
+            .with_guidance(Packages { apt: program, dnf: program, pacman: program }.installation(system)),
+    }
+}
+
 /// The wall between a container and this machine.
-pub(super) fn isolation(found: &Readiness) -> Check {
+pub(super) fn isolation(found: &Readiness, runtime: Option<OciRuntime>) -> Check {
+    if let Some(runtime) = runtime.filter(|it| it.isolation() == IsolationKind::Gvisor) {
+        let detail = format!("gvisor: `{runtime}` stands between containers and this machine's kernel");
+        return Check::new("isolation", Status::Info, detail);
+    }
     let it = found.isolation();
     let users = match it.user_namespace {
         true => "root inside is an unprivileged user outside",
@@ -33,7 +54,7 @@ pub(super) fn isolation(found: &Readiness) -> Check {
     };
     let calls = if it.seccomp { "system calls are filtered" } else { "system calls are not filtered" };
     let status = if it.user_namespace && it.seccomp { Status::Info } else { Status::Warn };
-    Check::new("isolation", status, format!("containers share this machine's kernel; {users}; {calls}"))
+    Check::new("isolation", status, format!("namespaces: containers share this machine's kernel; {users}; {calls}"))
 }
 
 fn user_namespaces(found: &Readiness) -> Check {
@@ -102,19 +123,27 @@ fn subordinate_ids(found: IdRanges, system: &System) -> Check {
         IdRanges::Root => Check::new(name, Status::Info, "root needs none"),
         IdRanges::Subordinate(ids) => Check::new(name, Status::Pass, format!("{ids} ids for users inside")),
         IdRanges::NoRange => {
-            let detail = "`/etc/subuid` or `/etc/subgid` has no line for this user: there is one user inside";
-            Check::new(name, Status::Warn, detail).with_guidance(
-                "  sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"\n\
-                 with ids that no other line of the two files has",
-            )
+            let detail = format!("`/etc/subuid` or `/etc/subgid` has no line for this user: {ONE_USER}");
+            Check::new(name, Status::Warn, detail).with_guidance(NEW_RANGE)
+        }
+        IdRanges::TooFew(ids) => {
+            let detail = format!("the ranges of this user have {ids} ids at most, and images need 65536: {ONE_USER}");
+            Check::new(name, Status::Warn, detail).with_guidance(NEW_RANGE)
         }
         IdRanges::NoHelper(program) => {
-            let detail = format!("no `{program}` was found: there is one user inside");
+            let detail = format!("no `{program}` was found: {ONE_USER}");
             let packages = Packages { apt: "uidmap", dnf: "shadow-utils", pacman: "shadow" };
             Check::new(name, Status::Warn, detail).with_guidance(packages.installation(system))
         }
     }
 }
+
+/// What is not possible without subordinate ids.
+const ONE_USER: &str = "root, who is you outside, is the only user inside: no `user`, sandbox, session or `strict`; \
+                        all files of images are root's";
+
+const NEW_RANGE: &str = "  sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 \"$USER\"\n\
+                         with ids that no other line of the two files has";
 
 fn network_program(found: Option<&str>, system: &System) -> Check {
     let name = "network_program";
@@ -190,7 +219,7 @@ mod tests {
     }
 
     fn told(found: &Readiness) -> String {
-        let all = checks(found, &System::Debian { supported: true }).into_iter().chain([isolation(found)]);
+        let all = checks(found, &System::Debian { supported: true }).into_iter().chain([isolation(found, None)]);
         let line = |it: Check| match it.guidance {
             None => format!("{} {:?}: {}", it.name, it.status, it.detail),
             Some(guidance) => format!("{} {:?}: {}\n{guidance}", it.name, it.status, it.detail),
@@ -212,7 +241,7 @@ mod tests {
         subordinate_ids Pass: 65536 ids for users inside
         network_program Pass: `pasta` is installed
         data_directory Pass: `/data` on ext4
-        isolation Info: containers share this machine's kernel; root inside is an unprivileged user outside; system calls are filtered
+        isolation Info: namespaces: containers share this machine's kernel; root inside is an unprivileged user outside; system calls are filtered
         ");
     }
 
@@ -250,10 +279,19 @@ mod tests {
           sudo apt-get install -y --no-install-recommends passt
         data_directory Fail: `/data` is on overlay, which cannot hold files of containers
         name a directory on ext4, xfs, btrfs or tmpfs with `engine_data`
-        isolation Warn: containers share this machine's kernel; root inside is root outside, with few capabilities; system calls are not filtered
+        isolation Warn: namespaces: containers share this machine's kernel; root inside is root outside, with few capabilities; system calls are not filtered
         ");
         let failed = checks(&found, &System::Other).iter().filter(|it| it.status == Status::Fail).count();
         assert_eq!(failed, found.obstacles().len());
+    }
+
+    #[test]
+    fn a_runtime_is_the_wall_and_needs_root() {
+        let checked = |root| oci_runtime(OciRuntime::Runsc, &readiness(root), &System::Other).status;
+        assert_eq!(checked(false), Status::Fail);
+        let wall = |runtime| isolation(&readiness(true), runtime).detail;
+        assert!(wall(Some(OciRuntime::Runsc)).starts_with("gvisor: "));
+        assert_eq!(wall(Some(OciRuntime::Crun)), wall(None));
     }
 
     #[test]
@@ -266,6 +304,6 @@ mod tests {
         };
         let statuses: Vec<_> = checks(&found, &System::Other).iter().map(|it| (it.name, it.status)).collect();
         assert_eq!(statuses[..2], [("mounts", Status::Fail), ("user_namespaces", Status::Warn)]);
-        assert_eq!(isolation(&found).status, Status::Warn);
+        assert_eq!(isolation(&found, None).status, Status::Warn);
     }
 }

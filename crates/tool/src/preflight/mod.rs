@@ -136,17 +136,18 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         exec: there,
         guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
         commit: can(Capability::Commit),
-        networks: there,
-        // The embedded engine starts services itself.
-        compose: can(Capability::Compose)
-            && engine.is_some_and(|it| it.compose_version.is_some() || it.kind == EngineKind::Embedded),
+        // Those of the embedded engine are the kernel's own, which only root may make.
+        networks: engine.is_some_and(|it| it.kind != EngineKind::Embedded || !it.rootless),
+        compose: can(Capability::Compose) && engine.is_some_and(|it| it.compose_version.is_some()),
         gpu: engine.is_some_and(|it| it.gpu),
         limits_memory: kept("memory"),
         limits_cpu: kept("cpus"),
         limits_pids: kept("pids"),
         bind: there,
         publish: can(Capability::Publish),
-        keep_id: engine.is_some_and(|it| matches!(it.kind, EngineKind::Podman | EngineKind::Embedded) && it.rootless),
+        keep_id: engine.is_some_and(|it| {
+            matches!(it.kind, EngineKind::Podman | EngineKind::Embedded) && it.rootless && !it.single_user
+        }),
     }
 }
 

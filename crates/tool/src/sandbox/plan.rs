@@ -8,8 +8,8 @@ use std::sync::Arc;
 use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, Mount,
-    NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
+    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, EngineKind, HostEntry, Ids, ImageRef,
+    Limits, Mount, NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer::{DevcontainerState, MountKind, MountRequest};
@@ -189,8 +189,13 @@ impl Plan {
             return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint));
         };
         let worker = container_guest::worker(cx, &*ready.runtime, &image)?;
+        let mut spec = self.spec(ImageRef::parse(&reference)?, sockets, network)?;
+        // On the embedded engine a network leads to this host, where the proxy listens, only if it is named.
+        if self.transport == Transport::Tcp && ready.runtime.kind() == EngineKind::Embedded {
+            spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
+        }
         Ok(ContainerTemplate {
-            spec: self.spec(ImageRef::parse(&reference)?, sockets, network)?,
+            spec,
             policy: self.policy(cx, sockets)?,
             image,
             reference,
@@ -218,6 +223,7 @@ impl Plan {
         }
         // A network that leads to the proxy alone is no way out; that is tested before it is used.
         policy.open_network |= self.internal() == Some(true);
+        policy.allow_host_gateway |= self.transport == Transport::Tcp;
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
             // What it was made of was on the list.
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();

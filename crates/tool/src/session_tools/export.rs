@@ -1,7 +1,5 @@
 //! What became of the workspace, for the person: compared, packed, or applied to the host (workspace.md 1.11).
 
-use std::path::Path;
-
 use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
@@ -14,6 +12,7 @@ use serde::Serialize;
 use super::provider::Provider;
 use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
+use crate::new_file::NewFile;
 use crate::workspace_mounts::ROOT;
 
 /// What changed in a workspace.
@@ -94,36 +93,17 @@ pub async fn diff(cx: &Context) -> Result<DiffResponse, Failure> {
 /// # Errors
 /// As [`diff`]; `path_exists` when there is a file of that name.
 pub async fn export(cx: &Context, file: &str) -> Result<ExportResponse, Failure> {
-    let path = cx.host.path(Path::new(file));
-    let shown = path.display().to_string();
-    let taken = || {
-        Failure::new(Code::PathExists, format!("`{shown}` exists on this host"))
-            .detail("path", &shown)
-            .hint("name a file that is not there yet")
-    };
-    let failed = |err: std::io::Error| {
-        let code = if err.kind() == std::io::ErrorKind::NotFound { Code::PathNotFound } else { Code::CopyFailed };
-        Failure::new(code, format!("cannot write `{shown}`: {err}")).detail("path", &shown)
-    };
-    if path.symlink_metadata().is_ok() {
-        return Err(taken());
-    }
-    let beside = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
+    let archive = NewFile::create(cx, file)?;
     let mut state = WorkspaceState::new(cx).await?;
-    let into = beside.reopen().map_err(failed)?;
-    let exported = coracle_workspace::export(&state.files, &state.digests, into, limits(cx)).await;
+    let exported = coracle_workspace::export(&state.files, &state.digests, archive.open()?, limits(cx)).await;
     let exported = exported.map_err(coracle_lifecycle::Error::from)?;
-    exported.file.sync_all().map_err(failed)?;
-    beside.persist_noclobber(&path).map_err(|err| match err.error.kind() {
-        std::io::ErrorKind::AlreadyExists => taken(),
-        _ => failed(err.error),
-    })?;
+    let path = archive.finish()?;
     let packed = state.digests.iter().filter(|it| !exported.passed.iter().any(|passed| passed.path == it.path));
     let packed = packed.filter_map(|it| Some((it.path.clone(), it.sha256.clone()?)));
     state.baseline.exported = packed.collect();
     state.keep(cx, &state.baseline)?;
     let moved = exported.moved;
-    Ok(ExportResponse { path: shown, files: moved.files, bytes: moved.bytes, passed_over: exported.passed })
+    Ok(ExportResponse { path, files: moved.files, bytes: moved.bytes, passed_over: exported.passed })
 }
 
 /// Writes what changed to the directories that were copied in.

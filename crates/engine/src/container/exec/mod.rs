@@ -1,5 +1,6 @@
 //! Runs a command in a container without its guest: a process that enters the container's namespaces.
 
+mod entered;
 mod plan;
 mod process;
 mod tree;
@@ -9,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::host::drain::{Drain, DrainOutcome};
 use coracle_runtime::{
-    Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Result, random_hex,
+    Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex,
 };
 
+pub(super) use self::entered::entered;
 use self::plan::{ExecPlan, Outcome};
 use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
-use super::host_error;
 use super::state::State;
+use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 
@@ -31,7 +33,16 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     if exec.bare || exec.secret.is_some() {
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::Guest });
     }
+    if engine.privileges.has_single_user() && exec.user != Ids::ROOT {
+        return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
+    }
     let container = find(engine, &id.into())?;
+    if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
+        return match state_of(&container)?.process() {
+            Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
+            None => Err(not_running(engine, &container, None)?),
+        };
+    }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
     let plan = match plan_of(&container, &exec, &mark)? {
         Some(plan) => plan,
@@ -58,7 +69,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let (stdout, stderr) = drain.finish(&mut process).await;
     let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
     let killed = matches!(output.exit, Exit::Code(code) if code > 128);
-    if killed && state_of(&container)?.process().is_none() {
+    if killed && has_ended(&container).await? {
         let output = (output.stdout.total_bytes() > 0).then(|| Box::new(output));
         return Err(not_running(engine, &container, output)?);
     }
@@ -67,6 +78,14 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
 
 fn state_of(container: &StoredContainer) -> Result<State> {
     State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
+}
+
+/// Whether the container ended. A command is killed a moment before the container's first process is gone.
+async fn has_ended(container: &StoredContainer) -> Result<bool> {
+    match state_of(container)?.process() {
+        Some(process) => Ok(end::ends(process).await),
+        None => Ok(true),
+    }
 }
 
 /// `None` when it does not run.
@@ -82,7 +101,7 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
 }
 
 /// As a shell reports it.
-fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
+pub(super) fn without_program(exec: &Exec, code: u8, duration: Duration) -> ExecOutput {
     let Command::Argv(words) = &exec.command else {
         return ExecOutput::plain(Exit::Code(code), (Capture::new(0), Capture::new(0)), None, duration);
     };

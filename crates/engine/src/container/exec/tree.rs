@@ -112,6 +112,11 @@ fn processes() -> BTreeMap<i32, TreeProcess> {
     pids.filter_map(|pid| Some((pid, process(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?))).collect()
 }
 
+/// The parent of a process that has not ended.
+pub(super) fn parent_of(pid: u32) -> Option<u32> {
+    process(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.parent.try_into().ok()
+}
+
 fn process(stat: &str) -> Option<TreeProcess> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if fields.next()? == "Z" {

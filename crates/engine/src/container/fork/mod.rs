@@ -3,9 +3,11 @@
 //! The upper directory of the new container is a copy of the parent's. The parent keeps its own, so that whatever its
 //! processes have open, mapped or entered stays what it was: nothing that they write can go astray. Most is copied while
 //! they run; what changed meanwhile, while they stand still.
+//!
+//! The other way is to share the parent's upper directory as a lower layer and to give the parent a new overlay. It copies
+//! nothing, and loses what is written afterwards through a descriptor or from a directory of the old overlay. No descriptor
+//! of another process can be replaced, and there always are some: the guest holds the root directory open.
 
-mod copy;
-mod file;
 mod mappings;
 #[cfg(test)]
 mod tests;
@@ -16,19 +18,20 @@ use std::time::Instant;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, Excerpt, Placed, Result};
 
-use self::copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 use self::mappings::share_files;
 use super::commit::KERNEL;
 use super::containers::{StoredContainer, discard, find, no_such_image, prepare, publish};
 use super::directory::ContainerDir;
 use super::freeze::{FreezeLock, running_group, while_frozen};
 use super::from_spec::config_of;
-use super::host_error;
 use super::start::lock;
+use super::{by_runtime, host_error};
 use crate::blocking::blocking;
+use crate::cgroup::ContainerGroup;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
 use crate::pending::Operation;
+use crate::tree_copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 
 /// Creates a container with the files of `parent`, which may run and goes on.
 pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Placed) -> Result<ContainerId> {
@@ -43,17 +46,23 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
     let locked = LockedParent { _lock: lock(&parent).await?, freeze: FreezeLock::take(&parent).await?, parent };
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
-    let draft = {
-        let (engine, config) = (engine.clone(), config.clone());
-        blocking("fork a container", move || Draft::create(engine, &config, &locked)).await
-    };
-    let published = match draft {
+    let published = match draft_of(engine, &config, locked).await {
         Ok(draft) => draft.publish(&config).await,
         Err(err) => Err(err),
     };
     pending.finish();
     drop(hold);
     published.map(|()| config.id)
+}
+
+async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: LockedParent) -> Result<Draft> {
+    let paused = by_runtime::pause(engine, &locked.parent).await?;
+    let (engine, config) = (engine.clone(), config.clone());
+    let draft = blocking("fork a container", move || Draft::create(engine, &config, &locked)).await;
+    if let Some(runtime) = paused {
+        runtime.resume().await?;
+    }
+    draft
 }
 
 /// A container that nobody removes, starts or freezes meanwhile.
@@ -105,14 +114,18 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
     };
     let begun = Instant::now();
     // What is written through a mapping that was there before leaves no trace in a file's times.
-    let group = running_group(parent)?;
+    let group = running_group(parent)?.filter(ContainerGroup::can_freeze);
     let traceable = match &group {
         Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
         None => false,
     };
     let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };
+    let last = match &group {
+        Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
+        _ => CopyPass::Still,
+    };
     let frozen = Instant::now();
-    while_frozen(engine, parent, freeze, || pass(CopyPass::Still, before))??;
+    while_frozen(engine, parent, freeze, || pass(last, before))??;
     tracing::debug!(parent = %parent.config.name, traceable, took = ?begun.elapsed(), still = ?frozen.elapsed(), "forked");
     Ok(())
 }

@@ -20,13 +20,21 @@ fn c(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-pub(super) fn kernel_file_systems(new_network: bool) -> Vec<Step> {
-    MOUNTS.iter().map(|it| if it.target == "/sys" && !new_network { host_sysfs(it) } else { file_system(it) }).collect()
+/// `last_group` is the highest group that the container has.
+pub(super) fn kernel_file_systems(new_network: bool, last_group: u32) -> Vec<Step> {
+    let step = |it: &KernelMount| match it.target {
+        "/sys" if !new_network => host_sysfs(it),
+        _ => file_system(it, last_group),
+    };
+    MOUNTS.iter().map(step).collect()
 }
 
-fn file_system(mount: &KernelMount) -> Step {
-    let options =
-        mount.options.iter().map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
+fn file_system(mount: &KernelMount, last_group: u32) -> Step {
+    // Terminals belong to a group that a container with a single one lacks.
+    let has_group =
+        |it: &str| it.strip_prefix("gid=").is_none_or(|it| it.parse().is_ok_and(|it: u32| it <= last_group));
+    let options = mount.options.iter().filter(|it| has_group(it));
+    let options = options.map(|it| if mount.target == SHM.0 && it.starts_with("size=") { SHM.1 } else { it });
     Step::FileSystem {
         kind: c(mount.kind),
         // One without a value is a flag that kernels have set since 4.7.

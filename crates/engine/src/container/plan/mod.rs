@@ -1,6 +1,7 @@
 //! From what a container is made of to the steps of its first process. Pure but for the descriptors it is given.
 
 mod dev;
+mod groups;
 mod mounts;
 mod process;
 mod root;
@@ -13,18 +14,21 @@ use coracle_runtime::Result;
 use rustix::mount::MountAttrFlags;
 
 use super::directory::ContainerDir;
+use crate::cgroup::GroupMount;
 use crate::config::{ContainerConfig, Init, NetworkMode};
 use crate::ids::IdMap;
 use crate::sys::{ChildPlan, Namespaces, Program, RootMount, Step};
 
 pub(super) use mounts::{HostMounts, TreeError, c_path, c_text};
-pub(super) use process::limits;
+pub(super) use process::{init_words, limits};
 pub(super) use root::{RootRequest, root_mount};
 
 /// What the parent has opened for a container.
 #[derive(Debug)]
 pub(super) struct StartParts {
     pub(super) groups: Vec<OwnedFd>,
+    /// What of them the container is shown.
+    pub(super) shown_groups: Vec<GroupMount>,
     pub(super) user_namespace: Option<OwnedFd>,
     pub(super) root: RootMount,
     /// One for each of `ContainerConfig::mounts` that shows something of the host, in their order.
@@ -53,11 +57,14 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
         steps.push(Step::BecomeRoot);
     }
     steps.push(Step::NewCgroupNamespace);
-    steps.extend(dev::kernel_file_systems(new_network));
+    let last_group = config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group);
+    steps.extend(dev::kernel_file_systems(new_network, last_group));
     steps.extend(dev::devices());
     steps.extend(parts.binds);
     if new_network {
-        steps.extend(dev::settings(config.ids.as_ref().map_or(u32::MAX >> 1, IdMap::last_group)));
+        // The host's own `/sys` has the host's groups there, which are covered.
+        steps.extend(groups::control_groups(&parts.shown_groups));
+        steps.extend(dev::settings(last_group));
     }
     steps.extend(dev::guards(dev::SharedWithHost { users: !has_users, network: !new_network }));
     if config.read_only {
@@ -83,6 +90,20 @@ pub(super) fn child_plan(config: &ContainerConfig, dir: &ContainerDir, parts: St
         steps,
         program: Program { env, ..program? },
     })
+}
+
+/// The steps that a runtime's bundle is made from; the others are the runtime's own.
+pub(super) fn bundle_steps(config: &ContainerConfig, binds: Vec<Step>, has_users: bool) -> Vec<Step> {
+    let new_network = config.network.mode != NetworkMode::Host;
+    let last_group = config.ids.as_ref().filter(|_| has_users).map_or(u32::MAX >> 1, IdMap::last_group);
+    let mut steps = dev::kernel_file_systems(new_network, last_group);
+    steps.extend(binds);
+    if new_network {
+        steps.extend(dev::settings(last_group));
+    }
+    steps.extend(dev::guards(dev::SharedWithHost { users: !has_users, network: !new_network }));
+    steps.extend(process::limits(config));
+    steps
 }
 
 /// Neither set-user-id programs nor devices.

@@ -48,16 +48,26 @@ pub(crate) struct HostMounts<'a> {
 impl HostMounts<'_> {
     pub(crate) fn steps(&self) -> std::result::Result<Vec<Step>, TreeError> {
         let mut steps = Vec::new();
-        let mut volumes = self.volumes.iter();
         // Directories in memory come first: one of them may be the directory of the guest.
-        let (memory, others): (Vec<_>, Vec<_>) =
-            self.config.mounts.iter().partition(|it| matches!(it, MountConfig::Tmpfs { .. }));
-        for mount in memory {
+        for mount in &self.config.mounts {
             steps.extend(tmpfs(mount)?);
         }
         self.engine_files(&mut steps)?;
-        for mount in others {
+        steps.extend(self.bind_steps(|_| true)?);
+        Ok(steps)
+    }
+
+    /// What a container has also at rest: its volumes, and what is still there of what is bound into it.
+    pub(crate) fn at_rest(&self) -> std::result::Result<Vec<Step>, TreeError> {
+        self.bind_steps(|source| source.symlink_metadata().is_ok())
+    }
+
+    fn bind_steps(&self, is_bound: impl Fn(&Path) -> bool) -> std::result::Result<Vec<Step>, TreeError> {
+        let mut steps = Vec::new();
+        let mut volumes = self.volumes.iter();
+        for mount in &self.config.mounts {
             match mount {
+                MountConfig::Bind { source, .. } if !is_bound(source) => {}
                 MountConfig::Bind { source, target, writable } => steps.push(self.bind(source, target, *writable)?),
                 MountConfig::Volume { target, writable, .. } => {
                     let Some(dir) = volumes.next() else { continue };

@@ -9,7 +9,7 @@ use rustix::process::Resource;
 
 use super::super::host_error;
 use super::mounts::c_text;
-use crate::config::ContainerConfig;
+use crate::config::{ContainerConfig, Init};
 use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
@@ -50,20 +50,35 @@ fn limit(config: &ContainerConfig, default: &ProcessLimit) -> Step {
     Step::Limit { resource: default.resource, soft, hard }
 }
 
+/// PID 1 that a runtime starts: it begins when its network is there, and leaves its exit code in that descriptor.
+pub(crate) fn init_words(config: &ContainerConfig, exit: i32, has_init: bool) -> Vec<String> {
+    match &config.init {
+        Init::Guest { lifeline, .. } => guest_words(*lifeline, exit),
+        Init::Command(words) if has_init => command_words(words, exit, false),
+        Init::Command(words) => words.clone(),
+    }
+}
+
+fn guest_words(lifeline: Option<u64>, exit: i32) -> Vec<String> {
+    let words = [paths::PROGRAM.to_owned(), "init".to_owned(), format!("--exit-fd={exit}")];
+    words.into_iter().chain(lifeline.map(|it| format!("--lifeline={it}"))).collect()
+}
+
+fn command_words(words: &[String], exit: i32, gate: bool) -> Vec<String> {
+    let gate = gate.then(|| "--gate".to_owned());
+    let options = [format!("--exit-fd={exit}"), format!("--log-max={LOG_BYTES}"), "--".to_owned()];
+    let first = [paths::INIT.to_owned(), "run".to_owned()];
+    first.into_iter().chain(gate).chain(options).chain(words.iter().cloned()).collect()
+}
+
 pub(super) fn guest(lifeline: Option<u64>) -> Result<Program> {
-    let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
-    let words = [paths::PROGRAM.to_owned(), "init".to_owned(), exit];
-    program(paths::PROGRAM, words.into_iter().chain(lifeline.map(|it| format!("--lifeline={it}"))))
+    program(paths::PROGRAM, guest_words(lifeline, KEPT_DESCRIPTOR).into_iter())
 }
 
 /// The guest's program as the init, or the command alone: then it is found as a shell finds it only in `/bin`.
 pub(super) fn command(words: &[String], has_init: bool) -> Result<Program> {
     if has_init {
-        let exit = format!("--exit-fd={KEPT_DESCRIPTOR}");
-        let log = format!("--log-max={LOG_BYTES}");
-        let options = ["run".to_owned(), "--gate".to_owned(), exit, log, "--".to_owned()];
-        let first = std::iter::once(paths::INIT.to_owned()).chain(options);
-        return program(paths::INIT, first.chain(words.iter().cloned()));
+        return program(paths::INIT, command_words(words, KEPT_DESCRIPTOR, true).into_iter());
     }
     let first = words.first().map_or("", String::as_str);
     let path = if first.contains('/') { first.to_owned() } else { format!("/bin/{first}") };

@@ -4,11 +4,36 @@
 //! the capabilities that let it make more, which no preset of ours has. Podman's (`containers/common`, `seccomp.json`)
 //! allows more: mounts, new namespaces and keyrings.
 
-use libc::*;
+use libc::c_long;
+
+/// A system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SystemCall {
+    /// As the kernel's sources name it.
+    pub(super) name: &'static str,
+    pub(super) number: c_long,
+}
+
+/// Calls by the names of their numbers in the C library.
+macro_rules! calls {
+    ($($constant:ident),* $(,)?) => { &[$(SystemCall { name: stringify!($constant), number: libc::$constant }),*] };
+}
+
+/// Calls that the C library has no number of.
+macro_rules! numbered {
+    ($($name:ident = $number:literal),* $(,)?) => { &[$(SystemCall { name: stringify!($name), number: $number }),*] };
+}
+
+impl SystemCall {
+    /// The name without the C library's prefix.
+    pub(super) fn kernel_name(self) -> &'static str {
+        self.name.strip_prefix("SYS_").unwrap_or(self.name)
+    }
+}
 
 /// On every architecture.
 #[rustfmt::skip]
-pub(super) const COMMON: &[c_long] = &[
+pub(super) const COMMON: &[SystemCall] = calls![
     SYS_accept, SYS_accept4, SYS_adjtimex, SYS_bind, SYS_brk, SYS_capget, SYS_capset, SYS_chdir, SYS_clock_adjtime,
     SYS_clock_getres, SYS_clock_gettime, SYS_clock_nanosleep, SYS_close, SYS_close_range, SYS_connect,
     SYS_copy_file_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2,
@@ -50,37 +75,30 @@ pub(super) const COMMON: &[c_long] = &[
 /// Those that newer architectures do without.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
-pub(super) const OF_ARCHITECTURE: &[c_long] = &[
+pub(super) const OF_ARCHITECTURE: &[SystemCall] = calls![
     SYS_access, SYS_alarm, SYS_chmod, SYS_chown, SYS_creat, SYS_dup2, SYS_epoll_create, SYS_epoll_ctl_old,
     SYS_epoll_wait, SYS_epoll_wait_old, SYS_eventfd, SYS_fork, SYS_futimesat, SYS_getdents, SYS_getpgrp,
     SYS_get_thread_area, SYS_inotify_init, SYS_lchown, SYS_link, SYS_lstat, SYS_mkdir, SYS_mknod, SYS_open,
     SYS_pause, SYS_pipe, SYS_poll, SYS_readlink, SYS_rename, SYS_rmdir, SYS_select, SYS_set_thread_area,
     SYS_signalfd, SYS_stat, SYS_symlink, SYS_time, SYS_unlink, SYS_utime, SYS_utimes, SYS_vfork, SYS_arch_prctl,
     SYS_modify_ldt,
-    333, // io_pgetevents
-    335, // uretprobe: where the host traces a program, its processes in containers make this call unknowingly
 ];
 
+/// `uretprobe`: where the host traces a program, its processes in containers make this call unknowingly.
+#[cfg(target_arch = "x86_64")]
+pub(super) const WITHOUT_CONSTANT: &[SystemCall] = numbered![io_pgetevents = 333, uretprobe = 335];
+
 #[cfg(target_arch = "aarch64")]
-pub(super) const OF_ARCHITECTURE: &[c_long] = &[
-    292, // io_pgetevents
-];
+pub(super) const OF_ARCHITECTURE: &[SystemCall] = &[];
+
+#[cfg(target_arch = "aarch64")]
+pub(super) const WITHOUT_CONSTANT: &[SystemCall] = numbered![io_pgetevents = 292];
 
 /// Newer calls, which the C libraries' headers need not know; their numbers are the same everywhere.
 #[rustfmt::skip]
-pub(super) const NEWER: &[c_long] = &[
-    451, // cachestat
-    452, // fchmodat2
-    453, // map_shadow_stack
-    454, // futex_wake
-    455, // futex_wait
-    456, // futex_requeue
-    457, // statmount
-    458, // listmount
-    463, // setxattrat
-    464, // getxattrat
-    465, // listxattrat
-    466, // removexattrat
+pub(super) const NEWER: &[SystemCall] = numbered![
+    cachestat = 451, fchmodat2 = 452, map_shadow_stack = 453, futex_wake = 454, futex_wait = 455, futex_requeue = 456,
+    statmount = 457, listmount = 458, setxattrat = 463, getxattrat = 464, listxattrat = 465, removexattrat = 466,
 ];
 
 /// The greatest number that was looked at (`file_setattr`, Linux 6.17). Greater ones are unknown calls, not refused ones:

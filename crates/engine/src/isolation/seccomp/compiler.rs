@@ -46,6 +46,7 @@ pub(super) enum ArgumentCondition {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
+    pub(super) name: &'static str,
     pub(super) call: c_long,
     pub(super) action: Action,
 }

@@ -13,12 +13,15 @@
 
 mod calls;
 mod compiler;
+mod profile;
 
 use std::sync::OnceLock;
 
 use libc::{EAFNOSUPPORT, ENOSYS, EPERM, c_long, sock_filter};
 
+use calls::SystemCall;
 use compiler::{Action, ArgumentCondition, Rule};
+pub(crate) use profile::oci_profile;
 
 /// New namespaces of any kind: `CLONE_NEWNS`, `NEWCGROUP`, `NEWUTS`, `NEWIPC`, `NEWUSER`, `NEWPID`, `NEWNET`. The bit of
 /// `NEWTIME` belongs to the exit signal here.
@@ -35,14 +38,22 @@ const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff
 
 /// Calls with conditions, or with an answer other than `EPERM`.
 const RULES: &[Rule] = &[
-    Rule { call: libc::SYS_clone, action: Action::If(ArgumentCondition::NoBits(NEW_NAMESPACES), EPERM) },
-    Rule { call: libc::SYS_socket, action: Action::If(ArgumentCondition::OneOf(SOCKET_FAMILIES), EAFNOSUPPORT) },
-    Rule { call: libc::SYS_personality, action: Action::If(ArgumentCondition::OneOf(PERSONALITIES), EPERM) },
+    Rule { name: "clone", call: libc::SYS_clone, action: Action::If(ArgumentCondition::NoBits(NEW_NAMESPACES), EPERM) },
+    Rule {
+        name: "socket",
+        call: libc::SYS_socket,
+        action: Action::If(ArgumentCondition::OneOf(SOCKET_FAMILIES), EAFNOSUPPORT),
+    },
+    Rule {
+        name: "personality",
+        call: libc::SYS_personality,
+        action: Action::If(ArgumentCondition::OneOf(PERSONALITIES), EPERM),
+    },
     // Its flags lie in memory, where a filter cannot look. The C libraries fall back to `clone`.
-    Rule { call: libc::SYS_clone3, action: Action::Refuse(ENOSYS) },
-    Rule { call: libc::SYS_io_uring_setup, action: Action::Refuse(ENOSYS) },
-    Rule { call: libc::SYS_io_uring_enter, action: Action::Refuse(ENOSYS) },
-    Rule { call: libc::SYS_io_uring_register, action: Action::Refuse(ENOSYS) },
+    Rule { name: "clone3", call: libc::SYS_clone3, action: Action::Refuse(ENOSYS) },
+    Rule { name: "io_uring_setup", call: libc::SYS_io_uring_setup, action: Action::Refuse(ENOSYS) },
+    Rule { name: "io_uring_enter", call: libc::SYS_io_uring_enter, action: Action::Refuse(ENOSYS) },
+    Rule { name: "io_uring_register", call: libc::SYS_io_uring_register, action: Action::Refuse(ENOSYS) },
 ];
 
 /// The filter of every container, to be installed after `no_new_privs`. Compiled once in a process.
@@ -51,11 +62,17 @@ pub(crate) fn program() -> &'static [sock_filter] {
     PROGRAM.get_or_init(|| compiler::compile(&table()))
 }
 
+/// Calls without conditions.
+fn allowed() -> impl Iterator<Item = &'static SystemCall> {
+    let lists = [calls::COMMON, calls::OF_ARCHITECTURE, calls::WITHOUT_CONSTANT, calls::NEWER];
+    lists.into_iter().flatten()
+}
+
 /// The action for each known number.
 fn table() -> Vec<Action> {
     let mut table = vec![Action::Refuse(EPERM); index(calls::LAST_KNOWN) + 1];
-    for call in [calls::COMMON, calls::OF_ARCHITECTURE, calls::NEWER].into_iter().flatten() {
-        table[index(*call)] = Action::Allow;
+    for call in allowed() {
+        table[index(call.number)] = Action::Allow;
     }
     for rule in RULES {
         table[index(rule.call)] = rule.action;

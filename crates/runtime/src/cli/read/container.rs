@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{array, digits, image_id, unreadable};
 use crate::{
-    ByteSize, Container, ContainerStatus, Handle, Health, Limits, MountPoint, Protocol, PublishedPort, Result,
+    ByteSize, Container, ContainerStatus, Handle, Health, IsolationKind, Limits, MountPoint, Protocol, PublishedPort,
+    Result,
 };
 
 /// Containers of an `inspect`. What the engine cannot say of one is an error, never a guess.
@@ -55,6 +56,9 @@ struct ContainerJson {
     mounts: Vec<MountJson>,
     #[serde(rename = "ExecIDs")]
     exec_ids: Option<Vec<serde::de::IgnoredAny>>,
+    /// Podman's; in its `HostConfig` it says `oci`.
+    #[serde(rename = "OCIRuntime")]
+    oci_runtime: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -124,6 +128,9 @@ struct HostConfigJson {
     #[serde(default)]
     cpu_period: i64,
     pids_limit: Option<i64>,
+    /// The runtime by the name that the engine's configuration gives it.
+    #[serde(default)]
+    runtime: String,
     port_bindings: Option<BTreeMap<String, Option<Vec<HostPortJson>>>>,
 }
 
@@ -184,7 +191,19 @@ impl ContainerJson {
             limits: self.host_config.limits(),
             execs: self.exec_ids.map_or(0, |it| it.len()),
             health: self.state.health.or(self.state.healthcheck).and_then(HealthJson::read),
+            isolation: isolation(self.oci_runtime.as_deref().unwrap_or(&self.host_config.runtime)),
         })
+    }
+}
+
+/// By the usual names of runtimes: an engine's configuration may give others, which tell nothing.
+fn isolation(runtime: &str) -> Option<IsolationKind> {
+    let name = runtime.rsplit('/').next().unwrap_or_default();
+    match name {
+        "crun" | "runc" | "youki" | "io.containerd.runc.v2" => Some(IsolationKind::Namespaces),
+        _ if name.contains("runsc") => Some(IsolationKind::Gvisor),
+        _ if name.contains("kata") => Some(IsolationKind::VirtualMachine),
+        _ => None,
     }
 }
 
@@ -272,6 +291,20 @@ mod tests {
         assert_eq!((it.name.as_str(), it.pid, it.running()), ("web", Some(42), true));
         assert_eq!(it.ports[0].to_string(), "127.0.0.1:8080->80/tcp");
         assert_eq!(it.limits, Limits { memory: Some(ByteSize(1024)), cpus: Some(1.5), pids: Some(64) });
+    }
+
+    #[test]
+    fn runtimes_are_known_by_their_usual_names() {
+        for (name, expected) in [
+            ("runc", Some(IsolationKind::Namespaces)),
+            ("/usr/bin/crun", Some(IsolationKind::Namespaces)),
+            ("runsc-kvm", Some(IsolationKind::Gvisor)),
+            ("io.containerd.kata.v2", Some(IsolationKind::VirtualMachine)),
+            ("mine", None),
+            ("", None),
+        ] {
+            assert_eq!(isolation(name), expected, "{name}");
+        }
     }
 
     #[test]

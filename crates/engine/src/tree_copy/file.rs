@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread, pwrite};
 
-use super::copy::Between;
+use super::DirectoryHandles;
 
 /// Up to this size one read and one write are quicker than a copy by the kernel.
 const SMALL: u64 = 64 * 1024;
@@ -38,7 +38,7 @@ impl Default for FileCopy {
 
 impl FileCopy {
     /// Copies what is no directory, under the same name. Sockets are no files: without their process they are nothing.
-    pub(super) fn copy(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+    pub(super) fn copy(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         match kind {
             FileType::RegularFile => return self.regular((from, to), name, stat),
@@ -53,14 +53,15 @@ impl FileCopy {
         Ok(utimensat(to, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn regular(&mut self, (from, to): Between<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+    fn regular(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let file = open_file(from, name)?;
         let opened = fstat(&file)?;
         if opened.st_ino != stat.st_ino || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return Err(Errno::AGAIN.into());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let copy = openat(to, name, flags, Mode::from_raw_mode(0o600))?;
+        // Only this engine's user reaches the copy yet.
+        let copy = openat(to, name, flags, Mode::from_raw_mode(stat.st_mode & 0o777))?;
         self.content(&file, &copy, &opened)?;
         copy_attributes(file.as_fd(), copy.as_fd(), stat)
     }
@@ -133,10 +134,16 @@ fn open_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
 }
 
 /// Owner, mode, extended attributes and times. A change of the owner takes set-id bits and file capabilities away, so it
-/// comes first.
+/// comes first. What is right already is left: each change is one of the file system's journal.
 pub(super) fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
-    fchown(to, Some(uid(stat)), Some(gid(stat)))?;
-    fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    let made = fstat(to)?;
+    let is_owned = (made.st_uid, made.st_gid) == (stat.st_uid, stat.st_gid);
+    if !is_owned {
+        fchown(to, Some(uid(stat)), Some(gid(stat)))?;
+    }
+    if !is_owned || made.st_mode != stat.st_mode {
+        fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    }
     copy_xattrs(from, to)?;
     Ok(futimens(to, &times(stat))?)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, Mode, XattrFlags, lsetxattr, mknodat};
 
-use super::super::copy::{CopyPass, CopyRequest, CopyState, copy_tree};
+use super::{CopyPass, CopyRequest, CopyState, copy_tree};
 
 /// A tree, and an empty directory for its copy.
 struct Trees {
@@ -135,9 +135,11 @@ fn what_is_left_out_is_left_out_with_all_that_it_holds() {
     assert!(!to.join("proc").exists() && to.join("a/proc").exists());
 }
 
+type Change<'a> = &'a dyn Fn(&Trees);
+
 #[test]
 fn every_kind_of_change_between_the_passes_is_in_the_copy() {
-    let changes: [(&str, &dyn Fn(&Trees)); 14] = [
+    let changes: [(&str, Change<'_>); 14] = [
         ("nothing", &|_| {}),
         ("another content of the same length", &|it| fs::write(it.from("a/text"), "TEXT").unwrap()),
         ("the old time of change of content", &|it| {

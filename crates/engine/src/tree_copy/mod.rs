@@ -1,6 +1,10 @@
 //! Copies an upper directory in two passes. What the first one copied and nothing changed since is left by the second.
 
-use std::collections::{HashMap, HashSet};
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -13,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, Stat, linkat, mkdirat, statat, unlinkat, utimens
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::file::{FileCopy, copy_attributes, times};
+use self::file::{FileCopy, copy_attributes, times};
 use crate::store::{is_dir, names, open_beneath};
 
 /// A file that changed this shortly before it was copied may have changed while it was, at the same time of change: kernels
@@ -22,28 +26,53 @@ const SETTLING: Duration = Duration::from_millis(50);
 
 /// From where to where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CopyRequest<'a> {
-    pub(super) from: &'a Path,
+pub(crate) struct CopyRequest<'a> {
+    pub(crate) from: &'a Path,
     /// An empty directory, before the first pass.
-    pub(super) to: &'a Path,
+    pub(crate) to: &'a Path,
     /// Absolute paths inside, which are left out with all that lies beneath them.
-    pub(super) left_out: &'a [&'a str],
+    pub(crate) left_out: &'a [&'a str],
 }
 
 /// Whether files change while they are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopyPass {
+pub(crate) enum CopyPass {
     /// What cannot be copied now is left to the next pass.
     Running,
+    /// No control group makes the container stand still: what goes meanwhile is not in the copy.
+    Unfrozen,
     Still,
 }
 
 /// What the first pass copied.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct CopyState {
+pub(crate) struct CopyState {
+    /// By path, sorted: the next pass, for which processes wait, has nothing to prepare.
     copied: Vec<(Vec<u8>, Fingerprint)>,
+    /// By inode, sorted: how many names of it were copied.
+    names: Vec<(u64, u64)>,
     /// It copied something, or tried to.
     begun: bool,
+}
+
+impl CopyState {
+    fn new(mut copied: Vec<(Vec<u8>, Fingerprint)>) -> Self {
+        copied.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut names = BTreeMap::new();
+        for (_, fingerprint) in &copied {
+            *names.entry(fingerprint.inode).or_default() += 1;
+        }
+        Self { copied, names: names.into_iter().collect(), begun: true }
+    }
+
+    fn fingerprint(&self, path: &[u8]) -> Option<Fingerprint> {
+        let found = self.copied.binary_search_by(|it| it.0.as_slice().cmp(path));
+        found.ok().map(|at| self.copied[at].1)
+    }
+
+    fn names_of(&self, inode: u64) -> u64 {
+        self.names.binary_search_by_key(&inode, |it| it.0).map_or(0, |at| self.names[at].1)
+    }
 }
 
 /// A state of an entry: every change of it, its content or its names is another one.
@@ -69,14 +98,14 @@ impl Fingerprint {
 }
 
 /// Runs one pass. As the owner of the files.
-pub(super) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
+pub(crate) fn copy_tree(request: &CopyRequest<'_>, pass: CopyPass, before: CopyState) -> io::Result<CopyState> {
     let mut it = TreeCopy::new(request, pass, before)?;
     while let Some(path) = it.pending.pop() {
         let done = it.directory(&path);
         it.forgive(done)?;
     }
     it.finish_directories()?;
-    Ok(CopyState { copied: it.copied, begun: true })
+    Ok(CopyState::new(it.copied))
 }
 
 struct TreeCopy<'a> {
@@ -84,10 +113,7 @@ struct TreeCopy<'a> {
     to: OwnedFd,
     left_out: &'a [&'a str],
     pass: CopyPass,
-    /// Of the pass before, by path, and how many names of each file it knew.
-    before: HashMap<Vec<u8>, Fingerprint>,
-    names_before: HashMap<u64, u64>,
-    is_first: bool,
+    before: CopyState,
     began: Duration,
     files: FileCopy,
     /// First name of each file with several ones, and its state when it was copied.
@@ -108,10 +134,6 @@ struct DirectoryPair<'a> {
 
 impl<'a> TreeCopy<'a> {
     fn new(request: &CopyRequest<'a>, pass: CopyPass, before: CopyState) -> io::Result<Self> {
-        let mut names_before = HashMap::new();
-        for (_, fingerprint) in &before.copied {
-            *names_before.entry(fingerprint.inode).or_default() += 1;
-        }
         let from: OwnedFd = File::open(request.from)?.into();
         let root = statat(&from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Self {
@@ -119,9 +141,7 @@ impl<'a> TreeCopy<'a> {
             to: File::open(request.to)?.into(),
             left_out: request.left_out,
             pass,
-            before: before.copied.into_iter().collect(),
-            names_before,
-            is_first: !before.begun,
+            before,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             files: FileCopy::default(),
             links: HashMap::new(),
@@ -134,7 +154,11 @@ impl<'a> TreeCopy<'a> {
 
     /// While files change, any of them may be gone or another one.
     fn forgive(&self, done: io::Result<()>) -> io::Result<()> {
-        if self.pass == CopyPass::Running { Ok(()) } else { done }
+        match (self.pass, done) {
+            (CopyPass::Running, _) => Ok(()),
+            (CopyPass::Unfrozen, Err(err)) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+            (_, done) => done,
+        }
     }
 
     fn directory(&mut self, path: &[u8]) -> io::Result<()> {
@@ -161,7 +185,7 @@ impl<'a> TreeCopy<'a> {
     /// Removes from the copy what is gone. Without a change of the directory nothing is.
     fn remove_others(&mut self, pair: &DirectoryPair<'_>, present: &[std::ffi::CString]) -> io::Result<()> {
         let stat = statat(&pair.from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
-        if self.is_first || self.is_unchanged(pair.path, &stat) {
+        if !self.before.begun || self.is_unchanged(pair.path, &stat) {
             return Ok(());
         }
         for name in names(&pair.to)? {
@@ -173,14 +197,14 @@ impl<'a> TreeCopy<'a> {
     }
 
     fn is_unchanged(&self, path: &[u8], stat: &Stat) -> bool {
-        self.before.get(path) == Some(&Fingerprint::new(stat))
+        self.before.fingerprint(path) == Some(Fingerprint::new(stat))
     }
 
     /// Whether the copy of a file is as it should be. One with several names has to have all of them, or none.
     fn is_done(&self, path: &[u8], stat: &Stat) -> bool {
         #[expect(clippy::unnecessary_cast, reason = "of another type on other machines")]
         let names = stat.st_nlink as u64;
-        self.is_unchanged(path, stat) && (names == 1 || self.names_before.get(&stat.st_ino) == Some(&names))
+        self.is_unchanged(path, stat) && (names == 1 || self.before.names_of(stat.st_ino) == names)
     }
 
     fn entry(&mut self, pair: &DirectoryPair<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
@@ -194,7 +218,7 @@ impl<'a> TreeCopy<'a> {
         if self.is_done(path, &stat) {
             return Ok(());
         }
-        if !self.is_first {
+        if self.before.begun {
             self.remove(pair, name)?;
         }
         self.touched.insert(pair.path.to_vec());
@@ -273,4 +297,4 @@ fn at_path(path: &[u8], err: &io::Error) -> io::Error {
 }
 
 /// A pair of directories that a file is copied between.
-pub(super) type Between<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);
+type DirectoryHandles<'a> = (BorrowedFd<'a>, BorrowedFd<'a>);

@@ -1,0 +1,69 @@
+//! Containers whose processes an OCI runtime makes.
+//!
+//! | module | content |
+//! |---|---|
+//! | `run_directory` | directories and mounts of a container while it runs |
+//! | `start` | bundle, creation, network, start |
+//! | `exec` | commands in a container with a kernel of its own |
+//! | `files` | its files as the host has them |
+//!
+//! With a kernel of its own, a container's processes are not the host's: its commands go through the runtime's program. In
+//! the others the engine acts as in containers of its own.
+
+mod exec;
+mod files;
+mod run_directory;
+mod start;
+
+use std::sync::Arc;
+
+use coracle_runtime::Result;
+
+pub(super) use self::exec::exec;
+pub(super) use self::files::running_root;
+use self::run_directory::RunDirectory;
+pub(super) use self::start::start;
+use super::containers::StoredContainer;
+use crate::config::NetworkMode;
+use crate::engine::Engine;
+use crate::oci::{RuntimeCalls, RuntimeContainer, RuntimeNetwork};
+use crate::oci_runtime::OciRuntime;
+
+fn calls(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<RuntimeCalls> {
+    let config = &container.config;
+    let network = match config.network.mode {
+        NetworkMode::None => RuntimeNetwork::Loopback,
+        NetworkMode::Host | NetworkMode::Outgoing | NetworkMode::Named(_) => RuntimeNetwork::OfNamespace,
+    };
+    let paths = RunDirectory::new(engine, &config.id).for_runtime(runtime);
+    RuntimeCalls::new(RuntimeContainer { runtime, paths, network, id: config.id.to_string() })
+}
+
+/// Removes what a run leaves outside the container's directory: the runtime's memory, mounts and the bundle. Its processes
+/// are ended if they are not.
+pub(super) async fn clear(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
+    let Some(runtime) = container.config.runtime else { return Ok(()) };
+    let run = RunDirectory::new(engine, &container.config.id);
+    if !run.exists() {
+        return Ok(());
+    }
+    // A runtime that is not installed any more has no processes to forget: they were ended by their number.
+    if let Ok(calls) = calls(engine, container, runtime)
+        && let Err(err) = calls.delete().await
+    {
+        tracing::warn!(container = %container.config.name, %err, "the runtime keeps a container that has ended");
+    }
+    crate::blocking::blocking("remove the mounts of a container", move || run.remove()).await
+}
+
+/// Stops the processes of a container with a kernel of its own, which no control group can freeze at a moment when its files
+/// are written. `None` where the engine does it itself.
+pub(super) async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Option<RuntimeCalls>> {
+    let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(None) };
+    if super::start::process_of(&container.dir)?.is_none() {
+        return Ok(None);
+    }
+    let calls = calls(engine, container, runtime)?;
+    calls.pause().await?;
+    Ok(Some(calls))
+}

@@ -1,0 +1,193 @@
+//! Starts a container by its runtime.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use coracle_runtime::host::process::ProgramFiles;
+use coracle_runtime::{Capability, Error, Result};
+use rustix::process::{Pid, PidfdFlags, getrlimit, pidfd_open};
+
+use super::super::containers::StoredContainer;
+use super::super::directory::{read_json, write_json};
+use super::super::plan::{HostMounts, RootRequest, TreeError, bundle_steps, init_words, root_mount};
+use super::super::start::{BoundFiles, connect, init_program, volume_dirs, write_files};
+use super::super::state::RunRecord;
+use super::super::{host_error, unreadable};
+use super::run_directory::RunDirectory;
+use super::{calls, clear};
+use crate::blocking::blocking;
+use crate::cgroup::ContainerGroup;
+use crate::config::{Init, NetworkMode};
+use crate::engine::Engine;
+use crate::error::unsupported;
+use crate::ids::IdMap;
+use crate::oci::{BundleParts, BundleRequest, ProcessRequest, RuntimeCalls, bundle};
+use crate::oci_runtime::OciRuntime;
+use crate::sys::{ChildPlace, RootMount, Step, run_in_child};
+
+/// The descriptor that the guest leaves its exit code in: runtimes pass on the standard streams and no others.
+const EXIT_DESCRIPTOR: i32 = 0;
+
+/// Starts it and connects its network, under the container's lock.
+pub(in super::super) async fn start(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    runtime: OciRuntime,
+) -> Result<()> {
+    if !engine.privileges.is_root() {
+        // Its mounts are made by the engine, which needs root for it.
+        return Err(unsupported(Capability::OciRuntime));
+    }
+    clear(engine, container).await?;
+    let calls = calls(engine, container, runtime)?;
+    let started = create_and_start(engine, container, runtime, &calls).await;
+    if started.is_err() {
+        // The first error is the one to report.
+        let _ = clear(engine, container).await;
+        let run = read_json::<RunRecord>(&container.dir.run_file()).ok().flatten();
+        if let Some(run) = run {
+            let _ = run.group.kill().and_then(|()| run.group.remove());
+        }
+        let _ = std::fs::remove_file(container.dir.run_file());
+        let _ = std::fs::remove_file(container.dir.process_file());
+    }
+    started
+}
+
+async fn create_and_start(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    runtime: OciRuntime,
+    calls: &RuntimeCalls,
+) -> Result<()> {
+    let prepared = {
+        let (engine, container) = (engine.clone(), container.clone());
+        blocking("start a container", move || prepare(&engine, &container, runtime)).await?
+    };
+    calls.create(prepared.streams).await?;
+    let pid = calls.pid().await?.ok_or_else(|| unreadable("start", &"the runtime created no process"))?;
+    check_group(&prepared.run.group, pid)?;
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(host_error("cannot read the container's process"))?;
+    std::fs::write(container.dir.process_file(), stat).map_err(host_error("cannot record the container's process"))?;
+    if runtime.has_own_kernel() && container.config.network.mode != NetworkMode::Host {
+        blocking("bring up loopback", move || loopback_up(pid)).await?;
+    }
+    connect(engine, container, pid, &prepared.files).await?;
+    calls.start().await
+}
+
+/// Limits that do not hold would be no limits.
+fn check_group(group: &ContainerGroup, pid: u32) -> Result<()> {
+    if group.is_none() || group.processes()?.contains(&pid) {
+        return Ok(());
+    }
+    let source = std::io::Error::other("its process is not in the control group that the bundle names");
+    Err(Error::Host { what: "the runtime does not keep the limits of the container".into(), source })
+}
+
+/// Other runtimes do it when they make a namespace.
+fn loopback_up(pid: u32) -> Result<()> {
+    let failed = || host_error("cannot bring up loopback");
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| failed()(std::io::ErrorKind::InvalidInput.into()))?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|err| failed()(err.into()))?;
+    let namespaces = vec![(pidfd.as_fd(), libc::CLONE_NEWNET)];
+    let place = ChildPlace { namespaces, new_mounts: false, steps: vec![Step::LoopbackUp] };
+    run_in_child(&place, || Ok(())).map_err(failed())
+}
+
+/// What a runtime is about to start.
+struct PreparedRun {
+    run: RunRecord,
+    files: BoundFiles,
+    streams: ProgramFiles,
+}
+
+/// Everything that the runtime finds: group, mounts, bundle and streams. Blocks.
+fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<PreparedRun> {
+    let files = write_files(container)?;
+    let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
+    let mut run = RunRecord::new(group);
+    run.shares_users = shares_users(container, runtime);
+    let prepared = match mount(engine, container, runtime, &run) {
+        Err(TreeError::Unmappable(path)) => {
+            let why = format!("`{}` lies on a file system that cannot map ids", path.display());
+            tracing::warn!(container = %container.config.name, %why, "the container has no user namespace");
+            run.shares_users = Some(why);
+            mount(engine, container, runtime, &run)
+        }
+        made => made,
+    };
+    let failed = prepared.map_err(|err| match err {
+        TreeError::Failed(err) => err,
+        unmappable => Error::Host { what: unmappable.to_string(), source: std::io::ErrorKind::Unsupported.into() },
+    });
+    // Also after a failure: the caller finds the control group in it.
+    let recorded = write_json(&container.dir.run_file(), &run);
+    recorded.map_err(host_error("cannot record the start of the container"))?;
+    failed?;
+    let streams = streams(container).map_err(host_error("cannot open the streams of the container"))?;
+    Ok(PreparedRun { run, files, streams })
+}
+
+/// gVisor's kernel cannot use the network of a namespace and be in a user namespace at the same time.
+fn shares_users(container: &StoredContainer, runtime: OciRuntime) -> Option<String> {
+    let shares = runtime.has_own_kernel() && container.config.network.mode != NetworkMode::None;
+    let why = || format!("`{runtime}` has no user namespace where a container has a network");
+    (shares || container.config.ids.is_none()).then(why)
+}
+
+fn mount(
+    engine: &Engine,
+    container: &StoredContainer,
+    runtime: OciRuntime,
+    run: &RunRecord,
+) -> std::result::Result<(), TreeError> {
+    let StoredContainer { config, dir } = container;
+    let with_users = run.shares_users.is_none();
+    let map = config.ids.as_ref().filter(|_| with_users);
+    let users = map.map(|it| engine.privileges.create_namespace(it)).transpose();
+    let users = users.map_err(host_error("cannot create a user namespace"))?;
+    let ids = users.as_ref().map(|it| it.as_fd());
+    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.zip(map), is_root: true })?;
+    let init = init_program(engine, &config.init);
+    let volumes = volume_dirs(engine, container, &layers)?;
+    let binds = HostMounts { config, dir, init: init.as_deref(), volumes, ids, is_root: true }.steps()?;
+    let place = RunDirectory::new(engine, &config.id);
+    let highest = |resource| getrlimit(resource).maximum;
+    let parts = BundleParts::new(bundle_steps(config, binds, with_users), &place.sources(), highest);
+    place.create(runtime, map.and_then(IdMap::host_root).map(|it| it.1))?;
+    let RootMount::Prepared(root) = root else {
+        return Err(unsupported(Capability::OciRuntime).into());
+    };
+    place.attach(&root, &parts.trees)?;
+    let words = init_words(config, EXIT_DESCRIPTOR, init.is_some());
+    let process = ProcessRequest {
+        words: &words,
+        env: &config.env,
+        workdir: &config.workdir,
+        user: config.user,
+        capabilities: config.capabilities,
+    };
+    let control_group = run.group.path_in_hierarchies();
+    let request =
+        BundleRequest { runtime, config, process, root: &place.root(), ids: map, control_group: &control_group };
+    place.write_bundle(&bundle(&request, &parts))?;
+    Ok(())
+}
+
+fn streams(container: &StoredContainer) -> std::io::Result<ProgramFiles> {
+    let dir = &container.dir;
+    let exit = dir.exit_file();
+    let _ = std::fs::remove_file(&exit);
+    let stdin = File::options().read(true).write(true).create_new(true).mode(0o600).open(exit)?;
+    let output = || match container.config.init {
+        Init::Command(_) => File::options().append(true).create(true).mode(0o600).open(dir.log_file()),
+        Init::Guest { .. } => File::options().write(true).open(Path::new("/dev/null")),
+    };
+    Ok(ProgramFiles { stdin, stdout: output()?, stderr: output()? })
+}

@@ -1,0 +1,16 @@
+//! Commands that entered a container from outside, told by processes alone: whoever started them may be another program.
+
+use std::collections::BTreeSet;
+
+use coracle_runtime::ProcessId;
+
+use super::super::state::RunRecord;
+use super::tree::parent_of;
+
+/// How many there are: processes of the container's group, beside PID 1, whose parent is none of them. What loses its
+/// parent inside gets PID 1. Without a control group none is seen.
+pub(in super::super) fn entered(run: &RunRecord, first: &ProcessId) -> usize {
+    let members: BTreeSet<u32> = run.group.processes().unwrap_or_default().into_iter().collect();
+    let from_outside = |pid: u32| pid != first.pid && parent_of(pid).is_some_and(|it| !members.contains(&it));
+    members.iter().filter(|it| from_outside(**it)).count()
+}

@@ -1,4 +1,0 @@
-//! Forks: of trees, and of containers that run.
-
-mod containers;
-mod trees;

@@ -1,0 +1,65 @@
+//! The mapping that files of a data directory were made with. Under another one their owners inside would be others: files
+//! of root could belong to the user of commands.
+
+use std::io;
+use std::path::Path;
+
+use coracle_runtime::{EngineKind, Error, Excerpt, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Privileges;
+use super::map::IdMap;
+
+/// Content of the file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct OwnerRecord {
+    /// The mapping of all containers; `None` for root, whose files have the ids of the images.
+    shared_map: Option<IdMap>,
+}
+
+impl Privileges {
+    /// Compares with what `file` says of the directory that it is in, and writes it if it is missing.
+    ///
+    /// # Errors
+    /// `Unavailable` where it says otherwise.
+    pub(crate) fn check_record(&self, file: &Path) -> Result<()> {
+        let failed = |source| Error::Host { what: format!("cannot use `{}`", file.display()), source };
+        let now = OwnerRecord { shared_map: self.shared_map() };
+        let bytes = match std::fs::read(file) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                let json = serde_json::to_vec(&now).map_err(|err| failed(err.into()))?;
+                return coracle_runtime::host::fs::replace(file, &json).map_err(failed);
+            }
+            read => read.map_err(failed)?,
+        };
+        let then: OwnerRecord = serde_json::from_slice(&bytes).map_err(|err| failed(err.into()))?;
+        if then == now { Ok(()) } else { Err(changed(file.parent().unwrap_or(file))) }
+    }
+}
+
+fn changed(dir: &Path) -> Error {
+    let dir = dir.display();
+    let text = format!(
+        "the user ids in `{dir}` are those of another user, or of other lines in `/etc/subuid` and `/etc/subgid`: name \
+         another directory with `engine_data`, restore the lines, or remove it as root"
+    );
+    Error::Unavailable { engine: EngineKind::Embedded, denied: false, excerpt: Excerpt::from_bytes(text.as_bytes()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Rootless;
+    use super::*;
+
+    #[test]
+    fn a_data_directory_is_not_used_with_other_ids() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ids.json");
+        let single = |uid| Privileges::Rootless(Rootless { map: IdMap::single(uid, 1), programs: None });
+        single(1000).check_record(&file).unwrap();
+        single(1000).check_record(&file).unwrap();
+        for other in [single(1001), Privileges::Root] {
+            assert!(matches!(other.check_record(&file), Err(Error::Unavailable { .. })), "{other:?}");
+        }
+    }
+}

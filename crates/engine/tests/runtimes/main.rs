@@ -1,0 +1,127 @@
+//! Containers by real OCI runtimes, where they are installed: the same life as in the engine's own, and another wall.
+
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test ends where its expectation is not met")]
+
+mod lab;
+
+use std::io::{Read as _, Seek as _};
+use std::time::Duration;
+
+use coracle_engine::OciRuntime;
+use coracle_runtime::{
+    ContainerPath, ContainerRuntime as _, ContainerStatus, Error, Exit, Ids, ImageCommit, ImageConfig, ImageStore as _,
+    IsolationKind, NetworkAttachment,
+};
+
+use lab::{Lab, argv, sh};
+
+/// Everything that a container does from its creation to its removal.
+async fn check_life(runtime: OciRuntime, network: NetworkAttachment) {
+    let Some(lab) = Lab::new(runtime).await else { return };
+    let Some(container) = lab.run(network).await else { return };
+    let seen = lab.runtime.inspect(&(&container.id).into()).await.unwrap();
+    assert_eq!((seen.status, seen.isolation), (ContainerStatus::Running, Some(runtime.isolation())));
+
+    // Commands by the guest and without it.
+    let text = async |exec| container.guest.exec(exec).await.unwrap().stdout.text();
+    assert_eq!(text(sh("id -u; id -g; echo kept > /kept; cat /proc/sys/kernel/hostname")).await, "0\n0\nlab\n");
+    let of_user = coracle_runtime::Exec { user: Ids { uid: 1000, gid: 1000 }, ..sh("id -u; echo x > /denied") };
+    let of_user = container.guest.exec(of_user).await.unwrap();
+    assert_eq!((of_user.stdout.text().as_str(), of_user.exit), ("1000\n", Exit::Code(1)), "{of_user:?}");
+    let plain = async |exec| lab.runtime.exec(&container.id, exec).await;
+    let it = plain(sh("cat /kept; echo wrong >&2; exit 7")).await.unwrap();
+    assert_eq!((it.stdout.text(), it.stderr.text(), it.exit), ("kept\n".into(), "wrong\n".into(), Exit::Code(7)));
+    assert_eq!(plain(argv(&["/bin/nosuch"])).await.unwrap().exit, Exit::Code(127));
+    let elsewhere = ContainerPath::parse("/nosuch").unwrap();
+    let elsewhere = coracle_runtime::Exec { workdir: elsewhere, ..sh("true") };
+    assert!(matches!(plain(elsewhere).await, Err(Error::NoSuchPath(_))));
+
+    // Files in and out while it runs.
+    lab.runtime.upload(&container.id, &ContainerPath::root(), lab::tar(&[("uploaded", "from outside")])).await.unwrap();
+    assert_eq!(plain(argv(&["cat", "/uploaded"])).await.unwrap().stdout.text(), "from outside");
+    let mut into = tempfile::tempfile().unwrap();
+    let copy = into.try_clone().unwrap();
+    lab.runtime.download(&container.id, &ContainerPath::parse("/kept").unwrap(), copy, 1 << 20).await.unwrap();
+    let mut tar = Vec::new();
+    into.rewind().unwrap();
+    into.read_to_end(&mut tar).unwrap();
+    assert!(tar.windows(5).any(|it| it == b"kept\n"));
+
+    // An image of it, and its end.
+    let commit =
+        ImageCommit { container: container.id.clone(), tag: None, labels: Vec::new(), config: ImageConfig::default() };
+    let image = lab.runtime.commit_image(&commit).await.unwrap();
+    assert_ne!(image.id, lab.image);
+    lab.runtime.stop(&container.id, Duration::from_secs(10)).await.unwrap();
+    let seen = lab.runtime.inspect(&(&container.id).into()).await.unwrap();
+    assert_eq!((seen.status, seen.exit_code), (ContainerStatus::Exited, Some(0)));
+    lab.check_nothing_left(&container.id);
+
+    // Once more with the same files, and away.
+    lab.runtime.start(&container.id).await.unwrap();
+    assert_eq!(lab.plain(&container.id, argv(&["cat", "/kept"])).await, "kept\n");
+    lab.runtime.remove(&container.id).await.unwrap();
+    lab.check_nothing_left(&container.id);
+    let again = lab.run_image(&image.id, NetworkAttachment::None).await.unwrap();
+    assert_eq!(lab.plain(&again.id, argv(&["cat", "/kept", "/uploaded"])).await, "kept\nfrom outside");
+    lab.runtime.remove(&again.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_lives_by_runc() {
+    check_life(OciRuntime::Runc, NetworkAttachment::None).await;
+}
+
+#[tokio::test]
+async fn a_container_lives_by_crun() {
+    check_life(OciRuntime::Crun, NetworkAttachment::None).await;
+}
+
+#[tokio::test]
+async fn a_container_lives_in_gvisor() {
+    check_life(OciRuntime::Runsc, NetworkAttachment::None).await;
+}
+
+#[tokio::test]
+async fn a_container_lives_in_gvisor_with_a_network() {
+    check_life(OciRuntime::Runsc, NetworkAttachment::EngineDefault).await;
+}
+
+/// A command that outlives its limit is ended, and the container goes on.
+#[tokio::test]
+async fn a_command_is_ended_at_its_limit() {
+    for runtime in [OciRuntime::Runc, OciRuntime::Runsc] {
+        let Some(lab) = Lab::new(runtime).await else { continue };
+        let Some(container) = lab.run(NetworkAttachment::None).await else { continue };
+        let limits = coracle_runtime::ExecLimits {
+            total: Some(Duration::from_millis(700)),
+            grace: Duration::from_millis(50),
+            ..Default::default()
+        };
+        let endless = coracle_runtime::Exec { limits, ..argv(&["sleep", "1000"]) };
+        let it = lab.runtime.exec(&container.id, endless).await.unwrap();
+        assert!(matches!(it.exit, Exit::TimedOut(_)), "{runtime}: {it:?}");
+        let running = lab.plain(&container.id, sh("ps | grep -c '[s]leep 1000'")).await;
+        assert_eq!(running, "0\n", "{runtime}");
+        lab.runtime.remove(&container.id).await.unwrap();
+    }
+}
+
+/// The kernel that a container sees is the one that its wall names.
+#[tokio::test]
+async fn the_wall_is_what_inspect_says() {
+    let host = std::fs::read_to_string("/proc/version").unwrap();
+    for runtime in [OciRuntime::Runc, OciRuntime::Runsc] {
+        let Some(lab) = Lab::new(runtime).await else { continue };
+        let Some(container) = lab.run(NetworkAttachment::None).await else { continue };
+        let shares_kernel = lab.plain(&container.id, argv(&["cat", "/proc/version"])).await == host;
+        assert_eq!(shares_kernel, runtime.isolation() == IsolationKind::Namespaces, "{runtime}");
+        // PID 1 of the container, or the program that is its kernel, is held to the limits of its control group.
+        let pid = lab.runtime.inspect(&(&container.id).into()).await.unwrap().pid.unwrap();
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let kept = groups.lines().filter(|it| it.contains(container.id.as_str())).count();
+        assert!(kept > 0, "{runtime}: {groups}");
+        lab.runtime.remove(&container.id).await.unwrap();
+    }
+}

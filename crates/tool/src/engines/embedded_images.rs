@@ -1,0 +1,104 @@
+//! Images of the embedded engine: verified, copied in and out.
+
+use std::fs::File;
+
+use coracle_runtime::{Image, ImageRef};
+use serde::Serialize;
+
+use super::{Engines, data_dir};
+use crate::failure::Failure;
+
+/// What was looked at, and what is wrong with it.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ImageVerification {
+    pub(crate) images: u64,
+    pub(crate) layers: u64,
+    pub(crate) is_sound: bool,
+    pub(crate) damage: Vec<DamagedObject>,
+}
+
+/// A layer, an image or a name that is damaged.
+#[derive(Debug, Serialize)]
+pub(crate) struct DamagedObject {
+    pub(crate) object: String,
+    pub(crate) problem: String,
+}
+
+/// Where an image is copied from.
+#[derive(Debug)]
+pub(crate) enum CopySource {
+    Docker,
+    Podman,
+    /// An archive.
+    Archive(File),
+    /// An OCI layout.
+    Layout(std::path::PathBuf),
+}
+
+impl Engines {
+    /// Looks for half or damaged images of the embedded engine; `deep` reads all content.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn verify_images(&self, deep: bool) -> Result<ImageVerification, Failure> {
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
+        let found = engine.verify_images(deep).await?;
+        let damage = found.damage.into_iter().map(|it| DamagedObject { object: it.object, problem: it.problem });
+        let damage: Vec<_> = damage.collect();
+        Ok(ImageVerification { images: found.images, layers: found.layers, is_sound: damage.is_empty(), damage })
+    }
+
+    /// Copies an image into the embedded engine's store.
+    ///
+    /// # Errors
+    /// When it cannot be read there, or is refused.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn load_image(&self, name: &ImageRef, from: CopySource) -> Result<Image, Failure> {
+        use coracle_engine::ImageOrigin;
+
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
+        let origin = match from {
+            CopySource::Docker => ImageOrigin::Docker,
+            CopySource::Podman => ImageOrigin::Podman,
+            CopySource::Archive(file) => ImageOrigin::Archive(file),
+            CopySource::Layout(dir) => ImageOrigin::Layout(dir),
+        };
+        Ok(engine.copy_image(origin, name, self.config.images.pull_timeout.0).await?)
+    }
+
+    /// Writes an image of the embedded engine; `None` where there is none of that name.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn save_image(&self, name: &ImageRef, into: File) -> Result<Option<Image>, Failure> {
+        use coracle_runtime::ImageStore as _;
+
+        let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
+        let Some(image) = engine.find_images(std::slice::from_ref(name)).await?.pop() else { return Ok(None) };
+        engine.export_image(&image.id, into).await?;
+        Ok(Some(image))
+    }
+}
+
+/// Without Linux no engine is embedded, so that none of these is called.
+#[cfg(not(target_os = "linux"))]
+impl Engines {
+    pub(crate) async fn verify_images(&self, _: bool) -> Result<ImageVerification, Failure> {
+        Err(self.only_on_linux())
+    }
+
+    pub(crate) async fn load_image(&self, _: &ImageRef, _: CopySource) -> Result<Image, Failure> {
+        Err(self.only_on_linux())
+    }
+
+    pub(crate) async fn save_image(&self, _: &ImageRef, _: File) -> Result<Option<Image>, Failure> {
+        Err(self.only_on_linux())
+    }
+
+    fn only_on_linux(&self) -> Failure {
+        let _ = data_dir(&self.config, &self.host);
+        Failure::new(crate::failure::Code::Unsupported, "the embedded engine runs on Linux only")
+    }
+}

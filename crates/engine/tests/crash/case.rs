@@ -27,6 +27,15 @@ pub(crate) struct Prepared {
     pub(crate) container: Option<ContainerId>,
 }
 
+/// The engine's own groups stay for its next container.
+impl Drop for Case {
+    fn drop(&mut self) {
+        for dir in remains::group_parents(&self.data) {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
+}
+
 impl Case {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -8,6 +8,7 @@
 
 mod case;
 mod operation;
+mod reboot;
 mod remains;
 mod strace;
 

@@ -11,8 +11,8 @@ pub(crate) const NAME: &str = "embedded";
 /// The same for a person who is not root.
 pub(crate) const ROOTLESS: &str = "embedded-rootless";
 
-/// Networks without root, and the mapping of subordinate ids.
-const PACKAGES: &[&str] = &["passt", "uidmap"];
+/// Networks without root, the mapping of subordinate ids, and kills at chosen system calls for the tests.
+const PACKAGES: &[&str] = &["passt", "uidmap", "strace"];
 
 pub(super) fn up() -> Result<()> {
     if apt::is_root() {

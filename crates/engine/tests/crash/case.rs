@@ -17,7 +17,7 @@ use crate::strace::KillPoint;
 
 pub(crate) struct Case {
     _dir: TempDir,
-    data: PathBuf,
+    pub(crate) data: PathBuf,
 }
 
 /// Ready for the victim.
@@ -25,6 +25,15 @@ pub(crate) struct Prepared {
     pub(crate) operation: Operation,
     pub(crate) data: PathBuf,
     pub(crate) container: Option<ContainerId>,
+}
+
+/// The engine's own groups stay for its next container.
+impl Drop for Case {
+    fn drop(&mut self) {
+        for dir in remains::group_parents(&self.data) {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
 }
 
 impl Case {
@@ -50,11 +59,11 @@ impl Case {
         let runtime = open(&self.data);
         let mut container = None;
         if !matches!(operation, Operation::Create | Operation::CopyImage | Operation::NetworksAndVolumes) {
-            let id = runtime.create(&operation::spec(&runtime).await).await.unwrap();
+            let id = runtime.create(&operation::spec(&runtime, CONTAINER).await).await.unwrap();
             if operation != Operation::Start {
                 runtime.start(&id).await.unwrap();
             }
-            if operation == Operation::Commit {
+            if matches!(operation, Operation::Commit | Operation::Fork) {
                 runs(&runtime, &id, "mkdir -p /new/dir && echo text >/new/dir/file && rm /bin/wget").await;
             }
             // Whose network devices are looked for.
@@ -79,9 +88,13 @@ impl Case {
                 runtime.start(id).await.unwrap_or_else(|it| panic!("{context}: {it}"));
                 runs(&runtime, id, "grep -q crash /etc/hosts && test -d /data && grep -q eth0 /proc/net/dev").await;
             }
-            Operation::Commit => {
+            Operation::Commit | Operation::Fork => {
                 let id = prepared.container.as_ref().unwrap();
-                runs(&runtime, id, "cat /new/dir/file").await;
+                for it in listed.iter().map(|it| &it.id) {
+                    runtime.start(it).await.unwrap_or_else(|it| panic!("{context}: {it}"));
+                    runs(&runtime, it, "cat /new/dir/file").await;
+                }
+                assert!(listed.iter().any(|it| it.id == *id), "{context}");
             }
             Operation::Remove => {
                 for it in &listed {
@@ -89,9 +102,9 @@ impl Case {
                 }
             }
         }
-        if let Some(it) = listed.first() {
+        for it in &listed {
             // Under its name, and no other container has it.
-            let handle = Handle::Name(ContainerName::parse(CONTAINER).unwrap());
+            let handle = Handle::Name(ContainerName::parse(it.name.as_str()).unwrap());
             assert_eq!(runtime.inspect(&handle).await.unwrap().id, it.id, "{context}");
         }
         self.finish(prepared).await;
@@ -118,7 +131,7 @@ impl Case {
 }
 
 /// A container that stands still does not answer.
-async fn runs(runtime: &coracle_engine::EmbeddedRuntime, id: &ContainerId, script: &str) {
+pub(crate) async fn runs(runtime: &coracle_engine::EmbeddedRuntime, id: &ContainerId, script: &str) {
     let words = ["sh", "-c", script].map(str::to_owned).to_vec();
     let exec = Exec::new(Command::Argv(words), Ids::ROOT, ContainerPath::root());
     let output = tokio::time::timeout(Duration::from_secs(5), runtime.exec(id, exec)).await;

@@ -8,6 +8,7 @@
 
 mod case;
 mod operation;
+mod reboot;
 mod remains;
 mod strace;
 
@@ -15,7 +16,7 @@ use case::Case;
 use operation::{Operation, VICTIM};
 use strace::KillPoint;
 
-/// Kills for each operation, evenly spread over its system calls. A variable asks for all.
+/// Kills for each operation, evenly spread over its system calls: more than 200 in all. `CORACLE_CRASH_ALL` asks for each.
 const KILLS: usize = 29;
 
 /// Not a test by itself: what the killed process runs.
@@ -29,6 +30,9 @@ async fn victim() {
 async fn check(operation: Operation) {
     if !rustix::process::geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
+    }
+    if coracle_runtime::host::find_program::find_program("strace").is_err() {
+        return coracle_skips::skip(coracle_skips::NEEDS_STRACE);
     }
     let case = Case::new().await;
     let prepared = case.prepare(operation).await;
@@ -64,6 +68,11 @@ async fn killed_while_it_starts() {
 #[tokio::test]
 async fn killed_while_it_commits() {
     check(Operation::Commit).await;
+}
+
+#[tokio::test]
+async fn killed_while_it_forks() {
+    check(Operation::Fork).await;
 }
 
 #[tokio::test]

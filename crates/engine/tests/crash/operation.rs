@@ -19,6 +19,8 @@ pub(crate) const COMMITTED: &str = "localhost/committed:1";
 pub(crate) const NETWORK: &str = "crash-net";
 pub(crate) const VOLUME: &str = "crash-volume";
 pub(crate) const CONTAINER: &str = "crash";
+pub(crate) const FORK: &str = "crash-fork";
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,16 +28,18 @@ pub(crate) enum Operation {
     Create,
     Start,
     Commit,
+    Fork,
     CopyImage,
     Stop,
     Remove,
     NetworksAndVolumes,
 }
 
-const ALL: [Operation; 7] = [
+const ALL: [Operation; 8] = [
     Operation::Create,
     Operation::Start,
     Operation::Commit,
+    Operation::Fork,
     Operation::CopyImage,
     Operation::Stop,
     Operation::Remove,
@@ -59,12 +63,12 @@ pub(crate) fn archive(data: &Path) -> PathBuf {
 }
 
 /// A container on a network, with a volume.
-pub(crate) async fn spec(runtime: &EmbeddedRuntime) -> Placed {
+pub(crate) async fn spec(runtime: &EmbeddedRuntime, name: &str) -> Placed {
     let image = runtime.find_images(&[ImageRef::parse(IMAGE).unwrap()]).await.unwrap()[0].id.clone();
-    let name = NetworkName::parse(NETWORK).unwrap();
-    let network = runtime.find_network(&name).await.unwrap().unwrap().id;
-    let mut spec = CreateSpec::new(ContainerName::parse(CONTAINER).unwrap(), ImageRef::parse(IMAGE).unwrap());
-    spec.network = NetworkRequest::Named(name);
+    let named = NetworkName::parse(NETWORK).unwrap();
+    let network = runtime.find_network(&named).await.unwrap().unwrap().id;
+    let mut spec = CreateSpec::new(ContainerName::parse(name).unwrap(), ImageRef::parse(IMAGE).unwrap());
+    spec.network = NetworkRequest::Named(named);
     spec.volumes = vec![VolumeMount {
         name: VolumeName::parse("data").unwrap(),
         at: ContainerPath::parse("/data").unwrap(),
@@ -87,9 +91,10 @@ pub(crate) async fn run(words: &str) {
         runtime.inspect(&handle).await.unwrap().id
     };
     match operation {
-        Operation::Create => drop(runtime.create(&spec(&runtime).await).await.unwrap()),
+        Operation::Create => drop(runtime.create(&spec(&runtime, CONTAINER).await).await.unwrap()),
         Operation::Start => runtime.start(&container().await).await.unwrap(),
         Operation::Commit => drop(runtime.commit_image(&commit(container().await)).await.unwrap()),
+        Operation::Fork => drop(runtime.fork(&container().await, &spec(&runtime, FORK).await).await.unwrap()),
         Operation::CopyImage => drop(copy(&runtime, Path::new(data)).await),
         Operation::Stop => runtime.stop(&container().await, Duration::from_millis(1)).await.unwrap(),
         Operation::Remove => drop(runtime.remove(&container().await).await.unwrap()),

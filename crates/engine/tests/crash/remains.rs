@@ -1,7 +1,7 @@
 //! Nothing is left but what the containers that are listed have.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::Container;
 use sha2::{Digest as _, Sha256};
@@ -44,11 +44,16 @@ fn files(data: &Path, listed: &[Container]) -> Result<(), String> {
     Ok(())
 }
 
-fn control_groups(data: &Path, listed: &[Container]) -> Result<(), String> {
+/// The directories of an engine's groups, which are named after its data.
+pub(crate) fn group_parents(data: &Path) -> Vec<PathBuf> {
     let parent = format!("coracle-{}", hex::encode(&Sha256::digest(data.as_os_str().as_encoded_bytes())[..4]));
+    let root = Path::new("/sys/fs/cgroup");
+    names(root).into_iter().chain([String::new()]).map(|it| root.join(it).join(&parent)).collect()
+}
+
+fn control_groups(data: &Path, listed: &[Container]) -> Result<(), String> {
     let with_group = |it: &String| listed.iter().any(|of| of.running() && of.id.to_string() == *it);
-    for hierarchy in names(Path::new("/sys/fs/cgroup")).into_iter().chain([String::new()]) {
-        let dir = Path::new("/sys/fs/cgroup").join(hierarchy).join(&parent);
+    for dir in group_parents(data) {
         let groups = names(&dir).into_iter().filter(|it| dir.join(it).is_dir() && !with_group(it));
         none(&format!("control groups in {}", dir.display()), groups)?;
     }

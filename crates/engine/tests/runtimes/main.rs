@@ -108,6 +108,22 @@ async fn a_command_is_ended_at_its_limit() {
     }
 }
 
+/// Programs look for their limits in `/sys/fs/cgroup`.
+#[tokio::test]
+async fn a_container_of_the_engines_own_sees_its_limits_and_cannot_change_them() {
+    let Some(lab) = Lab::new(None).await else { return };
+    let Some(container) = lab.run(NetworkAttachment::None).await else { return };
+    let limit = sh("cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes || cat memory.max");
+    assert_eq!(lab.plain(&container.id, limit).await.trim(), (lab::MEMORY_MIB << 20).to_string());
+    let change =
+        sh("cd /sys/fs/cgroup; for at in memory/memory.limit_in_bytes memory/tasks memory.max cgroup.procs x; do
+        (echo 1 > $at) 2>/dev/null && echo wrote $at; done; true");
+    assert_eq!(lab.plain(&container.id, change).await, "");
+    let others = sh("cat /proc/self/cgroup | grep -v -e ':/$' -e name=; true");
+    assert_eq!(lab.plain(&container.id, others).await, "");
+    lab.runtime.remove(&container.id).await.unwrap();
+}
+
 /// The kernel that a container sees is the one that its wall names.
 #[tokio::test]
 async fn the_wall_is_what_inspect_says() {

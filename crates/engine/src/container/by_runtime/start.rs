@@ -80,7 +80,7 @@ async fn create_and_start(
 
 /// Limits that do not hold would be no limits.
 fn check_group(group: &ContainerGroup, pid: u32) -> Result<()> {
-    if group.is_none() || group.processes()?.contains(&pid) {
+    if group.holds(pid)? {
         return Ok(());
     }
     let source = std::io::Error::other("its process is not in the control group that the bundle names");
@@ -101,7 +101,7 @@ fn loopback_up(pid: u32) -> Result<()> {
 /// Everything that the runtime finds: group, mounts, bundle and streams. Blocks.
 fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<(RunRecord, ProgramFiles)> {
     write_files(container)?;
-    let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
+    let group = engine.cgroups.create_for_runtime(container.config.id.as_str(), &container.config.limits)?;
     let mut run = RunRecord::new(group);
     run.shares_users = shares_users(container, runtime);
     let prepared = match mount(engine, container, runtime, &run) {

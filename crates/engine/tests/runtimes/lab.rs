@@ -140,6 +140,17 @@ impl Lab {
         self.run_image(&self.image, network).await
     }
 
+    /// A container that is not started, with a guest or without.
+    pub(crate) async fn create(&self, with_guest: bool, network: NetworkAttachment) -> ContainerId {
+        let link = self.dir.path().join(format!("link-{}", random_hex::<4>()));
+        std::fs::create_dir(&link).unwrap();
+        let name = ContainerName::parse("created").unwrap();
+        let spec = CreateSpec::new(name, ImageRef::parse("localhost/runtimes:1").unwrap());
+        let guest = with_guest.then(|| GuestDelivery::Bound { program: self.guest.clone(), link });
+        let placed = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
+        self.runtime.create(&placed.with_image(self.image.clone(), network)).await.unwrap()
+    }
+
     /// `None` where the runtime cannot work with this machine's control groups.
     pub(crate) async fn run_image(&self, image: &ImageId, network: NetworkAttachment) -> Option<LabContainer> {
         let link = self.dir.path().join(format!("link-{}", random_hex::<4>()));

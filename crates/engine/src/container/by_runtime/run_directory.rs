@@ -78,9 +78,9 @@ impl RunDirectory {
             trees.iter().enumerate().try_for_each(|(number, (tree, directory))| {
                 let at = self.sources().join(number.to_string());
                 if *directory {
-                    std::fs::create_dir(&at)?
+                    std::fs::create_dir(&at)?;
                 } else {
-                    drop(std::fs::File::create_new(&at)?)
+                    drop(std::fs::File::create_new(&at)?);
                 }
                 attach_mount(tree, &at)
             })

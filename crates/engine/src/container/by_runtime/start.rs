@@ -23,6 +23,7 @@ use crate::cgroup::ContainerGroup;
 use crate::config::{Init, NetworkMode};
 use crate::engine::Engine;
 use crate::error::unsupported;
+use crate::ids::IdMap;
 use crate::oci::{BundleParts, BundleRequest, ProcessRequest, RuntimeCalls, bundle};
 use crate::oci_runtime::OciRuntime;
 use crate::sys::{ChildPlace, RootMount, Step, run_in_child};
@@ -39,6 +40,10 @@ pub(in super::super) async fn start(
     if !engine.privileges.is_root() {
         // Its mounts are made by the engine, which needs root for it.
         return Err(unsupported(Capability::OciRuntime));
+    }
+    if runtime.has_own_kernel() && matches!(container.config.init, Init::Guest { .. }) {
+        // gVisor names the caller itself as the peer of a socket, so the guest takes the host for a process inside.
+        return Err(unsupported(Capability::Guest));
     }
     clear(engine, container).await?;
     let calls = calls(engine, container, runtime)?;
@@ -152,7 +157,7 @@ fn mount(
     let place = RunDirectory::new(engine, &config.id);
     let highest = |resource| getrlimit(resource).maximum;
     let parts = BundleParts::new(bundle_steps(config, binds, with_users), &place.sources(), highest);
-    place.create(runtime, map.and_then(|it| it.host_root()).map(|it| it.1))?;
+    place.create(runtime, map.and_then(IdMap::host_root).map(|it| it.1))?;
     let RootMount::Prepared(root) = root else {
         return Err(unsupported(Capability::OciRuntime).into());
     };

@@ -14,9 +14,15 @@ pub(crate) const ROOTLESS: &str = "embedded-rootless";
 /// Networks without root, the mapping of subordinate ids, and kills at chosen system calls for the tests.
 const PACKAGES: &[&str] = &["passt", "uidmap", "strace"];
 
+/// OCI runtimes. Other systems have no package of gVisor; a test of a runtime that is missing is skipped.
+const RUNTIMES_OF_DEBIAN: &[&str] = &["runc", "crun", "runsc"];
+
 pub(super) fn up() -> Result<()> {
     if apt::is_root() {
         apt::ensure(PACKAGES)?;
+        if apt::Os::here().id == "debian" {
+            apt::ensure(RUNTIMES_OF_DEBIAN)?;
+        }
     }
     ensure!(Path::new("/proc/self/ns/user").exists(), "this system has no user namespaces");
     Ok(())

@@ -75,9 +75,17 @@ impl ContainerGroup {
         GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
     }
 
-    /// Whether no hierarchy has a group of it.
-    pub(crate) fn is_none(&self) -> bool {
-        self.dirs().is_empty()
+    /// Whether a process is held to the limits that can be kept here.
+    pub(crate) fn holds(&self, pid: u32) -> Result<bool> {
+        let groups: BTreeSet<_> = ["memory", "pids", "cpu"].into_iter().filter_map(|it| self.dir_of(it)).collect();
+        for group in groups {
+            let path = group.join("cgroup.procs");
+            let text = fs::read_to_string(&path).map_err(|error| failed("read", &path, error))?;
+            if !text.lines().any(|it| it.parse() == Ok(pid)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Its path beneath the mount point of every hierarchy, for a program that makes or finds the groups itself. That is so

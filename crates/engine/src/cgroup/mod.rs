@@ -46,6 +46,8 @@ struct Parent {
     dir: PathBuf,
     /// Controllers that its children have.
     controllers: Vec<String>,
+    /// The devices of its children are the engine's to restrict, by version 1.
+    restricts_devices: bool,
 }
 
 impl Cgroups {
@@ -98,6 +100,13 @@ impl Cgroups {
         Ok(group)
     }
 
+    /// The same beneath parents of their own, for a runtime that restricts devices itself: it allows more than our parents
+    /// could pass on, as making nodes that cannot be opened.
+    pub(crate) fn create_for_runtime(&self, id: &str, limits: &Limits) -> Result<ContainerGroup> {
+        let parents: Vec<_> = self.parents.iter().map(Parent::for_runtimes).collect();
+        Self { parents }.create(id, limits)
+    }
+
     /// Kills and removes the groups beneath our parents whose names are not `live`. Returns how many are gone.
     pub(crate) fn sweep(&self, is_live: impl Fn(&str) -> bool) -> Result<usize> {
         let mut dead = BTreeMap::<String, ContainerGroup>::new();
@@ -118,6 +127,12 @@ impl Cgroups {
 }
 
 impl Parent {
+    fn for_runtimes(&self) -> Self {
+        let mut name = self.dir.file_name().unwrap_or_default().to_owned();
+        name.push("-runtime");
+        Self { dir: self.dir.with_file_name(name), restricts_devices: false, ..self.clone() }
+    }
+
     fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|it| it == controller)
     }
@@ -126,7 +141,7 @@ impl Parent {
     fn create_group(&self, dir: &Path) -> Result<()> {
         let made = match std::fs::create_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                parent::prepare(self.version, &self.dir);
+                parent::prepare(self.version, &self.dir, self.restricts_devices);
                 std::fs::create_dir(dir)
             }
             made => made,
@@ -139,7 +154,7 @@ impl Parent {
     }
 
     fn write_limits(&self, dir: &Path, limits: &Limits) -> Result<()> {
-        if self.version == Version::V1 && self.has("devices") {
+        if self.restricts_devices && self.version == Version::V1 && self.has("devices") {
             devices::restrict(dir).map_err(|it| failed("restrict devices of", dir, it))?;
         }
         let files = limits::files(self.version, limits);

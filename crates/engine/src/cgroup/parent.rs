@@ -19,13 +19,13 @@ const VERSION_2: &[&str] = &["memory", "pids", "cpu"];
 pub(super) fn open(hierarchy: &Hierarchy, name: &str) -> Option<Parent> {
     let dir = base(hierarchy)?.join(name);
     if !dir.is_dir() || hierarchy.version == Version::V2 {
-        prepare(hierarchy.version, &dir);
+        prepare(hierarchy.version, &dir, true);
     }
     let controllers = match hierarchy.version {
         Version::V1 => hierarchy.controllers.clone(),
         Version::V2 => words(&dir, "cgroup.subtree_control"),
     };
-    dir.is_dir().then_some(Parent { version: hierarchy.version, dir, controllers })
+    dir.is_dir().then_some(Parent { version: hierarchy.version, dir, controllers, restricts_devices: true })
 }
 
 /// The highest group from the mount point down to this process's own that this user may write.
@@ -50,10 +50,10 @@ fn may_write(path: &Path) -> bool {
 }
 
 /// Creates it and passes on what containers need, as far as the kernel allows: the result is read, not assumed.
-pub(super) fn prepare(version: Version, dir: &Path) {
+pub(super) fn prepare(version: Version, dir: &Path, restricts_devices: bool) {
     let _ = fs::create_dir(dir);
     match version {
-        Version::V1 if dir.join("devices.list").exists() => {
+        Version::V1 if restricts_devices && dir.join("devices.list").exists() => {
             let _ = devices::restrict(dir);
         }
         Version::V1 => {}

@@ -284,11 +284,11 @@ fn reap_in_background(pidfd: OwnedFd) {
     });
 }
 
-/// Whether a process is in the control group of a container that runs.
+/// Whether a process is in the control groups of a container that runs.
 pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool> {
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
     let State::Running { run, .. } = state else { return Ok(false) };
-    Ok(run.group.processes()?.contains(&pid))
+    run.group.holds(pid)
 }
 
 /// PID 1 of a container that runs.

@@ -10,12 +10,16 @@ use coracle_engine::{EmbeddedRuntime, EngineOptions, OciRuntime, RegistryOptions
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::link::{LinkSettings, SocketAt};
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Error, Exec, ExecTarget,
-    GuestDelivery, Ids, ImageId, ImageImport, ImageRef, ImageStore as _, NetworkAttachment, Policy, admit, random_hex,
+    ByteSize, Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Error, Exec,
+    ExecTarget, GuestDelivery, Ids, ImageId, ImageImport, ImageRef, ImageStore as _, Limits, NetworkAttachment, Policy,
+    admit, random_hex,
 };
 use tempfile::TempDir;
 
 const APPLETS: &str = "sh cat echo id ps grep sleep true ip";
+
+/// The limit of each container's memory.
+pub(crate) const MEMORY_MIB: u64 = 300;
 
 /// A guest answers soon after its start; with gVisor on a busy machine later.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,6 +58,9 @@ pub(crate) fn tar(files: &[(&str, &str)]) -> File {
 fn append(tar: &mut tar::Builder<&mut File>, name: &str, mode: u32, bytes: &[u8]) {
     let mut header = tar::Header::new_gnu();
     header.set_mode(mode);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_size(bytes.len() as u64);
     tar.append_data(&mut header, name, bytes).unwrap();
 }
@@ -97,14 +104,16 @@ fn guest(dir: &Path) -> Option<PathBuf> {
 
 impl Lab {
     /// `None` without root, the runtime, busybox or a guest.
-    pub(crate) async fn new(runtime: OciRuntime) -> Option<Self> {
+    pub(crate) async fn new(runtime: impl Into<Option<OciRuntime>>) -> Option<Self> {
+        let runtime = runtime.into();
         if !rustix::process::geteuid().is_root() {
             coracle_skips::skip(coracle_skips::NEEDS_ROOT);
             return None;
         }
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let guest = guest(dir.path());
-        let programs = [runtime.program(), "busybox"].iter().all(|it| find_program(it).is_ok());
+        let mut programs = runtime.map(OciRuntime::program).into_iter().chain(["busybox"]);
+        let programs = programs.all(|it| find_program(it).is_ok());
         let Some(guest) = guest.filter(|_| programs) else {
             coracle_skips::skip(coracle_skips::NEEDS_ENGINE);
             return None;
@@ -116,7 +125,7 @@ impl Lab {
             temp_dir: dir.path().to_owned(),
             registries: RegistryOptions::default(),
         };
-        let runtime = EmbeddedRuntime::open_with_runtime(options, Some(runtime)).unwrap();
+        let runtime = EmbeddedRuntime::open_with_runtime(options, runtime).unwrap();
         let import = ImageImport {
             tar: busybox(),
             tag: ImageRef::parse("localhost/runtimes:1").unwrap(),
@@ -131,12 +140,24 @@ impl Lab {
         self.run_image(&self.image, network).await
     }
 
+    /// A container that is not started, with a guest or without.
+    pub(crate) async fn create(&self, with_guest: bool, network: NetworkAttachment) -> ContainerId {
+        let link = self.dir.path().join(format!("link-{}", random_hex::<4>()));
+        std::fs::create_dir(&link).unwrap();
+        let name = ContainerName::parse("created").unwrap();
+        let spec = CreateSpec::new(name, ImageRef::parse("localhost/runtimes:1").unwrap());
+        let guest = with_guest.then(|| GuestDelivery::Bound { program: self.guest.clone(), link });
+        let placed = admit(spec, &Policy::everything()).unwrap().with_guest(guest);
+        self.runtime.create(&placed.with_image(self.image.clone(), network)).await.unwrap()
+    }
+
     /// `None` where the runtime cannot work with this machine's control groups.
     pub(crate) async fn run_image(&self, image: &ImageId, network: NetworkAttachment) -> Option<LabContainer> {
         let link = self.dir.path().join(format!("link-{}", random_hex::<4>()));
         std::fs::create_dir(&link).unwrap();
         let name = ContainerName::parse("lab").unwrap();
-        let spec = CreateSpec::new(name, ImageRef::parse("localhost/runtimes:1").unwrap());
+        let limits = Limits { memory: Some(ByteSize::mib(MEMORY_MIB)), pids: Some(100), ..Limits::default() };
+        let spec = CreateSpec { limits, ..CreateSpec::new(name, ImageRef::parse("localhost/runtimes:1").unwrap()) };
         let guest = GuestDelivery::Bound { program: self.guest.clone(), link: link.clone() };
         let placed = admit(spec, &Policy::everything()).unwrap().with_guest(Some(guest));
         let id = self.runtime.create(&placed.with_image(image.clone(), network)).await.unwrap();

@@ -78,20 +78,40 @@ async fn a_container_lives_by_crun() {
     check_life(OciRuntime::Crun, NetworkAttachment::None).await;
 }
 
+/// Its kernel names no peer of a socket, which the guest and its host need.
 #[tokio::test]
-async fn a_container_lives_in_gvisor() {
-    check_life(OciRuntime::Runsc, NetworkAttachment::None).await;
+async fn gvisor_has_no_guest_and_leaves_nothing() {
+    let Some(lab) = Lab::new(OciRuntime::Runsc).await else { return };
+    let id = lab.create(true, NetworkAttachment::None).await;
+    let refused = lab.runtime.start(&id).await;
+    let is_guest = matches!(refused, Err(Error::Unsupported { capability: coracle_runtime::Capability::Guest, .. }));
+    assert!(is_guest, "{refused:?}");
+    lab.check_nothing_left(&id);
+    lab.runtime.remove(&id).await.unwrap();
 }
 
+/// Commands, the kernel and the end of a container in gVisor, without a network and with one.
 #[tokio::test]
-async fn a_container_lives_in_gvisor_with_a_network() {
-    check_life(OciRuntime::Runsc, NetworkAttachment::EngineDefault).await;
+async fn a_container_without_a_guest_lives_in_gvisor() {
+    for network in [NetworkAttachment::None, NetworkAttachment::EngineDefault] {
+        let Some(lab) = Lab::new(OciRuntime::Runsc).await else { return };
+        let id = lab.create(false, network).await;
+        lab.runtime.start(&id).await.unwrap();
+        let seen = lab.runtime.inspect(&(&id).into()).await.unwrap();
+        assert_eq!((seen.status, seen.isolation), (ContainerStatus::Running, Some(IsolationKind::Gvisor)));
+        let it = lab.runtime.exec(&id, sh("id -u; echo kept > /kept; exit 7")).await.unwrap();
+        assert_eq!((it.stdout.text().as_str(), it.exit), ("0\n", Exit::Code(7)), "{it:?}");
+        let host = std::fs::read_to_string("/proc/version").unwrap();
+        assert_ne!(lab.plain(&id, argv(&["cat", "/proc/version"])).await, host);
+        lab.runtime.remove(&id).await.unwrap();
+        lab.check_nothing_left(&id);
+    }
 }
 
 /// A command that outlives its limit is ended, and the container goes on.
 #[tokio::test]
 async fn a_command_is_ended_at_its_limit() {
-    for runtime in [OciRuntime::Runc, OciRuntime::Runsc] {
+    for runtime in [OciRuntime::Runc] {
         let Some(lab) = Lab::new(runtime).await else { continue };
         let Some(container) = lab.run(NetworkAttachment::None).await else { continue };
         let limits = coracle_runtime::ExecLimits {
@@ -108,11 +128,27 @@ async fn a_command_is_ended_at_its_limit() {
     }
 }
 
+/// Programs look for their limits in `/sys/fs/cgroup`.
+#[tokio::test]
+async fn a_container_of_the_engines_own_sees_its_limits_and_cannot_change_them() {
+    let Some(lab) = Lab::new(None).await else { return };
+    let Some(container) = lab.run(NetworkAttachment::None).await else { return };
+    let limit = sh("cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes || cat memory.max");
+    assert_eq!(lab.plain(&container.id, limit).await.trim(), (lab::MEMORY_MIB << 20).to_string());
+    let change =
+        sh("cd /sys/fs/cgroup; for at in memory/memory.limit_in_bytes memory/tasks memory.max cgroup.procs x; do
+        (echo 1 > $at) 2>/dev/null && echo wrote $at; done; true");
+    assert_eq!(lab.plain(&container.id, change).await, "");
+    let others = sh("cat /proc/self/cgroup | grep -v -e ':/$' -e name=; true");
+    assert_eq!(lab.plain(&container.id, others).await, "");
+    lab.runtime.remove(&container.id).await.unwrap();
+}
+
 /// The kernel that a container sees is the one that its wall names.
 #[tokio::test]
 async fn the_wall_is_what_inspect_says() {
     let host = std::fs::read_to_string("/proc/version").unwrap();
-    for runtime in [OciRuntime::Runc, OciRuntime::Runsc] {
+    for runtime in [OciRuntime::Runc] {
         let Some(lab) = Lab::new(runtime).await else { continue };
         let Some(container) = lab.run(NetworkAttachment::None).await else { continue };
         let shares_kernel = lab.plain(&container.id, argv(&["cat", "/proc/version"])).await == host;

@@ -41,6 +41,10 @@ pub(in super::super) async fn start(
         // Its mounts are made by the engine, which needs root for it.
         return Err(unsupported(Capability::OciRuntime));
     }
+    if runtime.has_own_kernel() && matches!(container.config.init, Init::Guest { .. }) {
+        // gVisor names the caller itself as the peer of a socket, so the guest takes the host for a process inside.
+        return Err(unsupported(Capability::Guest));
+    }
     clear(engine, container).await?;
     let calls = calls(engine, container, runtime)?;
     let started = create_and_start(engine, container, runtime, &calls).await;
@@ -81,7 +85,7 @@ async fn create_and_start(
 
 /// Limits that do not hold would be no limits.
 fn check_group(group: &ContainerGroup, pid: u32) -> Result<()> {
-    if group.is_none() || group.processes()?.contains(&pid) {
+    if group.holds(pid)? {
         return Ok(());
     }
     let source = std::io::Error::other("its process is not in the control group that the bundle names");
@@ -109,7 +113,7 @@ struct PreparedRun {
 /// Everything that the runtime finds: group, mounts, bundle and streams. Blocks.
 fn prepare(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<PreparedRun> {
     let files = write_files(container)?;
-    let group = engine.cgroups.create(container.config.id.as_str(), &container.config.limits)?;
+    let group = engine.cgroups.create_for_runtime(container.config.id.as_str(), &container.config.limits)?;
     let mut run = RunRecord::new(group);
     run.shares_users = shares_users(container, runtime);
     let prepared = match mount(engine, container, runtime, &run) {

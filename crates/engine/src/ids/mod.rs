@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use self::map::{IdMap, IdRange};
 pub(crate) use self::subordinate::LEAST as LEAST_SUBORDINATE;
-use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child};
+use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child, while_dumpable};
 
 /// What the engine's user may do.
 #[derive(Clone, Debug)]
@@ -77,13 +77,15 @@ impl Privileges {
 
     /// Creates a user namespace of a mapping. Blocks.
     pub(crate) fn create_namespace(&self, map: &IdMap) -> io::Result<OwnedFd> {
-        create_user_namespace(|pid| match self {
-            Self::Rootless(Rootless { programs: Some(programs), .. }) => programs.write(pid, map),
-            Self::Rootless(_) => {
-                std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
-                map.write(pid)
-            }
-            Self::Root => map.write(pid),
+        let Self::Rootless(rootless) = self else { return create_user_namespace(|pid| map.write(pid)) };
+        while_dumpable(|| {
+            create_user_namespace(|pid| match &rootless.programs {
+                Some(programs) => programs.write(pid, map),
+                None => {
+                    std::fs::write(format!("/proc/{}/setgroups", pid.as_raw_nonzero()), "deny")?;
+                    map.write(pid)
+                }
+            })
         })
     }
 

@@ -85,13 +85,19 @@ impl MapPrograms {
             let ended = process::run(name, &it, Stdin::Empty, (DEADLINE, 4096)).await?;
             if ended.ok() { Ok(()) } else { Err(failed(name, &ended.stderr.text())) }
         };
-        let both = async {
-            tokio::try_join!(
-                run("newuidmap", invocation(&self.uids, &map.uids)),
-                run("newgidmap", invocation(&self.gids, &map.gids))
-            )
+        // In a thread and runtime of its own: the caller may be a thread of one, which may not wait for another task.
+        let both = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let ended = runtime.block_on(async {
+                tokio::try_join!(
+                    run("newuidmap", invocation(&self.uids, &map.uids)),
+                    run("newgidmap", invocation(&self.gids, &map.gids))
+                )
+            });
+            ended.map(drop).map_err(io::Error::other)
         };
-        tokio::runtime::Handle::current().block_on(both).map(drop).map_err(io::Error::other)
+        std::thread::scope(|scope| scope.spawn(both).join())
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that maps ids panicked")))
     }
 }
 

@@ -34,9 +34,22 @@ pub enum Overlay {
     Available,
     /// A module that the first mount loads.
     Module,
+    /// The kernel has it, and takes layers only in a form that the engine does not use.
+    TooOld,
     /// Neither.
     Missing,
 }
+
+impl Overlay {
+    /// Whether containers can have one.
+    #[must_use]
+    pub fn is_usable(self) -> bool {
+        matches!(self, Self::Available | Self::Module)
+    }
+}
+
+/// The first Linux that takes layers one by one (`lowerdir+`), by the kernel's documentation of overlayfs.
+const LAYERS_ONE_BY_ONE: (u32, u32) = (6, 8);
 
 pub(super) fn user_namespaces(machine: &Path, root: bool) -> UserNamespaces {
     if !machine.join("proc/self/ns/user").exists() {
@@ -56,12 +69,23 @@ pub(super) fn user_namespaces(machine: &Path, root: bool) -> UserNamespaces {
 }
 
 pub(super) fn overlay(machine: &Path) -> Overlay {
-    if read(machine, "proc/filesystems").split_whitespace().any(|it| it == "overlay") {
-        return Overlay::Available;
-    }
     let release = read(machine, "proc/sys/kernel/osrelease");
     let modules = machine.join("lib/modules").join(release.trim()).join("kernel/fs/overlayfs");
-    if !release.trim().is_empty() && modules.is_dir() { Overlay::Module } else { Overlay::Missing }
+    let found = if read(machine, "proc/filesystems").split_whitespace().any(|it| it == "overlay") {
+        Overlay::Available
+    } else if !release.trim().is_empty() && modules.is_dir() {
+        Overlay::Module
+    } else {
+        return Overlay::Missing;
+    };
+    // A release that says no number is tried.
+    if version(&release).is_some_and(|it| it < LAYERS_ONE_BY_ONE) { Overlay::TooOld } else { found }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']).map_while(|it| it.trim().parse().ok());
+    Some((numbers.next()?, numbers.next()?))
 }
 
 pub(super) fn has_seccomp(machine: &Path) -> bool {
@@ -113,11 +137,17 @@ mod tests {
 
     #[test]
     fn an_overlay_is_part_of_the_kernel_or_a_module() {
-        let release = ("proc/sys/kernel/osrelease", "6.1.0-9\n");
+        let release = ("proc/sys/kernel/osrelease", "6.12.0-9\n");
         let found = |files: &[(&str, &str)]| overlay(machine(files).path());
         assert_eq!(found(&[("proc/filesystems", "nodev\ttmpfs\nnodev\toverlay\n")]), Overlay::Available);
-        assert_eq!(found(&[release, ("lib/modules/6.1.0-9/kernel/fs/overlayfs/overlay.ko", "")]), Overlay::Module);
+        assert_eq!(found(&[release, ("lib/modules/6.12.0-9/kernel/fs/overlayfs/overlay.ko", "")]), Overlay::Module);
         assert_eq!(found(&[release, ("lib/modules/5.0/kernel/fs/overlayfs/overlay.ko", "")]), Overlay::Missing);
+        for (release, expected) in
+            [("6.7.12-x\n", Overlay::TooOld), ("6.8.0\n", Overlay::Available), ("odd\n", Overlay::Available)]
+        {
+            let files = [("proc/sys/kernel/osrelease", release), ("proc/filesystems", "nodev\toverlay\n")];
+            assert_eq!(found(&files), expected, "{release}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub enum Obstacle {
     NoMounts,
     /// This user may not create user namespaces.
     UserNamespaces,
-    /// The kernel has no overlay file system.
+    /// The kernel has no overlay file system, or one that is too old.
     Overlay,
     /// The data directory is on a file system that cannot hold the upper layer of an overlay.
     DataDirectory,
@@ -88,7 +88,7 @@ impl Readiness {
     /// Everything that keeps the engine from creating containers; none where it can.
     #[must_use]
     pub fn obstacles(&self) -> Vec<Obstacle> {
-        let (namespaces, overlay) = (self.user_namespaces.are_allowed(), self.overlay != Overlay::Missing);
+        let (namespaces, overlay) = (self.user_namespaces.are_allowed(), self.overlay.is_usable());
         let found = [
             (self.root && !self.may_mount, Obstacle::NoMounts),
             (!self.root && !namespaces, Obstacle::UserNamespaces),

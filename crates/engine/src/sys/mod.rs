@@ -1,6 +1,7 @@
 //! System calls that the standard library has no safe form of. Every `unsafe` block of the engine stands here.
 
 mod child;
+mod dumpable;
 mod enter;
 mod fork;
 mod fs_ids;
@@ -13,6 +14,7 @@ mod spawn;
 mod target;
 
 pub(crate) use child::KEPT_DESCRIPTOR;
+pub(crate) use dumpable::while_dumpable;
 pub(crate) use fork::{ChildPlace, run_in_child};
 #[cfg(test)]
 pub(crate) use kernel::install_filter;

@@ -9,9 +9,10 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use rustix::io::{Errno, write};
-use rustix::process::{DumpableBehavior, Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::child::run_step;
+use super::dumpable::NotDumpable;
 use super::enter::{enter, last_error};
 use super::kernel::{BlockedSignals, execve, exit, unblock_signals};
 use super::plan::{ChildPlan, Namespaces, Step};
@@ -82,9 +83,8 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
         failure: None,
     };
     let mut stack = ChildStack::new();
-    let dumpable = rustix::process::dumpable_behavior();
     // Processes of a container that the child enters must not look into memory that it shares with its parent.
-    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let not_dumpable = NotDumpable::new();
     let signals = BlockedSignals::new();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
     // SAFETY: the child runs `first` on a stack of its own, and this thread waits until it has exited (`CLONE_VFORK`), so
@@ -92,9 +92,7 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
     let first = unsafe { libc::clone(first, stack.top(), flags, (&raw mut shared).cast()) };
     let failed_clone = (first < 0).then(last_error);
     drop(signals);
-    if let Ok(before) = dumpable {
-        let _ = rustix::process::set_dumpable_behavior(before);
-    }
+    drop(not_dumpable);
     if let Some(pid) = Pid::from_raw(first) {
         reap(WaitId::Pid(pid));
     }

@@ -23,9 +23,13 @@ pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
     if ids.uid == u32::MAX || ids.gid == u32::MAX || ids.groups.contains(&u32::MAX) {
         return Err(Errno::INVAL);
     }
-    let _back = RestoreIds { gid: getegid(), groups: getgroups()? };
+    let mut back = RestoreIds { gid: getegid(), groups: Some(getgroups()?) };
     let groups: Vec<Gid> = ids.groups.iter().map(|it| Gid::from_raw(*it)).collect();
-    set_thread_groups(&groups)?;
+    match set_thread_groups(&groups) {
+        // A user namespace with one id forbids it: root keeps the groups that it has here.
+        Err(Errno::PERM) if ids.uid == 0 => back.groups = None,
+        done => done?,
+    }
     set_thread_res_gid(None, Gid::from_raw(ids.gid), None)?;
     set_thread_res_uid(None, Uid::from_raw(ids.uid), None)?;
     Ok(act())
@@ -33,7 +37,8 @@ pub(crate) fn as_user<T>(ids: &Ids, act: impl FnOnce() -> T) -> Result<T> {
 
 struct RestoreIds {
     gid: Gid,
-    groups: Vec<Gid>,
+    /// `None` if they were not changed.
+    groups: Option<Vec<Gid>>,
 }
 
 impl Drop for RestoreIds {
@@ -41,7 +46,7 @@ impl Drop for RestoreIds {
         // The uid first: it brings back the capabilities that the rest needs.
         let restored = set_thread_res_uid(None, Uid::ROOT, None)
             .and_then(|()| set_thread_res_gid(None, self.gid, None))
-            .and_then(|()| set_thread_groups(&self.groups));
+            .and_then(|()| self.groups.as_deref().map_or(Ok(()), set_thread_groups));
         if restored.is_err() {
             abort(); // A thread that serves the next call as the user of this one is worse than none.
         }

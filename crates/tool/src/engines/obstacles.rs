@@ -1,16 +1,19 @@
 //! Why the embedded engine cannot work on this machine, as phrases.
 
-use coracle_engine::preflight::{DataDirectory, Obstacle, Readiness, UserNamespaces};
+use coracle_engine::preflight::{DataDirectory, Obstacle, Overlay, Readiness, UserNamespaces};
 
 /// Why the engine cannot work here, as a phrase.
 pub(super) fn obstacle(obstacle: Obstacle, found: &Readiness) -> String {
     match obstacle {
         Obstacle::NoMounts => "this root may not mount file systems".to_owned(),
         Obstacle::UserNamespaces => namespaces_detail(found.user_namespaces).to_owned(),
+        Obstacle::Overlay if found.overlay == Overlay::TooOld => OLD_OVERLAY.to_owned(),
         Obstacle::Overlay => NO_OVERLAY.to_owned(),
         Obstacle::DataDirectory => no_upper(&found.data),
     }
 }
+
+pub(crate) const OLD_OVERLAY: &str = "overlays of this engine need Linux 6.8 or later";
 
 pub(crate) const NO_OVERLAY: &str = "the kernel has no overlay file system";
 

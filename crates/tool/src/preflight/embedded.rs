@@ -6,7 +6,7 @@ use coracle_runtime::IsolationKind;
 use coracle_runtime::host::find_program::find_program;
 
 use super::checks::{Check, Status};
-use crate::engines::obstacles::{NO_OVERLAY, namespaces_detail, no_upper};
+use crate::engines::obstacles::{NO_OVERLAY, OLD_OVERLAY, namespaces_detail, no_upper};
 use crate::host_system::System;
 
 /// All of them.
@@ -78,6 +78,8 @@ fn overlay(found: Overlay) -> Check {
     match found {
         Overlay::Available => Check::new("overlay", Status::Pass, "the kernel has it"),
         Overlay::Module => Check::new("overlay", Status::Pass, "a module of the kernel, loaded by the first mount"),
+        Overlay::TooOld => Check::new("overlay", Status::Fail, OLD_OVERLAY)
+            .with_guidance("use a kernel from 6.8 on, or Podman or Docker"),
         Overlay::Missing => Check::new("overlay", Status::Fail, NO_OVERLAY)
             .with_guidance("  sudo modprobe overlay\nor use a kernel with CONFIG_OVERLAY_FS"),
     }

@@ -234,7 +234,11 @@ fn limits(orders: &ChildArgs) -> Result<(), Errno> {
 
 fn become_user(orders: &ChildArgs) -> Result<(), Errno> {
     if let Some((uid, gid, groups)) = &orders.user {
-        set_thread_groups(groups)?;
+        match set_thread_groups(groups) {
+            // A user namespace with one id forbids it: root keeps the groups that it has here.
+            Err(Errno::PERM) if uid.is_root() => {}
+            done => done?,
+        }
         set_thread_res_gid(*gid, *gid, *gid)?;
         set_thread_res_uid(*uid, *uid, *uid)?;
         // The kernel has just decided anew who may read the memory, which is shared with the parent.

@@ -200,12 +200,14 @@ async fn what_the_engine_itself_makes_of_a_container_belongs_to_its_root() {
             return; // it has no users
         }
         let id = running(case).await;
-        let script = "stat -c '%u:%g' / /etc/hosts /etc/resolv.conf";
-        assert_eq!(printed(case, &id, script).await, "0:0\n0:0\n0:0\n");
+        // Not every engine binds both files.
+        let script = "stat -c '%u:%g' / $(ls -d /etc/hosts /etc/resolv.conf 2>/dev/null)";
+        let is_roots = |owners: String| owners.lines().all(|it| it == "0:0") && owners.starts_with("0:0");
+        assert!(is_roots(printed(case, &id, script).await));
         // Again after a start that finds its files there.
         case.runtime.stop(&id, std::time::Duration::ZERO).await.unwrap();
         case.runtime.start(&id).await.unwrap();
-        assert_eq!(printed(case, &id, script).await, "0:0\n0:0\n0:0\n");
+        assert!(is_roots(printed(case, &id, script).await));
     })
     .await;
 }

@@ -275,7 +275,7 @@ mod tests {
           sudo mkdir -p /etc/systemd/system/user@.service.d
           printf '[Service]\nDelegate=cpu cpuset io memory pids\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf
           sudo systemctl daemon-reload
-        subordinate_ids Warn: no `newuidmap` was found: there is one user inside
+        subordinate_ids Warn: no `newuidmap` was found: root, who is you outside, is the only user inside: no `user`, sandbox, session or `strict`; all files of images are root's
           sudo apt-get install -y --no-install-recommends uidmap
         network_program Warn: neither `pasta` nor `slirp4netns` was found, which networks without root need
           sudo apt-get install -y --no-install-recommends passt

@@ -59,7 +59,7 @@ impl PendingOperations {
         Ok(PendingOperation { path: Some(path) })
     }
 
-    /// Those that nobody finishes.
+    /// Those whose process died or gave them up.
     pub(crate) fn interrupted(&self) -> io::Result<Vec<InterruptedOperation>> {
         let entries = std::fs::read_dir(&self.dir)?;
         entries.filter_map(|it| it.map(|it| InterruptedOperation::read(&it.path())).transpose()).collect()

@@ -30,7 +30,7 @@ impl Trash {
         Self { dir: directories.trash(), privileges: privileges.clone() }
     }
 
-    /// Takes a directory away at once, so that nobody finds a half of it, and then deletes it. A missing one is no error.
+    /// Takes a directory away at once, so that no process finds a half of it, and then deletes it. A missing one is no error.
     pub(crate) fn discard(&self, path: &Path) -> io::Result<()> {
         self.take(path)?.map_or(Ok(()), |name| self.delete(&[name]))
     }

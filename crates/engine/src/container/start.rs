@@ -36,7 +36,7 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
     if let State::Running { run, .. } = &state {
         if run.group.is_frozen() {
-            // Not while its files are copied: whoever does that lets it run again.
+            // Not while its files are copied: that copy lets it run again.
             return freeze::thaw(&container, &FreezeLock::take(&container).await?);
         }
         return Ok(());

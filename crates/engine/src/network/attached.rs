@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use coracle_runtime::{ContainerId, ProcessId, PublishedPort, Result};
 use serde::{Deserialize, Serialize};
 
-use super::helper;
+use super::helper_process;
 use super::record::NetworkRecords;
 use crate::blocking::blocking;
 use crate::directories::Directories;
@@ -35,7 +35,7 @@ pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, direct
     let failed = |source| coracle_runtime::Error::Host { what: "cannot detach a container".into(), source };
     if !attached.helpers.is_empty() {
         let helpers = attached.helpers.clone();
-        blocking("end helpers", move || helpers.iter().try_for_each(helper::end).map_err(failed)).await?;
+        blocking("end helpers", move || helpers.iter().try_for_each(helper_process::end).map_err(failed)).await?;
     }
     if let Some(network) = &attached.network {
         let records = NetworkRecords::new(directories);

@@ -61,7 +61,7 @@ impl BoundFile {
         Ok(Self { path, file: Arc::new(file) })
     }
 
-    /// The file itself, whoever it belongs to.
+    /// The file itself, of any owner.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.file.try_clone().map(Into::into)
     }

@@ -14,7 +14,7 @@
 mod attach;
 mod attached;
 mod files;
-mod helper;
+mod helper_process;
 mod hosts;
 mod link;
 mod members;

@@ -6,7 +6,7 @@ use std::path::Path;
 use coracle_runtime::{Error, ProcessId, Result};
 
 use super::record::NetworkRecords;
-use super::{helper, link};
+use super::{helper_process, link};
 use crate::directories::remove_unfinished_files;
 
 impl NetworkRecords {
@@ -49,7 +49,7 @@ pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> 
         if serves(&words, pid_file, served)
             && let Some(process) = ProcessId::from_pid(pid)
         {
-            helper::end(&process)?;
+            helper_process::end(&process)?;
         }
     }
     match std::fs::remove_file(pid_file) {

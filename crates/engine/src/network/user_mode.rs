@@ -14,7 +14,7 @@ use coracle_runtime::host::process::{self, Invocation, Stdin, spawn_detached};
 use coracle_runtime::{Capability, Error, Excerpt, ProcessId, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{helper, link, resolver};
+use super::{helper_process, link, resolver};
 use crate::blocking::blocking;
 
 /// Limit of the time that a stack takes until packets flow.
@@ -142,7 +142,7 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     let process = ProcessId::from_pid(pid).ok_or_else(|| failed(std::io::Error::other("it ended")))?;
     let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await?;
     if !is_ready {
-        helper::end(&process).map_err(failed)?;
+        helper_process::end(&process).map_err(failed)?;
         let excerpt = Excerpt::from_bytes(b"it did not become ready");
         return Err(Error::Engine { verb: "slirp4netns", exit: 1, excerpt });
     }
@@ -156,7 +156,7 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
 
 fn wait_ready(ready: OwnedFd) -> std::io::Result<bool> {
     use std::io::Read as _;
-    if !helper::is_readable_within(&ready, READY_TIMEOUT)? {
+    if !helper_process::is_readable_within(&ready, READY_TIMEOUT)? {
         return Ok(false);
     }
     Ok(File::from(ready).read(&mut [0; 1])? == 1)
@@ -203,7 +203,7 @@ mod tests {
             let started = stack.start(&spec).await.unwrap();
             assert_eq!(crate::network::subnet::default_devices(&routes()), [link::INSIDE], "{stack:?}");
             assert!(started.process.alive());
-            helper::end(&started.process).unwrap();
+            helper_process::end(&started.process).unwrap();
             assert!(!started.process.alive());
             child.kill().await.unwrap();
         }

@@ -75,7 +75,7 @@ impl BundleParts {
                 let name = text(&path).trim_start_matches("proc/sys/").replace('/', ".");
                 self.settings.insert(name, text(&value).into());
             }
-            Step::Limit { resource, soft, hard } => self.limits.extend(limit(resource, (soft, hard), highest)),
+            Step::Limit { resource, soft, hard } => self.limits.extend(limit(resource, soft, hard, highest)),
             _ => {}
         }
     }
@@ -95,7 +95,7 @@ fn words(attributes: MountAttrFlags) -> Vec<String> {
     .collect()
 }
 
-fn limit(resource: Resource, (soft, hard): (u64, u64), highest: &impl Fn(Resource) -> Option<u64>) -> Option<Value> {
+fn limit(resource: Resource, soft: u64, hard: u64, highest: &impl Fn(Resource) -> Option<u64>) -> Option<Value> {
     let name = match resource {
         Resource::Nofile => "RLIMIT_NOFILE",
         Resource::Core => "RLIMIT_CORE",

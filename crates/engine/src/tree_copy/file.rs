@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
@@ -78,7 +79,7 @@ impl FileCopy {
             }
         }
         if stat.st_blocks.cast_unsigned().saturating_mul(512) >= size {
-            return self.extent(from, to, (0, size));
+            return self.extent(from, to, 0..size);
         }
         let mut at = 0;
         while at < size {
@@ -87,13 +88,14 @@ impl FileCopy {
                 done => done?,
             };
             let end = seek(from, SeekFrom::Hole(start))?.min(size);
-            self.extent(from, to, (start, end))?;
+            self.extent(from, to, start..end)?;
             at = end;
         }
         Ok(ftruncate(to, size)?)
     }
 
-    fn extent(&mut self, from: &OwnedFd, to: &OwnedFd, (start, end): (u64, u64)) -> io::Result<()> {
+    fn extent(&mut self, from: &OwnedFd, to: &OwnedFd, extent: Range<u64>) -> io::Result<()> {
+        let Range { start, end } = extent;
         let (mut at, mut into) = (start, start);
         while at < end {
             let left = end - at;

@@ -60,7 +60,7 @@ impl RunDirectory {
         }
     }
 
-    /// Makes the directories. Root of the container, by its group on the host, may pass through them, and nobody else.
+    /// Makes the directories. Root of the container, by its group on the host, may pass through them, and no other user.
     pub(super) fn create(&self, runtime: OciRuntime, root_group: Option<u32>) -> Result<()> {
         let directory = |path: &Path, mode| std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
         let made = directory(&self.engine, 0o711)

@@ -1,4 +1,4 @@
-//! Commands that entered a container from outside, told by processes alone: whoever started them may be another program.
+//! Commands that entered a container from outside, told by processes alone: another program may have started them.
 
 use std::collections::BTreeSet;
 

@@ -65,7 +65,7 @@ async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: Locked
     draft
 }
 
-/// A container that nobody removes, starts or freezes meanwhile.
+/// A container that no other call removes, starts or freezes meanwhile.
 struct LockedParent {
     parent: StoredContainer,
     freeze: FreezeLock,

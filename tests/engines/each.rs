@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
@@ -97,8 +96,10 @@ impl Case {
     }
 }
 
+/// On the heap: a check holds what a whole session does, and the stack of a thread would hold it once for each function
+/// that passes it on.
 pub(crate) async fn caught(check: impl Future<Output = ()>) -> std::thread::Result<()> {
-    let mut check = pin!(check);
+    let mut check = Box::pin(check);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| check.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(())) => Poll::Ready(Ok(())),

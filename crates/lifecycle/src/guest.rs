@@ -139,9 +139,9 @@ impl Store {
 /// A guest that was held answers by then.
 const HELD_ANSWERS: Duration = Duration::from_secs(1);
 
-/// A guest that said something so lately is not asked whether it is there: no engine's program can have stopped its container
-/// since. That it ended is known at once.
-const HEARD_LATELY: Duration = Duration::from_millis(20);
+/// A guest that said something so lately is not asked whether it is there: a program that pauses its container has to be
+/// started first, which takes longer. That it ended is known at once.
+const HEARD_LATELY: Duration = Duration::from_millis(2);
 
 /// Whether the guest at the other end of a link that is connected answers.
 pub(crate) async fn answers(link: &Link) -> bool {

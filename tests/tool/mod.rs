@@ -6,6 +6,7 @@ mod canary;
 mod command_line;
 mod container;
 mod content;
+mod copied_images;
 mod copy;
 mod crash;
 mod create;

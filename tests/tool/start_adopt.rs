@@ -6,7 +6,7 @@ use super::{Tool, with_rootful_engine};
 use crate::engines::IMAGE;
 
 /// A command line with `--json`: its answer, and its exit status.
-async fn says(tool: &Tool<'_>, words: &[&str]) -> (Value, Option<i32>) {
+pub(super) async fn says(tool: &Tool<'_>, words: &[&str]) -> (Value, Option<i32>) {
     let output = tool.run(words.iter().chain(&["--json"]), b"").await;
     let answer = serde_json::from_slice(&output.stdout);
     let answer = answer.unwrap_or_else(|err| panic!("{err}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -18,6 +18,7 @@ const EXPECTED: &[&str] = &[
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
     "takes minutes; CORACLE_COOK names what is built",
+    "crun refuses control groups of both versions",
 ];
 
 /// Skipped tests, by reason.

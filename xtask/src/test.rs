@@ -32,11 +32,6 @@ const PACKAGES: &[&str] =
 /// Build targets of a run. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
-/// The crates whose comments have examples, which show what does not compile; and those that make cargo take all other
-/// features from the build of the tests, so that nothing is built once more.
-const DOCUMENTED: &[&str] =
-    &["coracle-compose", "coracle-runtime", "coracle-sandbox", "coracle-tests", "coracle-workspace"];
-
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let begun = Instant::now();
     let (options, rest): (Vec<&str>, Vec<&str>) =
@@ -88,7 +83,8 @@ fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
         .env("CORACLE_TEST_RUN", &matrix.run)
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
-    sh("cargo", ["test", "--doc"].into_iter().chain(DOCUMENTED.iter().flat_map(|it| ["--package", it]))).run()
+    // Of the whole workspace: with fewer packages cargo chooses other features, and builds half of it once more.
+    sh("cargo", ["test", "--doc", "--workspace"]).run()
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.
@@ -109,32 +105,4 @@ fn nextest() -> Result<OsString> {
         .run()?;
     }
     Ok(join_paths(once(tools.join("bin")).chain(std::env::split_paths(&path)))?)
-}
-
-#[cfg(test)]
-mod examples {
-    use std::fs;
-
-    use super::DOCUMENTED;
-    use crate::scenarios::sources;
-    use crate::sh::root;
-
-    #[test]
-    fn every_example_in_a_comment_is_run() {
-        let crates = root().join("crates");
-        for file in sources(root()).expect("the project's files can be read") {
-            let Ok(path) = file.strip_prefix(&crates) else { continue };
-            let text = fs::read_to_string(&file).expect("it can be read");
-            let mut remarks =
-                text.lines().map(str::trim_start).filter(|it| it.starts_with("///") || it.starts_with("//!"));
-            if remarks.any(|it| it.contains("```")) {
-                let name = path.iter().next().and_then(|it| it.to_str()).unwrap_or_default();
-                assert!(
-                    DOCUMENTED.contains(&&*format!("coracle-{name}")),
-                    "{}: DOCUMENTED lacks its crate",
-                    path.display()
-                );
-            }
-        }
-    }
 }

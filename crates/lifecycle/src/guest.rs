@@ -1,7 +1,8 @@
 //! The guest of a container: how it comes in, and how it is met again.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,8 +89,7 @@ impl Store {
     }
 
     /// Gives the directory of a guest's socket to a PID 1 that is not root, which could not listen there else. To be called
-    /// before each start. Who is not root here cannot: if the directory's owner is another one inside, the guest is
-    /// reached by the engine's stream.
+    /// before each start.
     pub(crate) fn lend_link(&self, record: &Record) -> Result<()> {
         match record.guest.as_ref().filter(|it| it.socket).and_then(|it| it.own) {
             Some(own) => self.own_link(record, own),
@@ -105,12 +105,17 @@ impl Store {
         }
     }
 
-    fn own_link(&self, record: &Record, Ids { uid, gid }: Ids) -> Result<()> {
+    /// Who is not root here cannot give it away, and opens it to all inside; for others of this host the directories above
+    /// it are closed.
+    fn own_link(&self, record: &Record, owner: Ids) -> Result<()> {
         let link = self.link_dir(record);
-        if !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
-        std::os::unix::fs::lchown(&link, Some(uid), Some(gid)).map_err(|source| {
+        let given = if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(owner.uid), Some(owner.gid))
+        } else {
+            let mode = if owner == Ids::ROOT { 0o700 } else { 0o777 };
+            fs::set_permissions(&link, Permissions::from_mode(mode))
+        };
+        given.map_err(|source| {
             let what = format!("cannot give away `{}`", link.display());
             Engine::Host { what, source }.into()
         })

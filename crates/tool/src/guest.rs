@@ -164,8 +164,8 @@ impl GuestFile {
         Ok((coracle_runtime::host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
     }
 
-    /// Written beside and renamed: another process sees all of it or nothing, and a container that has the old file
-    /// mounted keeps it.
+    /// Written beside and renamed: another process sees all of it or nothing. One that is right is never replaced, which another
+    /// process may have put there meanwhile: a container that starts could not mount a file that lost its name.
     fn write(&self, dir: &Path, path: &Path) -> io::Result<Metadata> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         remove_abandoned(dir)?;
@@ -173,7 +173,14 @@ impl GuestFile {
         file.write_all(&self.bytes()?)?;
         file.as_file().set_permissions(Permissions::from_mode(mode()))?;
         file.as_file().sync_all()?;
-        let file = file.persist(path)?;
+        let file = match file.persist_noclobber(path) {
+            Ok(file) => file,
+            Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => match self.check(path)? {
+                Some(right) => return Ok(right),
+                None => taken.file.persist(path)?,
+            },
+            Err(failed) => return Err(failed.error),
+        };
         File::open(dir)?.sync_all()?;
         file.metadata()
     }
@@ -199,6 +206,7 @@ fn remove_abandoned(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::symlink;
     use std::sync::Barrier;
     use std::time::SystemTime;
@@ -279,13 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_leave_one_file() {
+    fn many_at_once_leave_one_file_that_is_never_replaced() {
         let (dir, guest, at_once) = (tempfile::tempdir().unwrap(), guest(&CONTENT.repeat(10_000)), Barrier::new(8));
         let write = || {
             at_once.wait();
-            guest.write(dir.path(), &dir.path().join(guest.sha256)).unwrap(); // past the lock, as processes are
+            guest.write(dir.path(), &dir.path().join(guest.sha256)).unwrap().ino() // past the lock, as processes are
         };
-        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(write))));
+        let files: BTreeSet<u64> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..8).map(|_| scope.spawn(write)).collect();
+            writers.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        assert_eq!(files.len(), 1);
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, [guest.sha256]);
         assert!(guest.check(&dir.path().join(guest.sha256)).unwrap().is_some());

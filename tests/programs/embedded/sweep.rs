@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use coracle_engine::EmbeddedRuntime;
-use coracle_runtime::{ContainerRuntime as _, ImageStore as _, LabelFilter, Networks as _, Volumes as _};
+use coracle_runtime::{ContainerRuntime as _, ImageRef, ImageStore as _, LabelFilter, Networks as _, Volumes as _};
 
 pub(crate) async fn run(engine: &EmbeddedRuntime) -> Result<()> {
     let all = LabelFilter(Vec::new());
@@ -17,6 +17,10 @@ pub(crate) async fn run(engine: &EmbeddedRuntime) -> Result<()> {
         engine.remove_volume(&it.name).await?;
     }
     for it in engine.list_images(&all).await? {
+        // The last name goes with the image; it is not removed while it has others.
+        for name in it.tags.iter().skip(1) {
+            engine.untag_image(&ImageRef::parse(name)?).await?;
+        }
         engine.remove_image(&it.id).await?;
     }
     Ok(())

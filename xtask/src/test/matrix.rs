@@ -107,9 +107,9 @@ impl Matrix {
     pub(super) fn announce(&self) {
         let Some(day) = self.day else { return };
         println!(
-            "day {day}: each end-to-end test on the fake and the embedded engine, and a quarter each on docker and podman;"
+            "day {day}: each end-to-end test on the fake and the embedded engine, and an eighth each on docker and podman;"
         );
-        println!("  CORACLE_TEST_DAY={} takes other quarters, --all-engines every test on each,", day + 1);
+        println!("  CORACLE_TEST_DAY={} takes other eighths, --all-engines every test on each,", day + 1);
         println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
     }
 

@@ -56,6 +56,9 @@ impl Engines {
     #[cfg(target_os = "linux")]
     pub(crate) async fn load_image(&self, name: &ImageRef, from: CopySource) -> Result<Image, Failure> {
         use coracle_engine::ImageOrigin;
+        use coracle_runtime::Error;
+
+        use crate::failure::Code;
 
         let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
         let origin = match from {
@@ -64,7 +67,14 @@ impl Engines {
             CopySource::Archive(file) => ImageOrigin::Archive(file),
             CopySource::Layout(dir) => ImageOrigin::Layout(dir),
         };
-        Ok(engine.copy_image(origin, name, self.config.images.pull_timeout.0).await?)
+        engine.copy_image(origin, name, self.config.images.pull_timeout.0).await.map_err(|err| match err {
+            Error::PullFailed { excerpt, .. } => {
+                Failure::new(Code::CopyFailed, format!("`{name}` cannot be loaded: {excerpt}"))
+                    .detail("image", name)
+                    .hint("an image of that name in Docker or Podman, an archive of `docker save`, or an OCI layout can be loaded")
+            }
+            other => other.into(),
+        })
     }
 
     /// Writes an image of the embedded engine; `None` where there is none of that name.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use coracle_runtime::{
-    ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkName,
-    NetworkRequest,
+    Capability, ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAttachment, NetworkCreate,
+    NetworkName, NetworkRequest,
 };
 
 use tokio::io::AsyncWriteExt as _;
@@ -31,6 +31,9 @@ async fn running_on(case: &Case, name: &str, network: NetworkAttachment) -> Cont
 #[tokio::test]
 async fn a_network_is_made_found_listed_and_removed() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         let (name, plain) = (case.network_name("inner"), case.network_name("plain"));
         assert_eq!(find(case, &name).await, None);
         let made = make(case, &name, (true, true)).await.unwrap();
@@ -55,6 +58,9 @@ async fn a_network_is_made_found_listed_and_removed() {
 #[tokio::test]
 async fn network_names_are_not_shared() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         let name = case.network_name("twice");
         make(case, &name, (true, false)).await.unwrap();
         let second = make(case, &name, (true, false)).await;
@@ -67,6 +73,9 @@ async fn network_names_are_not_shared() {
 #[tokio::test]
 async fn a_network_with_a_container_on_it_stays() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         let name = case.network_name("used");
         let network = make(case, &name, (true, false)).await.unwrap();
         let id = running_on(case, "on-it", NetworkAttachment::Id(network.id.clone())).await;
@@ -78,6 +87,18 @@ async fn a_network_with_a_container_on_it_stays() {
         case.runtime.remove(&id).await.unwrap();
         case.runtime.remove_network(&network.id).await.unwrap();
         assert_eq!(find(case, &name).await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_engine_that_has_no_such_networks_says_so() {
+    on_every_engine(async |case| {
+        if !case.lacks(Lack::NamedNetworks) {
+            return;
+        }
+        let made = make(case, &case.network_name("plain"), (true, false)).await;
+        assert!(matches!(made, Err(Error::Unsupported { capability: Capability::NamedNetwork, .. })), "{made:?}");
     })
     .await;
 }
@@ -205,6 +226,9 @@ async fn containers_on_different_networks_do_not_reach_each_other() {
 #[tokio::test]
 async fn a_container_on_a_network_survives_a_restart_of_its_own() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         let name = case.network_name("again");
         let network = make(case, &name, (true, false)).await.unwrap();
         let id = running_on(case, "again", NetworkAttachment::Id(network.id)).await;

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use super::{Way, with_real_engines};
+use super::{Lack, Way, with_real_engines};
 
 /// A git server of one test, gone with it.
 #[derive(Debug)]
@@ -333,6 +333,9 @@ async fn containers_reach_it() {
     let server = GitServer::start();
     server.repository("web", &[("README.md", "hello\n")]).await;
     with_real_engines(async |case| {
+        if case.lacks(Lack::HostAddress) {
+            return;
+        }
         let asks = format!("wget -q -O - '{}/info/refs?service=git-upload-pack'", server.url("web"));
         let exec = Exec::new(What::Shell(asks), Ids::ROOT, ContainerPath::root());
         let answer = case.runs_with_network(Way::Plain).await.printed(exec).await;

@@ -112,16 +112,33 @@ pub(crate) enum Lack {
     Processes,
     /// Networks that carry something: those of the played engine are names.
     Carriers,
+    /// Networks that containers share.
+    NamedNetworks,
+    /// A way to an address of this host: by a user-mode network it is the container's own.
+    HostAddress,
+    /// Root inside is another user in files of the host, so that nothing guards them.
+    GuardOfSetId,
 }
 
 impl Case {
     /// Whether the engine lacks something that a check is about. It leaves that out, and it is counted.
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
-            EngineKind::Container => !matches!(what, Lack::Carriers | Lack::Ulimits) || self.scripted.is_some(),
-            // Its guest's socket is always there, so there is no stream.
-            EngineKind::Embedded => matches!(what, Lack::Build | Lack::Stream),
-            _ => false,
+            EngineKind::Container => match what {
+                Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId => false,
+                Lack::Carriers | Lack::Ulimits => self.scripted.is_some(),
+                _ => true,
+            },
+            EngineKind::Embedded => match what {
+                // Its guest's socket is always there, so there is no stream.
+                Lack::Build | Lack::Stream => true,
+                Lack::NamedNetworks | Lack::Carriers | Lack::Compose | Lack::HostAddress | Lack::GuardOfSetId => {
+                    self.is_rootless()
+                }
+                Lack::Pause => !self.keeps_limits(),
+                _ => false,
+            },
+            _ => what == Lack::GuardOfSetId && self.is_rootless(),
         };
         if lacks {
             self.left_out();

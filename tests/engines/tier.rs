@@ -59,9 +59,12 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let round = if named.iter().any(|it| it == "embedded") { ROUND } else { in_turn.len() };
     let turn = u64::from(Sha256::digest(test)[0]) + day;
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
-    // Engines without root run only if they are named; the simulated `container` has to keep the contract.
-    let daily = ["fake", "embedded", ROOTLESS, EMBEDDED_ROOTLESS];
-    named.iter().filter(|it| daily.contains(&it.as_str()) || Some(*it) == chosen).cloned().collect()
+    // The simulated `container` has to keep the contract, and beside the embedded engine the same without root has, too.
+    // Another engine without root runs only if it is named.
+    let daily = ["fake", "embedded", ROOTLESS];
+    let is_alone = |it: &String| it == EMBEDDED_ROOTLESS && !named.iter().any(|it| it == "embedded");
+    let is_run = |it: &&String| daily.contains(&it.as_str()) || Some(*it) == chosen || is_alone(it);
+    named.iter().filter(is_run).cloned().collect()
 }
 
 /// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
@@ -120,7 +123,11 @@ mod tests {
         let all = ["fake", "docker", "podman", "container"];
         assert_eq!(of("conformance::exec::one", &all, Some(1)), all.join(" "));
         assert_eq!(of(TEST, &all, None), all.join(" "));
+        let without_root = ["fake", "embedded", "embedded-rootless"];
+        assert_eq!(of("conformance::exec::one", &without_root, Some(1)), without_root.join(" "));
         for day in [1, 2] {
+            assert_eq!(of(TEST, &without_root, Some(day)), "fake embedded");
+            assert_eq!(of(TEST, &["fake", "embedded-rootless"], Some(day)), "fake embedded-rootless");
             assert_eq!(of(TEST, &["fake", "podman"], Some(day)), "fake podman");
             assert_eq!(of(TEST, &["fake"], Some(day)), "fake");
             let only = engines_of(TEST, all.map(str::to_owned).into(), Some(day), Some(EngineKind::Docker));

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{AGENT, add_perl, argv, perl, sh, until};
-use crate::engines::{Case, Running, Way, with_real_engines};
+use crate::engines::{Case, Lack, Running, Way, with_real_engines};
 
 #[cfg(target_arch = "x86_64")]
 mod call {
@@ -88,6 +88,9 @@ const WAYS: [(&str, &str, &str); 10] = [
 #[tokio::test]
 async fn no_way_leaves_a_set_id_bit_on_the_host_and_all_work_on_the_containers_own() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::GuardOfSetId) {
+            return;
+        }
         let (running, host) = bound(case).await;
         for (way, own, hosts) in WAYS {
             for (dir, expected) in [(OWN, own), (BOUND, hosts)] {
@@ -147,6 +150,9 @@ const CALLS: [(&str, &str, [&str; 2]); 14] = [
 #[tokio::test]
 async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::GuardOfSetId) {
+            return;
+        }
         let (running, host) = bound(case).await;
         for (program, expected, modes) in CALLS {
             for (dir, mode) in [OWN, BOUND].into_iter().zip(modes) {
@@ -166,6 +172,9 @@ async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
 #[tokio::test]
 async fn a_mode_is_changed_as_who_asks() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::GuardOfSetId) {
+            return;
+        }
         let (running, _host) = bound(case).await;
         for (dir, expected) in [(OWN, "4755"), (BOUND, "755")] {
             let roots = format!("{dir}/roots");
@@ -191,6 +200,9 @@ async fn a_mode_is_changed_as_who_asks() {
 #[tokio::test]
 async fn a_path_through_proc_is_never_the_guests() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::GuardOfSetId) {
+            return;
+        }
         let (running, _host) = bound(case).await;
         let script = "cd /own; for n in 0 1 2 3 4 5 6 7 8 9 10 11 12; do ln -sfn /proc/self/fd/$n link; \
                       chmod 4755 link 2>&- && echo changed $n; done; chmod 4755 /proc/self/exe 2>&- && echo changed; \
@@ -204,6 +216,9 @@ async fn a_path_through_proc_is_never_the_guests() {
 #[tokio::test]
 async fn a_flood_of_such_calls_leaves_room_for_others() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::GuardOfSetId) {
+            return;
+        }
         let (running, host) = bound(case).await;
         let flood = "chdir '/bound'; fork; fork; fork; open T, '>', $$; my $n = 0; \
                      while (!-e 'stop') { chmod(06755, $$) or die $!; $n++ } print \"$n\n\"; 1 while wait > 0";

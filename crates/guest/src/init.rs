@@ -61,7 +61,7 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     let container = Arc::new(container);
     // What is too much for memory goes to this directory's file system, which is the container's own.
     let supervisor = Supervisor::new(container.clone(), Path::new(DIR));
-    let linked = listen(&Path::new(LINK).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Host));
+    let linked = listen_for_host(&Path::new(LINK).join(SOCKET)).map(|it| (it, PeerPolicy::Host));
     let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();
     if listeners.is_empty() {
@@ -102,7 +102,29 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
 
 /// A socket that belongs to the owner of its directory, with these permission bits. One of an earlier run is replaced.
 fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
-    let owner = std::fs::metadata(sock.parent().unwrap_or(Path::new("/")))?;
+    let listener = listen_alone(sock)?;
+    // Its owner comes last: who gave it away may not change its bits.
+    std::fs::set_permissions(sock, Permissions::from_mode(mode))?;
+    give_to_owner_of_directory(sock)?;
+    Ok(listener)
+}
+
+/// A socket in the directory of the link, for the owner of the directory. A guest without the right to give it away, which
+/// serves somebody who is not root on the host, leaves it open to all who reach the directory: that is closed to
+/// all others as soon as the guest listens, and a process inside is turned away.
+fn listen_for_host(sock: &Path) -> io::Result<UnixListener> {
+    let listener = listen_alone(sock)?;
+    match give_to_owner_of_directory(sock) {
+        Err(err) if err.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() => {
+            std::fs::set_permissions(sock, Permissions::from_mode(0o666))?;
+        }
+        given => given?,
+    }
+    Ok(listener)
+}
+
+/// A socket of our own alone.
+fn listen_alone(sock: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(sock) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
         _ => {}
@@ -110,10 +132,12 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(sock);
     rustix::process::umask(before);
-    let listener = listener?;
-    std::os::unix::fs::lchown(sock, Some(owner.uid()), Some(owner.gid()))?;
-    std::fs::set_permissions(sock, Permissions::from_mode(mode))?;
-    Ok(listener)
+    listener
+}
+
+fn give_to_owner_of_directory(sock: &Path) -> io::Result<()> {
+    let owner = std::fs::metadata(sock.parent().unwrap_or(Path::new("/")))?;
+    std::os::unix::fs::lchown(sock, Some(owner.uid()), Some(owner.gid()))
 }
 
 async fn accept(listener: UnixListener, callers: PeerPolicy, (supervisor, present): (Arc<Supervisor>, Present)) {

@@ -7,6 +7,7 @@ use coracle_sandbox::proxy::Listeners;
 use coracle_sandbox::proxy::PrivateSubnet;
 
 use super::*;
+use crate::engines::Lack;
 
 #[tokio::test]
 async fn x59_each_container_reaches_its_own_proxy_and_no_other() {
@@ -86,6 +87,9 @@ async fn internal(case: &Case, name: &str) -> (String, PrivateSubnet) {
 #[tokio::test]
 async fn x59_by_a_network_of_its_own_a_container_gets_the_same_and_its_engine_lets_it_reach_more() {
     with_real_engines(async |case| {
+        if case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         let nets = [internal(case, "one").await, internal(case, "two").await];
         let mut rooms = [Room::new(case, "one", &nets[0].0).await, Room::new(case, "two", &nets[1].0).await];
         let mut told = Vec::new();

@@ -84,6 +84,17 @@ impl Cgroups {
         limits.iter().filter(|it| !kept(it.1)).map(|it| it.0.to_owned()).collect()
     }
 
+    /// The limits of a container that are enforced here: those that are not [ignored](Self::ignored_limits).
+    pub(crate) fn enforced(&self, limits: Limits) -> Limits {
+        let ignored = self.ignored_limits();
+        let kept = |name: &str| !ignored.iter().any(|it| it == name);
+        Limits {
+            memory: limits.memory.filter(|_| kept("memory")),
+            cpus: limits.cpus.filter(|_| kept("cpus")),
+            pids: limits.pids.filter(|_| kept("pids")),
+        }
+    }
+
     /// Creates the groups of a container with its limits, before any process is in them. A limit that is among
     /// [`ignored_limits`](Self::ignored_limits) is not set; one that the kernel refuses is an error, and nothing is left.
     pub(crate) fn create(&self, id: &str, limits: &Limits) -> Result<ContainerGroup> {

@@ -56,7 +56,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
                 vec![network.map_or_else(|| id.clone(), |it| it.name)]
             }
         },
-        limits: config.limits,
+        limits: engine.cgroups.enforced(config.limits),
         execs: if let State::Running { run, process } = &state { entered(run, process) } else { 0 },
         health: health(stored)?,
         isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),

@@ -1,10 +1,12 @@
 //! The way to a container's guest: the socket in its link directory.
 
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use coracle_protocol::paths;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
 use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
 
@@ -98,17 +100,31 @@ fn socket_removed() -> Error {
 
 /// Whether a process listens at a unix socket, which may have been removed since. A guest that starts does not yet.
 fn listens(pid: u32) -> bool {
-    const LISTENING: &str = "00010000";
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
-    // Number, references, protocol, flags, type, state, inode, path.
-    let listener = |line: &str| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        (fields.get(3) == Some(&LISTENING)).then(|| fields.get(6).map(|it| format!("socket:[{it}]")))?
+    let listeners: Vec<_> = table.lines().filter_map(Listener::parse).collect();
+    // Without root the descriptors of a process that has other ids are not shown.
+    let Ok(opened) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+        let sock = Path::new(paths::LINK).join(paths::SOCKET);
+        return listeners.iter().any(|it| Some(sock.as_os_str()) == it.path.map(OsStr::new));
     };
-    let listeners: Vec<_> = table.lines().filter_map(listener).collect();
-    let opened = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let mut targets = opened.filter_map(|it| std::fs::read_link(it.path()).ok());
-    targets.any(|it| listeners.iter().any(|socket| socket.as_bytes() == it.as_os_str().as_bytes()))
+    let mut targets = opened.flatten().filter_map(|it| std::fs::read_link(it.path()).ok());
+    targets.any(|it| listeners.iter().any(|listener| it.as_os_str() == &*format!("socket:[{}]", listener.inode)))
+}
+
+/// A unix socket that somebody listens at, in the kernel's table.
+struct Listener<'a> {
+    inode: &'a str,
+    path: Option<&'a str>,
+}
+
+impl<'a> Listener<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        const LISTENING: &str = "00010000";
+        // Number, references, protocol, flags, type, state, inode, path.
+        let mut fields = line.split_whitespace().skip(3);
+        let (flags, inode) = (fields.next()?, fields.nth(2)?);
+        (flags == LISTENING).then(|| Self { inode, path: fields.next() })
+    }
 }
 
 /// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own. No
@@ -124,7 +140,7 @@ fn is_guest(engine: &Engine, id: &ContainerId, peer: &ProcessId) -> Result<bool>
 
 #[cfg(test)]
 mod tests {
-    use super::listens;
+    use super::{Listener, listens};
 
     #[test]
     fn a_listener_is_seen_after_its_socket_was_removed() {
@@ -136,5 +152,13 @@ mod tests {
         assert!(listens(own));
         drop(listener);
         assert!(!listens(own));
+    }
+
+    #[test]
+    fn a_listener_is_told_from_a_connection_in_the_kernels_table() {
+        let listener = Listener::parse("6f69: 00000002 00000000 00010000 0001 01 4225504 /.coracle/link/sock").unwrap();
+        assert_eq!((listener.inode, listener.path), ("4225504", Some("/.coracle/link/sock")));
+        assert!(Listener::parse("6f69: 00000003 00000000 00000000 0001 03 4225505 /.coracle/link/sock").is_none());
+        assert!(Listener::parse("Num       RefCount Protocol Flags    Type St Inode Path").is_none());
     }
 }

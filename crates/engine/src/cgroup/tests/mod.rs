@@ -179,6 +179,7 @@ fn with_version_2_a_group_has_limits_of_the_controllers_passed_on_to_it() {
     let dir = fake(&[("", passed_on), ("coracle", passed_on)]);
     let cgroups = Cgroups::among(&[version_2(dir.path(), "")], "coracle");
     assert_eq!((cgroups.version(), cgroups.ignored_limits()), (2, vec!["cpus".to_owned()]));
+    assert_eq!(cgroups.enforced(LIMITS), Limits { cpus: None, ..LIMITS });
     let group = cgroups.create("c0ffee", &LIMITS).unwrap();
     let at = dir.path().join("coracle/c0ffee");
     let read = |name: &str| fs::read_to_string(at.join(name)).ok();

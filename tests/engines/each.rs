@@ -46,8 +46,8 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncF
             continue;
         }
         engines.retain(|it| it != engine);
-        let is_contract = engine == EMBEDDED_ROOTLESS && tier::Tier::of(&test) == tier::Tier::Contract;
-        if rootless || (is_contract && only.is_none()) {
+        let is_below_the_tool = engine == EMBEDDED_ROOTLESS && tier::Tier::of(&test) != tier::Tier::EndToEnd;
+        if rootless || (is_below_the_tool && only.is_none()) {
             failure = failure.or(caught(async { person::runs_this_test(engine) }).await.err());
         } else {
             skip(engine);

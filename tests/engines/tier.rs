@@ -11,8 +11,10 @@ use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
 /// Modules whose tests run on each engine every time.
-const ON_EACH: &[&str] =
-    &["conformance", "engines", "escapes", "fake", "guest", "isolation", "session_containers", "scripted"];
+const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation", "session_containers", "scripted"];
+
+/// Modules about what is new with the embedded engine, with and without root: the others have their days.
+const OF_THE_EMBEDDED: &[&str] = &["escapes"];
 
 /// The engines that an end-to-end test meets in turn.
 const IN_TURN: &[&str] = &["docker", "podman"];
@@ -24,6 +26,8 @@ const ROUND: usize = 8;
 pub(super) enum Tier {
     /// Runs on each engine.
     Contract,
+    /// Runs on the embedded engine, also without root, and on the others in turn.
+    Embedded,
     /// Runs on the fake and the embedded engine, and on the others in turn.
     EndToEnd,
 }
@@ -32,13 +36,18 @@ impl Tier {
     /// The tier of a test, by its module.
     pub(super) fn of(test: &str) -> Self {
         let module = test.split("::").next().unwrap_or_default();
-        if ON_EACH.contains(&module) { Self::Contract } else { Self::EndToEnd }
+        match module {
+            _ if ON_EACH.contains(&module) => Self::Contract,
+            _ if OF_THE_EMBEDDED.contains(&module) => Self::Embedded,
+            _ => Self::EndToEnd,
+        }
     }
 
     /// Its name in notes.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Contract => "contract",
+            Self::Embedded => "embedded",
             Self::EndToEnd => "end-to-end",
         }
     }
@@ -54,7 +63,8 @@ pub(super) fn day() -> Option<u64> {
 pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only: Option<EngineKind>) -> Vec<String> {
     let fits = |it: &String| only.is_none_or(|kind| it == "fake" || it == kind.as_str());
     let named: Vec<String> = named.into_iter().filter(fits).collect();
-    let (Some(day), Tier::EndToEnd, None) = (day, Tier::of(test), only) else { return named };
+    let tier = Tier::of(test);
+    let (Some(day), Tier::Embedded | Tier::EndToEnd, None) = (day, tier, only) else { return named };
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
     let round = if named.iter().any(|it| it == "embedded") { ROUND } else { in_turn.len() };
     let turn = u64::from(Sha256::digest(test)[0]) + day;
@@ -62,14 +72,16 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     // The simulated `container` has to keep the contract, and beside the embedded engine the same without root has, too.
     // Another engine without root runs only if it is named.
     let daily = ["fake", "embedded", ROOTLESS];
-    let is_alone = |it: &String| it == EMBEDDED_ROOTLESS && !named.iter().any(|it| it == "embedded");
-    let is_run = |it: &&String| daily.contains(&it.as_str()) || Some(*it) == chosen || is_alone(it);
+    let runs_without_root = tier == Tier::Embedded || !named.iter().any(|it| it == "embedded");
+    let is_run = |it: &&String| {
+        daily.contains(&it.as_str()) || Some(*it) == chosen || (runs_without_root && *it == EMBEDDED_ROOTLESS)
+    };
     named.iter().filter(is_run).cloned().collect()
 }
 
 /// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
 pub(super) fn stand_in(test: &str, named: &[String], day: Option<u64>) -> Option<String> {
-    let day = day.filter(|_| Tier::of(test) == Tier::EndToEnd)?;
+    let day = day.filter(|_| Tier::of(test) != Tier::Contract)?;
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
     let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok()?;
     in_turn.get(turn.checked_rem(in_turn.len())?).copied().cloned()
@@ -125,6 +137,7 @@ mod tests {
         assert_eq!(of(TEST, &all, None), all.join(" "));
         let without_root = ["fake", "embedded", "embedded-rootless"];
         assert_eq!(of("conformance::exec::one", &without_root, Some(1)), without_root.join(" "));
+        assert_eq!(of("escapes::copies::one", &without_root, Some(1)), without_root.join(" "));
         for day in [1, 2] {
             assert_eq!(of(TEST, &without_root, Some(day)), "fake embedded");
             assert_eq!(of(TEST, &["fake", "embedded-rootless"], Some(day)), "fake embedded-rootless");

@@ -34,7 +34,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let mut coracle = Coracle { program, project: project.0.clone(), engine: EMBEDDED };
     let preflight = ready(&mut coracle)?;
     let name = format!("demo-{}", std::process::id());
-    let shown = show(&coracle, &name);
+    let shown = show(&coracle, &name, Network::of(&preflight));
     // Whatever happened before, nothing is left behind; the first failure is the one to report.
     let gone = step("destroy it", &format!("coracle destroy {name}"), || {
         coracle.call(&json!({ "operation": "destroy", "container": name }))
@@ -79,13 +79,16 @@ fn ready(coracle: &mut Coracle) -> Result<Value> {
 }
 
 /// Makes the container, runs the project's tests inside and gives the answer of `create` and the report as it came out.
-fn show(coracle: &Coracle, name: &str) -> Result<(Value, Value)> {
-    let created = step("create a container", &format!("coracle create --name {name} --mount-cwd"), || {
-        let (workdir, setup) = ("/workspace", json!([PYTHON]));
-        coracle.call(&json!({
-            "operation": "create", "name": name, "mount_cwd": true, "workdir": workdir, "setup_commands": setup
-        }))
-    })?;
+fn show(coracle: &Coracle, name: &str, network: Network) -> Result<(Value, Value)> {
+    let mut typed = format!("coracle create --name {name} --mount-cwd");
+    let mut create = json!({
+        "operation": "create", "name": name, "mount_cwd": true, "workdir": "/workspace", "setup_commands": [PYTHON]
+    });
+    if network == Network::Missing {
+        typed += " --network none";
+        create["network"] = "none".into();
+    }
+    let created = step("create a container", &typed, || coracle.call(&create))?;
     println!("  from {} ({})", word(&created["image"]), word(&created["image_source"]));
     for entry in created["provisioning_report"].as_array().into_iter().flatten() {
         if entry["status"] == "failed" || entry["status"] == "partial" {
@@ -110,6 +113,22 @@ fn show(coracle: &Coracle, name: &str) -> Result<(Value, Value)> {
     let report: Value = serde_json::from_str(&report)?;
     ensure!(report["ok"] == true && report["tests"].as_u64() > Some(0), "the report says otherwise than the exit code");
     Ok((created, report))
+}
+
+/// Whether a container can reach out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    Usual,
+    /// Without root the embedded engine needs a program for it.
+    Missing,
+}
+
+impl Network {
+    fn of(preflight: &Value) -> Self {
+        let checks = preflight["checks"].as_array().into_iter().flatten();
+        let program = checks.into_iter().find(|it| it["name"] == "network_program");
+        if program.is_some_and(|it| it["status"] == "warn") { Self::Missing } else { Self::Usual }
+    }
 }
 
 /// Asks Coracle, and the engine itself.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// A limit that the same call reaches again.
+#[cfg(feature = "host")]
 pub(crate) fn over_limit(message: impl Into<String>) -> Failure {
     Failure { retryable: false, ..Failure::new(Code::LimitReached, message) }
 }

@@ -13,8 +13,8 @@ use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
 use crate::snapshot::SnapshotSource;
 
-/// Make a container from another one as it is now, by `snapshot` and `restore` in one call. The snapshot goes with the new
-/// container.
+/// Make a container from another one as its files are now; processes do not go with them. The embedded engine copies the
+/// files, others make a snapshot that goes with the new container.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(transform = without_image)]
 pub(crate) struct Fork {
@@ -42,9 +42,10 @@ impl Operation for Fork {
                 source.record.engine,
                 ready.runtime.kind()
             );
-            return Err(Failure::new(Code::Unsupported, message)
-                .detail("capability", "fork")
-                .hint("fork it where `engine` is that of the container"));
+            return Err(Failure::new(Code::Unsupported, message).detail("capability", "fork").hint(format!(
+                "`coracle --engine {0} fork`, or `engine = \"{0}\"`, makes it there",
+                source.record.engine
+            )));
         }
         let name = SnapshotName::parse(format!("fork-{}", random_hex::<6>())).map_err(Failure::internal)?;
         create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await

@@ -40,9 +40,10 @@ pub(super) fn base(hierarchy: &Hierarchy) -> Option<PathBuf> {
     groups.into_iter().find(|it| may_write(it) && may_write(&it.join("cgroup.procs")))
 }
 
-/// Whether a hierarchy of version 2 has controllers.
-pub(super) fn has_controllers(hierarchy: &Hierarchy) -> bool {
-    !words(&hierarchy.mount, "cgroup.controllers").is_empty()
+/// Whether a hierarchy of version 2 has a controller of a limit. Beside version 1 it often has one that version 1 has not, such
+/// as `hugetlb`.
+pub(super) fn keeps_limits(hierarchy: &Hierarchy) -> bool {
+    words(&hierarchy.mount, "cgroup.controllers").iter().any(|it| ["cpu", "memory", "pids"].contains(&it.as_str()))
 }
 
 fn may_write(path: &Path) -> bool {

@@ -203,6 +203,19 @@ fn controllers_are_passed_on_one_by_one_where_they_are_not() {
 }
 
 #[test]
+fn version_2_is_not_entered_for_a_controller_that_keeps_no_limit() {
+    let dir = fake(&[("two", &[("cgroup.controllers", "hugetlb\n")]), ("freezer", &[])]);
+    let mount = dir.path().join("freezer");
+    // The group of this process is another one in a hierarchy of version 1 than in that of version 2.
+    fs::create_dir(mount.join("own")).unwrap();
+    let freezer =
+        Hierarchy { version: Version::V1, controllers: vec!["freezer".into()], own: mount.join("own"), mount };
+    let group = Cgroups::among(&[version_2(&dir.path().join("two"), ""), freezer], "coracle").create("c0ffee", &LIMITS);
+    let group = group.unwrap();
+    assert_eq!((group.entry().unified, group.entry().tasks.len(), group.can_freeze()), (None, 1, true));
+}
+
+#[test]
 fn another_user_gets_the_top_of_what_is_delegated() {
     let own = "user.slice/user@7.service/app.slice";
     let dir = fake(&[("", &[]), ("user.slice", &[]), ("user.slice/user@7.service", &[]), (own, &[])]);

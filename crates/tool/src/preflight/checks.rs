@@ -1,15 +1,13 @@
 //! The checks of preflight, as a pure function of facts (containers.md 3.3).
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::{EngineInfo, EngineKind, Error};
+use coracle_runtime::{EngineInfo, EngineKind};
 use serde::Serialize;
 
+use super::facts::PreflightFacts;
 use crate::config::Engine;
-use crate::context::Context;
-use crate::engines::{Choice, data_dir};
 use crate::failure::Failure;
 use crate::guest;
-use crate::host_system::{MissingPrerequisite, System, guidance};
+use crate::host_system::{MissingPrerequisite, guidance};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,100 +37,6 @@ impl Check {
     pub(super) fn with_guidance(mut self, text: impl Into<String>) -> Self {
         self.guidance = Some(text.into());
         self
-    }
-}
-
-/// Everything that the checks look at.
-#[derive(Clone, Debug)]
-pub(crate) struct PreflightFacts {
-    pub(crate) system: System,
-    /// The setting `engine`.
-    pub(crate) wanted: Engine,
-    pub(crate) config: Option<Failure>,
-    pub(crate) state: Option<Failure>,
-    /// The configuration names an engine that may not be used.
-    pub(crate) endpoint: Option<Failure>,
-    pub(crate) engine: Option<EngineInfo>,
-    pub(crate) skipped: Vec<SkippedEngine>,
-    /// Free bytes where the engine stores its data, if that can be read here.
-    pub(crate) free_bytes: Option<u64>,
-    pub(crate) root: bool,
-    pub(crate) git: bool,
-    pub(crate) gh: bool,
-    pub(crate) unverified: Vec<String>,
-    /// The embedded engine's own, where it is chosen or could not be.
-    pub(crate) embedded: Vec<Check>,
-}
-
-/// An engine that was not taken.
-#[derive(Clone, Debug)]
-pub(crate) struct SkippedEngine {
-    pub(crate) kind: EngineKind,
-    pub(crate) installed: bool,
-    pub(crate) denied: bool,
-    pub(crate) why: String,
-}
-
-impl PreflightFacts {
-    /// Looks; changes nothing.
-    pub(crate) fn gather(
-        cx: &Context,
-        detected: &Result<Choice, Failure>,
-        unverified: Vec<String>,
-        system: System,
-    ) -> Self {
-        let choice = detected.as_ref().ok();
-        let engine = choice.and_then(|it| it.chosen.as_ref()).map(|it| it.1.clone());
-        let free = |it: &EngineInfo| rustix::fs::statvfs(&it.data_root).ok().map(|it| it.f_bavail * it.f_frsize);
-        Self {
-            system,
-            wanted: cx.config.engine,
-            config: cx.settings.fault.clone(),
-            state: cx.state().err(),
-            endpoint: detected.as_ref().err().cloned(),
-            free_bytes: engine.as_ref().and_then(free),
-            engine,
-            skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
-            root: cx.host.uid == 0,
-            git: find_program("git").is_ok(),
-            gh: find_program("gh").is_ok(),
-            unverified,
-            embedded: Vec::new(),
-        }
-        .with_embedded(cx)
-    }
-
-    /// Looks at the machine for the embedded engine.
-    #[cfg(target_os = "linux")]
-    fn with_embedded(mut self, cx: &Context) -> Self {
-        use super::embedded::{checks, isolation, oci_runtime};
-
-        let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
-        if asked.into_iter().any(|it| it == EngineKind::Embedded) {
-            let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
-            self.embedded = checks(&found, &self.system);
-            let runtime = crate::engines::runtime(&cx.config);
-            self.embedded.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
-            self.embedded.push(isolation(&found, runtime));
-        }
-        self
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn with_embedded(self, _: &Context) -> Self {
-        self
-    }
-}
-
-impl SkippedEngine {
-    fn from_error((kind, err): &(EngineKind, Error)) -> Self {
-        Self {
-            kind: *kind,
-            // The embedded engine is always there; it is not what a person would repair first.
-            installed: !matches!(err, Error::NotInstalled { .. }) && *kind != EngineKind::Embedded,
-            denied: matches!(err, Error::Unavailable { denied: true, .. }),
-            why: err.to_string(),
-        }
     }
 }
 
@@ -370,9 +274,12 @@ fn unverified(facts: &PreflightFacts) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::Error;
     use insta::assert_snapshot;
 
+    use super::super::facts::SkippedEngine;
     use super::*;
+    use crate::host_system::System;
 
     fn info() -> EngineInfo {
         EngineInfo {

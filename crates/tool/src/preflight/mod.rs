@@ -3,11 +3,13 @@
 mod checks;
 #[cfg(target_os = "linux")]
 mod embedded;
+mod facts;
 
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use serde::Serialize;
 
-use self::checks::{Check, PreflightFacts, Status};
+use self::checks::{Check, Status};
+use self::facts::PreflightFacts;
 use crate::config::{Engine, Preset};
 use crate::context::Context;
 use crate::document::{Document, Render, StyledText, Symbol, word};

@@ -109,9 +109,9 @@ fn listen(sock: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A socket in the directory of the link, for the owner of the directory. A guest without the right to give it away, which
-/// serves somebody who is not root on the host, leaves it open to all who reach the directory: that is closed to
-/// all others as soon as the guest listens, and a process inside is turned away.
+/// A socket in the directory of the link, for the owner of the directory. A guest that may not change its owner (on an engine
+/// without root) opens it to every user instead: the host closes the directory as soon as the guest accepts
+/// connections, and those of processes inside are refused.
 fn listen_for_host(sock: &Path) -> io::Result<UnixListener> {
     let listener = listen_alone(sock)?;
     match give_to_owner_of_directory(sock) {

@@ -111,7 +111,7 @@ fn listens(pid: u32) -> bool {
     targets.any(|it| listeners.iter().any(|listener| it.as_os_str() == &*format!("socket:[{}]", listener.inode)))
 }
 
-/// A unix socket that somebody listens at, in the kernel's table.
+/// A unix socket that accepts connections, in the kernel's table.
 struct Listener<'a> {
     inode: &'a str,
     path: Option<&'a str>,

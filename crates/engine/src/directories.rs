@@ -1,7 +1,7 @@
 //! The layout of the data directory.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// The data directory of one engine. Its parts lie on one file system, so that a rename moves things between them.
@@ -12,8 +12,21 @@ pub(crate) struct Directories {
 
 impl Directories {
     /// Creates what is missing, for this user alone.
+    ///
+    /// # Errors
+    /// When another user may write to the directory: what a container consists of is read from it.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let it = Self { root: root.to_owned() };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        let meta = std::fs::metadata(root)?;
+        if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+            let why = format!(
+                "another user may write to `{}`: give it to this user, close it with `chmod go-w`, or name another directory \
+                 with `engine_data`",
+                root.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         for dir in [it.containers().join("names"), it.store(), it.networks(), it.volumes(), it.trash(), it.pending()] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
@@ -75,3 +88,20 @@ pub(crate) fn remove_unfinished_files(dir: &Path) -> io::Result<()> {
 
 /// Names of files that `host::fs::replace` writes.
 const UNFINISHED: &str = ".tmp";
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, is_opened) in [(0o700, true), (0o755, true), (0o770, false), (0o707, false)] {
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Directories::open(dir.path()).is_ok(), is_opened, "{mode:o}");
+        }
+    }
+}

@@ -3,8 +3,10 @@
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, lchown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown};
 use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::files::DownloadOutcome;
 use crate::archive::{Device, Entry, EntryKind, FileTime, TarWriter};
@@ -104,7 +106,7 @@ fn append(tar: &mut TarWriter<LimitedWriter>, file: &SourceFile<'_>) -> io::Resu
         xattrs: Vec::new(),
     })?;
     if metadata.is_file() {
-        return append_content(tar, path, size);
+        return append_content(tar, open_regular(path, metadata)?, size);
     }
     if !metadata.is_dir() {
         return Ok(());
@@ -137,9 +139,20 @@ fn entry_kind(path: &Path, metadata: &Metadata) -> io::Result<Option<EntryKind>>
     }))
 }
 
+/// The file that was looked at. Another one may have its name since: a pipe would wait for a writer.
+fn open_regular(path: &Path, metadata: &Metadata) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let opened = file.metadata()?;
+    if (opened.dev(), opened.ino()) == (metadata.dev(), metadata.ino()) && opened.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::WouldBlock, "a file was replaced while the archive was made: copy it once more"))
+}
+
 /// As many bytes as were announced, also of a file that changes meanwhile.
-fn append_content(tar: &mut TarWriter<LimitedWriter>, path: &Path, size: u64) -> io::Result<()> {
-    let mut content = File::open(path)?.chain(io::repeat(0)).take(size);
+fn append_content(tar: &mut TarWriter<LimitedWriter>, file: File, size: u64) -> io::Result<()> {
+    let mut content = file.chain(io::repeat(0)).take(size);
     let mut buffer = vec![0; 64 << 10];
     loop {
         match content.read(&mut buffer)? {
@@ -175,6 +188,21 @@ mod tests {
     use coracle_skips::{NEEDS_ROOT, skip};
 
     use super::*;
+
+    #[test]
+    fn a_file_that_a_pipe_or_a_link_replaced_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert!(open_regular(&path, &metadata).is_ok());
+        fs::rename(&path, dir.path().join("other")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(open_regular(&path, &metadata).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("other", &path).unwrap();
+        assert!(open_regular(&path, &metadata).is_err());
+    }
 
     #[test]
     fn an_entry_without_an_owner_is_roots_and_keeps_its_set_id_bits() {

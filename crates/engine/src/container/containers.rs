@@ -62,10 +62,10 @@ pub(super) fn prepare(engine: &Engine, config: &ContainerConfig) -> Result<Conta
     Ok(aside)
 }
 
-/// Deletes a directory that was not published.
+/// Deletes a directory that was not published. It may be as deep as the container that it is a copy of.
 pub(super) fn discard(engine: &Engine, aside: &ContainerDir) {
-    if let Err(err) = engine.privileges.run_as_owner(|| std::fs::remove_dir_all(aside.path())) {
-        tracing::debug!(%err, "a directory of no container stays until the next repair");
+    if let Err(err) = engine.trash.discard(aside.path()) {
+        tracing::debug!(%err, "a directory of no container stays in the trash for now");
     }
 }
 

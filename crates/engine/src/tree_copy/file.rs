@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat,
     copy_file_range, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat, ftruncate, futimens,
     ioctl_ficlone, mknodat, openat, readlinkat, seek, symlinkat, utimensat,
 };
@@ -55,11 +55,7 @@ impl FileCopy {
     }
 
     fn regular(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
-        let file = open_file(from, name)?;
-        let opened = fstat(&file)?;
-        if opened.st_ino != stat.st_ino || FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
-            return Err(Errno::AGAIN.into());
-        }
+        let (file, opened) = open_file(from, name, stat)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Only this engine's user reaches the copy yet.
         let copy = openat(to, name, flags, Mode::from_raw_mode(stat.st_mode & 0o777))?;
@@ -125,14 +121,22 @@ fn write_all(to: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A pipe that took the place of a file would wait for a writer.
-fn open_file(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
-        // Only the owner may leave the time of access alone.
-        Err(Errno::PERM) => Ok(openat(dir, name, flags, Mode::empty())?),
-        done => Ok(done?),
+/// The file that was looked at. It is opened once it is known to be that one: to open a device that took its place would be to
+/// use it, and a pipe would wait for a writer.
+fn open_file(dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<(OwnedFd, Stat)> {
+    let found = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let at = fstat(&found)?;
+    if at.st_ino != stat.st_ino || FileType::from_raw_mode(at.st_mode) != FileType::RegularFile {
+        return Err(Errno::AGAIN.into());
     }
+    let (path, flags) = (format!("/proc/self/fd/{}", found.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC);
+    let opened = match openat(CWD, &path, flags | OFlags::NOATIME, Mode::empty()) {
+        // Only the owner may leave the time of access alone.
+        Err(Errno::PERM) => openat(CWD, &path, flags, Mode::empty())?,
+        done => done?,
+    };
+    let opened_stat = fstat(&opened)?;
+    Ok((opened, opened_stat))
 }
 
 /// Owner, mode, extended attributes and times. A change of the owner takes set-id bits and file capabilities away, so it

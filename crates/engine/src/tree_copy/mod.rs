@@ -156,7 +156,12 @@ impl<'a> TreeCopy<'a> {
     fn forgive(&self, done: io::Result<()>) -> io::Result<()> {
         match (self.pass, done) {
             (CopyPass::Running, _) => Ok(()),
-            (CopyPass::Unfrozen, Err(err)) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+            // It is gone, or another file has its name now.
+            (CopyPass::Unfrozen, Err(err))
+                if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) =>
+            {
+                Ok(())
+            }
             (_, done) => done,
         }
     }

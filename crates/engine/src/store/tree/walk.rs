@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat, openat2};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, openat, openat2};
 
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
@@ -28,16 +28,18 @@ pub(crate) struct EntryPosition<'a> {
 }
 
 impl EntryPosition<'_> {
-    /// Opens the content of a file.
+    /// Opens the content of a file. A pipe that took its place meanwhile would wait for a writer.
     pub(crate) fn open(self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
-        match openat(self.dir, self.name, flags, Mode::empty()) {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match openat(self.dir, self.name, flags | OFlags::NOATIME, Mode::empty()) {
             // Only the owner may leave the time of access alone.
-            Err(rustix::io::Errno::PERM) => {
-                Ok(openat(self.dir, self.name, flags - OFlags::NOATIME, Mode::empty())?.into())
-            }
-            done => Ok(done?.into()),
+            Err(rustix::io::Errno::PERM) => openat(self.dir, self.name, flags, Mode::empty())?,
+            done => done?,
+        };
+        if FileType::from_raw_mode(fstat(&opened)?.st_mode) != FileType::RegularFile {
+            return Err(rustix::io::Errno::AGAIN.into());
         }
+        Ok(opened.into())
     }
 }
 

@@ -147,7 +147,7 @@ fn is_exiting(stat: &str) -> bool {
 }
 
 /// The process, if it is still that one once it is held.
-fn open(process: &ProcessId) -> Option<OwnedFd> {
+pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     process.alive().then_some(pidfd)

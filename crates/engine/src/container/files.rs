@@ -6,14 +6,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use coracle_runtime::{ContainerPath, Error, Excerpt, Result};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::containers::StoredContainer;
 use super::plan::{HostMounts, RootRequest, TreeError, c_path, root_mount};
 use super::start::{open_upper, volume_dirs};
 use super::state::State;
-use super::{archive, by_runtime, host_error};
+use super::{archive, by_runtime, end, host_error};
 use crate::engine::Engine;
 use crate::sys::{ChildPlace, Step, run_in_child};
 
@@ -66,10 +65,8 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
         let namespaces = users.iter().map(|it| (it.as_fd(), libc::CLONE_NEWUSER)).collect();
         return Ok(run_in_child(&ChildPlace { namespaces, new_mounts: true, steps }, work));
     }
-    match state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
-        Some(pid) => {
-            let pidfd = pidfd_open(pid, PidfdFlags::empty());
-            let pidfd = pidfd.map_err(|err| host_error("cannot open the container's process")(err.into()))?;
+    match state.process().and_then(end::open) {
+        Some(pidfd) => {
             let has_users = state.run().is_some_and(|it| it.shares_users.is_none());
             let users = if has_users { libc::CLONE_NEWUSER } else { 0 };
             let namespaces = vec![(pidfd.as_fd(), users | libc::CLONE_NEWNS)];

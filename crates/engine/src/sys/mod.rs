@@ -11,6 +11,7 @@ mod namespace;
 mod pidfd;
 mod plan;
 mod spawn;
+mod spawn_watch;
 mod target;
 
 pub(crate) use child::KEPT_DESCRIPTOR;
@@ -22,4 +23,5 @@ pub(crate) use mounts::{OverlayPlan, TreeOptions, attach_mount, build_mapped_ove
 pub(crate) use namespace::create_user_namespace;
 pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};
-pub(crate) use spawn::{FailedAt, FirstProcess, spawn};
+pub(crate) use spawn::{FailedAt, FirstProcess, spawn, spawn_watched};
+pub(crate) use spawn_watch::{SpawnWatch, SpawnedPidfd};

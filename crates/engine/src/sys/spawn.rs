@@ -16,6 +16,7 @@ use super::dumpable::NotDumpable;
 use super::enter::{enter, last_error};
 use super::kernel::{BlockedSignals, execve, exit, unblock_signals};
 use super::plan::{ChildPlan, Namespaces, Step};
+use super::spawn_watch::SpawnedPidfd;
 
 /// Bytes of the stack of each child.
 const STACK: usize = 256 << 10;
@@ -62,7 +63,7 @@ struct ChildMemory<'a> {
     env: Vec<*const libc::c_char>,
     second_stack: ChildStack,
     pid: libc::pid_t,
-    pidfd: libc::c_int,
+    pidfd: &'a SpawnedPidfd,
     failure: Option<(Stage, Errno)>,
 }
 
@@ -71,6 +72,14 @@ struct ChildMemory<'a> {
 /// # Errors
 /// The step that failed; no process is left then.
 pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
+    spawn_watched(plan, &SpawnedPidfd::new())
+}
+
+/// The same for a process that another thread may kill until its program is executed: then it is one that was killed.
+///
+/// # Errors
+/// As [`spawn`].
+pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<FirstProcess, SpawnError> {
     let pointers =
         |words: &[std::ffi::CString]| words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let mut shared = ChildMemory {
@@ -79,7 +88,7 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
         env: pointers(&plan.program.env),
         second_stack: ChildStack::new(),
         pid: 0,
-        pidfd: -1,
+        pidfd: watched,
         failure: None,
     };
     let mut stack = ChildStack::new();
@@ -100,7 +109,7 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
         return Err(failure_at(plan, Stage::Clone, errno));
     }
     // SAFETY: the kernel opened it for this process, and nobody else knows it.
-    let pidfd = (shared.pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(shared.pidfd) });
+    let pidfd = watched.take().map(|it| unsafe { OwnedFd::from_raw_fd(it) });
     match (shared.failure, pidfd, Pid::from_raw(shared.pid)) {
         (None, Some(pidfd), Some(pid)) => Ok(FirstProcess { pid, pidfd }),
         (failure, pidfd, _) => {
@@ -150,7 +159,7 @@ extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
         Namespaces::New { network } => NEW_NAMESPACES | if network { libc::CLONE_NEWNET } else { 0 },
         Namespaces::Of { .. } => 0,
     };
-    let (stack, pidfd) = (shared.second_stack.top(), &raw mut shared.pidfd);
+    let (stack, pidfd) = (shared.second_stack.top(), shared.pidfd.as_ptr());
     // SAFETY: as in `spawn`: the second child has a stack of its own, and this process waits for its `execve` or exit.
     let pid = unsafe { libc::clone(second, stack, flags, std::ptr::from_mut(shared).cast(), pidfd) };
     if pid < 0 {

@@ -15,13 +15,13 @@ use coracle_runtime::{
 
 pub(super) use self::entered::entered;
 use self::plan::{ExecPlan, Outcome};
-use self::process::ExecProcess;
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
 use super::state::State;
 use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
 use crate::engine::Engine;
+use crate::sys::SpawnWatch;
 
 /// A process that is on its way into a container can be stopped by one of the container's.
 const START_PATIENCE: Duration = Duration::from_secs(20);
@@ -48,11 +48,14 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         Some(plan) => plan,
         None => return Err(not_running(engine, &container, None)?),
     };
-    let starting = blocking("exec", move || plan.start());
+    // Dropped here, also when this call is: a process that was stopped on its way would hold up each start of this engine.
+    let watch = SpawnWatch::new();
+    let (watched, input) = (watch.pidfd(), exec.stdin.take());
+    let starting = blocking("exec", move || plan.start(&watched, input));
     let started = tokio::time::timeout(START_PATIENCE, starting).await;
     let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: START_PATIENCE })??;
     let mut process = match started {
-        Outcome::Started(process) => ExecProcess::new(process, exec.stdin.take())?,
+        Outcome::Started(process) => process,
         Outcome::NoDirectory => return Err(Error::NoSuchPath(exec.workdir)),
         Outcome::NoProgram(_) if matches!(exec.command, Command::Shell(_)) => return Err(Error::NoShell),
         Outcome::NoProgram(code) => return Ok(without_program(&exec, code, begun.elapsed())),

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
 
 use coracle_runtime::host::process_marker::MARK;
-use coracle_runtime::{Error, Exec, ProcessId, Result};
+use coracle_runtime::{Error, Exec, Input, ProcessId, Result};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::containers::StoredContainer;
-use super::super::host_error;
 use super::super::plan::{c_text, limits};
 use super::super::start::group_files;
 use super::super::state::RunRecord;
+use super::super::{end, host_error};
+use super::process::ExecProcess;
 use crate::isolation::seccomp;
-use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, Step, spawn};
+use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, SpawnedPidfd, Step, spawn_watched};
 
 /// The first descriptor that a command does not get.
 const AFTER_STREAMS: u32 = 3;
@@ -42,7 +41,7 @@ pub(super) struct ExecPlan {
 /// What came of a start.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Started(StartedExec),
+    Started(ExecProcess),
     NoDirectory,
     /// No such program, or none that can be executed, with a shell's exit code.
     NoProgram(u8),
@@ -60,7 +59,7 @@ pub(super) struct StartedExec {
 impl ExecPlan {
     /// `None` when the container's process has just ended.
     pub(super) fn new(container: &StoredContainer, request: &ExecRequest<'_>) -> Result<Option<Self>> {
-        let Some(process) = open(request.process) else { return Ok(None) };
+        let Some(process) = end::open(request.process) else { return Ok(None) };
         let pipe = || std::io::pipe().map_err(host_error("cannot create a pipe"));
         let ((child_stdin, stdin), (stdout, child_stdout), (stderr, child_stderr)) = (pipe()?, pipe()?, pipe()?);
         let has_users = request.run.shares_users.is_none();
@@ -91,11 +90,14 @@ impl ExecPlan {
         Ok(Some(Self { child, stdin, stdout, stderr }))
     }
 
-    /// Blocks until the program is executed.
-    pub(super) fn start(self) -> Result<Outcome> {
+    /// Blocks until the program is executed, or the process was killed that is to execute it.
+    pub(super) fn start(self, watched: &SpawnedPidfd, input: Option<Input>) -> Result<Outcome> {
         let Self { child, stdin, stdout, stderr } = self;
-        match spawn(&child) {
-            Ok(spawned) => Ok(Outcome::Started(StartedExec { spawned, stdin, stdout, stderr })),
+        match spawn_watched(&child, watched) {
+            Ok(spawned) => {
+                let started = StartedExec { spawned, stdin, stdout, stderr };
+                ExecProcess::new(started, input).map(Outcome::Started)
+            }
             Err(err) => match (err.at, err.errno) {
                 (FailedAt::WorkingDirectory, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(Outcome::NoDirectory),
                 (FailedAt::Program, Errno::NOENT | Errno::NOTDIR) => Ok(Outcome::NoProgram(127)),
@@ -107,12 +109,6 @@ impl ExecPlan {
             },
         }
     }
-}
-
-fn open(process: &ProcessId) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    process.alive().then_some(pidfd)
 }
 
 fn kinds(users: bool, network: bool) -> libc::c_int {

@@ -23,6 +23,7 @@
 //! | `ids` | who root inside is on the host, and acting as that user |
 //! | `volume` | named volumes |
 //! | `pending`, `repair` | operations in progress; what is left of one whose process died |
+//! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
 //! | `tree_copy` | an upper directory copied while it may change |
 //! | `sys` | system calls; the only module with `unsafe` code |
@@ -67,6 +68,7 @@ mod store;
 mod sys;
 mod trash;
 mod tree_copy;
+mod uninterrupted;
 mod volume;
 
 pub use oci_runtime::OciRuntime;

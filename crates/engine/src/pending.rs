@@ -64,6 +64,14 @@ impl PendingOperations {
         let entries = std::fs::read_dir(&self.dir)?;
         entries.filter_map(|it| it.map(|it| InterruptedOperation::read(&it.path())).transpose()).collect()
     }
+
+    /// Forgets an operation that was interrupted and is overtaken: to repair it now would undo what came after it.
+    pub(crate) fn forget_interrupted(&self, operation: &Operation) -> Result<()> {
+        let failed = |source| Error::Host { what: format!("cannot read `{}`", self.dir.display()), source };
+        let interrupted = self.interrupted().map_err(failed)?;
+        interrupted.into_iter().filter(|it| it.operation == *operation).for_each(InterruptedOperation::forget);
+        Ok(())
+    }
 }
 
 impl PendingOperation {
@@ -156,7 +164,7 @@ mod tests {
     #[test]
     fn an_operation_is_interrupted_when_its_process_has_died_or_given_it_up() {
         let (dir, pending) = operations();
-        let id = ContainerId::parse("a".repeat(64)).unwrap();
+        let [id, other] = ["a", "b"].map(|it| ContainerId::parse(it.repeat(64)).unwrap());
         let all = [
             Operation::CreateContainer(id.clone()),
             Operation::StartContainer(id.clone()),
@@ -173,6 +181,11 @@ mod tests {
             assert_eq!(found(&pending).as_slice(), std::slice::from_ref(operation));
             pending.interrupted().unwrap().into_iter().for_each(InterruptedOperation::forget);
             pending.begin(operation).unwrap().finish();
+            assert_eq!(found(&pending), []);
+            drop(pending.begin(operation).unwrap());
+            pending.forget_interrupted(&Operation::CreateContainer(other.clone())).unwrap();
+            assert_eq!(found(&pending).len(), 1);
+            pending.forget_interrupted(operation).unwrap();
             assert_eq!(found(&pending), []);
             symlink("1-0-another", dir.path().join(format!("{}.1", operation.name()))).unwrap();
             assert_eq!(found(&pending).as_slice(), std::slice::from_ref(operation));

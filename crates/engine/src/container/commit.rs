@@ -9,6 +9,7 @@ use coracle_runtime::{Image, ImageCommit, Result};
 
 use super::containers::{StoredContainer, find};
 use super::freeze::{FreezeLock, while_frozen};
+use super::start::lock_at_rest;
 use super::state::State;
 use super::{by_runtime, host_error};
 use crate::blocking::blocking;
@@ -26,6 +27,7 @@ const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 /// Makes an image of a container; its processes stand still meanwhile.
 pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
+    let resting = lock_at_rest(&container).await?;
     let lock = FreezeLock::take(&container).await?;
     let paused = by_runtime::pause(engine, &container).await?;
     let image = {
@@ -34,12 +36,13 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
             give_upper_to_root(&engine, &container)?;
             let source = source_of(container.clone(), &request);
             let image = while_frozen(&engine, &container, &lock, || engine.store.commit(source))?;
+            drop(resting);
             image.map_err(|err| store_error("commit", err))
         })
         .await
     };
-    if let Some(runtime) = paused {
-        runtime.resume().await?;
+    if let Some(paused) = paused {
+        paused.resume().await?;
     }
     image
 }

@@ -10,7 +10,7 @@ use super::containers::{StoredContainer, lock_names, release_name, stored};
 use super::directory::ContainerDir;
 use super::freeze::{self, FreezeLock};
 use super::state::State;
-use super::{end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::engine::Engine;
 use crate::network::end_stack;
 
@@ -66,6 +66,7 @@ pub(crate) async fn repair_freeze(engine: &Engine, id: &ContainerId) -> Result<(
     let Some(container) = find(engine, id)? else { return Ok(()) };
     // Another commit thaws it itself.
     let lock = FreezeLock::take_within(&container, PATIENCE).await?;
+    by_runtime::repair_pause(engine, &container).await?;
     freeze::thaw(&container, &lock)
 }
 

@@ -41,6 +41,8 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
         }
         return Ok(());
     }
+    // An earlier run was to be stopped, and has ended. To finish that later would end this one.
+    engine.pending.forget_interrupted(&Operation::StopContainer(id.clone()))?;
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
     if let State::Exited { run, .. } = &state {
         end::clear_run(engine, &container, run).await;
@@ -98,6 +100,17 @@ pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
         taken => taken.map_err(host_error(what()))?,
     };
     lock.ok_or(Error::TimedOut { verb: "start", after: LOCK_PATIENCE })
+}
+
+/// The lock of a container that does not run: nothing starts it while its files are used from outside.
+pub(crate) async fn lock_at_rest(container: &StoredContainer) -> Result<Option<Lock>> {
+    let runs = || State::read(&container.dir).map(|it| it.process().is_some());
+    let failed = || host_error("cannot read the state of the container");
+    if runs().map_err(failed())? {
+        return Ok(None);
+    }
+    let lock = lock(container).await?;
+    Ok((!runs().map_err(failed())?).then_some(lock))
 }
 
 fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {

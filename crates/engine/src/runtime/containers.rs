@@ -14,6 +14,7 @@ use crate::blocking::blocking;
 use crate::container;
 use crate::info::info;
 use crate::repair::repair;
+use crate::uninterrupted::uninterrupted;
 
 #[async_trait]
 impl ContainerRuntime for EmbeddedRuntime {
@@ -36,15 +37,18 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn fork(&self, parent: &ContainerId, spec: &Placed) -> Result<ContainerId> {
-        container::fork(&self.engine, parent, spec).await
+        let (engine, parent, spec) = (self.engine.clone(), parent.clone(), spec.clone());
+        uninterrupted("fork", async move { container::fork(&engine, &parent, &spec).await }).await
     }
 
     async fn start(&self, id: &ContainerId) -> Result<()> {
-        container::start(&self.engine, id).await
+        let (engine, id) = (self.engine.clone(), id.clone());
+        uninterrupted("start", async move { container::start(&engine, &id).await }).await
     }
 
     async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
-        container::stop(&self.engine, id, grace).await
+        let (engine, id) = (self.engine.clone(), id.clone());
+        uninterrupted("stop", async move { container::stop(&engine, &id, grace).await }).await
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
@@ -65,7 +69,8 @@ impl ContainerRuntime for EmbeddedRuntime {
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
-        container::remove(&self.engine, id).await
+        let (engine, id) = (self.engine.clone(), id.clone());
+        uninterrupted("remove", async move { container::remove(&engine, &id).await }).await
     }
 
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
@@ -78,11 +83,17 @@ impl ContainerRuntime for EmbeddedRuntime {
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
         let (engine, at, stored) = (self.engine.clone(), at.clone(), container::find(&self.engine, &id.into())?);
-        blocking("upload", move || container::upload(&engine, &stored, &at, tar)).await
+        let lock = container::lock_at_rest(&stored).await?;
+        let unpacked = blocking("upload", move || container::upload(&engine, &stored, &at, tar).map(|()| lock));
+        unpacked.await.map(drop)
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         let (engine, path, stored) = (self.engine.clone(), path.clone(), container::find(&self.engine, &id.into())?);
-        blocking("download", move || container::download(&engine, &stored, &path, (into, max_bytes))).await
+        let lock = container::lock_at_rest(&stored).await?;
+        let packed = blocking("download", move || {
+            container::download(&engine, &stored, &path, (into, max_bytes)).map(|()| lock)
+        });
+        packed.await.map(drop)
     }
 }

@@ -13,6 +13,7 @@ use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::error::{store_error, unsupported};
 use crate::store::{Store, StoreError};
+use crate::uninterrupted::uninterrupted;
 
 impl EmbeddedRuntime {
     /// Runs an operation of the store on a thread for blocking ones.
@@ -47,7 +48,8 @@ impl ImageStore for EmbeddedRuntime {
     }
 
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
-        crate::container::commit(&self.engine, commit).await
+        let (engine, commit) = (self.engine.clone(), commit.clone());
+        uninterrupted("commit", async move { crate::container::commit(&engine, &commit).await }).await
     }
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {

@@ -58,3 +58,21 @@ async fn after_a_restart_of_the_machine_containers_have_ended_and_start_again() 
     runs(&runtime, &id, "cat /new/dir/file && grep -q eth0 /proc/net/dev").await;
     case.finish(&prepared).await;
 }
+
+#[tokio::test]
+async fn a_stop_that_was_interrupted_does_not_end_a_later_run() {
+    if !rustix::process::geteuid().is_root() {
+        return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
+    }
+    let case = Case::new().await;
+    let prepared = case.prepare(Operation::Stop).await;
+    let id = prepared.container.clone().unwrap();
+    let runtime = open(&case.data);
+    std::os::unix::fs::symlink("1-2-3", case.data.join("pending").join(format!("stop.{id}.0"))).unwrap();
+    runtime.stop(&id, std::time::Duration::ZERO).await.unwrap();
+    runtime.start(&id).await.unwrap();
+    let listed = runtime.list(&LabelFilter::default()).await.unwrap();
+    assert_eq!(listed[0].status, ContainerStatus::Running);
+    assert_eq!(names(&case.data.join("pending")), Vec::<String>::new());
+    case.finish(&prepared).await;
+}

@@ -28,6 +28,7 @@ use crate::config::NetworkMode;
 use crate::engine::Engine;
 use crate::oci::{RuntimeCalls, RuntimeContainer, RuntimeNetwork};
 use crate::oci_runtime::OciRuntime;
+use crate::pending::{Operation, PendingOperation};
 
 fn calls(engine: &Engine, container: &StoredContainer, runtime: OciRuntime) -> Result<RuntimeCalls> {
     let config = &container.config;
@@ -56,14 +57,42 @@ pub(super) async fn clear(engine: &Arc<Engine>, container: &StoredContainer) -> 
     crate::blocking::blocking("remove the mounts of a container", move || run.remove()).await
 }
 
+/// A container with a kernel of its own whose processes stand still.
+#[derive(Debug)]
+pub(super) struct PausedContainer {
+    calls: RuntimeCalls,
+    pending: PendingOperation,
+}
+
+impl PausedContainer {
+    /// Lets its processes run again. Should that fail, the next repair tries it.
+    pub(super) async fn resume(self) -> Result<()> {
+        self.calls.resume().await?;
+        self.pending.finish();
+        Ok(())
+    }
+}
+
 /// Stops the processes of a container with a kernel of its own, which no control group can freeze at a moment when its files
 /// are written. `None` where the engine does it itself.
-pub(super) async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Option<RuntimeCalls>> {
+pub(super) async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Option<PausedContainer>> {
     let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(None) };
     if super::start::process_of(&container.dir)?.is_none() {
         return Ok(None);
     }
     let calls = calls(engine, container, runtime)?;
+    let pending = engine.pending.begin(&Operation::FreezeContainer(container.config.id.clone()))?;
     calls.pause().await?;
-    Ok(Some(calls))
+    Ok(Some(PausedContainer { calls, pending }))
+}
+
+/// Lets the processes of such a container run again whose pause was interrupted. One that runs, or has ended, is no error.
+pub(super) async fn repair_pause(engine: &Engine, container: &StoredContainer) -> Result<()> {
+    let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(()) };
+    if super::start::process_of(&container.dir)?.is_some()
+        && let Err(err) = calls(engine, container, runtime)?.resume().await
+    {
+        tracing::debug!(container = %container.config.name, %err, "the runtime has nothing to resume");
+    }
+    Ok(())
 }

@@ -59,8 +59,8 @@ async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: Locked
     let paused = by_runtime::pause(engine, &locked.parent).await?;
     let (engine, config) = (engine.clone(), config.clone());
     let draft = blocking("fork a container", move || Draft::create(engine, &config, &locked)).await;
-    if let Some(runtime) = paused {
-        runtime.resume().await?;
+    if let Some(paused) = paused {
+        paused.resume().await?;
     }
     draft
 }
@@ -114,16 +114,17 @@ fn copy_files(engine: &Engine, locked: &LockedParent, into: &ContainerDir) -> Re
     };
     let begun = Instant::now();
     // What is written through a mapping that was there before leaves no trace in a file's times.
-    let group = running_group(parent)?.filter(ContainerGroup::can_freeze);
+    let running = running_group(parent)?;
+    let last = match &running {
+        Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
+        _ => CopyPass::Still,
+    };
+    let group = running.filter(ContainerGroup::can_freeze);
     let traceable = match &group {
         Some(group) => !while_frozen(engine, parent, freeze, || share_files(group))??,
         None => false,
     };
     let before = if traceable { pass(CopyPass::Running, CopyState::default())? } else { CopyState::default() };
-    let last = match &group {
-        Some(group) if !group.can_freeze() => CopyPass::Unfrozen,
-        _ => CopyPass::Still,
-    };
     let frozen = Instant::now();
     while_frozen(engine, parent, freeze, || pass(last, before))??;
     tracing::debug!(parent = %parent.config.name, traceable, took = ?begun.elapsed(), still = ?frozen.elapsed(), "forked");

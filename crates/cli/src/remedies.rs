@@ -43,11 +43,14 @@ fn named(source: &str) -> Vec<String> {
     spans.filter(|it| !it.starts_with("coracle {") && !it.starts_with("coracle worktree {")).map(filled).collect()
 }
 
-/// `{id}` as a word.
+/// `{id}` as a word, an engine's name where one has to be.
 fn filled(span: &str) -> String {
     let mut parts = span.split('{');
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| format!("{text}it{}", part.split_once('}').map_or("", |(_, rest)| rest)))
+    parts.fold(first, |text, part| {
+        let word = if text.ends_with("--engine ") { "docker" } else { "it" };
+        format!("{text}{word}{}", part.split_once('}').map_or("", |(_, rest)| rest))
+    })
 }
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

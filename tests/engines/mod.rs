@@ -36,7 +36,7 @@ pub(crate) use each::{
     caught, has_real_engine, has_rootless, on_every_engine, on_every_engine_and_rootless, on_one_engine,
 };
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
-pub(crate) use person::is_root;
+pub(crate) use person::{is_root, lasting_dir};
 pub(crate) use pool::in_every_way_into_a_shared_one;
 pub(crate) use ran::{ran, skip};
 pub(crate) use running::{

@@ -35,6 +35,11 @@ pub(super) fn is_second_run() -> bool {
     variable(SECOND).is_some()
 }
 
+/// A directory of this account that outlasts a test.
+pub(crate) fn lasting_dir() -> PathBuf {
+    if is_second_run() { std::env::temp_dir() } else { env!("CARGO_TARGET_TMPDIR").into() }
+}
+
 /// Whether no other engine is asked for.
 pub(super) fn is_alone() -> bool {
     variable("CORACLE_ENGINES").is_some_and(|it| it.split(',').all(|it| OF_PERSON.contains(&it.trim())))

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::Tool;
 use crate::engines::{
-    Case, Scripted, caught, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable, with_scripted,
+    Case, Scripted, caught, lasting_dir, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable, with_scripted,
 };
 
 /// A person's environment before the first call.
@@ -133,8 +133,7 @@ pub(crate) struct Programs(TempDir);
 impl Programs {
     pub(crate) fn new() -> Self {
         let home = variable("HOME").unwrap_or_default();
-        let places = [env!("CARGO_TARGET_TMPDIR"), &home].map(Path::new);
-        let place = places.into_iter().find(|it| is_closed(it));
+        let place = [lasting_dir(), home.into()].into_iter().find(|it| is_closed(it));
         let dir = tempfile::tempdir_in(place.expect("a checkout or a home that others cannot write to")).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         Self(dir)

@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::Person;
-use crate::engines::Case;
+use crate::engines::{Case, lasting_dir};
 
 /// The result of `preflight` for one configuration, and its origin.
 pub(super) struct Verdict {
@@ -26,7 +26,7 @@ impl Verdict {
         }
         let mut hasher = DefaultHasher::new();
         config.hash(&mut hasher);
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verdicts");
+        let dir = lasting_dir().join("verdicts");
         std::fs::create_dir_all(&dir).unwrap();
         let place = dir.join(format!("{}-{:016x}.json", case.engine(), hasher.finish()));
         let taken = std::fs::read(&place).ok();

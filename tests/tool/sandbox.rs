@@ -14,7 +14,6 @@ mod source;
 mod strict;
 mod transports;
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ use serde_json::{Value, json};
 use super::person::Person;
 use super::{Tool, eventually};
 use crate::content::image::with_git;
-use crate::engines::{GitServer, caught, git, ran};
+use crate::engines::{GitServer, caught, git, lasting_dir, ran};
 use crate::servers::model::{ModelServer, Turn, call, calls, says};
 
 /// A busybox with git in it, under a name that configurations can say.
@@ -98,7 +97,7 @@ async fn with_bench_of(given: Given<'_>, more: &str, check: impl AsyncFn(&Bench<
 
 /// Sees to it that the engine has the image.
 async fn make_image(tool: &Tool<'_>) {
-    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("with-git-{}", tool.case.engine()));
+    let lock = lasting_dir().join(format!("with-git-{}", tool.case.engine()));
     let lock = std::fs::File::create(lock).unwrap();
     let _lock = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap();
     if tool.engine(&["image", "inspect", WITH_GIT]).await.0 {

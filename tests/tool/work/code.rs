@@ -4,13 +4,12 @@ mod ended;
 mod host;
 mod image;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Agent, with_real_agent};
-use crate::engines::ran;
+use crate::engines::{lasting_dir, ran};
 
 async fn run(agent: &Agent<'_>, code: &str, more: Value) -> Value {
     let mut call = json!({ "code": code });
@@ -23,7 +22,7 @@ pub(in crate::tool) const SNIPPETS: &str = "coracle-test-snippets:1";
 
 /// Held during the creation of a snippet image: two persons would take each other's names.
 async fn alone(agent: &Agent<'_>) -> std::fs::File {
-    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("snippets-{}", agent.engine()));
+    let lock = lasting_dir().join(format!("snippets-{}", agent.engine()));
     let lock = std::fs::File::create(lock).unwrap();
     tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap()
 }

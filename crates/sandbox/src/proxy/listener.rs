@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -38,7 +39,7 @@ impl ProxyListener {
     /// that are left there from before are replaced.
     ///
     /// # Errors
-    /// When no socket can be made there: its path may be too long, or the directory open to others.
+    /// When no socket can be made there: the directory may be open to others, or, outside Linux, its path too long.
     pub fn open(proxy: &Proxy, dir: &Path) -> io::Result<Self> {
         if std::fs::metadata(dir)?.permissions().mode() & 0o077 != 0 {
             return Err(io::Error::other("the directory of the proxy's sockets is open to others"));
@@ -51,7 +52,7 @@ impl ProxyListener {
                 Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
                 _ => {}
             }
-            let listener = UnixListener::bind(&path)?;
+            let listener = bind_in(dir, name)?;
             std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             sockets.push(path);
             listeners.push((listener, port));
@@ -102,6 +103,16 @@ impl ProxyListener {
         }
         Ok((Self { sockets: Vec::new(), _ports: Vec::from(listeners), _stop: stop.drop_guard() }, at))
     }
+}
+
+/// A socket in a directory, however long its path is: the address of a socket has room for 107 bytes, and Linux resolves
+/// a descriptor in it.
+fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
+    if !cfg!(target_os = "linux") {
+        return UnixListener::bind(dir.join(name));
+    }
+    let dir = std::fs::File::open(dir)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }
 
 /// The next connection. Nobody keeps the port by waiting for one.

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::{SOON, WORK, kill, with_shared};
-use crate::engines::{Manner, git};
+use crate::engines::{Manner, git, lasting_dir};
 use crate::servers::model::{call, calls, held, says};
 use crate::tool::eventually;
 use crate::tool::person::program;
@@ -86,7 +86,7 @@ async fn a_host_process_killed_anywhere_between_fetch_and_push_is_followed_by_on
 async fn killed_as_the_engine_is_called(bench: &Bench<'_>, container: &str) {
     let kind = bench.tool.case.engine();
     let stop = bench.tool.root.path().join("stop");
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir_in(lasting_dir()).unwrap();
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let engine = dir.path().join(kind.as_str());
     let at = stop.display();

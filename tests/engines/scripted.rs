@@ -116,6 +116,8 @@ pub(crate) enum Lack {
     NamedNetworks,
     /// A way to an address of this host: by a user-mode network it is the container's own.
     HostAddress,
+    /// Limits that the kernel enforces: no control groups are delegated to the person.
+    EnforcedLimits,
     /// Root inside is another user in files of the host, so that nothing guards them.
     GuardOfSetId,
 }
@@ -125,7 +127,7 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => match what {
-                Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId => false,
+                Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId | Lack::EnforcedLimits => false,
                 Lack::Carriers | Lack::Ulimits => self.scripted.is_some(),
                 _ => true,
             },
@@ -135,10 +137,14 @@ impl Case {
                 Lack::NamedNetworks | Lack::Carriers | Lack::Compose | Lack::HostAddress | Lack::GuardOfSetId => {
                     self.is_rootless()
                 }
-                Lack::Pause => !self.keeps_limits(),
+                Lack::Pause | Lack::EnforcedLimits => !self.keeps_limits(),
                 _ => false,
             },
-            _ => what == Lack::GuardOfSetId && self.is_rootless(),
+            _ => match what {
+                Lack::GuardOfSetId => self.is_rootless(),
+                Lack::EnforcedLimits => !self.keeps_limits(),
+                _ => false,
+            },
         };
         if lacks {
             self.left_out();

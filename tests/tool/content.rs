@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::debian::{debian, derived};
 use super::person::{place_of, step, warnings};
 use super::{Tool, with_rootful_engine, with_rootful_tool};
-use crate::engines::{GitServer, ran};
+use crate::engines::{GitServer, Lack, ran};
 
 /// The server of a test listens on this host, which has a private address and no certificate.
 const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
@@ -31,6 +31,9 @@ async fn s36_packages_are_there_before_repositories_need_them() {
     let commit = server.repository("app", &[("README.md", "hello\n")]).await;
     let config = format!("{PRIVATE}[profiles.slim]\nimage = \"ubuntu:24.04\"\npackages = [\"git\"]\n");
     with_rootful_engine(&config, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let slim = "rm -f /usr/bin/git; dpkg --purge --force-depends git 2>&1; ! command -v git";
         let image = derived(tool, debian(tool.case).await, slim, &[]).await;
         let repos = json!([{ "url": server.url("app"), "install": "git log --format=%H > installed" }]);
@@ -57,6 +60,9 @@ async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
     server.repository("two", &[("a", "2\n")]).await;
     let branch = server.commit("two", "feature/x", &[("b", "of the branch\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let repos = json!([
             { "url": server.url("one"), "install": ["sh", "-c", "id -u > who; exit 5"] },
             { "url": server.url("missing") },
@@ -84,6 +90,9 @@ async fn a_repository_goes_to_the_home_where_the_workdir_is_the_persons_and_over
     let server = GitServer::start();
     server.repository("one", &[("a", "1\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let more = json!({ "image": debian(tool.case).await, "mount_cwd": true, "user": "1000", "repos": [
             { "url": server.url("one") }, { "url": server.url("one"), "path": "/usr/share" } ] });
         let answer = tool.made(more).await;
@@ -227,6 +236,9 @@ async fn s38_dotfiles_are_set_up_in_the_home_of_who_runs_commands() {
     server.repository("broken", &[("install.sh", "#!/bin/sh\necho why >&2; exit 3\n")]).await;
     server.repository("links", &[(".bashrc", "# of the dotfiles\n"), (".vimrc", "set nu\n"), ("README", "")]).await;
     with_rootful_engine(PRIVATE, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let image = debian(tool.case).await;
         let with = async |repo: &str, more: Value| {
             let mut call = json!({ "image": image, "user": "1000", "dotfiles_repo": server.url(repo) });

@@ -36,7 +36,7 @@ async fn a_container_that_stopped_is_started_by_a_person_and_replaced_by_an_agen
 #[tokio::test]
 async fn a_limit_names_its_setting_and_its_file_to_a_person() {
     with_rootful_engine("", async |tool| {
-        let file = tool.state().join("../../config.toml").canonicalize().unwrap();
+        let file = tool.root.path().join("config.toml").canonicalize().unwrap();
         let (file, image) = (file.display().to_string(), crate::engines::IMAGE);
         let create = ["create", "--image", image, "--mount-cwd=false", "--port", "80:80"];
         let person = refused(tool, &create).await;

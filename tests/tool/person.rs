@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::Tool;
 use crate::engines::{
-    Case, Scripted, caught, lasting_dir, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable, with_scripted,
+    Case, Scripted, caught, lasting_dir, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable,
+    with_scripted,
 };
 
 /// A person's environment before the first call.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::person::Person;
 use super::{Tool, eventually};
 use crate::content::image::with_git;
-use crate::engines::{GitServer, caught, git, lasting_dir, ran};
+use crate::engines::{GitServer, Lack, caught, git, lasting_dir, ran};
 use crate::servers::model::{ModelServer, Turn, call, calls, says};
 
 /// A busybox with git in it, under a name that configurations can say.
@@ -372,6 +372,9 @@ async fn x01_processes_that_ask_at_once_get_one_sandbox() {
 #[tokio::test]
 async fn x05_a_sandbox_that_stands_still_goes_on_and_other_settings_make_another_one() {
     with_bench("", async |bench| {
+        if bench.tool.case.lacks(Lack::Pause) {
+            return;
+        }
         bench.created("still").await;
         bench.inside("10002:10002", "echo kept > /workspace/worktrees/still/kept").await;
         let before = bench.container().await;

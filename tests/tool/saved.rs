@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::debian::debian;
 use super::{Tool, with_engine, with_rootful_engine, with_tool};
-use crate::engines::{GitServer, engine_program, git, is_root, ran, skip};
+use crate::engines::{GitServer, Lack, engine_program, git, is_root, ran, skip};
 
 /// The server of a test listens on this host, which has a private address and no certificate.
 const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
@@ -74,6 +74,9 @@ async fn s78_a_commit_a_change_and_an_untracked_file_are_saved() {
     let server = GitServer::start();
     server.repository("app", &[("a", "one\n"), ("gone", "x\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let image = debian(tool.case).await;
         let repos = json!([{ "url": server.url("app") }]);
         let name = tool.created(json!({ "image": image, "user": "1000", "repos": repos })).await;
@@ -350,6 +353,9 @@ async fn saved_work_comes_back_into_a_container_and_into_a_directory() {
     let server = GitServer::start();
     server.repository("app", &[("a", "one\n"), ("gone", "x\n")]).await;
     with_rootful_engine(PRIVATE, async |tool| {
+        if tool.case.lacks(Lack::HostAddress) {
+            return;
+        }
         let image = debian(tool.case).await;
         let made = json!({ "image": image, "user": "1000", "repos": [{ "url": server.url("app") }] });
         let name = tool.created(made.clone()).await;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::debian::{debian, services as services_image};
 use super::person::{step, warnings};
 use super::{Tool, with_rootful_engine, with_rootful_tool};
-use crate::engines::{IMAGE, LABEL, ran};
+use crate::engines::{IMAGE, LABEL, Lack, ran};
 
 /// Runs until it is signalled, after a first command.
 fn on(first: &str) -> Value {
@@ -59,6 +59,9 @@ fn services(answer: &Value) -> Vec<(&str, &str, Value)> {
 #[tokio::test]
 async fn s71_services_are_good_before_the_container_is_and_go_with_it() {
     with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let check = json!({ "test": ["CMD", "test", "-e", "/tmp/ready"], "interval": "1s", "retries": 30 });
         let db = json!({ "command": on("sleep 1; touch /tmp/ready; httpd -p 5432 -h /tmp"), "healthcheck": check,
             "volumes": ["data:/data"] });
@@ -115,6 +118,9 @@ const APP: &str = include_str!("../fixtures/app/app.py");
 #[tokio::test]
 async fn an_app_reaches_a_postgres_and_a_redis_by_name() {
     with_rootful_engine("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let image = debian(tool.case).await;
         an_app_reaches_its_services(tool, json!({ "image": image })).await;
     })
@@ -124,6 +130,9 @@ async fn an_app_reaches_a_postgres_and_a_redis_by_name() {
 #[tokio::test]
 async fn s73_one_file_runs_many_times_side_by_side() {
     with_rootful_engine("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let services = json!({ "web": {
             "container_name": "the-only-one",
             "command": on("mkdir /www; hostname > /www/who; httpd -p 80 -h /www"),
@@ -185,6 +194,9 @@ async fn fetched(port: u64, path: &str) -> String {
 #[tokio::test]
 async fn a_host_port_that_is_taken_is_moved_and_told() {
     with_rootful_engine("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let asked = taken.local_addr().unwrap().port();
         let web = json!({ "web": { "command": on("httpd -p 80 -h /tmp"), "ports": [format!("{asked}:80")] } });
@@ -198,6 +210,9 @@ async fn a_host_port_that_is_taken_is_moved_and_told() {
 #[tokio::test]
 async fn s74_a_service_that_fails_is_told_with_its_log_and_nothing_stays() {
     with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let project = format!("failing-{}", tool.case.label().1);
         let bad = json!({ "command": ["sh", "-c", "echo the disk is on fire >&2; exit 1"] });
         let answer = with_stack(
@@ -222,6 +237,9 @@ async fn s74_a_service_that_fails_is_told_with_its_log_and_nothing_stays() {
 #[tokio::test]
 async fn s75_services_are_addressed_by_name_and_go_by_their_project() {
     with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let project = format!("p-{}", tool.case.label().1);
         let db = json!({ "db": { "command": on("true"), "user": "1000:1000" } });
         let answer = with_stack(tool, db, json!({ "compose_project": project })).await;
@@ -258,6 +276,9 @@ async fn s75_services_are_addressed_by_name_and_go_by_their_project() {
 #[tokio::test]
 async fn a_container_joins_a_stack_that_runs_and_leaves_it_alone() {
     with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let project = format!("joined-{}", tool.case.label().1);
         let missing = tool.create(json!({ "compose_project": project })).await;
         assert_eq!(missing["code"], "not_found", "{missing:#}");
@@ -312,6 +333,9 @@ async fn s09_a_project_that_a_stranger_has_is_taken_and_the_stranger_lives() {
 #[tokio::test]
 async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
     with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let file = stack(tool, json!({ "a": { "command": ["true"] } })).to_string();
         let both = tool.create(json!({ "compose_content": file, "compose_file": "compose.yaml" })).await;
         assert_eq!(both["code"], "conflicting_fields", "{both:#}");
@@ -343,6 +367,9 @@ async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
 #[tokio::test]
 async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the_next_call() {
     with_rootful_engine("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
         let services = json!({ "db": { "command": on("true"), "volumes": ["data:/data"], "ports": ["80"] },
             "cache": { "command": on("true") } });
         let file = stack(tool, services).to_string();

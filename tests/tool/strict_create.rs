@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::person::step;
 use super::{Tool, with_rootful_engine, with_rootful_tool};
-use crate::engines::{IMAGE, ran};
+use crate::engines::{IMAGE, Lack, ran};
 use crate::guest::shell::{bracketed, on_a_terminal};
 
 /// The person grants what `strict` has no place for; none of it goes in.
@@ -112,6 +112,9 @@ async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
 #[tokio::test]
 async fn nobody_inside_has_a_privilege_a_network_or_a_file_of_the_image_to_write() {
     with_rootful_engine(GRANTED, async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let made = tool.create(json!({})).await;
         assert_eq!((&made["success"], &made["provisioning_ok"]), (&true.into(), &true.into()), "{made:#}");
         let told = (&made["user"], &made["network"], &made["workdir"], &made["ports"]);
@@ -164,6 +167,9 @@ async fn what_needs_no_root_is_put_in_as_the_user_and_all_else_is_told() {
     let more =
         "root = \"~/src\"\n[auto_passthrough]\nmode = \"auto\"\n[dotfiles]\nrepo = \"https://example.com/a/dots\"\n";
     with_rootful_tool(&config(more), async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         std::fs::create_dir_all(tool.home().join("src/p")).unwrap();
         std::fs::write(tool.home().join("src/p/a.txt"), "one\n").unwrap();
         let real = tool.case.is_real();
@@ -218,6 +224,9 @@ async fn what_needs_no_root_is_put_in_as_the_user_and_all_else_is_told() {
 #[tokio::test]
 async fn jobs_and_a_shell_run_as_the_user() {
     with_rootful_engine("policy = \"strict\"\n", async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let name = tool.created(json!({ "env": { "FORWARDED": "one 'two'" } })).await;
         let job = json!({ "operation": "exec_background", "container": name, "command": "id -u; echo end >end" });
         let job = tool.call(job).await["job_id"].clone();
@@ -244,6 +253,9 @@ async fn copy(tool: &Tool<'_>, operation: &str, container: &str, host: &str, ins
 #[tokio::test]
 async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_target() {
     with_rootful_tool(&config(""), async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let src = tool.home().join("src");
         let tree = src.join("tree");
         std::fs::create_dir_all(tree.join("deep/er")).unwrap();
@@ -295,6 +307,9 @@ async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_targ
 #[tokio::test]
 async fn its_end_saves_the_work_and_takes_the_volume_along() {
     with_rootful_tool("policy = \"strict\"\n", async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         for way in ["destroyed", "stopped", "removed behind us"] {
             let name = tool.created(json!({})).await;
             let volume = volume(tool);
@@ -325,6 +340,9 @@ async fn its_end_saves_the_work_and_takes_the_volume_along() {
 #[tokio::test]
 async fn a_record_that_is_lost_is_made_anew_and_the_volume_still_goes() {
     with_rootful_tool("policy = \"strict\"\n", async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let name = tool.created(json!({})).await;
         let volume = volume(tool);
         tool.prints(&name, "echo mine >mine").await;
@@ -341,6 +359,9 @@ async fn a_record_that_is_lost_is_made_anew_and_the_volume_still_goes() {
 #[tokio::test]
 async fn one_that_stopped_has_its_files_and_its_identity_again_and_says_what_is_gone() {
     with_rootful_engine("policy = \"strict\"\n", async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         std::fs::write(tool.home().join(".gitconfig"), "[user]\n\tname = Ann\n").unwrap();
         let name = tool.created(json!({ "persistent": true, "env": { "MODE": "fast" } })).await;
         tool.prints(&name, "echo mine >mine; echo x >$HOME/x; echo x >/tmp/x").await;
@@ -364,6 +385,9 @@ async fn packages_and_setup_of_a_purpose_are_in_the_image_and_a_snapshot_is_refu
         "policy = \"strict\"\n[profiles.tools]\nimage = \"{IMAGE}\"\nsetup = [\"id -u >/made\", \"mkdir /opt\"]\n"
     );
     with_rootful_engine(&profile, async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let call = json!({ "operation": "create", "purpose": "tools", "labels": { crate::engines::LABEL: tool.case.label().1 } });
         let made = tool.call(call).await;
         assert_eq!((&made["success"], &made["purpose"]), (&true.into(), &"tools".into()), "{made:#}");
@@ -384,6 +408,9 @@ async fn a_recipe_that_fails_makes_no_container_at_all() {
     let profile =
         format!("policy = \"strict\"\n[profiles.tools]\nimage = \"{IMAGE}\"\nsetup = [\"echo why; exit 3\"]\n");
     with_rootful_engine(&profile, async |tool| {
+        if tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let refused = tool.call(json!({ "operation": "create", "purpose": "tools" })).await;
         assert_eq!(refused["code"], "base_image_build_failed", "{refused:#}");
         assert!(refused["details"]["log"].as_str().unwrap().contains("why"), "{refused:#}");

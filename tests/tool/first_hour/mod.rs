@@ -10,10 +10,10 @@ mod shell;
 mod usage;
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use super::newcomer::{Newcomer, Shown};
 use super::pages::scene::Scene;
+use crate::engines::lasting_dir;
 
 /// The place to type a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +81,7 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
             scene.end(&newcomer).await;
             let engine = tool.case.engine();
             table.lock().unwrap().push_str(&format!("\n## {engine}\n\n{}", told(&rows)));
-            std::fs::write(
-                Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("first-hour.md"),
-                table.lock().unwrap().as_str(),
-            )
-            .unwrap();
+            std::fs::write(lasting_dir().with_file_name("first-hour.md"), table.lock().unwrap().as_str()).unwrap();
             let faults: Vec<String> =
                 rows.iter().filter_map(|it| Some(format!("{}: {}", it.step.line, it.fault.as_ref()?))).collect();
             assert!(faults.is_empty(), "on {engine}:\n{}", faults.join("\n"));

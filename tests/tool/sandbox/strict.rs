@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{FILES, Given, KEY, mends, with_bench_of};
-use crate::engines::{git, ran};
+use crate::engines::{Lack, git, ran};
 use crate::servers::model::{call, calls, says};
 
 /// Reads everything that a user can read of its other processes: variables, memory, descriptors.
@@ -23,6 +23,9 @@ const SAYS_HELLO: &str = "said='{\"hello\":{\"version\":2,\"nonce\":\"0000000000
 #[tokio::test]
 async fn x11_a_worker_edits_and_its_branch_comes_out_and_no_token_is_seen() {
     with_bench_of(Given::USUAL, "", async |bench| {
+        if bench.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         bench.configures("[images]", "policy = \"strict\"\n\n[images]");
         let id = bench.id("strict");
         let branch = format!("refs/heads/coracle/{id}");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Bench, with_bench};
-use crate::engines::{git, ran};
+use crate::engines::{Lack, git, ran};
 use crate::servers::model::{call, calls, says};
 
 /// An agent's requests through the proxy, and their results.
@@ -68,6 +68,9 @@ async fn networks(bench: &Bench<'_>) -> Vec<String> {
 #[tokio::test]
 async fn x59_x08_by_a_network_there_is_no_sandbox_where_that_leads_to_more_than_the_proxy() {
     with_bench("", async |bench| {
+        if bench.tool.case.lacks(Lack::NamedNetworks) {
+            return;
+        }
         bench.configures("[worker]", "[proxy]\ntransport = \"tcp\"\n\n[worker]");
         for _ in 0..2 {
             let refused = bench.tries(&["create", &bench.url(), "--workflow", "walled"]).await;

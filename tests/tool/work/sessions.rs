@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Agent, Person, configured, with_agent, with_real_agent};
-use crate::engines::ran;
+use crate::engines::{Lack, ran};
 use crate::servers::mcp_load::{self, At};
 use crate::tool::Tool;
 use crate::tool::mcp_http::Server;
@@ -13,6 +13,9 @@ use crate::tool::mcp_http::Server;
 #[tokio::test]
 async fn w01_nothing_is_made_before_it_is_needed_and_then_a_closed_container() {
     with_real_agent("", async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         assert_eq!(agent.container("workspace"), None);
         agent.value("ls", json!({})).await;
         let id = agent.container("workspace").unwrap();
@@ -93,6 +96,9 @@ async fn w06_a_command_whose_container_dies_is_not_run_again() {
 #[tokio::test]
 async fn w07_a_container_that_was_paused_goes_on() {
     with_real_agent("", async |agent| {
+        if agent.tool.case.lacks(Lack::Pause) {
+            return;
+        }
         agent.value("write_file", json!({ "file_path": "a", "content": "kept" })).await;
         let id = agent.container("workspace").unwrap();
         assert!(agent.tool.engine(&["pause", &id]).await.0);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{with_agent, with_real_agent};
-use crate::engines::ran;
+use crate::engines::{Lack, ran};
 
 #[tokio::test]
 async fn w30_a_command_starts_in_a_directory_of_the_workspace() {
@@ -125,6 +125,9 @@ async fn w34_nothing_goes_on_after_its_command() {
 #[tokio::test]
 async fn w35_a_command_that_takes_too_much_memory_says_so() {
     with_real_agent("[workspace]\nmemory = \"128m\"\n", async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let eat = json!({ "command": ["sh", "-c", "tail -c 900000000 </dev/zero"], "timeout_seconds": 60 });
         let answer = agent.call("shell_execute", eat).await;
         assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"out_of_memory".into()), "{answer:#}");

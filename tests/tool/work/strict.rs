@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::strict_create::{field, has_nothing};
 use super::code::{SNIPPETS, make_snippets};
 use super::{Agent, with_agent, with_real_agent};
-use crate::engines::ran;
+use crate::engines::{Lack, ran};
 
 async fn printed(agent: &Agent<'_>, script: &str) -> String {
     let ended = agent.sh(script).await;
@@ -27,6 +27,9 @@ impl Agent<'_> {
 #[tokio::test]
 async fn files_are_written_read_and_searched_and_commands_run() {
     with_agent("policy = \"strict\"\n", async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         agent.value("write_file", json!({ "file_path": "src/a.txt", "content": "one\ntwo\n" })).await;
         agent.value("read_file", json!({ "file_path": "src/a.txt" })).await;
         let edit = json!({ "file_path": "src/a.txt", "old_string": "two", "new_string": "2" });
@@ -62,6 +65,9 @@ async fn what_a_command_printed_under_standard_is_not_asked_for_where_root_is() 
 #[tokio::test]
 async fn nobody_inside_has_a_privilege_a_network_or_a_file_of_the_image_to_write() {
     with_real_agent("policy = \"strict\"\n", async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         has_nothing(&printed(agent, "cat /proc/self/status").await);
         let init = printed(agent, "cat /proc/1/status").await;
         assert_eq!(field(&init, "Uid"), "1000\t1000\t1000\t1000");
@@ -95,6 +101,9 @@ const COPIED: &str = "policy = \"strict\"\n[workspace]\nallow_roots = [\"~/src\"
 #[tokio::test]
 async fn what_was_copied_in_is_compared_and_brought_back() {
     with_agent(COPIED, async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let dir = agent.tool.home().join("src/p");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("a.txt"), "one\n").unwrap();
@@ -116,6 +125,9 @@ async fn what_was_copied_in_is_compared_and_brought_back() {
 async fn the_working_directory_is_not_copied_unless_it_is_allowed() {
     let config = "policy = \"strict\"\n[workspace]\nmounts = [{ host_path = \"p\" }]\n";
     with_agent(config, async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         std::fs::create_dir_all(agent.tool.work().join("p")).unwrap();
         assert_eq!(agent.code("ls", json!({})).await, "policy_denied");
         agent.clear_images().await;
@@ -143,6 +155,9 @@ async fn r09_snippets_read_their_code_and_change_nothing_of_it() {
     make_snippets().await;
     let name = format!("coracle-test-strict-{}:1", coracle_runtime::random_hex::<4>());
     with_real_agent(&format!("policy = \"strict\"\n[run_code]\nimage = \"{name}\"\n"), async |agent| {
+        if agent.tool.case.lacks(Lack::EnforcedLimits) {
+            return;
+        }
         let run = async |code: &str, language: &str| {
             agent.call("run_code", json!({ "code": code, "language": language })).await
         };

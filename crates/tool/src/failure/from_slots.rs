@@ -1,6 +1,6 @@
 //! Failures of the containers of sessions and sandboxes.
 
-use coracle_lifecycle::SlotError;
+use coracle_lifecycle::{BoxError, SlotError};
 use coracle_runtime::failure;
 
 use super::{Code, Failure};
@@ -29,14 +29,37 @@ pub(crate) fn slot_failure(err: SlotError) -> Failure {
                 "go on with the user and the `policy` that it was made with, or end it, which saves its files: \
                    `coracle workspace end`, or `coracle sandbox remove`",
             ),
-        SlotError::Plan(err) | SlotError::VolumeInit(err) => match err.downcast::<Failure>() {
-            Ok(failure) => *failure,
-            Err(err) => match err.downcast::<failure::Failure>() {
-                Ok(failure) => Failure::from(*failure),
-                Err(err) => Failure::internal(err),
-            },
-        },
+        SlotError::Plan(err) | SlotError::VolumeInit(err) => of_caller(err),
         SlotError::Lifecycle(err) => Failure::from(err),
         other => Failure::internal(other),
+    }
+}
+
+/// What whoever plans or fills a container reports: their own failure, or that of a network or volume they asked for.
+fn of_caller(err: BoxError) -> Failure {
+    let err = match err.downcast::<Failure>() {
+        Ok(failure) => return *failure,
+        Err(err) => err,
+    };
+    let err = match err.downcast::<failure::Failure>() {
+        Ok(failure) => return Failure::from(*failure),
+        Err(err) => err,
+    };
+    err.downcast::<coracle_lifecycle::Error>().map_or_else(Failure::internal, |err| Failure::from(*err))
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_lifecycle::Error;
+    use coracle_runtime::{Capability, EngineKind};
+
+    use super::*;
+
+    #[test]
+    fn an_engine_without_networks_is_no_fault_of_coracle() {
+        let missing =
+            coracle_runtime::Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::NamedNetwork };
+        let failure = slot_failure(SlotError::Plan(Error::from(missing).into()));
+        assert_eq!((failure.code, &failure.details["capability"]), (Code::Unsupported, &"named_network".into()));
     }
 }

@@ -105,7 +105,11 @@ async fn preflight_says_the_policy_and_what_the_engine_can_do() {
             let apple = engine == EngineKind::Container;
             let no_stacks = apple || (engine == EngineKind::Embedded && tool.case.is_rootless());
             let can = &answer["capabilities"];
-            assert_eq!((&can["commit"], &can["compose"]), (&(!apple).into(), &(!no_stacks).into()), "{engine}: {can:#}");
+            assert_eq!(
+                (&can["commit"], &can["compose"]),
+                (&(!apple).into(), &(!no_stacks).into()),
+                "{engine}: {can:#}"
+            );
         })
         .await;
     }

@@ -71,6 +71,23 @@ pub(super) const STEPS: &[Step] = &[
     step("coracle destroy box2", &[]),
     step("coracle destroy trial-run", &[]),
     step("coracle snapshot-delete tooled", &[]),
+    ends("coracle create --name bad --compose-file bad.yaml", 1, &["privileged"]),
+    // Work that a container alone has.
+    step("coracle create --name work --mount-cwd=false", &[]),
+    step("coracle exec work 'git init -q app && echo 1 > app/a'", &[]),
+    step("coracle destroy work", &["work destroyed", "saved /workspace/app"]),
+    step("coracle saved list", &["work"]),
+    step("coracle create --name into --mount-cwd=false", &[]),
+    step("coracle saved restore work --into into", &[]),
+    step("coracle exec into -- find / -xdev -path '*app/a'", &["app/a"]),
+    makes("work-out", step("coracle saved restore work --into ./work-out", &[])),
+    step("coracle destroy into", &[]),
+    step("coracle destroy other", &[]),
+    step("coracle destroy box-two", &[]),
+];
+
+/// Containers that find each other by name.
+pub(super) const JOINED: &[Step] = &[
     // Networks.
     step("coracle create-network crew", &["crew"]),
     step("coracle networks", &["crew"]),
@@ -90,17 +107,4 @@ pub(super) const STEPS: &[Step] = &[
     ),
     step("coracle status app", &["db", "healthy"]),
     step("coracle destroy app", &["app destroyed"]),
-    ends("coracle create --name bad --compose-file bad.yaml", 1, &["privileged"]),
-    // Work that a container alone has.
-    step("coracle create --name work --mount-cwd=false", &[]),
-    step("coracle exec work 'git init -q app && echo 1 > app/a'", &[]),
-    step("coracle destroy work", &["work destroyed", "saved /workspace/app"]),
-    step("coracle saved list", &["work"]),
-    step("coracle create --name into --mount-cwd=false", &[]),
-    step("coracle saved restore work --into into", &[]),
-    step("coracle exec into -- find / -xdev -path '*app/a'", &["app/a"]),
-    makes("work-out", step("coracle saved restore work --into ./work-out", &[])),
-    step("coracle destroy into", &[]),
-    step("coracle destroy other", &[]),
-    step("coracle destroy box-two", &[]),
 ];

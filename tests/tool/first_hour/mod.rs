@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 use super::newcomer::{Newcomer, Shown};
 use super::pages::scene::Scene;
-use crate::engines::lasting_dir;
+use crate::engines::{Lack, lasting_dir};
 
 /// The place to type a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ struct Row {
     fault: Option<String>,
 }
 
-const STEPS: &[&[Step]] = &[usage::FIRST, containers::STEPS, sessions::STEPS, shell::STEPS, usage::LAST];
+const STEPS: &[&[Step]] = &[usage::FIRST, containers::STEPS, sessions::STEPS, shell::STEPS];
 
 #[tokio::test]
 async fn the_first_hour_of_a_newcomer_goes_well() {
@@ -75,7 +75,8 @@ async fn the_first_hour_of_a_newcomer_goes_well() {
             scene.begin(&newcomer).await;
             newcomer.has("bad.yaml", "services: { db: { image: x, privileged: true } }\n");
             let mut rows = Vec::new();
-            for step in STEPS.iter().copied().flatten() {
+            let joined = if tool.case.lacks(Lack::NamedNetworks) { &[] } else { containers::JOINED };
+            for step in STEPS.iter().copied().chain([joined, usage::LAST]).flatten() {
                 rows.push(typed(&scene, &newcomer, step).await);
             }
             scene.end(&newcomer).await;

@@ -114,6 +114,11 @@ impl ContainerGroup {
         field(&text, "oom_kill").unwrap_or(0)
     }
 
+    /// Whether there is no control group at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.any_dir().is_none()
+    }
+
     /// Its processes, also those in groups that were made within it.
     pub(crate) fn processes(&self) -> Result<Vec<u32>> {
         let Some(dir) = self.any_dir() else { return Ok(Vec::new()) };

@@ -57,7 +57,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
             }
         },
         limits: engine.cgroups.enforced(config.limits),
-        execs: if let State::Running { run, process } = &state { entered(run, process) } else { 0 },
+        execs: if let State::Running { run, process } = &state { entered(&stored.dir, run, process) } else { 0 },
         health: health(stored)?,
         isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })

@@ -48,6 +48,11 @@ impl ContainerDir {
         self.0.join("config.json")
     }
 
+    /// The commands that run in it, where there is no control group.
+    pub(crate) fn execs(&self) -> PathBuf {
+        self.0.join("execs")
+    }
+
     /// Changes to the image's files.
     pub(crate) fn upper(&self) -> PathBuf {
         self.0.join("upper")

@@ -3,6 +3,7 @@
 mod entered;
 mod plan;
 mod process;
+mod record;
 mod tree;
 
 use std::sync::Arc;

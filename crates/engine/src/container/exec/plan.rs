@@ -9,11 +9,13 @@ use coracle_runtime::{Error, Exec, Input, ProcessId, Result};
 use rustix::io::Errno;
 
 use super::super::containers::StoredContainer;
+use super::super::directory::ContainerDir;
 use super::super::plan::{c_text, limits};
 use super::super::start::group_files;
 use super::super::state::RunRecord;
 use super::super::{end, host_error};
 use super::process::ExecProcess;
+use super::record::ExecRecord;
 use crate::isolation::seccomp;
 use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, SpawnedPidfd, Step, spawn_watched};
 
@@ -32,6 +34,8 @@ pub(super) struct ExecRequest<'a> {
 /// A command that is ready to be started.
 #[derive(Debug)]
 pub(super) struct ExecPlan {
+    /// The container that keeps a record of it.
+    recorded_in: Option<ContainerDir>,
     child: ChildPlan,
     stdin: PipeWriter,
     stdout: PipeReader,
@@ -50,6 +54,7 @@ pub(super) enum Outcome {
 /// A command that runs, and its pipes.
 #[derive(Debug)]
 pub(super) struct StartedExec {
+    pub(super) record: Option<ExecRecord>,
     pub(super) spawned: FirstProcess,
     pub(super) stdin: PipeWriter,
     pub(super) stdout: PipeReader,
@@ -87,15 +92,19 @@ impl ExecPlan {
             steps,
             program: program(config.env.as_slice(), request)?,
         };
-        Ok(Some(Self { child, stdin, stdout, stderr }))
+        let recorded_in = request.run.group.is_empty().then(|| container.dir.clone());
+        Ok(Some(Self { recorded_in, child, stdin, stdout, stderr }))
     }
 
     /// Blocks until the program is executed, or the process was killed that is to execute it.
     pub(super) fn start(self, watched: &SpawnedPidfd, input: Option<Input>) -> Result<Outcome> {
-        let Self { child, stdin, stdout, stderr } = self;
+        let Self { recorded_in, child, stdin, stdout, stderr } = self;
         match spawn_watched(&child, watched) {
             Ok(spawned) => {
-                let started = StartedExec { spawned, stdin, stdout, stderr };
+                let pid = spawned.pid.as_raw_nonzero().get().unsigned_abs();
+                let record = recorded_in.map(|dir| ExecRecord::write(&dir, pid)).transpose();
+                let record = record.map_err(host_error("cannot record the command"))?.flatten();
+                let started = StartedExec { record, spawned, stdin, stdout, stderr };
                 ExecProcess::new(started, input).map(Outcome::Started)
             }
             Err(err) => match (err.at, err.errno) {

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use super::super::host_error;
 use super::plan::StartedExec;
+use super::record::ExecRecord;
 use crate::sys::watch_process;
 
 /// A command that runs. Dropped, it is killed.
@@ -22,6 +23,7 @@ pub(super) struct ExecProcess {
     pidfd: AsyncFd<OwnedFd>,
     outputs: Option<(Receiver, Receiver)>,
     exit: Option<i32>,
+    _record: Option<ExecRecord>,
 }
 
 impl ExecProcess {
@@ -33,7 +35,8 @@ impl ExecProcess {
             tokio::spawn(feed(Sender::from_owned_fd(started.stdin.into()).map_err(failed())?, input));
         }
         let pidfd = watch_process(started.spawned.pidfd).map_err(failed())?;
-        Ok(Self { pid: started.spawned.pid, pidfd, outputs: Some((stdout, stderr)), exit: None })
+        let outputs = Some((stdout, stderr));
+        Ok(Self { pid: started.spawned.pid, pidfd, outputs, exit: None, _record: started.record })
     }
 
     pub(super) fn pid(&self) -> Pid {

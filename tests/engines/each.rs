@@ -21,8 +21,7 @@ type Panic = Box<dyn Any + Send>;
 /// others from being checked.
 ///
 /// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
-/// both Podmans, and the tool's own tests run on each. The embedded engine without root is another one below the tool,
-/// too, and keeps the contract itself.
+/// both Podmans, and the tool's own tests run on each. The embedded engine without root is another one.
 pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
     on_engines(person::is_alone(), None, check).await;
 }
@@ -46,8 +45,7 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncF
             continue;
         }
         engines.retain(|it| it != engine);
-        let is_below_the_tool = engine == EMBEDDED_ROOTLESS && tier::Tier::of(&test) != tier::Tier::EndToEnd;
-        if rootless || (is_below_the_tool && only.is_none()) {
+        if rootless || (engine == EMBEDDED_ROOTLESS && only.is_none()) {
             failure = failure.or(caught(async { person::runs_this_test(engine) }).await.err());
         } else {
             skip(engine);

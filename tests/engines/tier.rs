@@ -1,8 +1,8 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them. What is above is
-//! tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker or Podman, which a
-//! hash of the test's name and the day choose. `cargo xtask test` sets the day.
+//! tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker, Podman or the
+//! embedded engine without root, which a hash of the test's name and the day choose. `cargo xtask test` sets the day.
 
 use coracle_runtime::EngineKind;
 use sha2::{Digest, Sha256};
@@ -16,7 +16,7 @@ const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation
 /// Modules about what is new with the embedded engine, with and without root: the others have their days.
 const OF_THE_EMBEDDED: &[&str] = &["escapes"];
 
-/// The engines that an end-to-end test meets in turn.
+/// The engines that do what the embedded one may not, and that an end-to-end test meets in turn.
 const IN_TURN: &[&str] = &["docker", "podman"];
 
 /// Where tests meet the embedded engine each day, each of the others has its turn after so many days.
@@ -28,7 +28,7 @@ pub(super) enum Tier {
     Contract,
     /// Runs on the embedded engine, also without root, and on the others in turn.
     Embedded,
-    /// Runs on the fake and the embedded engine, and on the others in turn.
+    /// Runs on the fake and the embedded engine, and on the others and without root in turn.
     EndToEnd,
 }
 
@@ -65,14 +65,15 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let named: Vec<String> = named.into_iter().filter(fits).collect();
     let tier = Tier::of(test);
     let (Some(day), Tier::Embedded | Tier::EndToEnd, None) = (day, tier, only) else { return named };
-    let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
-    let round = if named.iter().any(|it| it == "embedded") { ROUND } else { in_turn.len() };
+    let has_embedded = named.iter().any(|it| it == "embedded");
+    let is_in_turn = |it: &&String| IN_TURN.contains(&it.as_str()) || (has_embedded && *it == EMBEDDED_ROOTLESS);
+    let in_turn: Vec<&String> = named.iter().filter(is_in_turn).collect();
+    let round = if has_embedded { ROUND } else { in_turn.len() };
     let turn = u64::from(Sha256::digest(test)[0]) + day;
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
-    // The simulated `container` has to keep the contract, and beside the embedded engine the same without root has, too.
-    // Another engine without root runs only if it is named.
+    // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
     let daily = ["fake", "embedded", ROOTLESS];
-    let runs_without_root = tier == Tier::Embedded || !named.iter().any(|it| it == "embedded");
+    let runs_without_root = tier == Tier::Embedded || !has_embedded;
     let is_run = |it: &&String| {
         daily.contains(&it.as_str()) || Some(*it) == chosen || (runs_without_root && *it == EMBEDDED_ROOTLESS)
     };
@@ -138,8 +139,10 @@ mod tests {
         let without_root = ["fake", "embedded", "embedded-rootless"];
         assert_eq!(of("conformance::exec::one", &without_root, Some(1)), without_root.join(" "));
         assert_eq!(of("escapes::copies::one", &without_root, Some(1)), without_root.join(" "));
+        let days: Vec<_> = (1..=8).map(|day| of(TEST, &without_root, Some(day))).collect();
+        assert_eq!(days.iter().filter(|it| *it == "fake embedded embedded-rootless").count(), 1, "{days:?}");
+        assert_eq!(days.iter().filter(|it| *it == "fake embedded").count(), 7, "{days:?}");
         for day in [1, 2] {
-            assert_eq!(of(TEST, &without_root, Some(day)), "fake embedded");
             assert_eq!(of(TEST, &["fake", "embedded-rootless"], Some(day)), "fake embedded-rootless");
             assert_eq!(of(TEST, &["fake", "podman"], Some(day)), "fake podman");
             assert_eq!(of(TEST, &["fake"], Some(day)), "fake");

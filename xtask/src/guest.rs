@@ -20,6 +20,7 @@ pub(crate) const GUEST: Program = Program {
     name: "guest",
     small: Limits { bytes: 5 << 20, compressed: 2_240 << 10 },
     fast: Limits { bytes: 9 << 20, compressed: 4 << 20 },
+    fast_profile: "fast",
 };
 
 /// Size limit of the worker: half of it checks schemas, and the patterns in them.
@@ -27,6 +28,7 @@ pub(crate) const WORKER: Program = Program {
     name: "worker",
     small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
     fast: Limits { bytes: 20 << 20, compressed: 6 << 20 },
+    fast_profile: "fast-worker",
 };
 
 /// A program, and what each of its builds may weigh.
@@ -35,6 +37,7 @@ pub(crate) struct Program {
     name: &'static str,
     small: Limits,
     fast: Limits,
+    fast_profile: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +51,7 @@ struct Limits {
 enum Build {
     /// The profile of the program's name.
     Small,
-    /// The profile `fast`.
+    /// The profile that the program names.
     Fast,
     /// The profile `demo`, stored as a fast one.
     Demo,
@@ -58,7 +61,7 @@ impl Build {
     fn profile(self, program: &Program) -> &'static str {
         match self {
             Self::Small => program.name,
-            Self::Fast => "fast",
+            Self::Fast => program.fast_profile,
             Self::Demo => "demo",
         }
     }

@@ -29,6 +29,9 @@ pub(crate) enum Compression {
     Zstd,
 }
 
+/// Bytes of paths that unpacking a layer may keep in memory: four million directories of 60 bytes.
+const MAX_PATH_BYTES: u64 = 256 << 20;
+
 /// What a layer may hold at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerLimits {
@@ -179,6 +182,7 @@ impl Addition<'_> {
             max_bytes: limits.bytes,
             max_entries: limits.entries,
             max_depth: limits.depth,
+            max_path_bytes: MAX_PATH_BYTES,
         };
         let dir = File::open(draft)?;
         let (sender, receiver) = UnixStream::pair()?;

@@ -115,6 +115,7 @@ fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<
         max_bytes: u64::MAX,
         max_entries: u64::MAX,
         max_depth: usize::MAX,
+        max_path_bytes: u64::MAX,
     };
     let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, unlimited) };
     walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;

@@ -31,9 +31,12 @@ pub(crate) struct UnpackOptions {
     pub(crate) hash_contents: bool,
     /// Bytes of all files, holes included.
     pub(crate) max_bytes: u64,
+    /// Entries of the archive, and directories that it only implies.
     pub(crate) max_entries: u64,
     /// Parts of a path.
     pub(crate) max_depth: usize,
+    /// Bytes of the paths that are remembered until the end: those of directories, and of what is hidden.
+    pub(crate) max_path_bytes: u64,
 }
 
 /// What was unpacked.
@@ -132,6 +135,8 @@ pub(crate) struct Unpack {
     buffer: Vec<u8>,
     entries: u64,
     bytes: u64,
+    /// Of paths in `times`, `implied` and `hidden`.
+    path_bytes: u64,
     left_out: u64,
 }
 
@@ -152,6 +157,7 @@ impl Unpack {
             buffer: vec![0; BUFFER],
             entries: 0,
             bytes: 0,
+            path_bytes: 0,
             left_out: 0,
         }
     }
@@ -179,16 +185,37 @@ impl Unpack {
 
     /// Counts an entry against the limits.
     fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
-        self.entries += 1;
+        self.count_entry()?;
         if let EntryKind::File { size, .. } = entry.kind {
             self.bytes = self.bytes.saturating_add(size);
         }
-        for (count, limit, what) in
-            [(self.entries, self.options.max_entries, "entries"), (self.bytes, self.options.max_bytes, "bytes")]
-        {
-            if count > limit {
-                return Err(LayerRefusal::TooLarge { what: what.into(), limit });
-            }
+        check_limit(self.bytes, self.options.max_bytes, "bytes")
+    }
+
+    /// Counts what the archive has an entry for, or only implies: both take an inode.
+    fn count_entry(&mut self) -> Result<(), LayerRefusal> {
+        self.entries += 1;
+        check_limit(self.entries, self.options.max_entries, "entries")
+    }
+
+    /// Counts a path that stays in memory until the end. A small archive can name many long ones.
+    fn count_path(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
+        self.path_bytes += path.len() as u64;
+        check_limit(self.path_bytes, self.options.max_path_bytes, "bytes of paths")
+    }
+
+    /// Remembers the time of a directory.
+    fn remember_time(&mut self, path: &[u8], time: FileTime) -> Result<(), LayerRefusal> {
+        if self.times.insert(path.to_vec(), time).is_none() {
+            self.count_path(path)?;
+        }
+        Ok(())
+    }
+
+    /// Remembers that what lower layers have at a path is hidden.
+    fn remember_hidden(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
+        if self.hidden.insert(path.to_vec()) {
+            self.count_path(path)?;
         }
         Ok(())
     }
@@ -209,4 +236,8 @@ impl Unpack {
             opaque: self.hidden.contains(&Vec::new()),
         })
     }
+}
+
+fn check_limit(count: u64, limit: u64, what: &str) -> Result<(), LayerRefusal> {
+    if count > limit { Err(LayerRefusal::TooLarge { what: what.into(), limit }) } else { Ok(()) }
 }

@@ -113,6 +113,34 @@ fn bombs_end_at_their_limits() {
     assert_eq!(limit(sparse.as_bytes()), "bytes");
 }
 
+/// Each entry of such an archive has 512 bytes, and makes as many directories as its path has parts.
+#[test]
+fn directories_that_an_archive_only_implies_count_as_entries() {
+    let deep = (0..20).fold(Tar::default(), |tar, at| tar.file(&format!("{at}/{}f", "a/".repeat(60)), ""));
+    let refusal = deep.refusal();
+    assert_eq!(refusal, LayerRefusal::TooLarge { what: "entries".into(), limit: 1000 });
+    let (_dir, report) = unpack_bytes(&deep.bytes(), UnpackOptions { max_entries: 20 * 62, ..OPTIONS });
+    assert_eq!(report.unwrap().implied.len(), 1 + 20 * 61);
+}
+
+#[test]
+fn paths_that_stay_in_memory_are_limited() {
+    let long = |at: usize| format!("{at}/{}", "long/".repeat(20));
+    let few = UnpackOptions { max_path_bytes: 900, ..OPTIONS };
+    let implied = (0..10).fold(Tar::default(), |tar, at| tar.file(&format!("{}f", long(at)), ""));
+    let directories = (0..10).fold(Tar::default().dir("d"), |tar, at| tar.dir(&format!("d/{}", "n".repeat(90 + at))));
+    let hidden =
+        (0..10).fold(Tar::default().dir("d"), |tar, at| tar.file(&format!("d/.wh.{}", "n".repeat(90 + at)), ""));
+    for tar in [implied, directories, hidden] {
+        let refused = unpack_bytes(&tar.bytes(), few).1;
+        assert!(
+            matches!(&refused, Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) if what == "bytes of paths"),
+            "{refused:?}"
+        );
+        tar.unpack().1.unwrap();
+    }
+}
+
 #[test]
 fn broken_archives_are_refused() {
     let whole = Tar::default().file("a", &"x".repeat(3000)).bytes();

@@ -57,6 +57,22 @@ fn an_image_goes_with_its_last_name_and_not_by_id_from_several_repositories() {
 }
 
 #[test]
+fn volumes_of_an_image_are_paths_inside_a_container() {
+    let place = Place::new();
+    let bytes = small("x").bytes();
+    let mut addition = place.store.begin_addition().unwrap();
+    let layer = addition.add_layer(layer(&bytes)).unwrap();
+    let configuration = serde_json::json!({
+        "architecture": configuration::host_architecture(), "os": "linux",
+        "config": { "Volumes": { "/data/": {}, "/srv/../..": {}, "relative": {}, "/a\nb": {} } },
+        "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+    });
+    let configuration = configuration.to_string().into_bytes();
+    let image = addition.add_image(NewImage { configuration, ..NewImage::default() }).unwrap();
+    assert_eq!(image.volumes, ["/data"]);
+}
+
+#[test]
 fn what_a_container_or_a_process_uses_is_not_removed() {
     let place = Place::new();
     let image = place.import("used:1", &small("x"));

@@ -26,6 +26,7 @@
 //! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
 //! | `tree_copy` | an upper directory copied while it may change |
+//! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -42,6 +43,7 @@
 
 mod archive;
 mod blocking;
+mod cancel;
 mod cgroup;
 mod config;
 mod container;
@@ -70,6 +72,7 @@ mod trash;
 mod tree_copy;
 mod uninterrupted;
 mod volume;
+mod write_guard;
 
 pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};

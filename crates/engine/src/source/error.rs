@@ -42,6 +42,9 @@ pub(crate) enum SourceError {
     #[error("its {what} has the digest {found} instead of {expected}")]
     WrongDigest { what: String, expected: BlobDigest, found: BlobDigest },
 
+    #[error("its source does not tell its digest, which has to be {expected}; leave `@{expected}` out of the name")]
+    UnknownDigest { expected: BlobDigest },
+
     // What a registry did.
     #[error("cannot reach {host}: {reason}")]
     Unreachable { host: String, reason: String },

@@ -9,8 +9,9 @@
 //! | `configuration` | the OCI configuration |
 //! | `layer`, `image`, `names` | what lies on the disk |
 //! | `addition` | layers and images that are being added |
-//! | `parents` | directories that a layer only implies |
+//! | `file_sizes` | the sum of a layer's files |
 //! | `query`, `removal` | images found, listed, tagged; removed |
+//! | `file_sizes` | the sum of a layer's files |
 //! | `import`, `commit`, `export` | images of files that are here, and back |
 //! | `hold`, `garbage`, `verify` | what keeps images alive, collects the rest, and finds damage |
 //!
@@ -25,6 +26,7 @@ mod configuration;
 mod digest;
 mod error;
 mod export;
+mod file_sizes;
 mod garbage;
 mod hold;
 mod image;
@@ -47,7 +49,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 pub(crate) use crate::archive::LayerRefusal;
-pub(crate) use addition::{Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
 pub(crate) use digest::DiffId;
 pub(crate) use error::{Result, StoreError};

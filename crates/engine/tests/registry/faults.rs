@@ -203,3 +203,28 @@ async fn a_small_blob_that_unpacks_without_end_is_refused() {
     let reason = engine.refusal(&lab.direct("bomb:1")).await;
     assert!(reason.contains("it has more than 1048576"), "{reason}");
 }
+
+#[tokio::test]
+async fn layers_that_are_small_alone_and_large_together_are_refused() {
+    let Some(lab) = Lab::start().await else { return };
+    let engine = TestEngine::new(RegistryOptions { max_image_bytes: Some(1 << 20), ..RegistryOptions::default() });
+    engine.pull(&lab.direct("first:1")).await.unwrap();
+    let noise = |seed: u32| -> Vec<u8> {
+        (0..150_000_u32)
+            .flat_map(|it| (it ^ seed).wrapping_mul(2_654_435_761).rotate_left(it % 31).to_be_bytes())
+            .collect()
+    };
+    // By what the manifest announces, and by what it unpacks to.
+    let announced = TestImage::of_tars(crate::image::arch(), &[tar_of(&noise(1)), tar_of(&noise(2))]);
+    let unpacked = TestImage::of_tars(crate::image::arch(), &[tar_of(&vec![0; 700_000]), tar_of(&vec![1; 700_000])]);
+    assert!(announced.layers.iter().map(Vec::len).sum::<usize>() > 1 << 20);
+    assert!(unpacked.layers.iter().map(Vec::len).sum::<usize>() < 1 << 20);
+    for (name, image) in [("announced", &announced), ("unpacked", &unpacked)] {
+        lab.registry.push(name, "1", image).await;
+        let reason = match engine.pull(&lab.direct(&format!("{name}:1"))).await {
+            Err(Error::PullFailed { excerpt, .. }) => excerpt.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason, "its content is larger than 1048576 bytes", "{name}");
+    }
+}

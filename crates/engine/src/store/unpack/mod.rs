@@ -19,12 +19,14 @@ use serde::{Deserialize, Serialize};
 
 use path::EntryPath;
 
-use super::LayerRefusal;
+use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
+use super::{LayerRefusal, StoreError};
 use crate::archive::{Entry, EntryKind, FileTime, TarReader};
+use crate::cancel::CancelFlag;
 
 /// What an archive may unpack to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct UnpackOptions {
     pub(crate) overlay: OverlayForm,
     /// Digests of contents are computed, too.
@@ -37,6 +39,8 @@ pub(crate) struct UnpackOptions {
     pub(crate) max_depth: usize,
     /// Bytes of the paths that are remembered until the end: those of directories, and of what is hidden.
     pub(crate) max_path_bytes: u64,
+    /// Ends it early.
+    pub(crate) cancel: CancelFlag,
 }
 
 /// What was unpacked.
@@ -78,10 +82,20 @@ impl From<rustix::io::Errno> for UnpackError {
     }
 }
 
+impl UnpackError {
+    /// As a failure of that layer.
+    pub(crate) fn of_layer(self, layer: &str) -> StoreError {
+        match self {
+            Self::Refused(refusal) => StoreError::Refused { layer: layer.to_owned(), refusal },
+            Self::Io(source) => StoreError::Io { what: "cannot unpack a layer", source },
+        }
+    }
+}
+
 impl From<UnpackError> for io::Error {
     fn from(err: UnpackError) -> Self {
         match err {
-            UnpackError::Refused(refusal) => Self::new(io::ErrorKind::InvalidData, refusal.to_string()),
+            UnpackError::Refused(refusal) => Self::new(io::ErrorKind::InvalidData, refusal),
             UnpackError::Io(err) => err,
         }
     }
@@ -134,7 +148,7 @@ pub(crate) struct Unpack {
     contents: HashMap<u64, [u8; 32]>,
     buffer: Vec<u8>,
     entries: u64,
-    bytes: u64,
+    sizes: FileSizes,
     /// Of paths in `times`, `implied` and `hidden`.
     path_bytes: u64,
     left_out: u64,
@@ -147,6 +161,7 @@ impl Unpack {
     pub(crate) fn new(root: OwnedFd, options: UnpackOptions) -> Self {
         Self {
             root,
+            sizes: FileSizes::up_to(options.max_bytes),
             options,
             parent: None,
             // The same archive gives the same tree, also without an entry for its root.
@@ -156,7 +171,6 @@ impl Unpack {
             contents: HashMap::new(),
             buffer: vec![0; BUFFER],
             entries: 0,
-            bytes: 0,
             path_bytes: 0,
             left_out: 0,
         }
@@ -186,10 +200,7 @@ impl Unpack {
     /// Counts an entry against the limits.
     fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
         self.count_entry()?;
-        if let EntryKind::File { size, .. } = entry.kind {
-            self.bytes = self.bytes.saturating_add(size);
-        }
-        check_limit(self.bytes, self.options.max_bytes, "bytes")
+        self.sizes.add(entry)
     }
 
     /// Counts what the archive has an entry for, or only implies: both take an inode.

@@ -92,6 +92,7 @@ fn bombs_end_at_their_limits() {
     tar.write_entry(&huge.0[0].0).unwrap();
     let limit = |bytes: &[u8]| match unpack_bytes(bytes, OPTIONS).1 {
         Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) => what,
+        Err(UnpackError::Refused(LayerRefusal::FileTooLarge { .. })) => "bytes".into(),
         other => panic!("{other:?}"),
     };
     assert_eq!(limit(&bytes), "bytes");
@@ -113,6 +114,21 @@ fn bombs_end_at_their_limits() {
     assert_eq!(limit(sparse.as_bytes()), "bytes");
 }
 
+#[test]
+fn a_hole_without_end_is_hashed_until_the_work_is_given_up() {
+    let mut sparse = tar::Header::new_gnu();
+    sparse.set_entry_type(tar::EntryType::GNUSparse);
+    sparse.set_path("hole").unwrap();
+    sparse.as_gnu_mut().unwrap().set_real_size(1 << 60);
+    sparse.set_mode(0o644);
+    sparse.set_cksum();
+    let cancel = CancelFlag::new().unwrap();
+    let options = UnpackOptions { max_bytes: u64::MAX, cancel: cancel.clone(), ..OPTIONS };
+    cancel.cancel();
+    let ended = unpack_bytes(sparse.as_bytes(), options).1;
+    assert!(matches!(&ended, Err(UnpackError::Io(err)) if err.to_string() == "it was given up"), "{ended:?}");
+}
+
 /// Each entry of such an archive has 512 bytes, and makes as many directories as its path has parts.
 #[test]
 fn directories_that_an_archive_only_implies_count_as_entries() {
@@ -132,7 +148,7 @@ fn paths_that_stay_in_memory_are_limited() {
     let hidden =
         (0..10).fold(Tar::default().dir("d"), |tar, at| tar.file(&format!("d/.wh.{}", "n".repeat(90 + at)), ""));
     for tar in [implied, directories, hidden] {
-        let refused = unpack_bytes(&tar.bytes(), few).1;
+        let refused = unpack_bytes(&tar.bytes(), few.clone()).1;
         assert!(
             matches!(&refused, Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) if what == "bytes of paths"),
             "{refused:?}"

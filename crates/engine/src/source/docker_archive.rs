@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use serde::Deserialize;
 
+use super::error::escaped;
 use super::layout::{read_limited, unblock};
 use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
 use super::tar_index::TarIndex;
@@ -65,7 +66,7 @@ fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
 }
 
 fn absent(path: &str) -> SourceError {
-    SourceError::NotFound { place: "the archive".into(), what: path.chars().take(200).collect() }
+    SourceError::NotFound { place: "the archive".into(), what: escaped(path) }
 }
 
 #[async_trait]

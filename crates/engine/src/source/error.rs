@@ -110,6 +110,11 @@ impl SourceError {
     }
 }
 
+/// A text of a stranger for a message: short, and without characters that a terminal acts on.
+pub(super) fn escaped(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

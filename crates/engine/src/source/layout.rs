@@ -11,6 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
 use super::docker_archive::DockerArchive;
+use super::error::escaped;
 use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
 use super::tar_index::TarIndex;
@@ -70,7 +71,7 @@ impl LayoutSource {
 impl LayoutFiles {
     /// Opens a file and tells its size. Links within the layout are followed, others are not.
     fn open(&self, path: &str) -> Result<(Box<dyn Read + Send>, u64)> {
-        let absent = || SourceError::NotFound { place: "the image layout".into(), what: path.to_owned() };
+        let absent = || SourceError::NotFound { place: "the image layout".into(), what: escaped(path) };
         match self {
             Self::Archive(index) => {
                 let range = index.open(path).ok_or_else(absent)?;
@@ -104,7 +105,7 @@ impl LayoutFiles {
 
 /// Reads a small file whole.
 pub(super) fn read_limited(file: impl Read, size: u64, path: &str, limit: u64) -> Result<Vec<u8>> {
-    let large = || SourceError::TooLarge { what: format!("file `{path}`"), limit };
+    let large = || SourceError::TooLarge { what: format!("file `{}`", escaped(path)), limit };
     if size > limit {
         return Err(large());
     }

@@ -44,6 +44,15 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
     if let Some(paused) = paused {
         paused.resume().await?;
     }
+    if image.is_err() {
+        // The layer may have been complete.
+        let store = engine.store.clone();
+        blocking("commit", move || {
+            store.collect_leftovers();
+            Ok(())
+        })
+        .await?;
+    }
     image
 }
 

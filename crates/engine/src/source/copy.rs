@@ -10,7 +10,9 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{ImageIdentity, ImageSource, Naming, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
+use super::{
+    ImageIdentity, ImageSource, Naming, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer, unblock,
+};
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
@@ -69,8 +71,8 @@ pub(crate) enum CopyEvent<'a> {
     Fetched { layer: &'a SourceLayer, bytes: u64 },
 }
 
-/// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure, layers that
-/// were complete may stay, for the next attempt or garbage collection; nothing else does.
+/// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure that the next
+/// attempt may not meet, layers that were complete stay until any copy ends otherwise; nothing else does.
 ///
 /// # Errors
 /// Any of [`SourceError`].
@@ -80,15 +82,36 @@ pub(crate) async fn copy_into(
     copy: &ImageCopy,
     progress: &(dyn Fn(CopyEvent<'_>) + Send + Sync),
 ) -> Result<Image> {
-    let (fetch, cancel) = (LayerFetch { source, copy, progress }, copy.scratch.cancel());
     let identity = ImageIdentity::of(&copy.name)?;
     let image = copy.deadline.limit(source.resolve(&copy.platform)).await?;
     let naming = identity.check(&image)?;
+    let new = NamedImage { record: new_image(&image, &copy.name, naming), layers: image.layers };
+    let copied = add_layers(store, new, LayerFetch { source, copy, progress }).await;
+    if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
+        let store = store.clone();
+        unblock(move || {
+            store.collect_leftovers();
+            Ok(())
+        })
+        .await?;
+    }
+    copied
+}
+
+/// An image whose layers are not all in the store yet.
+struct NamedImage {
+    record: NewImage,
+    layers: Vec<SourceLayer>,
+}
+
+async fn add_layers(store: &Store, image: NamedImage, fetch: LayerFetch<'_>) -> Result<Image> {
+    let copy = fetch.copy;
+    let cancel = copy.scratch.cancel();
     let (missing_sender, missing) = oneshot::channel();
     let (additions, queue) = mpsc::channel(WAITING);
     let adder = Adder {
         store: store.clone(),
-        image: new_image(&image, &copy.name, naming),
+        image: image.record,
         queue,
         cancel: cancel.clone(),
         budget: Budget { left: copy.max_bytes, whole: copy.max_bytes },

@@ -90,6 +90,14 @@ impl SourceError {
         move |source| Self::Io { what, source }
     }
 
+    /// Whether the next attempt may go further: the network or the time was at fault, and not the image.
+    pub(crate) fn is_worth_another_attempt(&self) -> bool {
+        matches!(
+            self,
+            Self::DeadlinePassed { .. } | Self::Unreachable { .. } | Self::Silent { .. } | Self::CutTransfer { .. }
+        )
+    }
+
     pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }
     }

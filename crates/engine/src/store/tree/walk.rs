@@ -195,7 +195,8 @@ pub(crate) fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
 
 /// Says where it happened. A refusal says that itself, and is found again by its type.
 fn at_path(path: &[u8], err: io::Error) -> io::Error {
-    if err.get_ref().is_some_and(|it| it.is::<LayerRefusal>()) {
+    let refusal = err.get_ref().and_then(|it| it.downcast_ref::<LayerRefusal>());
+    if refusal.is_some() {
         return err;
     }
     io::Error::new(err.kind(), format!("`{}`: {err}", path.escape_ascii()))

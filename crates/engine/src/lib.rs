@@ -14,6 +14,7 @@
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
+//! | `digest` | SHA-256 digests |
 //! | `archive` | the tar format, hostile and canonical |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
@@ -47,6 +48,7 @@ mod cancel;
 mod cgroup;
 mod config;
 mod container;
+mod digest;
 mod directories;
 mod engine;
 mod error;

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `copy` | copies an image from a source into the store |
 //! | `resolve` | from a name to the manifest and configuration for this machine |
-//! | `manifest`, `platform`, `digest` | documents of OCI and Docker, and what is refused in them; pure |
+//! | `manifest`, `platform` | documents of OCI and Docker, and what is refused in them; pure |
 //! | `identity` | what an image's name demands of it; pure |
 //! | `scratch` | temporary files, which do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
@@ -22,7 +22,6 @@
 
 mod blob;
 mod copy;
-mod digest;
 mod docker_archive;
 mod error;
 mod identity;
@@ -40,7 +39,6 @@ use async_trait::async_trait;
 
 pub(crate) use blob::{BlobWriter, LayerBlob};
 pub(crate) use copy::{Deadline, ImageCopy, copy_into};
-pub(crate) use digest::BlobDigest;
 pub(crate) use error::{Result, SourceError};
 pub(crate) use identity::{ImageIdentity, Naming};
 pub(crate) use layout::{LayoutSource, open_archive, unblock};
@@ -50,7 +48,11 @@ pub(crate) use platform::Platform;
 pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
 pub(crate) use scratch::Scratch;
 
+use crate::digest::Sha256Digest;
 use crate::store::DiffId;
+
+/// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
+pub(crate) type BlobDigest = Sha256Digest;
 
 /// An image that can be copied into the store.
 #[async_trait]

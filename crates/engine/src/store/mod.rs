@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `digest`, `error` | digests of layers, failures |
+//! | `error` | failures |
 //! | `unpack` | an archive into a directory |
 //! | `tree` | a directory as its canonical archive: visited, hashed |
 //! | `blob`, `zstd` | compressed blobs |
@@ -23,7 +23,6 @@ mod addition;
 mod blob;
 mod commit;
 mod configuration;
-mod digest;
 mod error;
 mod export;
 mod file_sizes;
@@ -51,15 +50,18 @@ use std::path::PathBuf;
 pub(crate) use crate::archive::LayerRefusal;
 pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
-pub(crate) use digest::DiffId;
 pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
 
+use crate::digest::Sha256Digest;
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::trash::Trash;
 use tree::OverlayForm;
 pub(crate) use tree::{is_dir, names, open_beneath};
+
+/// The digest of a layer's uncompressed archive.
+pub(crate) type DiffId = Sha256Digest;
 
 /// The images of one data directory. Processes share it under locks; each change is complete or absent.
 #[derive(Clone, Debug)]

@@ -36,7 +36,7 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     let place = Place::new();
     let mut addition = place.store.begin_addition().unwrap();
     let good = small("x").bytes();
-    let other = NewLayer { diff_id: DiffId::from_sha256([7; 32]), ..layer(&good) };
+    let other = NewLayer { diff_id: DiffId::from_bytes([7; 32]), ..layer(&good) };
     let refused = addition.add_layer(other);
     assert!(
         matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::OtherContent { .. }, .. })),
@@ -65,7 +65,7 @@ fn layers_are_kept_while_they_are_added_and_collected_after() {
     assert_eq!(place.store.collect_garbage().unwrap(), GarbageReport::default());
     // As another process that found it there and died.
     let mut other = place.store.begin_addition().unwrap();
-    assert!(other.has_layer(&record.diff_id).unwrap() && !other.has_layer(&DiffId::from_sha256([1; 32])).unwrap());
+    assert!(other.has_layer(&record.diff_id).unwrap() && !other.has_layer(&DiffId::from_bytes([1; 32])).unwrap());
     std::mem::forget(addition.draft().unwrap());
     drop(addition);
     assert_eq!(place.store.collect_garbage().unwrap(), GarbageReport { leftovers: 1, ..GarbageReport::default() });

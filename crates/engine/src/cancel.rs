@@ -8,10 +8,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Read by the work at each of its steps. Work without a caller that could give it up has [`CancelFlag::NEVER`].
 #[derive(Clone, Debug)]
-pub(crate) struct CancelFlag(Option<Arc<Shared>>);
+pub(crate) struct CancelFlag(Option<Arc<CancelState>>);
 
 #[derive(Debug)]
-struct Shared {
+struct CancelState {
     /// Readable once the work is given up: a child process that does a part of it sees that, too.
     event: OwnedFd,
     stage: Mutex<Stage>,
@@ -43,19 +43,19 @@ impl CancelFlag {
 
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Some(Arc::new(Shared { event, stage: Mutex::new(Stage::Working) }))))
+        Ok(Self(Some(Arc::new(CancelState { event, stage: Mutex::new(Stage::Working) }))))
     }
 
     /// Gives the work up, unless its result is about to appear.
     pub(crate) fn cancel(&self) -> Cancellation {
-        let Some(shared) = &self.0 else { return Cancellation::TooLate };
-        let mut stage = shared.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = &self.0 else { return Cancellation::TooLate };
+        let mut stage = state.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if *stage == Stage::Publishing {
             return Cancellation::TooLate;
         }
         *stage = Stage::Cancelled;
         // A full counter, the only failure, is readable as well.
-        let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&state.event, &1u64.to_ne_bytes());
         Cancellation::Effective
     }
 
@@ -64,9 +64,9 @@ impl CancelFlag {
     /// # Errors
     /// [`GivenUp`], within an [`io::Error`].
     pub(crate) fn check(&self) -> io::Result<()> {
-        let Some(shared) = &self.0 else { return Ok(()) };
+        let Some(state) = &self.0 else { return Ok(()) };
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let readable = poll(&mut [PollFd::new(&shared.event, PollFlags::IN)], Some(&at_once))?;
+        let readable = poll(&mut [PollFd::new(&state.event, PollFlags::IN)], Some(&at_once))?;
         if readable > 0 { Err(io::Error::other(GivenUp)) } else { Ok(()) }
     }
 
@@ -75,8 +75,8 @@ impl CancelFlag {
     /// # Errors
     /// As [`check`](Self::check).
     pub(crate) fn begin_publishing(&self) -> io::Result<()> {
-        let Some(shared) = &self.0 else { return Ok(()) };
-        let mut stage = shared.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = &self.0 else { return Ok(()) };
+        let mut stage = state.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if *stage == Stage::Cancelled {
             return Err(io::Error::other(GivenUp));
         }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{
-    ImageIdentity, ImageSource, Naming, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer, unblock,
+    ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer, unblock,
 };
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
@@ -82,10 +82,10 @@ pub(crate) async fn copy_into(
     copy: &ImageCopy,
     progress: &(dyn Fn(CopyEvent<'_>) + Send + Sync),
 ) -> Result<Image> {
-    let identity = ImageIdentity::of(&copy.name)?;
+    let identity = ImageIdentity::from_name(&copy.name)?;
     let image = copy.deadline.limit(source.resolve(&copy.platform)).await?;
-    let naming = identity.check(&image)?;
-    let new = NamedImage { record: new_image(&image, &copy.name, naming), layers: image.layers };
+    let name_use = identity.check(&image)?;
+    let new = NamedImage { record: new_image(&image, &copy.name, name_use), layers: image.layers };
     let copied = add_layers(store, new, LayerFetch { source, copy, progress }).await;
     if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
         let store = store.clone();
@@ -184,9 +184,9 @@ fn too_large(limit: u64) -> SourceError {
     SourceError::TooLarge { what: "content".into(), limit }
 }
 
-fn new_image(image: &SourceImage, name: &ImageRef, naming: Naming) -> NewImage {
+fn new_image(image: &SourceImage, name: &ImageRef, name_use: NameUse) -> NewImage {
     let configuration = image.configuration.clone();
-    if naming == Naming::None {
+    if name_use == NameUse::None {
         return NewImage { configuration, ..NewImage::default() };
     }
     let name = name.completed();

@@ -22,7 +22,7 @@ pub(crate) enum ImageIdentity {
 
 /// How a copy may be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum NameUse {
     /// By the name that was given.
     AsGiven,
     /// The name was an id: as a name it would be another image's.
@@ -32,7 +32,7 @@ pub(crate) enum Naming {
 impl ImageIdentity {
     /// # Errors
     /// [`SourceError::Malformed`] for a digest of another kind than SHA-256.
-    pub(crate) fn of(name: &ImageRef) -> Result<Self> {
+    pub(crate) fn from_name(name: &ImageRef) -> Result<Self> {
         let text = name.as_str();
         if let Some((_, digest)) = text.split_once('@') {
             let unknown = || SourceError::malformed("name", &"its digest is no SHA-256 digest");
@@ -50,25 +50,25 @@ impl ImageIdentity {
     ///
     /// # Errors
     /// [`SourceError::WrongDigest`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
-    pub(crate) fn check(&self, image: &SourceImage) -> Result<Naming> {
+    pub(crate) fn check(&self, image: &SourceImage) -> Result<NameUse> {
         let id = BlobDigest::from_content(&image.configuration);
         let wrong = |what: &str, expected: &BlobDigest, found: &BlobDigest| {
             let (expected, found) = (expected.clone(), found.clone());
             Err(SourceError::WrongDigest { what: what.into(), expected, found })
         };
         match self {
-            Self::Name => Ok(Naming::AsGiven),
+            Self::Name => Ok(NameUse::AsGiven),
             Self::Digest(expected) => match &image.digest {
-                Some(found) if found == expected => Ok(Naming::AsGiven),
+                Some(found) if found == expected => Ok(NameUse::AsGiven),
                 Some(found) => wrong("manifest", expected, found),
                 None => Err(SourceError::UnknownDigest { expected: expected.clone() }),
             },
-            Self::Id(expected) if id == *expected || image.digest.as_ref() == Some(expected) => Ok(Naming::None),
+            Self::Id(expected) if id == *expected || image.digest.as_ref() == Some(expected) => Ok(NameUse::None),
             Self::Id(expected) => wrong("configuration", expected, &id),
             Self::IdOrName(digits) => {
                 let is_id =
                     [Some(&id), image.digest.as_ref()].into_iter().flatten().any(|it| it.hex().starts_with(digits));
-                Ok(if is_id { Naming::None } else { Naming::AsGiven })
+                Ok(if is_id { NameUse::None } else { NameUse::AsGiven })
             }
         }
     }
@@ -78,19 +78,19 @@ impl ImageIdentity {
 mod tests {
     use super::*;
 
-    fn check(name: &str, digest: Option<&BlobDigest>) -> Result<Naming> {
+    fn check(name: &str, digest: Option<&BlobDigest>) -> Result<NameUse> {
         let image = SourceImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
-        ImageIdentity::of(&ImageRef::parse(name).unwrap())?.check(&image)
+        ImageIdentity::from_name(&ImageRef::parse(name).unwrap())?.check(&image)
     }
 
     #[test]
     fn a_digest_in_a_name_is_the_image_s_or_it_is_refused() {
         let (found, other) = (BlobDigest::from_content(b"manifest"), BlobDigest::from_content(b"other"));
         for name in ["x", "localhost:5000/x:1", "deadbeef"] {
-            assert_eq!(check(name, None).unwrap(), Naming::AsGiven, "{name}");
+            assert_eq!(check(name, None).unwrap(), NameUse::AsGiven, "{name}");
         }
         for name in [format!("x@{found}"), format!("quay.io/x:1@{found}")] {
-            assert_eq!(check(&name, Some(&found)).unwrap(), Naming::AsGiven);
+            assert_eq!(check(&name, Some(&found)).unwrap(), NameUse::AsGiven);
             assert!(matches!(check(&name, Some(&other)), Err(SourceError::WrongDigest { .. })));
             assert!(matches!(check(&name, None), Err(SourceError::UnknownDigest { .. })));
         }
@@ -100,13 +100,13 @@ mod tests {
     fn an_id_is_the_image_s_and_becomes_no_name() {
         let (id, other) = (BlobDigest::from_content(b"{}"), BlobDigest::from_content(b"other"));
         for name in [id.as_str(), id.hex(), &id.hex()[..12]] {
-            assert_eq!(check(name, None).unwrap(), Naming::None, "{name}");
+            assert_eq!(check(name, None).unwrap(), NameUse::None, "{name}");
         }
         // Docker's store of containerd takes the manifest's digest for the id.
-        assert_eq!(check(other.as_str(), Some(&other)).unwrap(), Naming::None);
+        assert_eq!(check(other.as_str(), Some(&other)).unwrap(), NameUse::None);
         for name in [other.as_str(), other.hex()] {
             assert!(matches!(check(name, None), Err(SourceError::WrongDigest { .. })), "{name}");
         }
-        assert_eq!(check(&other.hex()[..12], None).unwrap(), Naming::AsGiven);
+        assert_eq!(check(&other.hex()[..12], None).unwrap(), NameUse::AsGiven);
     }
 }

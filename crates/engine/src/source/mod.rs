@@ -40,7 +40,7 @@ use async_trait::async_trait;
 pub(crate) use blob::{BlobWriter, LayerBlob};
 pub(crate) use copy::{Deadline, ImageCopy, copy_into};
 pub(crate) use error::{Result, SourceError};
-pub(crate) use identity::{ImageIdentity, Naming};
+pub(crate) use identity::{ImageIdentity, NameUse};
 pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};

@@ -47,7 +47,7 @@ impl Blob {
         let (mut hash, mut count, mut buffer) = (Sha256::new(), 0u64, vec![0; BUFFER]);
         loop {
             let read = match archive.read(&mut buffer) {
-                Ok(0) => return Ok(FeedEnd::Done(DiffId::from_bytes(hash.finalize().into()))),
+                Ok(0) => return Ok(FeedEnd::Done(DiffId::finish(hash))),
                 Ok(read) => read,
                 Err(err) if is_of_content(&err) => {
                     return Ok(FeedEnd::Refused(LayerRefusal::Unreadable(err.to_string())));

@@ -44,7 +44,7 @@ pub(super) struct HashWriter {
 
 impl HashWriter {
     pub(super) fn finish(self) -> CanonicalDigest {
-        CanonicalDigest { digest: DiffId::from_bytes(self.hash.finalize().into()), bytes: self.bytes }
+        CanonicalDigest { digest: DiffId::finish(self.hash), bytes: self.bytes }
     }
 }
 
@@ -197,7 +197,7 @@ struct Blob {
 
 impl Blob {
     fn new(content: String) -> Self {
-        let digest = DiffId::from_bytes(Sha256::digest(content.as_bytes()).into());
+        let digest = DiffId::from_content(content.as_bytes());
         Self { content, digest }
     }
 

@@ -1,6 +1,7 @@
 //! Layers that are added.
 
 use super::*;
+use crate::cancel::CancelFlag;
 use crate::store::garbage::GarbageReport;
 
 #[test]
@@ -53,6 +54,31 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     let refused = addition.add_layer(no_gzip);
     assert!(matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::Unreadable(_), .. })), "{refused:?}");
     drop(addition);
+    assert!(place.layers() == 0 && place.is_tidy());
+}
+
+/// Without root a child process hashes the hole: it sees the flag, too.
+#[test]
+fn a_layer_that_is_given_up_ends_within_a_hole() {
+    let place = Place::new();
+    let mut hole = tar::Header::new_gnu();
+    hole.set_entry_type(tar::EntryType::GNUSparse);
+    hole.set_path("hole").unwrap();
+    hole.as_gnu_mut().unwrap().set_real_size(1 << 50);
+    hole.set_mode(0o644);
+    hole.set_cksum();
+    let cancel = CancelFlag::new().unwrap();
+    let mut addition = place.store.begin_cancellable_addition(cancel.clone()).unwrap();
+    let limits = LayerLimits { bytes: u64::MAX, ..LayerLimits::default() };
+    std::thread::scope(|scope| {
+        let added = scope.spawn(move || addition.add_layer(NewLayer { limits, ..layer(hole.as_bytes()) }));
+        let is_begun = |draft: std::fs::DirEntry| draft.path().join(FILES).join("hole").exists();
+        while !std::fs::read_dir(place.store.temporary()).unwrap().any(|it| is_begun(it.unwrap())) {
+            std::thread::yield_now();
+        }
+        cancel.cancel();
+        assert!(matches!(added.join().unwrap(), Err(StoreError::Io { .. })));
+    });
     assert!(place.layers() == 0 && place.is_tidy());
 }
 

@@ -67,6 +67,9 @@ impl Unpack {
         if target == *path || target.is_root() {
             return Err(refused("is a hard link to itself or to the root").into());
         }
+        // The visit of the finished tree remembers one of the two for each such file.
+        self.count_path(path.as_bytes())?;
+        self.count_path(target.as_bytes())?;
         // First of all: making it may replace a whiteout that the target names.
         let dir = self.parent(path)?;
         let above = if target.parent().is_empty() { b"." } else { target.parent() };

@@ -37,7 +37,7 @@ pub(crate) struct UnpackOptions {
     pub(crate) max_entries: u64,
     /// Parts of a path.
     pub(crate) max_depth: usize,
-    /// Bytes of the paths that are remembered until the end: those of directories, and of what is hidden.
+    /// Bytes of the paths that are remembered until the end: those of directories, of hard links, and of what is hidden.
     pub(crate) max_path_bytes: u64,
     /// Ends it early.
     pub(crate) cancel: CancelFlag,
@@ -149,7 +149,7 @@ pub(crate) struct Unpack {
     buffer: Vec<u8>,
     entries: u64,
     sizes: FileSizes,
-    /// Of paths in `times`, `implied` and `hidden`.
+    /// Of paths in `times`, `implied` and `hidden`, and of hard links.
     path_bytes: u64,
     left_out: u64,
 }

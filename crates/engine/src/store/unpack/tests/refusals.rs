@@ -147,7 +147,8 @@ fn paths_that_stay_in_memory_are_limited() {
     let directories = (0..10).fold(Tar::default().dir("d"), |tar, at| tar.dir(&format!("d/{}", "n".repeat(90 + at))));
     let hidden =
         (0..10).fold(Tar::default().dir("d"), |tar, at| tar.file(&format!("d/.wh.{}", "n".repeat(90 + at)), ""));
-    for tar in [implied, directories, hidden] {
+    let links = (0..10).fold(Tar::default().file("f", ""), |tar, at| tar.hard_link(&"n".repeat(90 + at), "f"));
+    for tar in [implied, directories, hidden, links] {
         let refused = unpack_bytes(&tar.bytes(), few.clone()).1;
         assert!(
             matches!(&refused, Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) if what == "bytes of paths"),

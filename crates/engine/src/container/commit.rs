@@ -47,11 +47,8 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
     if image.is_err() {
         // The layer may have been complete.
         let store = engine.store.clone();
-        blocking("commit", move || {
-            store.collect_leftovers();
-            Ok(())
-        })
-        .await?;
+        // Whatever happens to the collection, the commit has failed for its own reason.
+        let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
     }
     image
 }

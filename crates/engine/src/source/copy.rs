@@ -10,9 +10,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{
-    ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer, unblock,
-};
+use super::{ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
@@ -89,11 +87,8 @@ pub(crate) async fn copy_into(
     let copied = add_layers(store, new, LayerFetch { source, copy, progress }).await;
     if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
         let store = store.clone();
-        unblock(move || {
-            store.collect_leftovers();
-            Ok(())
-        })
-        .await?;
+        // Whatever happens to the collection, the copy has ended as it has.
+        let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
     }
     copied
 }

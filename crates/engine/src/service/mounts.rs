@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerId, ContainerPath, Ids, Result};
+use coracle_runtime::{ContainerId, ContainerPath, Ids, InvalidPath, Result};
 use serde_json::Value;
 
 use super::config::{ServiceContainer, full_name, words};
@@ -99,7 +99,7 @@ impl ServiceMounts {
         let source = entry["source"].as_str().unwrap_or_default();
         let stored = &service.stack.model[key][source];
         let target = entry["target"].as_str().ok_or_else(|| service.refused(key, "has an entry without a target"))?;
-        let target = container_path(target).map_err(|why| service.refused(key, &why))?;
+        let target = file_target(key, target).map_err(|why| service.refused(key, &why))?;
         let path = match (stored["file"].as_str(), stored["content"].as_str()) {
             (Some(file), _) => PathBuf::from(file),
             (None, Some(content)) => {
@@ -136,7 +136,17 @@ fn volume_name(service: &ServiceContainer<'_>, source: &str) -> String {
 
 /// A target of a mount, refused where it is not a path inside a container.
 fn container_path(target: &str) -> std::result::Result<String, String> {
-    ContainerPath::parse(target).map(Into::into).map_err(|err| format!("has a target that is refused: {err}"))
+    ContainerPath::parse(target).map(Into::into).map_err(|err| refused_target(&err))
+}
+
+/// The target of a config or a secret: Docker Compose takes a relative one for a name in the usual directory.
+fn file_target(key: &str, target: &str) -> std::result::Result<String, String> {
+    let usual = if key == "secrets" { ContainerPath::parse("/run/secrets") } else { Ok(ContainerPath::root()) };
+    usual.and_then(|it| it.join(target)).map(Into::into).map_err(|err| refused_target(&err))
+}
+
+fn refused_target(err: &InvalidPath) -> String {
+    format!("has a target that is refused: {err}")
 }
 
 fn memory(target: &str, bytes: u64, mode: u32) -> MountConfig {
@@ -190,6 +200,10 @@ mod tests {
             assert!(container_path(target).is_err(), "{target}");
             assert!(tmpfs(target, 7).is_none(), "{target}");
         }
+        assert_eq!(file_target("secrets", "key").as_deref(), Ok("/run/secrets/key"));
+        assert_eq!(file_target("configs", "app.conf").as_deref(), Ok("/app.conf"));
+        assert_eq!(file_target("configs", "/etc/app.conf").as_deref(), Ok("/etc/app.conf"));
+        assert!(file_target("secrets", "../../x").is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::ids::Privileges;
 use crate::oci_runtime::OciRuntime;
 use crate::options::EngineOptions;
 use crate::pending::PendingOperations;
-use crate::store::Store;
+use crate::store::{LayerLimits, Store};
 use crate::trash::Trash;
 
 /// What all operations need.
@@ -33,6 +33,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// What a layer may hold, wherever it comes from.
+    pub(crate) fn layer_limits(&self) -> LayerLimits {
+        let limits = LayerLimits::default();
+        LayerLimits { bytes: self.options.registries.max_layer_bytes.unwrap_or(limits.bytes), ..limits }
+    }
+
     pub(crate) fn open(options: EngineOptions) -> Result<Self> {
         let what = || format!("cannot open the engine's data in `{}`", options.data_dir.display());
         let failed = |source| Error::Host { what: what(), source };

@@ -14,6 +14,7 @@
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
+//! | `digest` | SHA-256 digests |
 //! | `archive` | the tar format, hostile and canonical |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
@@ -26,6 +27,7 @@
 //! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
 //! | `tree_copy` | an upper directory copied while it may change |
+//! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
 //! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
@@ -42,9 +44,11 @@
 
 mod archive;
 mod blocking;
+mod cancel;
 mod cgroup;
 mod config;
 mod container;
+mod digest;
 mod directories;
 mod engine;
 mod error;
@@ -70,6 +74,7 @@ mod trash;
 mod tree_copy;
 mod uninterrupted;
 mod volume;
+mod write_guard;
 
 pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};

@@ -36,6 +36,8 @@ pub struct RegistryOptions {
     pub program_env: BTreeMap<String, OsString>,
     /// Bytes that a layer may unpack to; 64 GiB if unset.
     pub max_layer_bytes: Option<u64>,
+    /// Bytes that all missing layers of an image may have, as they are fetched and as they unpack; 128 GiB if unset.
+    pub max_image_bytes: Option<u64>,
 }
 
 /// Proxies for registries other than those of this machine.

@@ -14,6 +14,9 @@ pub(crate) enum LayerRefusal {
     /// It holds more than allowed.
     #[error("it has more than {limit} {what}")]
     TooLarge { what: String, limit: u64 },
+    /// A file brings it over the limit of bytes.
+    #[error("it has more than {limit} bytes with its file `{path}`, which has {size} bytes, holes included")]
+    FileTooLarge { path: String, size: u64, limit: u64 },
     /// An entry would reach outside, or through something that is no directory.
     #[error("its entry `{path}` {why}")]
     Entry { path: String, why: String },

@@ -16,7 +16,7 @@ use crate::blocking::blocking;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 use crate::error::store_error;
-use crate::store::CommitSource;
+use crate::store::{CommitSource, LayerLimits};
 
 /// What the kernel and the guest have in every container.
 pub(super) const KERNEL: [&str; 4] = [paths::DIR, "/proc", "/sys", "/dev"];
@@ -34,7 +34,7 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
         let (engine, request) = (engine.clone(), request.clone());
         blocking("commit", move || {
             give_upper_to_root(&engine, &container)?;
-            let source = source_of(container.clone(), &request);
+            let source = CommitSource { limits: engine.layer_limits(), ..source_of(container.clone(), &request) };
             let image = while_frozen(&engine, &container, &lock, || engine.store.commit(source))?;
             drop(resting);
             image.map_err(|err| store_error("commit", err))
@@ -43,6 +43,12 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
     };
     if let Some(paused) = paused {
         paused.resume().await?;
+    }
+    if image.is_err() {
+        // The layer may have been complete.
+        let store = engine.store.clone();
+        // Whatever happens to the collection, the commit has failed for its own reason.
+        let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
     }
     image
 }
@@ -74,5 +80,6 @@ fn source_of(container: StoredContainer, request: &ImageCommit) -> CommitSource 
         labels: labels.into_iter().collect(),
         tag: request.tag.clone(),
         intermediate: false,
+        limits: LayerLimits::default(),
     }
 }

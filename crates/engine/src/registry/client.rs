@@ -1,5 +1,6 @@
 //! Requests to one repository: redirects under rules, and authorization where it is demanded.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use hyper::body::Incoming;
@@ -16,7 +17,7 @@ use super::challenge::Challenge;
 use super::connector::AddressRule;
 use super::credentials::CredentialFiles;
 use super::http::{HttpClient, RequestBody, Timeouts, host_of, tls_config};
-use super::name::RepositoryName;
+use super::name::{RepositoryName, is_local_host};
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
 
@@ -68,7 +69,7 @@ impl RepositoryClient {
         options: &RegistryOptions,
         timeouts: Timeouts,
     ) -> Result<Self> {
-        let tls = tls_config(options)?;
+        let tls = tls_config(options, &name)?;
         Ok(Self {
             registry: HttpClient::new(tls.clone(), options, AddressRule::Anywhere, timeouts),
             public: HttpClient::new(tls, options, AddressRule::PublicOnly, timeouts),
@@ -169,7 +170,8 @@ impl RepositoryClient {
         next.set_fragment(None);
         match next.scheme() {
             "https" => Ok(Some(next)),
-            "http" if self.name.is_local() => Ok(Some(next)),
+            // Between servers of this machine nothing is in the way; to others it could read and change what is sent.
+            "http" if self.name.is_local() && next.host_str().is_some_and(is_local_host) => Ok(Some(next)),
             _ => Err(refused(host_of(&next), "this address has no TLS")),
         }
     }
@@ -197,16 +199,21 @@ impl RepositoryClient {
     }
 }
 
-/// A registry within a private network may lead to private addresses. One whose addresses are unknown, because a proxy
-/// reaches it, may not.
 async fn rule_for_redirects(registry: &Url) -> AddressRule {
     let address = (registry.host_str().unwrap_or_default().to_owned(), registry.port_or_known_default().unwrap_or(443));
-    let found = tokio::net::lookup_host(address).await;
-    if found.is_ok_and(|mut it| it.any(|it| !is_public(it.ip()))) {
-        AddressRule::Anywhere
-    } else {
-        AddressRule::PublicOnly
+    match tokio::net::lookup_host(address).await {
+        Ok(found) => rule_for_addresses(found.map(|it| it.ip())),
+        Err(_) => AddressRule::PublicOnly,
     }
+}
+
+/// A registry within a private network may lead to private addresses. One whose addresses are unknown, because a proxy
+/// reaches it, may not; nor may one that has a public address, too: its owner could publish a private one beside it to
+/// reach the network of this machine.
+fn rule_for_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> AddressRule {
+    let mut addresses = addresses.into_iter().peekable();
+    let is_private = addresses.peek().is_some() && addresses.all(|it| !is_public(it));
+    if is_private { AddressRule::Anywhere } else { AddressRule::PublicOnly }
 }
 
 impl RegistryRequest<'_> {
@@ -248,4 +255,20 @@ async fn status_error(response: RegistryResponse, status: StatusCode) -> SourceE
     let code = body.errors.into_iter().map(|it| it.code).find(is_code).map(|it| format!(" ({it})"));
     let hint = if status == StatusCode::TOO_MANY_REQUESTS { "; wait, or log in" } else { "" };
     SourceError::Status { host, status: status.as_u16(), message: format!("{}{hint}", code.unwrap_or_default()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_registry_whose_addresses_are_all_private_leads_to_private_ones() {
+        let rule = |addresses: &[&str]| rule_for_addresses(addresses.iter().map(|it| it.parse().unwrap()));
+        for private in [&["10.0.0.1"][..], &["127.0.0.1", "::1"]] {
+            assert_eq!(rule(private), AddressRule::Anywhere, "{private:?}");
+        }
+        for other in [&[][..], &["93.184.216.34"], &["93.184.216.34", "10.0.0.1"], &["10.0.0.1", "2606:4700::1"]] {
+            assert_eq!(rule(other), AddressRule::PublicOnly, "{other:?}");
+        }
+    }
 }

@@ -57,6 +57,19 @@ impl AddressRule {
         }
         Err(io::Error::new(io::ErrorKind::PermissionDenied, ForbiddenAddress(address)))
     }
+
+    /// Checks a name that a proxy resolves. The proxy may stand in the private network, and may know the name otherwise:
+    /// this refuses what is known here to be private. A name that only the proxy can resolve passes.
+    async fn check_name(self, to: &Uri) -> io::Result<()> {
+        if self == Self::Anywhere {
+            return Ok(());
+        }
+        let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
+        match tokio::net::lookup_host((host, to.port_u16().unwrap_or(443))).await {
+            Ok(mut found) => found.try_for_each(|it| self.check(it.ip())),
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Looks up names; the addresses it returns are the ones that are connected to.
@@ -116,7 +129,11 @@ impl Service<Uri> for Dialer {
         if let Some(authorization) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(authorization.clone());
         }
-        Box::pin(async move { tunnel.call(to).await.map_err(|err| format!("by the proxy: {err}").into()) })
+        let rule = self.rule;
+        Box::pin(async move {
+            rule.check_name(&to).await?;
+            tunnel.call(to).await.map_err(|err| format!("by the proxy: {err}").into())
+        })
     }
 }
 

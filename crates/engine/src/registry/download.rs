@@ -1,13 +1,12 @@
 //! Blobs into files, resumed where a transfer breaks off.
 
-use std::path::Path;
 use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
-use crate::source::{BlobWriter, Descriptor, LayerBlob, Result, SourceError};
+use crate::source::{BlobWriter, Descriptor, LayerBlob, Result, Scratch, SourceError};
 
 /// How often a transfer is resumed.
 const MAX_RESUMES: u32 = 3;
@@ -29,8 +28,8 @@ enum TransferEnd {
 /// # Errors
 /// [`SourceError::CutTransfer`] after some attempts, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
 /// of the request.
-pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Path) -> Result<LayerBlob> {
-    let mut writer = BlobWriter::begin(scratch.to_owned());
+pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Scratch) -> Result<LayerBlob> {
+    let mut writer = BlobWriter::begin(scratch.clone());
     let mut attempts = 0;
     loop {
         attempts += 1;

@@ -21,6 +21,7 @@ use rustls_platform_verifier::Verifier;
 use url::Url;
 
 use super::connector::{AddressRule, Connector, ForbiddenAddress};
+use super::name::RepositoryName;
 use crate::options::RegistryOptions;
 use crate::source::{Result, SourceError};
 
@@ -128,24 +129,33 @@ pub(super) fn host_of(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Certificates that are trusted: the machine's own, and those of the options.
+/// Certificates that are trusted: the machine's own, and those of the options. A registry of this machine needs none.
 ///
 /// # Errors
 /// [`SourceError::Certificates`].
-pub(super) fn tls_config(options: &RegistryOptions) -> Result<ClientConfig> {
+pub(super) fn tls_config(options: &RegistryOptions, name: &RepositoryName) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let extra = extra_certificates(options)?;
     let failed = |err: rustls::Error| SourceError::Certificates { file: "this machine".into(), why: err.to_string() };
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let config = config.with_safe_default_protocol_versions().map_err(failed)?;
-    // A machine without certificates can use its own registries.
-    let Ok(verifier) = Verifier::new_with_extra_roots(extra.clone(), provider) else {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(extra);
-        return Ok(config.with_root_certificates(roots).with_no_client_auth());
-    };
-    let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
-    Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    match Verifier::new_with_extra_roots(extra.clone(), provider) {
+        Ok(verifier) => {
+            let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
+            Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+        }
+        Err(err) => {
+            if !name.is_local() {
+                tracing::warn!(
+                    registry = %name.registry, %err,
+                    "the certificates of this machine cannot be read; install the package `ca-certificates`"
+                );
+            }
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(extra);
+            Ok(config.with_root_certificates(roots).with_no_client_auth())
+        }
+    }
 }
 
 fn extra_certificates(options: &RegistryOptions) -> Result<Vec<CertificateDer<'static>>> {

@@ -1,6 +1,6 @@
 //! A repository of a registry as the source of an image.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use crate::blocking::blocking;
 use crate::options::RegistryOptions;
 use crate::source::{
     BlobDigest, Descriptor, DocumentKind, DocumentSource, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
-    Platform, Result, RootDocument, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
+    Platform, Result, RootDocument, Scratch, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
 };
 
 /// What decides how registries are reached.
@@ -101,7 +101,7 @@ impl ImageSource for RegistrySource {
         resolve_image(self, platform).await
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob> {
         let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", &"a layer has no blob")) };
         download(&self.0, blob, scratch).await
     }

@@ -8,12 +8,15 @@ use std::time::Duration;
 use coracle_runtime::{Image, ImageRef, Result};
 
 use super::{EmbeddedRuntime, Engine};
+use crate::cancel::CancelFlag;
 use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
 use crate::source::{
-    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Platform, SourceError, copy_into, open_archive,
-    save_from_engine, unblock,
+    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Platform, Scratch, SourceError, copy_into,
+    open_archive, save_from_engine, unblock,
 };
-use crate::store::LayerLimits;
+
+/// Bytes of an image's layers, fetched and unpacked.
+const MAX_IMAGE: u64 = 128 << 30;
 
 /// Where an image is copied from.
 #[derive(Debug)]
@@ -51,25 +54,27 @@ impl Engine {
         name: &ImageRef,
         deadline: Deadline,
     ) -> std::result::Result<Image, SourceError> {
-        let limits = LayerLimits::default();
-        let bytes = self.options.registries.max_layer_bytes.unwrap_or(limits.bytes);
+        let cancel = CancelFlag::new().map_err(SourceError::io("cannot copy an image"))?;
+        // Threads that read, write and unpack end also when the caller stops waiting.
+        let _given_up = cancel.cancel_on_drop();
         let copy = ImageCopy {
             name: name.clone(),
             platform: Platform::of_this_machine(),
-            limits: LayerLimits { bytes, ..limits },
-            scratch: self.directories.trash(),
+            limits: self.layer_limits(),
+            max_bytes: self.options.registries.max_image_bytes.unwrap_or(MAX_IMAGE),
+            scratch: Scratch::new(self.directories.trash(), cancel),
             deadline,
         };
-        let source = deadline.limit(self.open_source(origin, name)).await?;
+        let source = deadline.limit(self.open_source(origin, &copy)).await?;
         copy_into(&self.store, &*source, &copy, &|event| tracing::debug!(image = %name, ?event, "copy an image")).await
     }
 
     async fn open_source(
         &self,
         origin: ImageOrigin,
-        name: &ImageRef,
+        copy: &ImageCopy,
     ) -> std::result::Result<Arc<dyn ImageSource>, SourceError> {
-        let (options, scratch) = (&self.options.registries, self.directories.trash());
+        let (options, name, scratch) = (&self.options.registries, &copy.name, copy.scratch.clone());
         let wanted = Some(name.to_string());
         match origin {
             ImageOrigin::Registry => {

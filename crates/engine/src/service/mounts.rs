@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerId, Ids, Result};
+use coracle_runtime::{ContainerId, ContainerPath, Ids, InvalidPath, Result};
 use serde_json::Value;
 
 use super::config::{ServiceContainer, full_name, words};
@@ -64,7 +64,8 @@ struct StoredPart<'a> {
 impl ServiceMounts {
     fn add(&mut self, service: &ServiceContainer<'_>, entry: &Value, usual_size: u64) -> Result<()> {
         let missing = |key: &str| service.refused("volumes", &format!("has an entry without `{key}`"));
-        let target = entry["target"].as_str().ok_or_else(|| missing("target"))?.to_owned();
+        let target = entry["target"].as_str().ok_or_else(|| missing("target"))?;
+        let target = container_path(target).map_err(|why| service.refused("volumes", &why))?;
         let writable = entry["read_only"] != true;
         let source = entry["source"].as_str();
         self.configs.push(match entry["type"].as_str().unwrap_or_default() {
@@ -98,6 +99,7 @@ impl ServiceMounts {
         let source = entry["source"].as_str().unwrap_or_default();
         let stored = &service.stack.model[key][source];
         let target = entry["target"].as_str().ok_or_else(|| service.refused(key, "has an entry without a target"))?;
+        let target = file_target(key, target).map_err(|why| service.refused(key, &why))?;
         let path = match (stored["file"].as_str(), stored["content"].as_str()) {
             (Some(file), _) => PathBuf::from(file),
             (None, Some(content)) => {
@@ -110,7 +112,7 @@ impl ServiceMounts {
             }
             (None, None) => return Err(service.refused(key, &format!("has no `{source}`"))),
         };
-        self.configs.push(MountConfig::Bind { source: path, target: target.to_owned(), writable: false });
+        self.configs.push(MountConfig::Bind { source: path, target, writable: false });
         Ok(())
     }
 }
@@ -132,6 +134,21 @@ fn volume_name(service: &ServiceContainer<'_>, source: &str) -> String {
     given.map_or_else(|| full_name(&service.stack.project, source), str::to_owned)
 }
 
+/// A target of a mount, refused where it is not a path inside a container.
+fn container_path(target: &str) -> std::result::Result<String, String> {
+    ContainerPath::parse(target).map(Into::into).map_err(|err| refused_target(&err))
+}
+
+/// The target of a config or a secret: Docker Compose takes a relative one for a name in the usual directory.
+fn file_target(key: &str, target: &str) -> std::result::Result<String, String> {
+    let usual = if key == "secrets" { ContainerPath::parse("/run/secrets") } else { Ok(ContainerPath::root()) };
+    usual.and_then(|it| it.join(target)).map(Into::into).map_err(|err| refused_target(&err))
+}
+
+fn refused_target(err: &InvalidPath) -> String {
+    format!("has a target that is refused: {err}")
+}
+
 fn memory(target: &str, bytes: u64, mode: u32) -> MountConfig {
     MountConfig::Tmpfs { target: target.to_owned(), bytes, mode, owner: Ids::ROOT, exec: false }
 }
@@ -151,7 +168,7 @@ fn tmpfs(line: &str, usual_size: u64) -> Option<MountConfig> {
             _ => return None,
         }
     }
-    Some(MountConfig::Tmpfs { target: target.to_owned(), bytes, mode, owner, exec })
+    Some(MountConfig::Tmpfs { target: container_path(target).ok()?, bytes, mode, owner, exec })
 }
 
 /// As the kernel reads it: `64m`.
@@ -175,6 +192,19 @@ pub(super) fn size(value: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_paths_inside_the_container() {
+        assert_eq!(container_path("/srv//data/").as_deref(), Ok("/srv/data"));
+        for target in ["/srv/../..", "srv", "../x", "", "/a\n"] {
+            assert!(container_path(target).is_err(), "{target}");
+            assert!(tmpfs(target, 7).is_none(), "{target}");
+        }
+        assert_eq!(file_target("secrets", "key").as_deref(), Ok("/run/secrets/key"));
+        assert_eq!(file_target("configs", "app.conf").as_deref(), Ok("/app.conf"));
+        assert_eq!(file_target("configs", "/etc/app.conf").as_deref(), Ok("/etc/app.conf"));
+        assert!(file_target("secrets", "../../x").is_err());
+    }
 
     #[test]
     fn options_of_a_directory_in_memory_are_read_or_refused() {

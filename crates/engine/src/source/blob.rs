@@ -2,8 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
 
 use hyper::body::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -11,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::manifest::MAX_LAYER;
+use super::scratch::{Scratch, ScratchFile};
 use super::{BlobDigest, Descriptor, Result, SourceError};
 use crate::store::Compression;
 
@@ -29,13 +28,7 @@ impl LayerBlob {
     /// The compression that its first bytes show. Builders are known that write a wrong media type; the store verifies the
     /// uncompressed content.
     pub(crate) fn compression(&self) -> io::Result<Compression> {
-        let mut head = [0; 4];
-        let count = self.file.read_at(&mut head, 0)?;
-        Ok(match &head[..count] {
-            [0x1f, 0x8b, ..] => Compression::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd] => Compression::Zstd,
-            _ => Compression::None,
-        })
+        Compression::detect(&self.file)
     }
 
     /// Refuses one that is not what a descriptor names.
@@ -52,7 +45,7 @@ impl LayerBlob {
     }
 
     /// Copies what a reader has, at most the limit of a layer, into a file in `scratch`. Blocks.
-    pub(crate) fn copy(mut reader: impl Read, scratch: &Path) -> Result<Self> {
+    pub(crate) fn copy(mut reader: impl Read, scratch: &Scratch) -> Result<Self> {
         let failed = || SourceError::io("cannot copy a layer");
         let mut writing = BlobFile::begin(scratch).map_err(failed())?;
         let mut buffer = vec![0; 256 << 10];
@@ -70,14 +63,14 @@ impl LayerBlob {
 
 /// A file that is being written.
 struct BlobFile {
-    file: File,
+    file: ScratchFile,
     hash: Sha256,
     size: u64,
 }
 
 impl BlobFile {
-    fn begin(scratch: &Path) -> io::Result<Self> {
-        Ok(Self { file: tempfile::tempfile_in(scratch)?, hash: Sha256::new(), size: 0 })
+    fn begin(scratch: &Scratch) -> io::Result<Self> {
+        Ok(Self { file: scratch.create_file()?, hash: Sha256::new(), size: 0 })
     }
 
     fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -86,9 +79,10 @@ impl BlobFile {
         self.file.write_all(bytes)
     }
 
-    fn finish(mut self) -> io::Result<LayerBlob> {
-        self.file.rewind()?;
-        Ok(LayerBlob { file: self.file, digest: BlobDigest::finish(self.hash), size: self.size })
+    fn finish(self) -> io::Result<LayerBlob> {
+        let mut file = self.file.file;
+        file.rewind()?;
+        Ok(LayerBlob { file, digest: BlobDigest::finish(self.hash), size: self.size })
     }
 }
 
@@ -101,8 +95,8 @@ pub(crate) struct BlobWriter {
 }
 
 impl BlobWriter {
-    /// Begins a file in that directory.
-    pub(crate) fn begin(scratch: PathBuf) -> Self {
+    /// Begins a file.
+    pub(crate) fn begin(scratch: Scratch) -> Self {
         let (parts, mut queue) = mpsc::channel::<Bytes>(QUEUED);
         let written = tokio::task::spawn_blocking(move || {
             let mut writing = BlobFile::begin(&scratch)?;
@@ -138,12 +132,39 @@ impl BlobWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
+    use crate::cancel::CancelFlag;
+
+    fn scratch(dir: &tempfile::TempDir) -> Scratch {
+        Scratch::new(dir.path().to_owned(), CancelFlag::NEVER)
+    }
+
+    #[test]
+    fn a_blob_neither_fills_the_disk_nor_goes_on_for_a_copy_that_was_given_up() {
+        let reason = |scratch: &Scratch| match LayerBlob::copy(io::repeat(0), scratch) {
+            Err(SourceError::Io { source, .. }) => source.to_string(),
+            other => panic!("{other:?}"),
+        };
+        if let Some(full) = crate::write_guard::full_file_system() {
+            let dir = format!("/proc/self/fd/{}", full.as_raw_fd());
+            let reason = reason(&Scratch::new(dir.into(), CancelFlag::NEVER));
+            assert!(reason.starts_with("no space left for the image"), "{reason}");
+        }
+        let (dir, cancel) = (tempfile::tempdir().unwrap(), CancelFlag::new().unwrap());
+        let scratch = Scratch::new(dir.path().to_owned(), cancel.clone());
+        std::thread::scope(|scope| {
+            let copying = scope.spawn(|| reason(&scratch));
+            drop(cancel.cancel_on_drop());
+            assert_eq!(copying.join().unwrap(), "it was given up");
+        });
+    }
 
     #[tokio::test]
     async fn parts_become_one_file_of_a_known_digest() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = BlobWriter::begin(dir.path().to_owned());
+        let mut writer = BlobWriter::begin(scratch(&dir));
         for part in ["\x1f\u{b}", "x", ""] {
             assert!(writer.push(Bytes::from_static(part.as_bytes())).await);
         }
@@ -156,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_disk_that_fails_is_reported_at_the_end() {
-        let mut writer = BlobWriter::begin("/dev/null/nowhere".into());
+        let mut writer = BlobWriter::begin(Scratch::new("/dev/null/nowhere".into(), CancelFlag::NEVER));
         while writer.push(Bytes::from_static(b"x")).await {}
         assert!(matches!(writer.finish().await, Err(SourceError::Io { .. })));
     }
@@ -164,9 +185,11 @@ mod tests {
     #[test]
     fn compression_is_seen_in_the_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let seen = |bytes: &[u8]| LayerBlob::copy(bytes, dir.path()).unwrap().compression().unwrap();
+        let seen = |bytes: &[u8]| LayerBlob::copy(bytes, &scratch(&dir)).unwrap().compression().unwrap();
         assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), Compression::Gzip);
         assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), Compression::Zstd);
+        // A frame that is skipped stands first: as `zstd:chunked` and seekable archives may have it.
+        assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), Compression::Zstd);
         assert_eq!(seen(b"usr/\0"), Compression::None);
         assert_eq!(seen(b""), Compression::None);
     }

@@ -2,7 +2,6 @@
 //! unpacked.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{Image, ImageRef};
@@ -11,8 +10,9 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{ImageSource, Platform, Result, SourceError, SourceImage, SourceLayer};
-use crate::store::{LayerLimits, NewImage, NewLayer, Store};
+use super::{ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
+use crate::cancel::{CancelFlag, Cancellation};
+use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
 /// Layers that are fetched at the same time.
 const FETCHES: usize = 3;
@@ -54,8 +54,9 @@ pub(crate) struct ImageCopy {
     pub(crate) name: ImageRef,
     pub(crate) platform: Platform,
     pub(crate) limits: LayerLimits,
-    /// A directory for temporary files, in the file system of the store.
-    pub(crate) scratch: PathBuf,
+    /// Bytes of all layers that are not in the store: as they are fetched, and as they are unpacked.
+    pub(crate) max_bytes: u64,
+    pub(crate) scratch: Scratch,
     pub(crate) deadline: Deadline,
 }
 
@@ -68,8 +69,8 @@ pub(crate) enum CopyEvent<'a> {
     Fetched { layer: &'a SourceLayer, bytes: u64 },
 }
 
-/// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure, layers that
-/// were complete may stay, for the next attempt or garbage collection; nothing else does.
+/// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure that the next
+/// attempt may not meet, layers that were complete stay until any copy ends otherwise; nothing else does.
 ///
 /// # Errors
 /// Any of [`SourceError`].
@@ -79,21 +80,57 @@ pub(crate) async fn copy_into(
     copy: &ImageCopy,
     progress: &(dyn Fn(CopyEvent<'_>) + Send + Sync),
 ) -> Result<Image> {
-    let fetch = LayerFetch { source, copy, progress };
+    let identity = ImageIdentity::from_name(&copy.name)?;
     let image = copy.deadline.limit(source.resolve(&copy.platform)).await?;
+    let name_use = identity.check(&image)?;
+    let new = NamedImage { record: new_image(&image, &copy.name, name_use), layers: image.layers };
+    let copied = add_layers(store, new, LayerFetch { source, copy, progress }).await;
+    if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
+        let store = store.clone();
+        // Whatever happens to the collection, the copy has ended as it has.
+        let _ = tokio::task::spawn_blocking(move || store.collect_leftovers()).await;
+    }
+    copied
+}
+
+/// An image whose layers are not all in the store yet.
+struct NamedImage {
+    record: NewImage,
+    layers: Vec<SourceLayer>,
+}
+
+async fn add_layers(store: &Store, image: NamedImage, fetch: LayerFetch<'_>) -> Result<Image> {
+    let copy = fetch.copy;
+    let cancel = copy.scratch.cancel();
     let (missing_sender, missing) = oneshot::channel();
     let (additions, queue) = mpsc::channel(WAITING);
-    let adder = Adder { store: store.clone(), image: new_image(&image, &copy.name), queue };
+    let adder = Adder {
+        store: store.clone(),
+        image: image.record,
+        queue,
+        cancel: cancel.clone(),
+        budget: Budget { left: copy.max_bytes, whole: copy.max_bytes },
+    };
     let layers = image.layers;
     let mut added = tokio::task::spawn_blocking(move || adder.run(layers, missing_sender));
-    let fetched = copy.deadline.limit(Box::pin(fetch.run(missing, additions))).await;
-    if let Err(err) = fetched {
-        // The adder has lost its queue, and ends after the layer that it has begun.
+    if let Err(err) = copy.deadline.limit(Box::pin(fetch.run(missing, additions))).await {
+        cancel.cancel();
         let _ = tokio::time::timeout(GRACE, added).await;
         return Err(err);
     }
     let failed = |err| SourceError::io("cannot add an image")(std::io::Error::other(err));
-    copy.deadline.limit(async { (&mut added).await.unwrap_or_else(|err| Err(failed(err))) }).await
+    let result = copy.deadline.limit(async { (&mut added).await.unwrap_or_else(|err| Err(failed(err))) }).await;
+    if !matches!(result, Err(SourceError::DeadlinePassed { .. })) {
+        return result;
+    }
+    match cancel.cancel() {
+        // The image appears: to call that a failure would be untrue.
+        Cancellation::TooLate => added.await.unwrap_or_else(|err| Err(failed(err))),
+        Cancellation::Effective => {
+            let _ = tokio::time::timeout(GRACE, added).await;
+            result
+        }
+    }
 }
 
 /// The fetching half of a copy.
@@ -108,12 +145,21 @@ impl LayerFetch<'_> {
     /// more: then the adder has failed, and says why.
     async fn run(&self, missing: oneshot::Receiver<Vec<SourceLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
         let Ok(missing) = missing.await else { return Ok(()) };
-        let bytes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size).sum();
+        let sizes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size);
+        let bytes = sizes.fold(0, u64::saturating_add);
+        if bytes > self.copy.max_bytes {
+            return Err(too_large(self.copy.max_bytes));
+        }
         (self.progress)(CopyEvent::Resolved { missing: missing.len(), bytes });
         let fetches: Vec<_> = missing.iter().map(|layer| self.fetch(layer).boxed()).collect();
         let mut fetched = stream::iter(fetches).buffered(FETCHES);
+        let mut left = self.copy.max_bytes;
         while let Some(layer) = fetched.next().await {
-            if additions.send(Step::Layer(layer?)).await.is_err() {
+            let layer = layer?;
+            // Not every source says before how large a layer is, and one file of an archive may be several layers.
+            let size = layer.blob.metadata().map_err(SourceError::io("cannot read a layer"))?.len();
+            left = left.checked_sub(size).ok_or_else(|| too_large(self.copy.max_bytes))?;
+            if additions.send(Step::Layer(layer)).await.is_err() {
                 return Ok(());
             }
         }
@@ -129,7 +175,15 @@ impl LayerFetch<'_> {
     }
 }
 
-fn new_image(image: &SourceImage, name: &ImageRef) -> NewImage {
+fn too_large(limit: u64) -> SourceError {
+    SourceError::TooLarge { what: "content".into(), limit }
+}
+
+fn new_image(image: &SourceImage, name: &ImageRef, name_use: NameUse) -> NewImage {
+    let configuration = image.configuration.clone();
+    if name_use == NameUse::None {
+        return NewImage { configuration, ..NewImage::default() };
+    }
     let name = name.completed();
     let (named, pinned) = name.as_str().split_once('@').map_or((name.as_str(), false), |it| (it.0, true));
     let repository = match named.rsplit_once(':') {
@@ -137,7 +191,7 @@ fn new_image(image: &SourceImage, name: &ImageRef) -> NewImage {
         _ => named,
     };
     NewImage {
-        configuration: image.configuration.clone(),
+        configuration,
         repo_digest: image.digest.as_ref().map(|digest| format!("{repository}@{digest}")),
         names: if pinned { Vec::new() } else { vec![name] },
         intermediate: false,
@@ -149,16 +203,47 @@ enum Step {
     Finish,
 }
 
+/// Bytes that layers may still unpack to.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: u64,
+    whole: u64,
+}
+
+impl Budget {
+    /// Adds a layer within what is left.
+    fn spend(&mut self, addition: &mut Addition<'_>, layer: NewLayer) -> Result<()> {
+        let of_layer = layer.limits.bytes;
+        let limits = LayerLimits { bytes: of_layer.min(self.left), ..layer.limits };
+        let added = addition.add_layer(NewLayer { limits, ..layer }).map_err(|err| match err {
+            StoreError::Refused { refusal: LayerRefusal::FileTooLarge { .. }, .. } if self.left < of_layer => {
+                too_large(self.whole)
+            }
+            StoreError::Refused { refusal: LayerRefusal::TooLarge { what, .. }, .. }
+                if self.left < of_layer && what == "bytes" =>
+            {
+                too_large(self.whole)
+            }
+            err => err.into(),
+        })?;
+        // An empty file takes space, too: as much as its header did.
+        self.left = self.left.saturating_sub(added.size_bytes.saturating_add(added.entries.saturating_mul(512)));
+        Ok(())
+    }
+}
+
 /// Adds layers and their image, on a thread of its own: the store's calls block.
 struct Adder {
     store: Store,
     image: NewImage,
     queue: mpsc::Receiver<Step>,
+    cancel: CancelFlag,
+    budget: Budget,
 }
 
 impl Adder {
     fn run(mut self, layers: Vec<SourceLayer>, missing: oneshot::Sender<Vec<SourceLayer>>) -> Result<Image> {
-        let mut addition = self.store.begin_addition()?;
+        let mut addition = self.store.begin_cancellable_addition(self.cancel)?;
         let mut seen = HashSet::new();
         let mut absent = Vec::new();
         for layer in layers {
@@ -169,7 +254,7 @@ impl Adder {
         let _ = missing.send(absent);
         loop {
             match self.queue.blocking_recv() {
-                Some(Step::Layer(layer)) => drop(addition.add_layer(layer)?),
+                Some(Step::Layer(layer)) => self.budget.spend(&mut addition, layer)?,
                 Some(Step::Finish) => return Ok(addition.add_image(self.image)?),
                 // The fetch failed, and its error is the one that counts.
                 None => return Err(SourceError::io("the copy was given up")(std::io::ErrorKind::Interrupted.into())),

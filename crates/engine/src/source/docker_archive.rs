@@ -1,14 +1,13 @@
 //! Archives of `docker save`, as Docker, Podman and builders write them.
 
-use std::path::Path;
-
 use async_trait::async_trait;
 use serde::Deserialize;
 
+use super::error::escaped;
 use super::layout::{read_limited, unblock};
 use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
 use super::tar_index::TarIndex;
-use super::{ImageSource, LayerBlob, Platform, Result, SourceError, SourceImage, SourceLayer};
+use super::{ImageSource, LayerBlob, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
 
 /// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
 #[derive(Clone, Debug)]
@@ -67,7 +66,7 @@ fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
 }
 
 fn absent(path: &str) -> SourceError {
-    SourceError::NotFound { place: "the archive".into(), what: path.chars().take(200).collect() }
+    SourceError::NotFound { place: "the archive".into(), what: escaped(path) }
 }
 
 #[async_trait]
@@ -78,10 +77,10 @@ impl ImageSource for DockerArchive {
         Ok(SourceImage { configuration: self.configuration.clone(), layers, digest: None })
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob> {
         let at = self.summary.diff_ids.iter().position(|it| *it == layer.diff_id);
         let path = at.map(|at| self.layers[at].clone()).ok_or_else(|| absent(layer.diff_id.as_str()))?;
-        let (index, scratch) = (self.index.clone(), scratch.to_owned());
+        let (index, scratch) = (self.index.clone(), scratch.clone());
         unblock(move || LayerBlob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
     }
 }

@@ -42,6 +42,9 @@ pub(crate) enum SourceError {
     #[error("its {what} has the digest {found} instead of {expected}")]
     WrongDigest { what: String, expected: BlobDigest, found: BlobDigest },
 
+    #[error("its source does not tell its digest, which has to be {expected}; leave `@{expected}` out of the name")]
+    UnknownDigest { expected: BlobDigest },
+
     // What a registry did.
     #[error("cannot reach {host}: {reason}")]
     Unreachable { host: String, reason: String },
@@ -87,6 +90,14 @@ impl SourceError {
         move |source| Self::Io { what, source }
     }
 
+    /// Whether the next attempt may go further: the network or the time was at fault, and not the image.
+    pub(crate) fn is_worth_another_attempt(&self) -> bool {
+        matches!(
+            self,
+            Self::DeadlinePassed { .. } | Self::Unreachable { .. } | Self::Silent { .. } | Self::CutTransfer { .. }
+        )
+    }
+
     pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }
     }
@@ -105,6 +116,11 @@ impl SourceError {
             }
         }
     }
+}
+
+/// A text of a stranger for a message: short, and without characters that a terminal acts on.
+pub(super) fn escaped(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
 #[cfg(test)]

@@ -1,21 +1,23 @@
 //! OCI image layouts, as directory or archive; and archives on disk, whose kind is found by their content.
 
 use std::fs::File;
-use std::io::{Read, Seek as _};
+use std::io::{Read, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
 
 use super::docker_archive::DockerArchive;
+use super::error::escaped;
 use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
 use super::tar_index::TarIndex;
 use super::{
-    BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, SourceError,
-    SourceImage, SourceLayer, resolve_image,
+    BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, Scratch,
+    SourceError, SourceImage, SourceLayer, resolve_image,
 };
 use crate::blocking::blocking;
 
@@ -51,8 +53,12 @@ impl LayoutSource {
     /// The descriptor that the name stands for.
     fn select(&self, manifests: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
         let Some(name) = &self.name else { return Ok(manifests) };
+        let digest = name.split_once('@').map(|it| it.1);
         let tag = name.rsplit_once(':').map(|it| it.1).filter(|it| !it.contains('/'));
-        let named = |it: &&Descriptor| it.is_named(name) || tag.is_some_and(|tag| it.is_named(tag));
+        let named = |it: &&Descriptor| match digest {
+            Some(digest) => it.digest.as_str() == digest,
+            None => it.is_named(name) || tag.is_some_and(|tag| it.is_named(tag)),
+        };
         let named: Vec<_> = manifests.iter().filter(named).cloned().collect();
         match (named.is_empty(), manifests.len()) {
             (false, _) => Ok(named),
@@ -65,7 +71,7 @@ impl LayoutSource {
 impl LayoutFiles {
     /// Opens a file and tells its size. Links within the layout are followed, others are not.
     fn open(&self, path: &str) -> Result<(Box<dyn Read + Send>, u64)> {
-        let absent = || SourceError::NotFound { place: "the image layout".into(), what: path.to_owned() };
+        let absent = || SourceError::NotFound { place: "the image layout".into(), what: escaped(path) };
         match self {
             Self::Archive(index) => {
                 let range = index.open(path).ok_or_else(absent)?;
@@ -76,8 +82,13 @@ impl LayoutFiles {
                 // Opening a pipe or a device must not wait.
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-                let file = openat2(dir, path, flags, Mode::empty(), within).map_err(|_| absent())?;
-                let stat = fstat(&file).map_err(|err| SourceError::io("cannot read the image layout")(err.into()))?;
+                let failed = |err: Errno| SourceError::io("cannot read the image layout")(err.into());
+                let file = openat2(dir, path, flags, Mode::empty(), within).map_err(|err| match err {
+                    // Links that lead outside, or nowhere, are not followed.
+                    Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP => absent(),
+                    err => failed(err),
+                })?;
+                let stat = fstat(&file).map_err(failed)?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                     return Err(absent());
                 }
@@ -94,7 +105,7 @@ impl LayoutFiles {
 
 /// Reads a small file whole.
 pub(super) fn read_limited(file: impl Read, size: u64, path: &str, limit: u64) -> Result<Vec<u8>> {
-    let large = || SourceError::TooLarge { what: format!("file `{path}`"), limit };
+    let large = || SourceError::TooLarge { what: format!("file `{}`", escaped(path)), limit };
     if size > limit {
         return Err(large());
     }
@@ -140,11 +151,11 @@ impl ImageSource for LayoutSource {
         resolve_image(self, platform).await
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob> {
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob> {
         let Some(blob) = layer.blob.clone() else {
             return Err(SourceError::malformed("layout", &"a layer has no blob"));
         };
-        let (files, scratch) = (self.files.clone(), scratch.to_owned());
+        let (files, scratch) = (self.files.clone(), scratch.clone());
         unblock(move || {
             let (file, _) = files.open(&blob_path(&blob.digest))?;
             LayerBlob::copy(file.take(blob.size + 1), &scratch)?.check(&blob)
@@ -158,7 +169,7 @@ impl ImageSource for LayoutSource {
 ///
 /// # Errors
 /// [`SourceError::Malformed`] for another archive.
-pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Path) -> Result<Arc<dyn ImageSource>> {
+pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Scratch) -> Result<Arc<dyn ImageSource>> {
     let index = TarIndex::read(uncompressed(file, scratch)?)?;
     if index.open("index.json").is_some() && index.open("oci-layout").is_some() {
         return Ok(Arc::new(LayoutSource { files: LayoutFiles::Archive(index), name }));
@@ -169,7 +180,7 @@ pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Path) -> 
     Err(SourceError::malformed("archive", &"it has neither `index.json` with `oci-layout` nor `manifest.json`"))
 }
 
-fn uncompressed(mut file: File, scratch: &Path) -> Result<File> {
+fn uncompressed(mut file: File, scratch: &Scratch) -> Result<File> {
     let failed = || SourceError::io("cannot read an archive");
     let mut head = [0; 2];
     file.rewind().map_err(failed())?;
@@ -178,13 +189,22 @@ fn uncompressed(mut file: File, scratch: &Path) -> Result<File> {
     if head[..count] != [0x1f, 0x8b] {
         return Ok(file);
     }
-    let mut whole = tempfile::tempfile_in(scratch).map_err(failed())?;
+    let mut whole = scratch.create_file().map_err(failed())?;
     let mut content = flate2::read::MultiGzDecoder::new(file).take(MAX_ARCHIVE + 1);
-    let size = std::io::copy(&mut content, &mut whole).map_err(|err| SourceError::malformed("archive", &err))?;
+    let (mut size, mut buffer) = (0, vec![0; 256 << 10]);
+    loop {
+        match content.read(&mut buffer).map_err(|err| SourceError::malformed("archive", &err))? {
+            0 => break,
+            count => {
+                whole.write_all(&buffer[..count]).map_err(failed())?;
+                size += count as u64;
+            }
+        }
+    }
     if size > MAX_ARCHIVE {
         return Err(SourceError::TooLarge { what: "archive".into(), limit: MAX_ARCHIVE });
     }
-    Ok(whole)
+    Ok(whole.file)
 }
 
 /// Runs file operations on another thread.

@@ -1,7 +1,6 @@
 //! Images of Docker and Podman on this machine, by their `save`.
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use coracle_runtime::host::find_program::find_program_in;
@@ -11,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStderr;
 
 use super::layout::unblock;
+use super::scratch::{Scratch, ScratchFile};
 use super::{ImageSource, Result, SourceError, open_archive};
 use crate::options::RegistryOptions;
 
@@ -54,28 +54,38 @@ pub(crate) async fn save_from_engine(
     engine: LocalEngine,
     image: &ImageRef,
     options: &RegistryOptions,
-    scratch: &Path,
+    scratch: &Scratch,
 ) -> Result<Arc<dyn ImageSource>> {
     let program = find_program_in(engine.program(), &options.program_dirs)?;
     let mut invocation = Invocation::new(program, engine.words(image));
     invocation.env.clone_from(&options.program_env);
-    let file = tempfile::tempfile_in(scratch).map_err(SourceError::io("cannot save an image"))?;
+    let file = scratch.create_file().map_err(SourceError::io("cannot save an image"))?;
     let file = save(engine, &invocation, file).await?;
-    let scratch = scratch.to_owned();
+    let scratch = scratch.clone();
     unblock(move || open_archive(file, None, &scratch)).await
 }
 
-async fn save(engine: LocalEngine, invocation: &Invocation, file: File) -> Result<File> {
+async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -> Result<File> {
     let failed = || SourceError::io("cannot save an image");
     let mut child = spawn(invocation, Stdin::Empty)?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(failed()(std::io::ErrorKind::BrokenPipe.into()));
     };
+    let ScratchFile { file, mut guard } = file;
     let mut file = tokio::fs::File::from_std(file);
     let mut limited = stdout.take(MAX_SAVED + 1);
     let copied = async {
-        let size =
-            tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(1 << 20, &mut limited), &mut file).await?;
+        let (mut size, mut buffer) = (0, vec![0; 1 << 20]);
+        loop {
+            match limited.read(&mut buffer).await? {
+                0 => break,
+                count => {
+                    file.write_all(&buffer[..count]).await?;
+                    guard.written(count as u64)?;
+                    size += count as u64;
+                }
+            }
+        }
         file.flush().await?;
         Ok(size)
     };

@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `copy` | copies an image from a source into the store |
 //! | `resolve` | from a name to the manifest and configuration for this machine |
-//! | `manifest`, `platform`, `digest` | documents of OCI and Docker, and what is refused in them; pure |
+//! | `manifest`, `platform` | documents of OCI and Docker, and what is refused in them; pure |
+//! | `identity` | what an image's name demands of it; pure |
+//! | `scratch` | temporary files, which do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
 //! | `tar_index` | files within an archive |
 //! | `layout` | OCI image layouts, as directory or archive |
@@ -20,32 +22,37 @@
 
 mod blob;
 mod copy;
-mod digest;
 mod docker_archive;
 mod error;
+mod identity;
 mod layout;
 mod local_engine;
 mod manifest;
 mod platform;
 mod resolve;
+mod scratch;
 mod tar_index;
 
 use std::fmt;
-use std::path::Path;
 
 use async_trait::async_trait;
 
 pub(crate) use blob::{BlobWriter, LayerBlob};
 pub(crate) use copy::{Deadline, ImageCopy, copy_into};
-pub(crate) use digest::BlobDigest;
 pub(crate) use error::{Result, SourceError};
+pub(crate) use identity::{ImageIdentity, NameUse};
 pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
 pub(crate) use platform::Platform;
 pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
+pub(crate) use scratch::Scratch;
 
+use crate::digest::Sha256Digest;
 use crate::store::DiffId;
+
+/// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
+pub(crate) type BlobDigest = Sha256Digest;
 
 /// An image that can be copied into the store.
 #[async_trait]
@@ -54,7 +61,7 @@ pub(crate) trait ImageSource: fmt::Debug + Send + Sync {
     async fn resolve(&self, platform: &Platform) -> Result<SourceImage>;
 
     /// Fetches the blob of a layer into a nameless file in `scratch`, and verifies it.
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Path) -> Result<LayerBlob>;
+    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob>;
 }
 
 /// An image as its source describes it.

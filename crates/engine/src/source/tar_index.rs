@@ -2,14 +2,18 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek as _};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use super::{Result, SourceError};
+use crate::archive::{Entry, EntryKind, TarReader};
 
 /// Entries of an archive of images. One with 500 layers has about 2,000.
 const MAX_ENTRIES: usize = 20_000;
+
+/// Bytes of a path or of a link's target. Layouts and saved images have short ones, and all of them stay in memory.
+const MAX_PATH: usize = 4096;
 
 /// Links that are followed: `docker save` writes one for a layer that it wrote before.
 const MAX_LINKS: usize = 5;
@@ -51,18 +55,24 @@ impl TarIndex {
     /// # Errors
     /// [`SourceError::Malformed`].
     pub(crate) fn read(mut file: File) -> Result<Self> {
-        file.rewind().map_err(SourceError::io("cannot read an archive"))?;
-        let unreadable = |err| SourceError::malformed("archive", &err);
-        let mut archive = tar::Archive::new(&file);
-        let mut entries = HashMap::new();
-        for entry in archive.entries_with_seek().map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
-            if entries.len() == MAX_ENTRIES {
+        let failed = || SourceError::io("cannot read an archive");
+        file.rewind().map_err(failed())?;
+        let length = file.metadata().map_err(failed())?.len();
+        let mut archive = TarReader::new(BufReader::new(&file));
+        let (mut entries, mut count) = (HashMap::new(), 0);
+        while let Some(entry) = archive.next_entry().map_err(|err| SourceError::malformed("archive", &err))? {
+            count += 1;
+            if count > MAX_ENTRIES {
                 return Err(SourceError::malformed("archive", &format_args!("it has more than {MAX_ENTRIES} entries")));
             }
-            if let Some((path, entry)) = read_entry(&entry) {
-                entries.insert(path, entry);
+            let offset = archive.seek_past_content().map_err(failed())?;
+            let Some((path, entry)) = index_entry(&entry, offset) else { continue };
+            if let TarEntry::File { offset, size } = entry
+                && offset.checked_add(size).is_none_or(|end| end > length)
+            {
+                return Err(SourceError::malformed("archive", &"it breaks off"));
             }
+            entries.insert(path, entry);
         }
         Ok(Self { file: Arc::new(file), entries: Arc::new(entries) })
     }
@@ -82,18 +92,17 @@ impl TarIndex {
     }
 }
 
-/// A file or link of the archive. Others, and those with paths that lead outside, are passed over.
-fn read_entry(entry: &tar::Entry<'_, impl Read>) -> Option<(String, TarEntry)> {
-    let path = normalize(std::str::from_utf8(&entry.path_bytes()).ok()?)?;
-    let link = || entry.link_name_bytes().and_then(|it| String::from_utf8(it.into_owned()).ok());
-    let kind = match entry.header().entry_type() {
-        tar::EntryType::Regular | tar::EntryType::Continuous => {
-            TarEntry::File { offset: entry.raw_file_position(), size: entry.size() }
-        }
-        tar::EntryType::Link => TarEntry::Link(normalize(&link()?)?),
-        tar::EntryType::Symlink => {
+/// A file or link of the archive. Others are passed over, and so are those with paths that lead outside, and files with
+/// holes: their content does not lie in the archive as it is.
+fn index_entry(entry: &Entry, offset: u64) -> Option<(String, TarEntry)> {
+    let text = |bytes: &[u8]| (bytes.len() <= MAX_PATH).then(|| String::from_utf8(bytes.to_vec()).ok()).flatten();
+    let path = normalize(&text(&entry.path)?)?;
+    let kind = match &entry.kind {
+        EntryKind::File { size, extents: None } => TarEntry::File { offset, size: *size },
+        EntryKind::HardLink(target) => TarEntry::Link(normalize(&text(target)?)?),
+        EntryKind::Symlink(target) => {
             let dir = path.rsplit_once('/').map_or("", |it| it.0);
-            TarEntry::Link(normalize(&format!("{dir}/{}", link()?))?)
+            TarEntry::Link(normalize(&format!("{dir}/{}", text(target)?))?)
         }
         _ => return None,
     };
@@ -160,6 +169,52 @@ mod tests {
         for absent in ["out", "loop", "e", "../d", "a"] {
             assert!(index.open(absent).is_none(), "{absent}");
         }
+    }
+
+    fn malformed(file: File) -> String {
+        match TarIndex::read(file) {
+            Err(SourceError::Malformed { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Such a header would be read into memory whole.
+    #[test]
+    fn a_large_extension_header_is_refused() {
+        for kind in [tar::EntryType::GNULongName, tar::EntryType::XHeader] {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(2 << 20);
+            header.set_cksum();
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(header.as_bytes()).unwrap();
+            file.set_len(512 + (2 << 20)).unwrap();
+            assert_eq!(malformed(file), "it has more than 1048576 bytes in an extension header");
+        }
+    }
+
+    #[test]
+    fn entries_count_also_if_they_are_passed_over() {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Fifo);
+        header.set_path("fifo").unwrap();
+        header.set_mode(0o644);
+        header.set_size(0);
+        header.set_cksum();
+        let many = |count: usize| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&header.as_bytes().repeat(count)).unwrap();
+            file
+        };
+        assert_eq!(malformed(many(MAX_ENTRIES + 1)), "it has more than 20000 entries");
+        assert!(TarIndex::read(many(MAX_ENTRIES)).unwrap().entries.is_empty());
+    }
+
+    #[test]
+    fn an_archive_that_breaks_off_within_a_file_is_malformed() {
+        let file = archive(&[("a", tar::EntryType::Regular, "content")]);
+        file.set_len(512 + 3).unwrap();
+        assert_eq!(malformed(file), "it breaks off");
     }
 
     #[test]

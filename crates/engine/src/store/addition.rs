@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,12 @@ use super::hold::Hold;
 use super::image::{self, ImageRecord};
 use super::layer::{self, write_synced};
 use super::names::sync_dir;
-use super::tree::open_beneath;
+use super::tree::{OverlayForm, open_beneath};
 use super::unpack::{UnpackError, UnpackOptions, UnpackReport, unpack};
 use super::{DiffId, LayerRecord, LayerRefusal, Result, Store, StoreError};
+use crate::cancel::CancelFlag;
 use crate::trash::Trash;
+use crate::write_guard::WriteGuard;
 
 /// How the blob of a layer is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,25 @@ pub(crate) enum Compression {
     Gzip,
     Zstd,
 }
+
+impl Compression {
+    /// The compression of a file, by its first bytes at the present position.
+    pub(crate) fn detect(mut file: &File) -> std::io::Result<Self> {
+        let at = std::io::Seek::stream_position(&mut file)?;
+        let mut magic = [0; 4];
+        let count = file.read_at(&mut magic, at)?;
+        Ok(match &magic[..count] {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] => Self::Zstd,
+            // Frames that are skipped: 0x184D2A50 to 0x184D2A5F.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
+            _ => Self::None,
+        })
+    }
+}
+
+/// Bytes of paths that unpacking a layer may keep in memory: four million directories of 60 bytes.
+const MAX_PATH_BYTES: u64 = 256 << 20;
 
 /// What a layer may hold at most.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +59,21 @@ pub(crate) struct LayerLimits {
     pub(crate) entries: u64,
     /// Parts of a path.
     pub(crate) depth: usize,
+}
+
+impl LayerLimits {
+    /// For an archive of a layer whose contents are hashed, too.
+    pub(super) fn unpack_options(&self, overlay: OverlayForm) -> UnpackOptions {
+        UnpackOptions {
+            overlay,
+            hash_contents: true,
+            max_bytes: self.bytes,
+            max_entries: self.entries,
+            max_depth: self.depth,
+            max_path_bytes: MAX_PATH_BYTES,
+            cancel: CancelFlag::NEVER,
+        }
+    }
 }
 
 impl Default for LayerLimits {
@@ -74,6 +110,7 @@ pub(crate) struct NewImage {
 pub(crate) struct Addition<'a> {
     pub(super) store: &'a Store,
     hold: Hold,
+    cancel: CancelFlag,
 }
 
 /// A directory that is being made; what is still there when it is dropped is removed.
@@ -94,7 +131,12 @@ impl Drop for Draft {
 impl Store {
     /// Begins to add an image.
     pub(crate) fn begin_addition(&self) -> Result<Addition<'_>> {
-        Ok(Addition { store: self, hold: self.new_hold()? })
+        self.begin_cancellable_addition(CancelFlag::NEVER)
+    }
+
+    /// Begins to add an image, which ends without one if it is given up meanwhile.
+    pub(crate) fn begin_cancellable_addition(&self, cancel: CancelFlag) -> Result<Addition<'_>> {
+        Ok(Addition { store: self, hold: self.new_hold()?, cancel })
     }
 
     pub(super) fn new_hold(&self) -> Result<Hold> {
@@ -172,26 +214,22 @@ impl Addition<'_> {
         draft: &Path,
         blob: Blob,
         limits: LayerLimits,
-    ) -> Result<(DiffId, UnpackReport), UnpackFailure> {
-        let options = UnpackOptions {
-            overlay: self.store.overlay(),
-            hash_contents: true,
-            max_bytes: limits.bytes,
-            max_entries: limits.entries,
-            max_depth: limits.depth,
-        };
+    ) -> Result<(DiffId, UnpackReport), UnpackError> {
+        let options = UnpackOptions { cancel: self.cancel.clone(), ..limits.unpack_options(self.store.overlay()) };
         let dir = File::open(draft)?;
+        let guard = WriteGuard::begin(&dir, self.cancel.clone())?;
         let (sender, receiver) = UnixStream::pair()?;
         let (end, report) = std::thread::scope(|scope| {
-            let feeder = scope.spawn(move || blob.feed(&sender));
+            let feeder = scope.spawn(move || blob.feed(&sender, guard));
             let report = self.store.privileges.run_as_owner(move || unpack_files(&dir, receiver, options));
             (feeder.join(), report)
         });
         let end = end.map_err(|_| io::Error::other("the thread that read the layer panicked"))?;
         match (end, report?) {
             // The blob's own fault explains why its archive broke off.
-            (FeedEnd::Refused(refusal), _) | (_, Err(refusal)) => Err(UnpackFailure::Refused(refusal)),
-            (FeedEnd::Io(err), _) => Err(UnpackFailure::Io(err)),
+            (FeedEnd::Refused(refusal), _) => Err(refusal.into()),
+            (FeedEnd::Io(err), _) => Err(err.into()),
+            (_, Err(refusal)) => Err(refusal.into()),
             (FeedEnd::Stopped, _) => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
             (FeedEnd::Done(diff_id), Ok(report)) => Ok((diff_id, report)),
         }
@@ -222,7 +260,8 @@ impl Addition<'_> {
     /// Adds an image of layers that the store has. One with the same configuration gets the new names.
     ///
     /// # Errors
-    /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`].
+    /// [`StoreError::NoSuchLayer`], [`StoreError::Configuration`], and [`GivenUp`](crate::cancel::GivenUp) within
+    /// [`StoreError::Io`]: then no name has moved.
     pub(crate) fn add_image(&mut self, image: NewImage) -> Result<Image> {
         let NewImage { configuration, names, repo_digest, intermediate } = image;
         let failed = || StoreError::io("cannot write to the image store");
@@ -241,6 +280,8 @@ impl Addition<'_> {
         let draft = self.draft()?;
         write_synced(&draft.path.join(image::CONFIGURATION), &configuration).map_err(failed())?;
         let _lock = self.store.lock()?;
+        // From here on the caller is told of the image, also after its deadline.
+        self.cancel.begin_publishing().map_err(failed())?;
         self.publish_image(&draft, &id, record).map_err(failed())?;
         for name in &names {
             self.store.set_name(name, &id).map_err(failed())?;
@@ -282,28 +323,6 @@ fn unpack_files(
         Ok(report) => Ok(Ok(report)),
         Err(UnpackError::Refused(refusal)) => Ok(Err(refusal)),
         Err(UnpackError::Io(err)) => Err(err),
-    }
-}
-
-/// A failure that does not know its layer yet.
-#[derive(Debug)]
-enum UnpackFailure {
-    Refused(LayerRefusal),
-    Io(io::Error),
-}
-
-impl UnpackFailure {
-    fn of_layer(self, layer: &str) -> StoreError {
-        match self {
-            Self::Refused(refusal) => StoreError::Refused { layer: layer.to_owned(), refusal },
-            Self::Io(source) => StoreError::Io { what: "cannot unpack a layer", source },
-        }
-    }
-}
-
-impl From<io::Error> for UnpackFailure {
-    fn from(err: io::Error) -> Self {
-        Self::Io(err)
     }
 }
 

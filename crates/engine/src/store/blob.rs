@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::zstd::ZstdReader;
 use super::{Compression, DiffId, LayerRefusal};
+use crate::write_guard::WriteGuard;
 
 /// Bytes that are moved at once.
 const BUFFER: usize = 256 * 1024;
@@ -33,20 +34,20 @@ pub(super) struct Blob {
 }
 
 impl Blob {
-    /// Sends the uncompressed archive.
-    pub(super) fn feed(self, to: &UnixStream) -> FeedEnd {
-        let end = self.feed_all(to).unwrap_or_else(FeedEnd::Io);
+    /// Sends the uncompressed archive. The guard is that of the directory it is unpacked into.
+    pub(super) fn feed(self, to: &UnixStream, guard: WriteGuard) -> FeedEnd {
+        let end = self.feed_all(to, guard).unwrap_or_else(FeedEnd::Io);
         // The receiver may be a process that has inherited this end, so closing it would not end the stream.
         let _ = to.shutdown(Shutdown::Write);
         end
     }
 
-    fn feed_all(self, mut to: &UnixStream) -> io::Result<FeedEnd> {
+    fn feed_all(self, mut to: &UnixStream, mut guard: WriteGuard) -> io::Result<FeedEnd> {
         let mut archive = decompress(self.file, self.compression)?;
         let (mut hash, mut count, mut buffer) = (Sha256::new(), 0u64, vec![0; BUFFER]);
         loop {
             let read = match archive.read(&mut buffer) {
-                Ok(0) => return Ok(FeedEnd::Done(DiffId::from_sha256(hash.finalize().into()))),
+                Ok(0) => return Ok(FeedEnd::Done(DiffId::finish(hash))),
                 Ok(read) => read,
                 Err(err) if is_of_content(&err) => {
                     return Ok(FeedEnd::Refused(LayerRefusal::Unreadable(err.to_string())));
@@ -62,6 +63,7 @@ impl Blob {
                 Err(err) if err.kind() == io::ErrorKind::BrokenPipe => return Ok(FeedEnd::Stopped),
                 done => done?,
             }
+            guard.written(read as u64)?;
         }
     }
 }

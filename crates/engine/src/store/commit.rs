@@ -19,8 +19,10 @@ use super::tree::{
     EntryPosition, OverlayForm, Selection, TreeSink, WHITEOUT, WalkOptions, is_dir, names, open_beneath, walk,
 };
 use super::unpack::{ContentSource, Unpack, UnpackError, UnpackOptions, UnpackReport};
-use super::{NewImage, Result, Store, StoreError};
+use super::{LayerLimits, LayerRefusal, NewImage, Result, Store, StoreError};
 use crate::archive::{Entry, EntryKind, Extent, TarWriter};
+use crate::cancel::CancelFlag;
+use crate::write_guard::WriteGuard;
 
 /// A container's files, which nothing writes to during the commit.
 #[derive(Clone, Debug)]
@@ -43,21 +45,31 @@ pub(crate) struct CommitSource {
     pub(crate) tag: Option<ImageRef>,
     /// Made on the way to another image.
     pub(crate) intermediate: bool,
+    /// Those of layers that come from elsewhere: the image must be of use elsewhere, too.
+    pub(crate) limits: LayerLimits,
 }
 
 impl Store {
     /// Makes an image of a container's files: its upper directory, copied, becomes one more layer on its image.
     pub(crate) fn commit(&self, source: CommitSource) -> Result<Image> {
-        let CommitSource { upper, base, mount_points, stubs, config, env, labels, tag, intermediate } = source;
+        let CommitSource { upper, base, mount_points, stubs, config, env, labels, tag, intermediate, limits } = source;
         let mut addition = self.begin_addition()?;
         let base = self.configuration(&base)?.ok_or(StoreError::NoSuchImage(base))?;
         let draft = addition.draft()?;
         let left_out = SkippedPaths { mount_points: relative(&mount_points), stubs: relative(&stubs) };
         let (dir, overlay) = (File::open(&draft.path), self.overlay());
         let copied = dir.and_then(|dir| {
-            self.privileges.run_as_owner(|| copy_layer(&upper, &dir, CopyOptions { overlay, left_out: &left_out }))
+            let options = CopyOptions { overlay, left_out: &left_out, limits };
+            self.privileges.run_as_owner(|| match copy_layer(&upper, &dir, options) {
+                Ok(copied) => Ok(Ok(copied)),
+                Err(err) => err.downcast::<LayerRefusal>().map(Err),
+            })
         });
-        let (digest, report) = copied.map_err(StoreError::io("cannot copy a container's files"))?;
+        let copied = copied.map_err(StoreError::io("cannot copy a container's files"))?;
+        let (digest, report) = copied.map_err(|refusal| match refusal {
+            LayerRefusal::FileTooLarge { path, size, limit } => StoreError::FileTooLarge { path, size, limit },
+            refusal => StoreError::Refused { layer: "of the commit".into(), refusal },
+        })?;
         let record = LayerRecord::new(digest.digest, report);
         let layer = match addition.find_layer(&record.diff_id)? {
             Some(found) => found,
@@ -88,6 +100,7 @@ struct SkippedPaths {
 struct CopyOptions<'a> {
     overlay: OverlayForm,
     left_out: &'a SkippedPaths,
+    limits: LayerLimits,
 }
 
 fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
@@ -104,19 +117,14 @@ fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
 /// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files.
 #[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
 fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<(CanonicalDigest, UnpackReport)> {
-    let CopyOptions { overlay, left_out } = options;
+    let CopyOptions { overlay, left_out, limits } = options;
     let upper = File::open(upper)?;
     mkdirat(dir, FILES, Mode::from_raw_mode(0o755))?;
     let into = open_beneath(dir.as_fd(), FILES.as_bytes())?;
     // The canonical archive is the layer's digest, so contents need no digests of their own.
-    let unlimited = UnpackOptions {
-        overlay,
-        hash_contents: false,
-        max_bytes: u64::MAX,
-        max_entries: u64::MAX,
-        max_depth: usize::MAX,
-    };
-    let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, unlimited) };
+    let options = UnpackOptions { hash_contents: false, ..limits.unpack_options(overlay) };
+    let guard = WriteGuard::begin(dir, CancelFlag::NEVER)?;
+    let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, options), guard };
     walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;
     Ok((sink.tar.finish()?.finish(), sink.copy.finish()?))
 }
@@ -161,6 +169,7 @@ fn is_unspeakable(at: EntryPosition<'_>) -> bool {
 struct CopySink {
     tar: TarWriter<HashWriter>,
     copy: Unpack,
+    guard: WriteGuard,
 }
 
 impl TreeSink for CopySink {
@@ -172,7 +181,8 @@ impl TreeSink for CopySink {
         let file = at.open()?;
         let extents = extents(&file, size)?;
         let entry = Entry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
-        let mut source = FileSource { file, extents: extents.into(), at: 0, tar: &mut self.tar };
+        let mut source =
+            FileSource { file, extents: extents.into(), at: 0, tar: &mut self.tar, guard: &mut self.guard };
         self.copy.entry(&entry, &mut source)?;
         source.pad(size)
     }
@@ -194,6 +204,7 @@ struct FileSource<'a> {
     /// Bytes that the archive has.
     at: u64,
     tar: &'a mut TarWriter<HashWriter>,
+    guard: &'a mut WriteGuard,
 }
 
 impl FileSource<'_> {
@@ -221,6 +232,7 @@ impl ContentSource for FileSource<'_> {
         }
         self.pad(offset)?;
         self.tar.write_content(&buffer[..count])?;
+        self.guard.written(count as u64)?;
         self.at += count as u64;
         Ok(count)
     }

@@ -15,6 +15,12 @@ pub(crate) enum StoreError {
     /// The archive of a layer is refused; nothing of it is kept.
     #[error("layer {layer} is refused: {refusal}")]
     Refused { layer: String, refusal: LayerRefusal },
+    /// A file of a container is too large for an image.
+    #[error(
+        "the container's file `{path}` has {size} bytes, holes included, and with it the layer has more than {limit}; \
+         shorten or remove the file, or keep it in a volume"
+    )]
+    FileTooLarge { path: String, size: u64, limit: u64 },
     /// An image's configuration is not one, or does not fit its layers.
     #[error("the image's configuration is refused: {0}")]
     Configuration(String),

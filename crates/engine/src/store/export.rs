@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::configuration::{Configuration, parse_object};
+use super::file_sizes::FileSizes;
 use super::layer::FILES;
 use super::tree::{EntryPosition, OverlayForm, TreeSink, WalkOptions, walk};
-use super::{DiffId, Result, Store, StoreError};
+use super::unpack::UnpackError;
+use super::{DiffId, LayerLimits, LayerRefusal, Result, Store, StoreError};
 use crate::archive::{Entry, EntryKind, FileTime, TarWriter};
 
 /// A layer's canonical archive.
@@ -30,6 +32,7 @@ pub(super) struct CanonicalDigest {
 struct PackSink<W> {
     tar: TarWriter<W>,
     buffer: Vec<u8>,
+    sizes: FileSizes,
 }
 
 /// Hashes and counts.
@@ -41,7 +44,7 @@ pub(super) struct HashWriter {
 
 impl HashWriter {
     pub(super) fn finish(self) -> CanonicalDigest {
-        CanonicalDigest { digest: DiffId::from_sha256(self.hash.finalize().into()), bytes: self.bytes }
+        CanonicalDigest { digest: DiffId::finish(self.hash), bytes: self.bytes }
     }
 }
 
@@ -59,6 +62,7 @@ impl Write for HashWriter {
 
 impl<W: Write> TreeSink for PackSink<W> {
     fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+        self.sizes.add(entry).map_err(UnpackError::from)?;
         self.tar.write_entry(entry)?;
         if !matches!(entry.kind, EntryKind::File { size: 1.., .. }) {
             return Ok(());
@@ -73,16 +77,30 @@ impl<W: Write> TreeSink for PackSink<W> {
     }
 }
 
+/// A directory of which a canonical archive is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackSource<'a> {
+    pub(super) files: &'a File,
+    pub(super) overlay: OverlayForm,
+    /// Bytes of all files, holes included.
+    pub(super) max_bytes: u64,
+}
+
 /// Writes a directory's canonical archive.
-pub(super) fn pack<W: Write>(files: &File, overlay: OverlayForm, out: W) -> io::Result<W> {
-    let mut sink = PackSink { tar: TarWriter::new(out), buffer: vec![0; 256 * 1024] };
+///
+/// # Errors
+/// A [`LayerRefusal`] within the error of a directory that is too large.
+pub(super) fn pack<W: Write>(source: PackSource<'_>, out: W) -> io::Result<W> {
+    let PackSource { files, overlay, max_bytes } = source;
+    let mut sink =
+        PackSink { tar: TarWriter::new(out), buffer: vec![0; 256 * 1024], sizes: FileSizes::up_to(max_bytes) };
     walk(files.as_fd(), &WalkOptions::all(overlay), &mut sink)?;
     sink.tar.finish()
 }
 
 impl CanonicalDigest {
-    pub(super) fn from_files(files: &File, overlay: OverlayForm) -> io::Result<Self> {
-        pack(files, overlay, HashWriter::default()).map(HashWriter::finish)
+    pub(super) fn from_files(source: PackSource<'_>) -> io::Result<Self> {
+        pack(source, HashWriter::default()).map(HashWriter::finish)
     }
 }
 
@@ -96,23 +114,27 @@ impl Store {
         let names = self.image(image)?.ok_or_else(missing)?.tags;
         let layers = Configuration::parse(&self.configuration(image)?.ok_or_else(missing)?)?.rootfs.diff_ids;
         let dirs: Vec<_> = layers.iter().map(|it| self.layer_dir(it).join(FILES)).collect();
-        let overlay = self.overlay();
+        let (overlay, max_bytes) = (self.overlay(), LayerLimits::default().bytes);
         let work = || {
             let files: Vec<_> = dirs.iter().map(File::open).collect::<io::Result<_>>()?;
+            let sources: Vec<_> = files.iter().map(|files| PackSource { files, overlay, max_bytes }).collect();
             let digests: Vec<_> =
-                files.iter().map(|it| CanonicalDigest::from_files(it, overlay)).collect::<io::Result<_>>()?;
+                sources.iter().map(|it| CanonicalDigest::from_files(*it)).collect::<io::Result<_>>()?;
             configuration["rootfs"]["diff_ids"] = digests.iter().map(|it| json!(it.digest)).collect();
             let archive = Archive { configuration: Value::Object(configuration).to_string(), names, layers: &digests };
             let mut tar = archive.write_head(BufWriter::new(out))?;
-            for (files, digest) in files.iter().zip(&digests) {
+            for (source, digest) in sources.into_iter().zip(&digests) {
                 tar.write_entry(&file(blob_path(&digest.digest), digest.bytes))?;
-                pack(files, overlay, ContentWriter(&mut tar))?;
+                pack(source, ContentWriter(&mut tar))?;
             }
             tar.finish()?.flush()
         };
-        let done = self.privileges.run_as_owner(work).map_err(failed());
+        let done = self.privileges.run_as_owner(|| match work() {
+            Ok(()) => Ok(Ok(())),
+            Err(err) => err.downcast::<LayerRefusal>().map(Err),
+        });
         drop(held);
-        done
+        done.map_err(failed())?.map_err(|refusal| StoreError::Refused { layer: "of the image".into(), refusal })
     }
 }
 
@@ -175,7 +197,7 @@ struct Blob {
 
 impl Blob {
     fn new(content: String) -> Self {
-        let digest = DiffId::from_sha256(Sha256::digest(content.as_bytes()).into());
+        let digest = DiffId::from_content(content.as_bytes());
         Self { content, digest }
     }
 

@@ -47,6 +47,15 @@ impl Store {
         Ok(report)
     }
 
+    /// Collects what an operation left: layers that were complete when it failed. A failure of the collection is only
+    /// logged, for the operation's own result is what counts.
+    pub(crate) fn collect_leftovers(&self) {
+        match self.collect_garbage() {
+            Ok(report) => tracing::debug!(layers = report.layers.len(), bytes = report.bytes, "collected garbage"),
+            Err(err) => tracing::warn!(%err, "layers that no image has stay for now"),
+        }
+    }
+
     /// Collects garbage if a process died while it used the store. Costs next to nothing if none did.
     pub(crate) fn repair(&self) -> Result<Option<GarbageReport>> {
         let failed = || StoreError::io("cannot look for leftovers in the image store");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use coracle_runtime::{Image, ImageId, ImageRef};
+use coracle_runtime::{ContainerPath, Image, ImageId, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use super::configuration::Configuration;
@@ -73,10 +73,16 @@ impl Store {
             labels: it.config.labels.clone(),
             env: it.config.env.clone(),
             config: it.image_config(),
-            volumes: it.config.volumes.keys().cloned().collect(),
+            // An image may name anything here. What is no path inside a container is left out: it cannot be mounted.
+            volumes: it.config.volumes.keys().filter_map(|it| container_path(it)).collect(),
             arch: it.architecture,
             size_bytes: record.size_bytes,
             created: if it.created.is_empty() { record.added } else { it.created },
         }))
     }
+}
+
+/// A path as a container has it. `None` for one that is relative, or leads upwards.
+fn container_path(text: &str) -> Option<String> {
+    ContainerPath::parse(text).ok().map(Into::into)
 }

@@ -2,15 +2,16 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `digest`, `error` | digests of layers, failures |
+//! | `error` | failures |
 //! | `unpack` | an archive into a directory |
 //! | `tree` | a directory as its canonical archive: visited, hashed |
 //! | `blob`, `zstd` | compressed blobs |
 //! | `configuration` | the OCI configuration |
 //! | `layer`, `image`, `names` | what lies on the disk |
 //! | `addition` | layers and images that are being added |
-//! | `parents` | directories that a layer only implies |
+//! | `file_sizes` | the sum of a layer's files |
 //! | `query`, `removal` | images found, listed, tagged; removed |
+//! | `file_sizes` | the sum of a layer's files |
 //! | `import`, `commit`, `export` | images of files that are here, and back |
 //! | `hold`, `garbage`, `verify` | what keeps images alive, collects the rest, and finds damage |
 //!
@@ -22,9 +23,9 @@ mod addition;
 mod blob;
 mod commit;
 mod configuration;
-mod digest;
 mod error;
 mod export;
+mod file_sizes;
 mod garbage;
 mod hold;
 mod image;
@@ -47,17 +48,20 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
 pub(crate) use crate::archive::LayerRefusal;
-pub(crate) use addition::{Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
-pub(crate) use digest::DiffId;
 pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
 
+use crate::digest::Sha256Digest;
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::trash::Trash;
 use tree::OverlayForm;
 pub(crate) use tree::{is_dir, names, open_beneath};
+
+/// The digest of a layer's uncompressed archive.
+pub(crate) type DiffId = Sha256Digest;
 
 /// The images of one data directory. Processes share it under locks; each change is complete or absent.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use coracle_runtime::ImageId;
 
 use super::configuration::{Configuration, image_id};
-use super::export::CanonicalDigest;
+use super::export::{CanonicalDigest, PackSource};
 use super::layer::{FILES, LayerRecord};
 use super::tree::{ContentDigests, DigestSink, OverlayForm, WalkOptions, walk};
 use super::{DiffId, Result, Store, StoreError};
@@ -125,7 +125,11 @@ fn difference(record: &LayerRecord, files: &Path, overlay: OverlayForm, deep: bo
         (false, _) => true,
         (true, Some(content)) => found.content.as_ref() == Some(content),
         // Layers that were made here are their own canonical archive.
-        (true, None) => CanonicalDigest::from_files(&root, overlay)?.digest == record.diff_id,
+        (true, None) => {
+            // As many bytes as in the record: they were compared above.
+            let source = PackSource { files: &root, overlay, max_bytes: u64::MAX };
+            CanonicalDigest::from_files(source)?.digest == record.diff_id
+        }
     };
     Ok((!is_same).then(|| "its files' content was changed".into()))
 }

@@ -74,7 +74,12 @@ pub(super) fn remove_unfinished(volume: &Path) -> io::Result<()> {
 struct MergedDir(Vec<OwnedFd>);
 
 impl MergedDir {
+    /// Refuses `..`: in the topmost directory of a layer it leads out of the layer.
     fn open(image: &ImageDirectory<'_>) -> io::Result<Self> {
+        if image.target.split('/').any(|it| it == "..") {
+            let why = format!("the path of a volume leads upwards: `{}`", image.target.escape_debug());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let mut dir = Self(image.layers.iter().map(|it| open_dir(CWD, it.as_os_str())).collect::<io::Result<_>>()?);
         for part in image.target.split('/').filter(|it| !it.is_empty() && *it != ".") {
             dir = dir.enter(OsStr::new(part))?;
@@ -249,6 +254,18 @@ mod tests {
         case.copy();
         assert_eq!(case.read("opaque/hidden"), None);
         assert_eq!((case.read("opaque/seen"), case.read("now-a-file")), (Some(String::new()), Some("file".into())));
+    }
+
+    #[test]
+    fn a_target_that_leads_out_of_the_layers_is_refused() {
+        let case = Case::new();
+        fs::create_dir_all(case.layers[0].join("srv")).unwrap();
+        fs::write(case.layers[0].parent().unwrap().join("secret"), "").unwrap();
+        for target in ["/..", "/srv/../..", "../x", "/srv/data/.."] {
+            let refused = copy_into_empty(&ImageDirectory { layers: &case.layers, target }, &case.data);
+            assert_eq!(refused.map_err(|err| err.kind()), Err(io::ErrorKind::InvalidInput), "{target}");
+        }
+        assert_eq!(fs::read_dir(&case.data).unwrap().count(), 0);
     }
 
     #[test]

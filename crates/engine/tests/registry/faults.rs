@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_engine::RegistryOptions;
-use coracle_runtime::Error;
+use coracle_runtime::{Error, ImageStore as _};
 use serde_json::json;
 
 use crate::front::{Pace, Reply, Request};
@@ -202,4 +202,75 @@ async fn a_small_blob_that_unpacks_without_end_is_refused() {
     lab.registry.push("bomb", "1", &bomb).await;
     let reason = engine.refusal(&lab.direct("bomb:1")).await;
     assert!(reason.contains("it has more than 1048576"), "{reason}");
+}
+
+#[tokio::test]
+async fn layers_that_are_small_alone_and_large_together_are_refused() {
+    let Some(lab) = Lab::start().await else { return };
+    let engine = TestEngine::new(RegistryOptions { max_image_bytes: Some(1 << 20), ..RegistryOptions::default() });
+    engine.pull(&lab.direct("first:1")).await.unwrap();
+    let noise = |seed: u32| -> Vec<u8> {
+        (0..150_000_u32)
+            .flat_map(|it| (it ^ seed).wrapping_mul(2_654_435_761).rotate_left(it % 31).to_be_bytes())
+            .collect()
+    };
+    // By what the manifest announces, and by what it unpacks to.
+    let announced = TestImage::of_tars(crate::image::arch(), &[tar_of(&noise(1)), tar_of(&noise(2))]);
+    let unpacked = TestImage::of_tars(crate::image::arch(), &[tar_of(&vec![0; 700_000]), tar_of(&vec![1; 700_000])]);
+    assert!(announced.layers.iter().map(Vec::len).sum::<usize>() > 1 << 20);
+    assert!(unpacked.layers.iter().map(Vec::len).sum::<usize>() < 1 << 20);
+    for (name, image) in [("announced", &announced), ("unpacked", &unpacked)] {
+        lab.registry.push(name, "1", image).await;
+        let reason = match engine.pull(&lab.direct(&format!("{name}:1"))).await {
+            Err(Error::PullFailed { excerpt, .. }) => excerpt.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason, "its content is larger than 1048576 bytes", "{name}");
+    }
+}
+
+/// An image whose first layer is complete before its second one fails.
+#[tokio::test]
+async fn layers_of_an_image_that_is_refused_are_collected() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let (good, other) = (TestImage::new(&["good", "promised"]), TestImage::new(&["good", "other"]));
+    let mixed = good.manifest_with(|it| {
+        it["layers"] = serde_json::from_str::<serde_json::Value>(&other.manifest).unwrap()["layers"].clone();
+    });
+    lab.registry.push("x", "good", &good).await;
+    lab.registry.push("x", "other", &other).await;
+    lab.registry.push_manifest("x", "mixed", (&good.media_type, &mixed)).await;
+    // It compares the files of the engine before and after.
+    let reason = lab.engine.refusal(&lab.name("x:mixed")).await;
+    assert!(reason.contains("its content is sha256:"), "{reason}");
+    lab.pulls_again(&name, &image).await;
+}
+
+#[tokio::test]
+async fn layers_stay_for_the_next_attempt_after_a_transfer_that_broke_off_and_no_longer() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let tars = [tar_of(b"kept"), tar_of(b"cut")];
+    let cut = TestImage::of_tars(crate::image::arch(), &tars);
+    lab.registry.push("cut", "1", &cut).await;
+    let is_kept = |lab: &Lab| lab.engine.files().iter().any(|it| it.ends_with(&digest(&tars[0])[7..]));
+    let break_off = |lab: &Lab| {
+        let path = digest(&cut.layers[1]);
+        lab.front.spoil(move |request, reply| match request.is_for(&path) {
+            true => Reply { pace: Pace::Cut(10), ..reply },
+            false => reply,
+        });
+    };
+    break_off(&lab);
+    assert!(matches!(lab.engine.pull(&lab.name("cut:1")).await, Err(Error::PullFailed { .. })));
+    assert!(is_kept(&lab));
+    lab.front.behave();
+    let pulled = lab.engine.pull(&lab.name("cut:1")).await.unwrap();
+    assert!(lab.front.requests().iter().all(|it| !it.is_for(&digest(&cut.layers[0]))));
+    // Without another attempt they go with the next copy.
+    lab.engine.runtime.remove_image(&pulled.id).await.unwrap();
+    break_off(&lab);
+    assert!(matches!(lab.engine.pull(&lab.name("cut:1")).await, Err(Error::PullFailed { .. })));
+    assert!(is_kept(&lab));
+    lab.pulls_again(&name, &image).await;
+    assert!(!is_kept(&lab));
 }

@@ -154,6 +154,66 @@ async fn a_layout_leads_to_no_file_outside() {
     assert!(reason.contains("the image layout has no `blobs/"), "{reason}");
 }
 
+#[tokio::test]
+async fn a_digest_in_a_name_is_compared_whatever_the_origin() {
+    let tars = [tar_of(b"one")];
+    let (one, two) = (TestImage::of_tars(arch(), &tars), TestImage::new(&["two"]));
+    let manifest = |it: &TestImage| digest(it.manifest.as_bytes());
+    let files = layout(&[("x:1", &one), ("x:2", &two)]);
+    let only = layout(&[("x:1", &one)]);
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &files);
+    let engine = TestEngine::new(RegistryOptions::default());
+    let by_digest = |it: &TestImage| format!("x@{}", manifest(it));
+    for origin in [ImageOrigin::Layout(dir.path().to_owned()), ImageOrigin::Archive(archive(&files))] {
+        let image = copied(&engine, origin, &by_digest(&two)).await.unwrap();
+        assert_eq!((image.id.as_str(), image.tags.len()), (two.id().as_str(), 0));
+    }
+    let reason = refusal(&engine, ImageOrigin::Archive(archive(&only)), &by_digest(&two)).await;
+    assert!(reason.contains("its manifest has the digest"), "{reason}");
+    // `docker save` tells no digest.
+    let saved = || ImageOrigin::Archive(archive(&saved(&one, &tars)));
+    let reason = refusal(&engine, saved(), &by_digest(&one)).await;
+    assert!(reason.contains("does not tell its digest"), "{reason}");
+    let reason = refusal(&engine, saved(), &two.id()).await;
+    assert!(reason.contains("its configuration has the digest"), "{reason}");
+    let by_id = copied(&engine, saved(), &one.id()).await.unwrap();
+    assert_eq!((by_id.id.as_str(), by_id.tags.len()), (one.id().as_str(), 0));
+}
+
+#[tokio::test]
+async fn a_layout_that_cannot_be_read_is_not_called_absent() {
+    let image = TestImage::new(&["a"]);
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), &layout(&[("x:1", &image)]));
+    let index = dir.path().join("index.json");
+    std::fs::remove_file(&index).unwrap();
+    // A name that no file system takes, as a stand-in for a disk that fails.
+    std::os::unix::fs::symlink("n".repeat(300), &index).unwrap();
+    let engine = TestEngine::new(RegistryOptions::default());
+    let failed = copied(&engine, ImageOrigin::Layout(dir.path().to_owned()), "x:1").await;
+    assert!(
+        matches!(&failed, Err(Error::Host { what, .. }) if what.contains("cannot read the image layout")),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn names_of_files_in_an_archive_print_no_control_characters() {
+    let image = TestImage::of_tars(arch(), &[tar_of(b"a")]);
+    let engine = TestEngine::new(RegistryOptions::default());
+    copied(&engine, ImageOrigin::Archive(archive(&layout(&[("y:1", &image)]))), "y:1").await.unwrap();
+    let name = format!("config\n\u{202e}{}", "x".repeat(1000));
+    let manifest = json!([{ "Config": name, "RepoTags": ["x:1"], "Layers": [] }]).to_string();
+    let mut files = vec![("manifest.json".to_owned(), manifest.into_bytes())];
+    let absent = refusal(&engine, ImageOrigin::Archive(archive(&files)), "x:1").await;
+    files.push((name, vec![b' '; 9 << 20]));
+    let large = refusal(&engine, ImageOrigin::Archive(archive(&files)), "x:1").await;
+    for reason in [absent, large] {
+        assert!(reason.contains("`config\\n\\u{202e}xxx") && reason.len() < 400, "{reason}");
+    }
+}
+
 /// What another engine has built is the same image here, by its id.
 #[tokio::test]
 async fn images_of_other_engines_are_copied_by_their_save() {

@@ -43,6 +43,7 @@ async fn redirects_end_and_lead_to_no_other_scheme() {
         ("again", "too many redirects", 6),
         ("file:///etc/passwd", "has no TLS", 1),
         ("http://", "it has no address", 1),
+        ("http://registry.example/x", "has no TLS", 1),
     ] {
         lab.front.spoil(move |_, _| Reply::redirect(target));
         let reason = lab.engine.refusal(&lab.name("x:1")).await;
@@ -95,6 +96,19 @@ async fn a_public_registry_leads_to_no_private_address() {
     assert_eq!(engine.pull("registry.example/x:1").await.unwrap().id.as_str(), image.id());
     assert!(proxy.heads().iter().all(|it| it.starts_with("connect registry.example:443 ")), "{:?}", proxy.heads());
     assert!(proxy.heads().iter().all(|it| it.contains("proxy-authorization: basic")));
+
+    // By the proxy, too, which would connect to its own machine.
+    let proxy_for_all = ProxyOptions { no_proxy: String::new(), ..options.proxy.clone() };
+    let proxied = TestEngine::new(RegistryOptions { proxy: proxy_for_all, ..options.clone() });
+    proxied.pull(&lab.direct("first:1")).await.unwrap();
+    lab.front.spoil(|request, reply| match request.is_for("/blobs/") {
+        true => Reply::redirect("https://localhost/x"),
+        false => reply,
+    });
+    let reason = proxied.refusal("registry.example/x:1").await;
+    assert!(reason.contains("registry.example leads to `localhost`") && reason.contains("is not public"), "{reason}");
+    assert!(proxy.heads().iter().all(|it| it.starts_with("connect registry.example:443 ")), "{:?}", proxy.heads());
+    lab.front.behave();
 
     let stranger = TestEngine::new(RegistryOptions { extra_ca_files: Vec::new(), ..options });
     let reason = stranger.refusal("registry.example/x:1").await;

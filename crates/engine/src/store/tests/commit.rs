@@ -21,6 +21,7 @@ pub(super) fn container(place: &Place, base: &Image) -> Container {
         labels: vec![("k".into(), "v".into())],
         tag: Some(name("made:1")),
         intermediate: false,
+        limits: LayerLimits::default(),
     };
     Container { upper, source }
 }
@@ -89,6 +90,36 @@ fn an_upper_whose_content_lies_elsewhere_is_not_committed() {
     let it = place.store.commit(source).unwrap_err();
     assert!(it.to_string().contains("redirect"), "{it}");
     assert!(place.layers() == 1 && place.is_tidy());
+}
+
+/// Hashing the hole would take hours.
+#[test]
+fn a_file_with_a_hole_that_is_too_large_is_refused_by_its_name_before_it_is_read() {
+    let place = Place::new();
+    let base = place.import("base:1", &small("x"));
+    let Container { upper, source } = container(&place, &base);
+    std::fs::create_dir(upper.join("dir")).unwrap();
+    File::create(upper.join("dir/two")).unwrap().set_len(1 << 40).unwrap();
+    let refused = place.store.commit(source.clone()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the container's file `dir/two` has 1099511627776 bytes, holes included, and with it the layer has more than \
+         68719476736; shorten or remove the file, or keep it in a volume"
+    );
+    // Several files together, too.
+    for name in ["one", "two", "three"] {
+        File::create(upper.join("dir").join(name)).unwrap().set_len(50_000).unwrap();
+    }
+    let limits = LayerLimits { bytes: 140_000, ..LayerLimits::default() };
+    let refused = place.store.commit(CommitSource { limits, ..source.clone() });
+    assert!(matches!(&refused, Err(StoreError::FileTooLarge { path, .. }) if path == "dir/two"), "{refused:?}");
+    assert!(place.layers() == 1 && place.is_tidy());
+    // What was made before such a limit is not packed, either.
+    let made = place.store.commit(source).unwrap();
+    let files = place.store.layer_dirs(&made.id).unwrap().unwrap().remove(0);
+    File::options().write(true).open(files.join("dir/two")).unwrap().set_len(1 << 40).unwrap();
+    let refused = place.store.export(&made.id, &tempfile::tempfile().unwrap()).unwrap_err();
+    assert!(refused.to_string().contains("its file `dir/two`, which has 1099511627776 bytes"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Names and images.
 
 use super::*;
+use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::garbage::GarbageReport;
 
 #[test]
@@ -54,6 +55,52 @@ fn an_image_goes_with_its_last_name_and_not_by_id_from_several_repositories() {
     assert_eq!((place.ids(&[image.id.as_str(), "other:1", "other:2"]), place.layers()), (vec![], 0));
     assert!(matches!(place.store.tag(&image.id, &name("x:1")), Err(StoreError::NoSuchImage(_))));
     assert!(place.is_tidy());
+}
+
+#[test]
+fn an_image_that_is_given_up_gets_no_name() {
+    let place = Place::new();
+    let old = place.import("x:1", &small("old"));
+    let cancel = CancelFlag::new().unwrap();
+    let mut addition = place.store.begin_cancellable_addition(cancel.clone()).unwrap();
+    let layer = addition.add_layer(layer(&small("new").bytes())).unwrap();
+    let configuration = serde_json::json!({
+        "architecture": configuration::host_architecture(), "os": "linux",
+        "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+    });
+    let image = || NewImage {
+        configuration: configuration.to_string().into_bytes(),
+        names: vec![name("x:1")],
+        ..NewImage::default()
+    };
+    cancel.cancel();
+    assert!(matches!(addition.add_image(image()), Err(StoreError::Io { .. })));
+    assert_eq!((place.ids(&["x:1"]), place.store.image_ids().unwrap().len()), (vec![old.id], 1));
+    let other = super::layer(&small("other").bytes());
+    assert!(addition.add_layer(other).is_err());
+    drop(addition);
+    assert!(place.is_tidy());
+    // Once it is about to appear, it does.
+    let cancel = CancelFlag::new().unwrap();
+    let mut addition = place.store.begin_cancellable_addition(cancel.clone()).unwrap();
+    let made = addition.add_image(image()).unwrap();
+    assert_eq!((cancel.cancel(), place.ids(&["x:1"])), (Cancellation::TooLate, vec![made.id]));
+}
+
+#[test]
+fn volumes_of_an_image_are_paths_inside_a_container() {
+    let place = Place::new();
+    let bytes = small("x").bytes();
+    let mut addition = place.store.begin_addition().unwrap();
+    let layer = addition.add_layer(layer(&bytes)).unwrap();
+    let configuration = serde_json::json!({
+        "architecture": configuration::host_architecture(), "os": "linux",
+        "config": { "Volumes": { "/data/": {}, "/srv/../..": {}, "relative": {}, "/a\nb": {} } },
+        "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+    });
+    let configuration = configuration.to_string().into_bytes();
+    let image = addition.add_image(NewImage { configuration, ..NewImage::default() }).unwrap();
+    assert_eq!(image.volumes, ["/data"]);
 }
 
 #[test]

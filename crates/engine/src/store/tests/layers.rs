@@ -1,6 +1,7 @@
 //! Layers that are added.
 
 use super::*;
+use crate::cancel::CancelFlag;
 use crate::store::garbage::GarbageReport;
 
 #[test]
@@ -36,7 +37,7 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     let place = Place::new();
     let mut addition = place.store.begin_addition().unwrap();
     let good = small("x").bytes();
-    let other = NewLayer { diff_id: DiffId::from_sha256([7; 32]), ..layer(&good) };
+    let other = NewLayer { diff_id: DiffId::from_bytes([7; 32]), ..layer(&good) };
     let refused = addition.add_layer(other);
     assert!(
         matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::OtherContent { .. }, .. })),
@@ -56,6 +57,31 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     assert!(place.layers() == 0 && place.is_tidy());
 }
 
+/// Without root a child process hashes the hole: it sees the flag, too.
+#[test]
+fn a_layer_that_is_given_up_ends_within_a_hole() {
+    let place = Place::new();
+    let mut hole = tar::Header::new_gnu();
+    hole.set_entry_type(tar::EntryType::GNUSparse);
+    hole.set_path("hole").unwrap();
+    hole.as_gnu_mut().unwrap().set_real_size(1 << 50);
+    hole.set_mode(0o644);
+    hole.set_cksum();
+    let cancel = CancelFlag::new().unwrap();
+    let mut addition = place.store.begin_cancellable_addition(cancel.clone()).unwrap();
+    let limits = LayerLimits { bytes: u64::MAX, ..LayerLimits::default() };
+    std::thread::scope(|scope| {
+        let added = scope.spawn(move || addition.add_layer(NewLayer { limits, ..layer(hole.as_bytes()) }));
+        let is_begun = |draft: std::fs::DirEntry| draft.path().join(FILES).join("hole").exists();
+        while !std::fs::read_dir(place.store.temporary()).unwrap().any(|it| is_begun(it.unwrap())) {
+            std::thread::yield_now();
+        }
+        cancel.cancel();
+        assert!(matches!(added.join().unwrap(), Err(StoreError::Io { .. })));
+    });
+    assert!(place.layers() == 0 && place.is_tidy());
+}
+
 #[test]
 fn layers_are_kept_while_they_are_added_and_collected_after() {
     let place = Place::new();
@@ -65,7 +91,7 @@ fn layers_are_kept_while_they_are_added_and_collected_after() {
     assert_eq!(place.store.collect_garbage().unwrap(), GarbageReport::default());
     // As another process that found it there and died.
     let mut other = place.store.begin_addition().unwrap();
-    assert!(other.has_layer(&record.diff_id).unwrap() && !other.has_layer(&DiffId::from_sha256([1; 32])).unwrap());
+    assert!(other.has_layer(&record.diff_id).unwrap() && !other.has_layer(&DiffId::from_bytes([1; 32])).unwrap());
     std::mem::forget(addition.draft().unwrap());
     drop(addition);
     assert_eq!(place.store.collect_garbage().unwrap(), GarbageReport { leftovers: 1, ..GarbageReport::default() });

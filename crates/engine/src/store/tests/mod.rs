@@ -98,7 +98,7 @@ fn small(text: &str) -> Tar {
 
 fn layer(bytes: &[u8]) -> NewLayer {
     NewLayer {
-        diff_id: DiffId::from_sha256(Sha256::digest(bytes).into()),
+        diff_id: DiffId::from_bytes(Sha256::digest(bytes).into()),
         blob: file(bytes),
         compression: Compression::None,
         limits: LayerLimits::default(),

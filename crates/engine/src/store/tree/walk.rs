@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, open
 
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
-use crate::archive::{Entry, EntryKind, FileTime};
+use crate::archive::{Entry, EntryKind, FileTime, LayerRefusal};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {
@@ -72,7 +72,7 @@ pub(crate) fn walk(root: BorrowedFd<'_>, options: &WalkOptions<'_>, sink: &mut d
     let mut it = TreeWalker { root, options, sink, reader: DiskReader::new(options.overlay), links: HashMap::new() };
     let mut pending = vec![it.root()?];
     while let Some(dir) = pending.pop() {
-        let inner = it.directory(&dir).map_err(|err| at_path(&dir, &err))?;
+        let inner = it.directory(&dir).map_err(|err| at_path(&dir, err))?;
         pending.extend(inner.into_iter().rev());
     }
     Ok(())
@@ -111,7 +111,7 @@ impl TreeWalker<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(name.to_bytes());
-            if self.visit(&path, dir.as_fd(), &name).map_err(|err| at_path(&path, &err))? {
+            if self.visit(&path, dir.as_fd(), &name).map_err(|err| at_path(&path, err))? {
                 inner.push(path);
             }
         }
@@ -193,7 +193,12 @@ pub(crate) fn names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-fn at_path(path: &[u8], err: &io::Error) -> io::Error {
+/// Says where it happened. A refusal says that itself, and is found again by its type.
+fn at_path(path: &[u8], err: io::Error) -> io::Error {
+    let refusal = err.get_ref().and_then(|it| it.downcast_ref::<LayerRefusal>());
+    if refusal.is_some() {
+        return err;
+    }
     io::Error::new(err.kind(), format!("`{}`: {err}", path.escape_ascii()))
 }
 

@@ -13,6 +13,10 @@ use super::parents::{is_missing, timestamps};
 use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
 use crate::archive::{Entry, Extent, entry_refusal};
+use crate::cancel::CancelFlag;
+
+/// Bytes of holes that are hashed before the work is given up.
+const LOOK: usize = 16 << 20;
 
 /// The content of a file that follows in the archive.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +37,8 @@ impl Unpack {
         let file = File::from(self.create_file(dir.as_fd(), path)?);
         if content.size > 0 {
             let is_shared = source.reflink(file.as_fd());
-            let mut writer =
-                FileWriter { file: &file, source, is_shared, hash: self.options.hash_contents.then(Sha256::new) };
+            let hash = self.options.hash_contents.then(Sha256::new);
+            let mut writer = FileWriter { file: &file, source, is_shared, hash, cancel: &self.options.cancel };
             writer.write(content, &mut self.buffer)?;
             if let Some(hash) = writer.hash {
                 self.contents.insert(fstat(&file)?.st_ino, hash.finalize().into());
@@ -63,6 +67,9 @@ impl Unpack {
         if target == *path || target.is_root() {
             return Err(refused("is a hard link to itself or to the root").into());
         }
+        // The visit of the finished tree remembers one of the two for each such file.
+        self.count_path(path.as_bytes())?;
+        self.count_path(target.as_bytes())?;
         // First of all: making it may replace a whiteout that the target names.
         let dir = self.parent(path)?;
         let above = if target.parent().is_empty() { b"." } else { target.parent() };
@@ -100,6 +107,7 @@ struct FileWriter<'a> {
     is_shared: bool,
     /// The digest of the content, zeros of holes included.
     hash: Option<Sha256>,
+    cancel: &'a CancelFlag,
 }
 
 impl FileWriter<'_> {
@@ -107,14 +115,14 @@ impl FileWriter<'_> {
         let whole = [Extent { offset: 0, length: content.size }];
         let mut at = 0;
         for extent in content.extents.unwrap_or(&whole) {
-            self.hash_zeros(extent.offset - at);
+            self.hash_zeros(extent.offset - at)?;
             if extent.offset > at {
                 (&*self.file).seek(SeekFrom::Start(extent.offset))?;
             }
             self.write_extent(extent.length, buffer)?;
             at = extent.offset + extent.length;
         }
-        self.hash_zeros(content.size - at);
+        self.hash_zeros(content.size - at)?;
         // The last extent may be empty, or miss.
         if content.extents.is_some() && !self.is_shared {
             self.file.set_len(content.size)?;
@@ -140,12 +148,20 @@ impl FileWriter<'_> {
         Ok(())
     }
 
-    fn hash_zeros(&mut self, mut count: u64) {
+    /// Nothing is read for a hole, so the end of the archive would not end this.
+    fn hash_zeros(&mut self, mut count: u64) -> Result<()> {
         const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+        let mut part_of_look = 0;
         while let Some(hash) = self.hash.as_mut().filter(|_| count > 0) {
             let part = usize::try_from(count).map_or(ZEROS.len(), |it| it.min(ZEROS.len()));
             hash.update(&ZEROS[..part]);
             count -= part as u64;
+            part_of_look += part;
+            if part_of_look >= LOOK {
+                part_of_look = 0;
+                self.cancel.check()?;
+            }
         }
+        Ok(())
     }
 }

@@ -19,21 +19,28 @@ use serde::{Deserialize, Serialize};
 
 use path::EntryPath;
 
-use super::LayerRefusal;
+use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
+use super::{LayerRefusal, StoreError};
 use crate::archive::{Entry, EntryKind, FileTime, TarReader};
+use crate::cancel::CancelFlag;
 
 /// What an archive may unpack to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct UnpackOptions {
     pub(crate) overlay: OverlayForm,
     /// Digests of contents are computed, too.
     pub(crate) hash_contents: bool,
     /// Bytes of all files, holes included.
     pub(crate) max_bytes: u64,
+    /// Entries of the archive, and directories that it only implies.
     pub(crate) max_entries: u64,
     /// Parts of a path.
     pub(crate) max_depth: usize,
+    /// Bytes of the paths that are remembered until the end: those of directories, of hard links, and of what is hidden.
+    pub(crate) max_path_bytes: u64,
+    /// Ends it early.
+    pub(crate) cancel: CancelFlag,
 }
 
 /// What was unpacked.
@@ -75,10 +82,20 @@ impl From<rustix::io::Errno> for UnpackError {
     }
 }
 
+impl UnpackError {
+    /// As a failure of that layer.
+    pub(crate) fn of_layer(self, layer: &str) -> StoreError {
+        match self {
+            Self::Refused(refusal) => StoreError::Refused { layer: layer.to_owned(), refusal },
+            Self::Io(source) => StoreError::Io { what: "cannot unpack a layer", source },
+        }
+    }
+}
+
 impl From<UnpackError> for io::Error {
     fn from(err: UnpackError) -> Self {
         match err {
-            UnpackError::Refused(refusal) => Self::new(io::ErrorKind::InvalidData, refusal.to_string()),
+            UnpackError::Refused(refusal) => Self::new(io::ErrorKind::InvalidData, refusal),
             UnpackError::Io(err) => err,
         }
     }
@@ -131,7 +148,9 @@ pub(crate) struct Unpack {
     contents: HashMap<u64, [u8; 32]>,
     buffer: Vec<u8>,
     entries: u64,
-    bytes: u64,
+    sizes: FileSizes,
+    /// Of paths in `times`, `implied` and `hidden`, and of hard links.
+    path_bytes: u64,
     left_out: u64,
 }
 
@@ -142,6 +161,7 @@ impl Unpack {
     pub(crate) fn new(root: OwnedFd, options: UnpackOptions) -> Self {
         Self {
             root,
+            sizes: FileSizes::up_to(options.max_bytes),
             options,
             parent: None,
             // The same archive gives the same tree, also without an entry for its root.
@@ -151,7 +171,7 @@ impl Unpack {
             contents: HashMap::new(),
             buffer: vec![0; BUFFER],
             entries: 0,
-            bytes: 0,
+            path_bytes: 0,
             left_out: 0,
         }
     }
@@ -179,16 +199,34 @@ impl Unpack {
 
     /// Counts an entry against the limits.
     fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+        self.count_entry()?;
+        self.sizes.add(entry)
+    }
+
+    /// Counts what the archive has an entry for, or only implies: both take an inode.
+    fn count_entry(&mut self) -> Result<(), LayerRefusal> {
         self.entries += 1;
-        if let EntryKind::File { size, .. } = entry.kind {
-            self.bytes = self.bytes.saturating_add(size);
+        check_limit(self.entries, self.options.max_entries, "entries")
+    }
+
+    /// Counts a path that stays in memory until the end. A small archive can name many long ones.
+    fn count_path(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
+        self.path_bytes += path.len() as u64;
+        check_limit(self.path_bytes, self.options.max_path_bytes, "bytes of paths")
+    }
+
+    /// Remembers the time of a directory.
+    fn remember_time(&mut self, path: &[u8], time: FileTime) -> Result<(), LayerRefusal> {
+        if self.times.insert(path.to_vec(), time).is_none() {
+            self.count_path(path)?;
         }
-        for (count, limit, what) in
-            [(self.entries, self.options.max_entries, "entries"), (self.bytes, self.options.max_bytes, "bytes")]
-        {
-            if count > limit {
-                return Err(LayerRefusal::TooLarge { what: what.into(), limit });
-            }
+        Ok(())
+    }
+
+    /// Remembers that what lower layers have at a path is hidden.
+    fn remember_hidden(&mut self, path: &[u8]) -> Result<(), LayerRefusal> {
+        if self.hidden.insert(path.to_vec()) {
+            self.count_path(path)?;
         }
         Ok(())
     }
@@ -209,4 +247,8 @@ impl Unpack {
             opaque: self.hidden.contains(&Vec::new()),
         })
     }
+}
+
+fn check_limit(count: u64, limit: u64, what: &str) -> Result<(), LayerRefusal> {
+    if count > limit { Err(LayerRefusal::TooLarge { what: what.into(), limit }) } else { Ok(()) }
 }

@@ -46,10 +46,13 @@ impl Unpack {
             Ok(_) => return Err(entry_refusal(path, "is no directory, and another entry lies in it").into()),
             Err(err) => return Err(err.into()),
         }
+        self.count_entry()?;
         let dir = self.make_directory(above.as_fd(), &within)?;
         self.set_mode(dir.as_fd(), IMPLIED_MODE)?;
-        self.times.insert(path.to_vec(), FileTime::default());
-        self.implied.insert(path.to_vec());
+        self.remember_time(path, FileTime::default())?;
+        if self.implied.insert(path.to_vec()) {
+            self.count_path(path)?;
+        }
         Ok(dir)
     }
 
@@ -83,8 +86,7 @@ impl Unpack {
         };
         self.set_attributes(dir.as_fd(), entry)?;
         self.implied.remove(path.as_bytes());
-        self.times.insert(path.as_bytes().to_vec(), entry.mtime);
-        Ok(())
+        Ok(self.remember_time(path.as_bytes(), entry.mtime)?)
     }
 
     /// Gives the root its attributes.

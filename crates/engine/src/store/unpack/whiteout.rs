@@ -38,7 +38,7 @@ impl Unpack {
         match whiteout {
             Whiteout::Foreign => Ok(()),
             Whiteout::Directory => {
-                self.hidden.insert(path.parent().to_vec());
+                self.remember_hidden(path.parent())?;
                 let dir = self.parent(path)?;
                 self.set_opaque(dir.as_fd())
             }
@@ -47,7 +47,7 @@ impl Unpack {
     }
 
     fn hide(&mut self, path: &EntryPath) -> Result<()> {
-        self.hidden.insert(path.as_bytes().to_vec());
+        self.remember_hidden(path.as_bytes())?;
         let dir = self.parent(path)?;
         let name = path.c_name();
         match statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {

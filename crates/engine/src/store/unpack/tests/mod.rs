@@ -19,6 +19,8 @@ const OPTIONS: UnpackOptions = UnpackOptions {
     max_bytes: 1 << 20,
     max_entries: 1000,
     max_depth: 64,
+    max_path_bytes: 1 << 20,
+    cancel: CancelFlag::NEVER,
 };
 
 /// An archive made of parts, each entry with its content.

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use proptest::prelude::*;
 
-use super::super::super::export::{CanonicalDigest, pack};
+use super::super::super::export::{CanonicalDigest, PackSource, pack};
 use super::*;
 use crate::archive::Device;
 
@@ -23,6 +23,10 @@ fn entry() -> impl Strategy<Value = (String, EntryKind, Vec<u8>)> {
     })
 }
 
+fn source(files: &File) -> PackSource<'_> {
+    PackSource { files, overlay: OverlayForm::Trusted, max_bytes: u64::MAX }
+}
+
 proptest! {
     /// What is unpacked from a canonical archive has that archive, whatever was unpacked before.
     #[test]
@@ -37,13 +41,13 @@ proptest! {
         let (dir, report) = tar.unpack();
         if let Ok(report) = report {
             let root = File::open(dir.path()).unwrap();
-            let packed = pack(&root, OverlayForm::Trusted, Vec::new()).unwrap();
+            let packed = pack(source(&root), Vec::new()).unwrap();
             let (again, second) = unpack_bytes(&packed, OPTIONS);
             let second = second.unwrap();
             prop_assert_eq!(&report.digests, &second.digests);
             prop_assert_eq!(second.implied, Vec::<String>::new());
             let root = File::open(again.path()).unwrap();
-            let digest = CanonicalDigest::from_files(&root, OverlayForm::Trusted).unwrap();
+            let digest = CanonicalDigest::from_files(source(&root)).unwrap();
             prop_assert_eq!(digest.bytes, packed.len() as u64);
         } else {
             prop_assert!(matches!(report, Err(UnpackError::Refused(_))), "{:?}", report);

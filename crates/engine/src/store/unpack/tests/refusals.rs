@@ -92,6 +92,7 @@ fn bombs_end_at_their_limits() {
     tar.write_entry(&huge.0[0].0).unwrap();
     let limit = |bytes: &[u8]| match unpack_bytes(bytes, OPTIONS).1 {
         Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) => what,
+        Err(UnpackError::Refused(LayerRefusal::FileTooLarge { .. })) => "bytes".into(),
         other => panic!("{other:?}"),
     };
     assert_eq!(limit(&bytes), "bytes");
@@ -111,6 +112,50 @@ fn bombs_end_at_their_limits() {
     sparse.set_mode(0o644);
     sparse.set_cksum();
     assert_eq!(limit(sparse.as_bytes()), "bytes");
+}
+
+#[test]
+fn a_hole_without_end_is_hashed_until_the_work_is_given_up() {
+    let mut sparse = tar::Header::new_gnu();
+    sparse.set_entry_type(tar::EntryType::GNUSparse);
+    sparse.set_path("hole").unwrap();
+    sparse.as_gnu_mut().unwrap().set_real_size(1 << 60);
+    sparse.set_mode(0o644);
+    sparse.set_cksum();
+    let cancel = CancelFlag::new().unwrap();
+    let options = UnpackOptions { max_bytes: u64::MAX, cancel: cancel.clone(), ..OPTIONS };
+    cancel.cancel();
+    let ended = unpack_bytes(sparse.as_bytes(), options).1;
+    assert!(matches!(&ended, Err(UnpackError::Io(err)) if err.to_string() == "it was given up"), "{ended:?}");
+}
+
+/// Each entry of such an archive has 512 bytes, and makes as many directories as its path has parts.
+#[test]
+fn directories_that_an_archive_only_implies_count_as_entries() {
+    let deep = (0..20).fold(Tar::default(), |tar, at| tar.file(&format!("{at}/{}f", "a/".repeat(60)), ""));
+    let refusal = deep.refusal();
+    assert_eq!(refusal, LayerRefusal::TooLarge { what: "entries".into(), limit: 1000 });
+    let (_dir, report) = unpack_bytes(&deep.bytes(), UnpackOptions { max_entries: 20 * 62, ..OPTIONS });
+    assert_eq!(report.unwrap().implied.len(), 1 + 20 * 61);
+}
+
+#[test]
+fn paths_that_stay_in_memory_are_limited() {
+    let long = |at: usize| format!("{at}/{}", "long/".repeat(20));
+    let few = UnpackOptions { max_path_bytes: 900, ..OPTIONS };
+    let implied = (0..10).fold(Tar::default(), |tar, at| tar.file(&format!("{}f", long(at)), ""));
+    let directories = (0..10).fold(Tar::default().dir("d"), |tar, at| tar.dir(&format!("d/{}", "n".repeat(90 + at))));
+    let hidden =
+        (0..10).fold(Tar::default().dir("d"), |tar, at| tar.file(&format!("d/.wh.{}", "n".repeat(90 + at)), ""));
+    let links = (0..10).fold(Tar::default().file("f", ""), |tar, at| tar.hard_link(&"n".repeat(90 + at), "f"));
+    for tar in [implied, directories, hidden, links] {
+        let refused = unpack_bytes(&tar.bytes(), few.clone()).1;
+        assert!(
+            matches!(&refused, Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) if what == "bytes of paths"),
+            "{refused:?}"
+        );
+        tar.unpack().1.unwrap();
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Digests by which images name their parts.
+//! SHA-256 digests, by which images name their parts.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 digest: `sha256:` and 64 hex digits. Images with digests of other kinds are refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct BlobDigest(String);
+pub(crate) struct Sha256Digest(String);
 
-impl BlobDigest {
+impl Sha256Digest {
     /// `None` for what is no SHA-256 digest.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("sha256:")?;
@@ -24,7 +24,11 @@ impl BlobDigest {
     }
 
     pub(crate) fn finish(hash: Sha256) -> Self {
-        Self(format!("sha256:{}", hex::encode(hash.finalize())))
+        Self::from_bytes(hash.finalize().into())
+    }
+
+    pub(crate) fn from_bytes(digest: [u8; 32]) -> Self {
+        Self(format!("sha256:{}", hex::encode(digest)))
     }
 
     /// The digits alone.
@@ -37,19 +41,19 @@ impl BlobDigest {
     }
 }
 
-impl fmt::Display for BlobDigest {
+impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<BlobDigest> for String {
-    fn from(it: BlobDigest) -> Self {
+impl From<Sha256Digest> for String {
+    fn from(it: Sha256Digest) -> Self {
         it.0
     }
 }
 
-impl TryFrom<String> for BlobDigest {
+impl TryFrom<String> for Sha256Digest {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         Self::parse(&text).ok_or_else(|| format!("`{}` is no SHA-256 digest", text.escape_debug()))
@@ -58,16 +62,16 @@ impl TryFrom<String> for BlobDigest {
 
 #[cfg(test)]
 mod tests {
-    use super::BlobDigest;
+    use super::Sha256Digest;
 
     #[test]
     fn only_lower_case_sha256_is_a_digest() {
         let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(BlobDigest::from_content(b"").as_str(), empty);
-        assert_eq!(BlobDigest::parse(empty), Some(BlobDigest::from_content(b"")));
+        assert_eq!(Sha256Digest::from_content(b"").as_str(), empty);
+        assert_eq!(Sha256Digest::parse(empty), Some(Sha256Digest::from_content(b"")));
         for bad in ["", "sha256:", &empty.to_uppercase(), &empty[7..], &format!("{empty}0"), "sha256:../../x"] {
-            assert_eq!(BlobDigest::parse(bad), None, "{bad}");
+            assert_eq!(Sha256Digest::parse(bad), None, "{bad}");
         }
-        assert_eq!(BlobDigest::parse(&format!("sha512:{}", "0".repeat(128))), None);
+        assert_eq!(Sha256Digest::parse(&format!("sha512:{}", "0".repeat(128))), None);
     }
 }

@@ -1,0 +1,112 @@
+//! What the name of an image demands of it, whatever the source says. Pure.
+
+use coracle_runtime::ImageRef;
+
+use super::{BlobDigest, Result, SourceError, SourceImage};
+
+/// The least digits of an id: fewer are taken for a name.
+const LEAST_DIGITS: usize = 12;
+
+/// How a name names an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ImageIdentity {
+    /// Whatever has the name.
+    Name,
+    /// The image of this manifest or index.
+    Digest(BlobDigest),
+    /// The image of this id. Docker takes the digest of the manifest for it, or of the configuration.
+    Id(BlobDigest),
+    /// The image whose id begins like this, or else one of that name.
+    IdOrName(String),
+}
+
+/// How a copy may be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameUse {
+    /// By the name that was given.
+    AsGiven,
+    /// The name was an id: as a name it would be another image's.
+    None,
+}
+
+impl ImageIdentity {
+    /// # Errors
+    /// [`SourceError::Malformed`] for a digest of another kind than SHA-256.
+    pub(crate) fn from_name(name: &ImageRef) -> Result<Self> {
+        let text = name.as_str();
+        if let Some((_, digest)) = text.split_once('@') {
+            let unknown = || SourceError::malformed("name", &"its digest is no SHA-256 digest");
+            return BlobDigest::parse(digest).map(Self::Digest).ok_or_else(unknown);
+        }
+        let digits = text.strip_prefix("sha256:").unwrap_or(text);
+        if let Some(id) = BlobDigest::parse(&format!("sha256:{digits}")) {
+            return Ok(Self::Id(id));
+        }
+        let is_short = digits.len() >= LEAST_DIGITS && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        Ok(if is_short { Self::IdOrName(digits.to_owned()) } else { Self::Name })
+    }
+
+    /// Compares it with the image that a source gives for it.
+    ///
+    /// # Errors
+    /// [`SourceError::WrongDigest`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
+    pub(crate) fn check(&self, image: &SourceImage) -> Result<NameUse> {
+        let id = BlobDigest::from_content(&image.configuration);
+        let wrong = |what: &str, expected: &BlobDigest, found: &BlobDigest| {
+            let (expected, found) = (expected.clone(), found.clone());
+            Err(SourceError::WrongDigest { what: what.into(), expected, found })
+        };
+        match self {
+            Self::Name => Ok(NameUse::AsGiven),
+            Self::Digest(expected) => match &image.digest {
+                Some(found) if found == expected => Ok(NameUse::AsGiven),
+                Some(found) => wrong("manifest", expected, found),
+                None => Err(SourceError::UnknownDigest { expected: expected.clone() }),
+            },
+            Self::Id(expected) if id == *expected || image.digest.as_ref() == Some(expected) => Ok(NameUse::None),
+            Self::Id(expected) => wrong("configuration", expected, &id),
+            Self::IdOrName(digits) => {
+                let is_id =
+                    [Some(&id), image.digest.as_ref()].into_iter().flatten().any(|it| it.hex().starts_with(digits));
+                Ok(if is_id { NameUse::None } else { NameUse::AsGiven })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, digest: Option<&BlobDigest>) -> Result<NameUse> {
+        let image = SourceImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
+        ImageIdentity::from_name(&ImageRef::parse(name).unwrap())?.check(&image)
+    }
+
+    #[test]
+    fn a_digest_in_a_name_is_the_image_s_or_it_is_refused() {
+        let (found, other) = (BlobDigest::from_content(b"manifest"), BlobDigest::from_content(b"other"));
+        for name in ["x", "localhost:5000/x:1", "deadbeef"] {
+            assert_eq!(check(name, None).unwrap(), NameUse::AsGiven, "{name}");
+        }
+        for name in [format!("x@{found}"), format!("quay.io/x:1@{found}")] {
+            assert_eq!(check(&name, Some(&found)).unwrap(), NameUse::AsGiven);
+            assert!(matches!(check(&name, Some(&other)), Err(SourceError::WrongDigest { .. })));
+            assert!(matches!(check(&name, None), Err(SourceError::UnknownDigest { .. })));
+        }
+    }
+
+    #[test]
+    fn an_id_is_the_image_s_and_becomes_no_name() {
+        let (id, other) = (BlobDigest::from_content(b"{}"), BlobDigest::from_content(b"other"));
+        for name in [id.as_str(), id.hex(), &id.hex()[..12]] {
+            assert_eq!(check(name, None).unwrap(), NameUse::None, "{name}");
+        }
+        // Docker's store of containerd takes the manifest's digest for the id.
+        assert_eq!(check(other.as_str(), Some(&other)).unwrap(), NameUse::None);
+        for name in [other.as_str(), other.hex()] {
+            assert!(matches!(check(name, None), Err(SourceError::WrongDigest { .. })), "{name}");
+        }
+        assert_eq!(check(&other.hex()[..12], None).unwrap(), NameUse::AsGiven);
+    }
+}

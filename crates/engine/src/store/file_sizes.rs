@@ -1,0 +1,30 @@
+//! The sum of a layer's files.
+
+use super::LayerRefusal;
+use crate::archive::{Entry, EntryKind};
+
+/// Adds up sizes of files, holes included: a hole costs nothing to make, and as much as content to hash and to pack.
+#[derive(Debug)]
+pub(super) struct FileSizes {
+    sum: u64,
+    limit: u64,
+}
+
+impl FileSizes {
+    pub(super) fn up_to(limit: u64) -> Self {
+        Self { sum: 0, limit }
+    }
+
+    /// Adds an entry, before its content is read.
+    ///
+    /// # Errors
+    /// [`LayerRefusal::FileTooLarge`].
+    pub(super) fn add(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
+        self.sum = self.sum.saturating_add(size);
+        if self.sum <= self.limit {
+            return Ok(());
+        }
+        Err(LayerRefusal::FileTooLarge { path: entry.path.escape_ascii().to_string(), size, limit: self.limit })
+    }
+}

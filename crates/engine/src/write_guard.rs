@@ -1,0 +1,127 @@
+//! Looks that large writes take at the disk and at their caller on the way: a full disk harms everything else on it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::fstatvfs;
+
+use crate::cancel::CancelFlag;
+
+/// Bytes that are written between two looks.
+const STEP: u64 = 16 << 20;
+
+/// Bytes that stay free, or this part of the file system if that is less.
+const FLOOR: u64 = 1 << 30;
+const FLOOR_PERCENT: u64 = 2;
+
+/// The disk has no space for an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no space left for the image: {} MiB free, and {} MiB have to stay free; remove images that are not needed",
+    free >> 20, floor >> 20
+)]
+pub(crate) struct NoSpace {
+    pub(crate) free: u64,
+    pub(crate) floor: u64,
+}
+
+impl NoSpace {
+    /// Compares what a file system has.
+    fn check(total: u64, free: u64) -> Result<(), Self> {
+        let floor = FLOOR.min(total / 100 * FLOOR_PERCENT);
+        if free < floor { Err(Self { free, floor }) } else { Ok(()) }
+    }
+}
+
+/// Told of what is written to a file system.
+#[derive(Debug)]
+pub(crate) struct WriteGuard {
+    within: OwnedFd,
+    cancel: CancelFlag,
+    /// Since the last look.
+    written: u64,
+}
+
+impl WriteGuard {
+    /// For writes to the file system of an open file or directory.
+    ///
+    /// # Errors
+    /// As [`written`](Self::written).
+    pub(crate) fn begin(within: impl AsFd, cancel: CancelFlag) -> io::Result<Self> {
+        let it = Self { within: within.as_fd().try_clone_to_owned()?, cancel, written: 0 };
+        it.check()?;
+        Ok(it)
+    }
+
+    /// Counts bytes that were written.
+    ///
+    /// # Errors
+    /// [`NoSpace`] within an error of kind [`StorageFull`](io::ErrorKind::StorageFull), and those of
+    /// [`CancelFlag::check`].
+    pub(crate) fn written(&mut self, bytes: u64) -> io::Result<()> {
+        self.written = self.written.saturating_add(bytes);
+        if self.written < STEP {
+            return Ok(());
+        }
+        self.written = 0;
+        self.check()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.cancel.check()?;
+        let stat = fstatvfs(&self.within)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        NoSpace::check(bytes(stat.f_blocks), bytes(stat.f_bavail))
+            .map_err(|err| io::Error::new(io::ErrorKind::StorageFull, err))
+    }
+}
+
+/// A file system in memory of 16 MiB, all but full. `None` where this user may not make one.
+#[cfg(test)]
+pub(crate) fn full_file_system() -> Option<OwnedFd> {
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
+    };
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+    fsconfig_set_string(context.as_fd(), "size", "16m").unwrap();
+    fsconfig_create(context.as_fd()).unwrap();
+    let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).unwrap();
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CREATE;
+    let file = rustix::fs::openat(&root, "rest", flags, rustix::fs::Mode::RWXU).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, (16 << 20) - (128 << 10)).unwrap();
+    Some(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_small_disks_and_a_fixed_size_of_large_ones_stay_free() {
+        let gib = |count: u64| count << 30;
+        assert_eq!(NoSpace::check(gib(1000), gib(1)), Ok(()));
+        let full = NoSpace::check(gib(1000), gib(1) - 1).unwrap_err();
+        assert_eq!(
+            full.to_string(),
+            "no space left for the image: 1023 MiB free, and 1024 MiB have to stay free; remove images that are not needed"
+        );
+        assert_eq!(NoSpace::check(gib(10), gib(10) / 50), Ok(()));
+        assert!(NoSpace::check(gib(10), gib(10) / 60).is_err());
+        // A file system that does not count has no blocks.
+        assert_eq!(NoSpace::check(0, 0), Ok(()));
+    }
+
+    #[test]
+    fn writing_ends_before_the_disk_is_full_or_when_it_is_given_up() {
+        if let Some(full) = full_file_system() {
+            let err = WriteGuard::begin(&full, CancelFlag::NEVER).unwrap_err();
+            assert!(err.kind() == io::ErrorKind::StorageFull && err.to_string().contains("no space left"), "{err}");
+        }
+        let dir = tempfile::tempfile().unwrap();
+        let cancel = CancelFlag::new().unwrap();
+        let mut guard = WriteGuard::begin(&dir, cancel.clone()).unwrap();
+        cancel.cancel();
+        guard.written(STEP - 1).unwrap();
+        assert!(guard.written(1).is_err());
+    }
+}

@@ -15,6 +15,7 @@ mod attach;
 mod attached;
 mod files;
 mod helper_process;
+mod host_addresses;
 mod hosts;
 mod link;
 mod members;

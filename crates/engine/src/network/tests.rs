@@ -1,6 +1,6 @@
 //! Networks of the kernel with real namespaces, without the container around them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -12,13 +12,17 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
+use super::host_addresses::{self, ClosedHost};
+use super::netlink::Netlink;
 use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach};
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
 
-/// Directories of an engine.
+/// Directories of an engine, whose host is a network namespace of the test's own: its thread, and those that it starts,
+/// are in it.
 struct Case {
+    _host: Child,
     dir: tempfile::TempDir,
     directories: Directories,
 }
@@ -31,28 +35,20 @@ struct Holder {
 
 impl Case {
     /// `None` where this user cannot make links.
-    fn new() -> Option<Self> {
+    async fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip(NEEDS_ROOT);
             return None;
         }
+        let host = namespace().await;
+        enter(host.id().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let directories = Directories::open(dir.path()).unwrap();
-        Some(Self { dir, directories })
+        Some(Self { _host: host, dir, directories })
     }
 
     async fn holder(&self, name: &str, mode: NetworkMode) -> Holder {
-        let unshare = find_program("unshare").unwrap();
-        let script = "ip link set lo up; echo ready; exec cat";
-        let words = ["--net", "--", "/bin/sh", "-c", script];
-        let invocation = Invocation {
-            env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
-            ..Invocation::new(unshare, words)
-        };
-        let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
-        assert_eq!(line, "ready\n");
+        let child = namespace().await;
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let attachment = Attachment {
             config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
@@ -86,9 +82,9 @@ impl Holder {
 
     /// Does something in the namespace. What it opens stays there.
     fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.attachment.pid)).unwrap();
+        let pid = self.attachment.pid;
         let entered = std::thread::spawn(move || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            enter(pid);
             work()
         });
         entered.join().unwrap()
@@ -112,6 +108,27 @@ impl Holder {
     }
 }
 
+/// A process in a new network namespace.
+async fn namespace() -> Child {
+    let script = "ip link set lo up; echo ready; exec cat";
+    let words = ["--net", "--", "/bin/sh", "-c", script];
+    let invocation = Invocation {
+        env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
+        ..Invocation::new(find_program("unshare").unwrap(), words)
+    };
+    let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    assert_eq!(line, "ready\n");
+    child
+}
+
+/// Takes this thread into the network namespace of a process.
+fn enter(pid: u32) {
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
 /// A listener on all addresses.
 fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
@@ -128,7 +145,7 @@ async fn ran(program: &str, words: &str) {
 
 #[tokio::test]
 async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (_listener, port) = listener();
     let closed = case.holder("closed", NetworkMode::Outgoing).await;
     let mut open = case.holder("open", NetworkMode::Outgoing).await;
@@ -143,7 +160,7 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
 
 #[tokio::test]
 async fn containers_without_a_network_do_not_reach_each_other() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (one, other) =
         (case.holder("one", NetworkMode::Outgoing).await, case.holder("other", NetworkMode::Outgoing).await);
     let (at, _) = (one.attach().await, other.attach().await);
@@ -155,7 +172,7 @@ async fn containers_without_a_network_do_not_reach_each_other() {
 
 #[tokio::test]
 async fn members_reach_each_other_by_name_where_their_network_lets_them() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (open, apart) = (case.network("open", true, false).await, case.network("apart", false, false).await);
     let web = case.holder("web", open.clone()).await;
     let (client, stranger) = (case.holder("client", open).await, case.holder("stranger", apart.clone()).await);
@@ -174,7 +191,7 @@ async fn members_reach_each_other_by_name_where_their_network_lets_them() {
 
 #[tokio::test]
 async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let outside = case.holder("outside", NetworkMode::None).await;
     let (pid, device) = (outside.attachment.pid, format!("tst{}", outside.attachment.pid));
     ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
@@ -196,7 +213,7 @@ async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal
 
 #[tokio::test]
 async fn a_container_starts_again_with_its_address_and_members_that_were_killed_are_forgotten() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let network = case.network("it", true, false).await;
     let (web, other) = (case.holder("web", network.clone()).await, case.holder("other", network.clone()).await);
     let (at, _) = (web.attach().await, other.attach().await);
@@ -219,7 +236,7 @@ async fn a_container_starts_again_with_its_address_and_members_that_were_killed_
 
 #[tokio::test]
 async fn an_unknown_network_is_an_error_and_a_network_without_members_is_removed() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let records = NetworkRecords::new(&case.directories);
     let lost = case.holder("lost", NetworkMode::Named("no-such".into())).await;
     assert!(matches!(attach(&lost.attachment).await, Err(Error::Engine { .. })));
@@ -227,4 +244,44 @@ async fn an_unknown_network_is_an_error_and_a_network_without_members_is_removed
     records.remove("it").await.unwrap();
     records.remove("it").await.unwrap();
     assert_eq!(records.list().unwrap(), []);
+}
+
+#[tokio::test]
+async fn addresses_of_the_host_are_unreachable_from_a_container_but_for_its_own_and_those_of_its_name_servers() {
+    let Some(case) = Case::new().await else { return };
+    let holder = case.holder("it", NetworkMode::None).await;
+    let pid = holder.attachment.pid;
+    ran("ip", &format!("link add out type veth peer name eth0 netns {pid}")).await;
+    ran("ip", "link set out up").await;
+    for address in ["198.18.7.1/24", "198.18.8.1/32", "198.18.9.1/32", "fd00:7::1/64", "fd00:8::1/128", "fe80::7/64"] {
+        ran("ip", &format!("addr add {address} dev out")).await;
+    }
+    let inside = async |words: &str| ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip {words}")).await;
+    inside("link set eth0 up").await;
+    for words in ["addr add 198.18.7.2/24 dev eth0", "addr add 198.18.9.1/32 dev eth0"] {
+        inside(words).await;
+    }
+    inside("addr add fd00:7::2/64 dev eth0 nodad").await;
+    inside("route add default via 198.18.7.1").await;
+    inside("-6 route add default via fd00:7::1").await;
+    let closed = ClosedHost { pid, user_namespace: false, servers: vec!["198.18.8.1".parse().unwrap()] };
+    host_addresses::close(&closed).unwrap();
+    // A second start of the same container finds the first one's routes.
+    host_addresses::close(&closed).unwrap();
+    let device = holder.inside(|| Netlink::route().unwrap().index("eth0").unwrap());
+    let is_routed = |to: &str| {
+        let to: IpAddr = to.parse().unwrap();
+        let to = match to {
+            IpAddr::V4(_) => SocketAddr::new(to, 9),
+            IpAddr::V6(it) => SocketAddrV6::new(it, 9, 0, device).into(),
+        };
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        holder.inside(move || UdpSocket::bind(any).unwrap().connect(to).is_ok())
+    };
+    for open in ["198.18.8.1", "198.18.9.1", "198.18.7.9", "203.0.113.1", "fd00:7::9", "fd00:9::1", "fe80::9"] {
+        assert!(is_routed(open), "{open}");
+    }
+    for closed in ["198.18.7.1", "fd00:7::1", "fd00:8::1", "fe80::7"] {
+        assert!(!is_routed(closed), "{closed}");
+    }
 }

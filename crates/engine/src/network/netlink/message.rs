@@ -133,6 +133,19 @@ fn header(packet: &[u8]) -> Option<(usize, u16)> {
     Some((count, kind))
 }
 
+/// The value of the first attribute of this kind among those that follow an object's fixed part.
+pub(in crate::network) fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let count = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
+        let found = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?);
+        let value = attributes.get(4..count)?;
+        if found == kind {
+            return Some(value);
+        }
+        attributes = attributes.get(count.next_multiple_of(4)..)?;
+    }
+}
+
 fn status(body: &[u8]) -> i32 {
     let number = body.get(..4).and_then(|it| it.try_into().ok()).map_or(-libc::EPROTO, i32::from_ne_bytes);
     -number
@@ -150,6 +163,16 @@ mod tests {
         assert_eq!(u32::from_ne_bytes(packet[..4].try_into().unwrap()) as usize, packet.len());
         assert_eq!(&packet[20..29], [&9_u16.to_ne_bytes()[..], &3_u16.to_ne_bytes(), b"eth0\0"].concat());
         assert_eq!(packet[32..34], 24_u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn an_attribute_is_found_behind_others_and_a_cut_one_is_not() {
+        let bytes = Message::new(16, 0, &[]).text(3, "eth0").number(2, 5).bytes;
+        let attributes = &bytes[HEADER_BYTES..];
+        assert_eq!(attribute(attributes, 2), Some(&5_u32.to_ne_bytes()[..]));
+        assert_eq!(attribute(attributes, 7), None);
+        assert_eq!(attribute(&attributes[..attributes.len() - 1], 2), None);
+        assert_eq!(attribute(&[0; 8], 2), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use message::NetlinkReply;
-pub(super) use message::{Message, NESTED};
+pub(super) use message::{Message, NESTED, attribute};
 
 /// The kernel answers at once; this only keeps a fault from waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -137,9 +137,14 @@ fn listener() -> (TcpListener, u16) {
 }
 
 /// Runs a program of the host.
-async fn ran(program: &str, words: &str) {
+async fn invoke(program: &str, words: &str) -> process::ProgramOutput {
     let invocation = Invocation::new(find_program(program).unwrap(), words.split(' '));
-    let ran = process::run("it", &invocation, Stdin::Empty, (Duration::from_secs(20), 4096)).await.unwrap();
+    process::run("it", &invocation, Stdin::Empty, (Duration::from_secs(20), 1 << 20)).await.unwrap()
+}
+
+/// The same for one that must not fail.
+async fn ran(program: &str, words: &str) {
+    let ran = invoke(program, words).await;
     assert!(ran.ok(), "{program} {words}: {}", ran.stderr.text());
 }
 
@@ -155,6 +160,18 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
         assert_eq!(holder.reaches(gateway, port), expected);
         assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);
+    }
+}
+
+#[tokio::test]
+async fn members_of_an_internal_network_do_not_ask_the_hosts_name_server() {
+    let Some(case) = Case::new().await else { return };
+    let _server = TcpListener::bind("0.0.0.0:53").unwrap();
+    let internal = case.network("internal", true, true).await;
+    for (mode, expected) in [(NetworkMode::Outgoing, true), (internal, false)] {
+        let holder = case.holder("it", mode).await;
+        let gateway = holder.attach().await.gateway.unwrap();
+        assert_eq!(holder.reaches(gateway, 53), expected);
     }
 }
 

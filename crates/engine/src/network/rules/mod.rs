@@ -24,7 +24,7 @@ const TABLE: &str = "coracle";
 const MEMBERS: &str = "members";
 
 /// An empty chain whose name changes with the rules: a table without it is another version's, and is replaced.
-const VERSION: &str = "version-2";
+const VERSION: &str = "version-3";
 
 const FORWARD: &str = "forward";
 const INPUT: &str = "input";
@@ -139,6 +139,8 @@ fn table(uplinks: &[&str]) -> Vec<Message> {
         rule(FORWARD, &[theirs, Known, Accept]),
         rule(FORWARD, &[theirs, Expression::Drop]),
         rule(INPUT, &[ours, Known, Accept]),
+        // A name server of the host would be a way out.
+        rule(INPUT, &[From { prefix: "cori", is: true }, Reject]),
         rule(INPUT, &[ours, Expression::Protocol(ICMP), Accept]),
         rule(INPUT, &[ours, Expression::Protocol(UDP), Port(DNS), Accept]),
         rule(INPUT, &[ours, Expression::Protocol(TCP), Port(DNS), Accept]),

@@ -21,8 +21,8 @@ const VETH_INFO_PEER: u16 = 1;
 /// The name of the device inside.
 pub(super) const INSIDE: &str = "eth0";
 
-/// The begin of the names of devices on the host; the rules know them by it.
-pub(super) const PREFIX: &str = "cor";
+/// The begin of the names of devices on the host; the rules know them by it. No device of others is likely to be named so.
+pub(super) const PREFIX: &str = "crcl-";
 
 /// What a container may reach beside the members of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +34,21 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// The letter of the device's name that the rules know it by.
-    pub(super) fn letter(self) -> char {
-        match (self.outward, self.host) {
+    /// The begin of the names of devices with this reach: the rules know them by a letter.
+    pub(super) fn prefix(self) -> String {
+        let letter = match (self.outward, self.host) {
             (true, false) => 'o',
             (true, true) => 'h',
             (false, false) => 'i',
             (false, true) => 'j',
-        }
+        };
+        format!("{PREFIX}{letter}")
     }
 }
 
-/// The name of the host's device for a container.
+/// The name of the host's device for a container: as many digits of its id as the kernel's limit of 15 bytes lets it have.
 pub(super) fn device(id: &str, reach: Reach) -> String {
-    format!("{PREFIX}{}{}", reach.letter(), &id[..id.len().min(11)])
+    format!("{}{}", reach.prefix(), &id[..id.len().min(9)])
 }
 
 /// A link to be made.
@@ -189,7 +190,7 @@ mod tests {
     fn a_device_is_named_within_the_kernels_limit_and_by_what_it_may_reach() {
         let id = "0123456789abcdef".repeat(4);
         let reach = |outward, host| device(&id, Reach { outward, host });
-        assert_eq!(reach(true, false), "coro0123456789a");
+        assert_eq!(reach(true, false), "crcl-o012345678");
         assert_eq!([reach(true, true), reach(false, false), reach(false, true)].map(|it| it.len()), [15; 3]);
     }
 }

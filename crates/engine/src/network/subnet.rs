@@ -94,7 +94,7 @@ mod tests {
     const TABLE: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
         eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
         tun0\t0000D30A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
-        coro0123\t0200D40A\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
+        crcl-o0123\t0200D40A\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
 
     #[test]
     fn a_range_that_the_host_uses_is_avoided_and_our_own_links_do_not_count() {

@@ -176,6 +176,21 @@ async fn members_of_an_internal_network_do_not_ask_the_hosts_name_server() {
 }
 
 #[tokio::test]
+async fn a_device_of_the_host_with_a_similar_name_is_none_of_a_container() {
+    let Some(case) = Case::new().await else { return };
+    case.holder("it", NetworkMode::Outgoing).await.attach().await;
+    let outside = case.holder("outside", NetworkMode::None).await;
+    let pid = outside.attachment.pid;
+    ran("ip", &format!("link add corp0 type veth peer name eth0 netns {pid}")).await;
+    ran("ip", "addr add 198.18.7.1/30 dev corp0").await;
+    ran("ip", "link set corp0 up").await;
+    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.2/30 dev eth0")).await;
+    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip link set dev eth0 up")).await;
+    let (_listener, port) = listener();
+    assert!(outside.reaches("198.18.7.1".parse().unwrap(), port));
+}
+
+#[tokio::test]
 async fn containers_without_a_network_do_not_reach_each_other() {
     let Some(case) = Case::new().await else { return };
     let (one, other) =

@@ -15,6 +15,7 @@ use libc::{
     NLM_F_CREATE, NLM_F_DUMP,
 };
 
+use super::link::{PREFIX, Reach};
 use super::netlink::{Message, NESTED, Netlink};
 use expression::Expression::{self, Accept, BetweenMembers, Counter, From, Known, Masquerade, Port, Reject, To};
 
@@ -24,7 +25,7 @@ const TABLE: &str = "coracle";
 const MEMBERS: &str = "members";
 
 /// An empty chain whose name changes with the rules: a table without it is another version's, and is replaced.
-const VERSION: &str = "version-3";
+const VERSION: &str = "version-4";
 
 const FORWARD: &str = "forward";
 const INPUT: &str = "input";
@@ -86,7 +87,7 @@ fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let fixed = fixed(IPV4);
     let get = Message::unacknowledged(kind(NFT_MSG_GETRULE), NLM_F_DUMP, &fixed).text(1, "filter").text(2, "FORWARD");
     let ours = |from: bool| {
-        let device = if from { From { prefix: "cor", is: true } } else { To { prefix: "cor", is: true } };
+        let device = if from { From { prefix: PREFIX, is: true } } else { To { prefix: PREFIX, is: true } };
         rule_in(ChainRef { family: IPV4, table: "filter", chain: "FORWARD" }, 0, &[device, Counter, Accept])
     };
     if socket.dump(get)?.iter().any(|it| contains(it, MARK)) {
@@ -115,7 +116,10 @@ fn forward_packets() -> io::Result<()> {
 /// All rules. A bridge is another engine's network of containers, unless it is one of the devices that lead to other
 /// machines.
 fn table(uplinks: &[&str]) -> Vec<Message> {
-    let (ours, theirs) = (From { prefix: "cor", is: true }, To { prefix: "cor", is: true });
+    let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
+    let prefix = |outward, host| Reach { outward, host }.prefix();
+    let (host_too, nothing, host_only) = (prefix(true, true), prefix(false, false), prefix(false, true));
+    let from = |prefix| From { prefix, is: true };
     let mut to_bridges = vec![ours, Expression::ToBridge];
     to_bridges.extend(uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
@@ -132,22 +136,22 @@ fn table(uplinks: &[&str]) -> Vec<Message> {
         new_chain(POSTROUTING, Some(("nat", 4, 100))),
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),
-        rule(FORWARD, &[From { prefix: "cori", is: true }, Reject]),
-        rule(FORWARD, &[From { prefix: "corj", is: true }, Reject]),
+        rule(FORWARD, &[from(&nothing), Reject]),
+        rule(FORWARD, &[from(&host_only), Reject]),
         rule(FORWARD, &to_bridges),
         rule(FORWARD, &[ours, Accept]),
         rule(FORWARD, &[theirs, Known, Accept]),
         rule(FORWARD, &[theirs, Expression::Drop]),
         rule(INPUT, &[ours, Known, Accept]),
         // A name server of the host would be a way out.
-        rule(INPUT, &[From { prefix: "cori", is: true }, Reject]),
+        rule(INPUT, &[from(&nothing), Reject]),
         rule(INPUT, &[ours, Expression::Protocol(ICMP), Accept]),
         rule(INPUT, &[ours, Expression::Protocol(UDP), Port(DNS), Accept]),
         rule(INPUT, &[ours, Expression::Protocol(TCP), Port(DNS), Accept]),
-        rule(INPUT, &[From { prefix: "corh", is: true }, Accept]),
-        rule(INPUT, &[From { prefix: "corj", is: true }, Accept]),
+        rule(INPUT, &[from(&host_too), Accept]),
+        rule(INPUT, &[from(&host_only), Accept]),
         rule(INPUT, &[ours, Reject]),
-        rule(POSTROUTING, &[ours, To { prefix: "cor", is: false }, Masquerade]),
+        rule(POSTROUTING, &[ours, To { prefix: PREFIX, is: false }, Masquerade]),
     ]
 }
 

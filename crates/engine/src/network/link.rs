@@ -15,6 +15,7 @@ use libc::{
 };
 
 use super::netlink::{Message, NESTED, Netlink};
+use super::settings;
 
 const VETH_INFO_PEER: u16 = 1;
 
@@ -49,6 +50,11 @@ impl Reach {
 /// The name of the host's device for a container: as many digits of its id as the kernel's limit of 15 bytes lets it have.
 pub(super) fn device(id: &str, reach: Reach) -> String {
     format!("{}{}", reach.prefix(), &id[..id.len().min(9)])
+}
+
+/// Whether a container has a link.
+pub(super) fn exists() -> io::Result<bool> {
+    Ok(settings::devices()?.iter().any(|it| it.starts_with(PREFIX)))
 }
 
 /// A link to be made.

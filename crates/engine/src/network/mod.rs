@@ -26,6 +26,7 @@ mod repair;
 mod resolver;
 mod routed;
 mod rules;
+mod settings;
 mod subnet;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Address ranges of networks: ones that the host does not use.
 
+use std::io;
 use std::net::Ipv4Addr;
 
 use coracle_runtime::IpNet;
@@ -43,6 +44,11 @@ pub(super) fn of_networks() -> impl Iterator<Item = Subnet> {
 
 fn overlaps(one: Subnet, other: Subnet) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
+}
+
+/// The routes of this network namespace: `/proc/net` is that of the process's first thread, which may be in another one.
+pub(super) fn read_routes() -> io::Result<String> {
+    std::fs::read_to_string("/proc/thread-self/net/route")
 }
 
 /// Ranges that the host has routes to, in the words of `/proc/net/route`, beside the default one and those of our links.

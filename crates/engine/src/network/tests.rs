@@ -14,7 +14,7 @@ use tokio::process::Child;
 
 use super::host_addresses::{self, ClosedHost};
 use super::netlink::Netlink;
-use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach};
+use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach, rules};
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
@@ -219,6 +219,35 @@ async fn members_reach_each_other_by_name_where_their_network_lets_them() {
     assert!(web.hosts().contains("\tclient\n") && !stranger.hosts().contains("parted"));
     web.end(&at[0]).await;
     assert!(!client.hosts().contains("web"), "{}", client.hosts());
+}
+
+#[tokio::test]
+async fn rules_that_another_program_removed_are_there_again_with_the_next_opening_or_start() {
+    let Some(case) = Case::new().await else { return };
+    let (open, apart) = (case.network("open", true, false).await, case.network("apart", true, false).await);
+    let (web, client) = (case.holder("web", open.clone()).await, case.holder("client", open).await);
+    let stranger = case.holder("stranger", apart).await;
+    let (address, (_listener, port)) = (web.attach().await.address.unwrap(), web.listens());
+    client.attach().await;
+    stranger.attach().await;
+    let check = |what: &str| {
+        assert!(client.reaches(address, port), "{what}");
+        assert!(!stranger.reaches(address, port), "{what}");
+    };
+    let removals: [fn(); 2] = [rules::removal::of_rules, rules::removal::of_table];
+    for remove in removals {
+        remove();
+        assert!(stranger.reaches(address, port), "the rules are gone");
+        NetworkRecords::new(&case.directories).restore_rules().unwrap();
+        check("after an opening");
+        remove();
+        case.holder("another", NetworkMode::Outgoing).await.attach().await;
+        check("after a start");
+    }
+    // Those of the set may be another data directory's.
+    rules::removal::of_rules();
+    rules::ensure(&[]).unwrap();
+    check("with the groups that were there");
 }
 
 #[tokio::test]

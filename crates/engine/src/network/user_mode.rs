@@ -15,7 +15,7 @@ use coracle_runtime::{Capability, Error, Excerpt, ProcessId, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::host_addresses::{self, ClosedHost};
-use super::{helper_process, link, resolver};
+use super::{helper_process, link, resolver, subnet};
 use crate::blocking::blocking;
 
 /// Limit of the time that a stack takes until packets flow.
@@ -188,8 +188,8 @@ fn outer_address() -> Option<IpAddr> {
 
 /// The host's gateway, which `pasta` lets stand for the host.
 fn default_gateway() -> Option<IpAddr> {
-    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
-    super::subnet::default_gateway(&routes).map(IpAddr::V4)
+    let routes = subnet::read_routes().ok()?;
+    subnet::default_gateway(&routes).map(IpAddr::V4)
 }
 
 #[cfg(test)]

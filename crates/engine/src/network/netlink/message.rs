@@ -133,17 +133,27 @@ fn header(packet: &[u8]) -> Option<(usize, u16)> {
     Some((count, kind))
 }
 
-/// The value of the first attribute of this kind among those that follow an object's fixed part.
-pub(in crate::network) fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    loop {
-        let count = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
-        let found = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?);
-        let value = attributes.get(4..count)?;
-        if found == kind {
-            return Some(value);
-        }
-        attributes = attributes.get(count.next_multiple_of(4)..)?;
-    }
+/// An attribute of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::network) struct Attribute<'a> {
+    kind: u16,
+    pub(in crate::network) value: &'a [u8],
+}
+
+/// The attributes that follow an object's fixed part, or are nested in another one; a cut one ends them.
+pub(in crate::network) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
+    std::iter::from_fn(move || {
+        let count = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & !NESTED;
+        let value = bytes.get(4..count)?;
+        bytes = bytes.get(count.next_multiple_of(4)..).unwrap_or_default();
+        Some(Attribute { kind, value })
+    })
+}
+
+/// The value of the first attribute of this kind.
+pub(in crate::network) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|it| it.kind == kind).map(|it| it.value)
 }
 
 fn status(body: &[u8]) -> i32 {

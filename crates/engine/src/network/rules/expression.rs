@@ -12,6 +12,9 @@ mod attribute {
     pub(super) const VERDICT_CODE: u16 = 1;
 }
 
+/// The set of pairs of groups whose devices may reach each other.
+pub(super) const MEMBERS: &str = "members";
+
 /// The registers: the verdict, and the first two of 4 bytes.
 const VERDICT: u32 = 0;
 const FIRST: u32 = 8;
@@ -120,7 +123,7 @@ fn padded(text: &str) -> [u8; 16] {
 }
 
 fn lookup(message: Message) -> Message {
-    element(message, "lookup", |it| it.text(1, super::MEMBERS).number_be(2, FIRST).number_be(4, 1))
+    element(message, "lookup", |it| it.text(1, MEMBERS).number_be(2, FIRST).number_be(4, 1))
 }
 
 fn known(message: Message) -> Message {

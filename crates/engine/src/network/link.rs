@@ -84,7 +84,8 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
         }
         done => done?,
     }
-    let connected = give_addresses(&host, spec, addresses);
+    let connected =
+        settings::write(&spec.device, "forwarding", "1").and_then(|()| give_addresses(&host, spec, addresses));
     if connected.is_err() {
         // The first error is the one to report.
         let _ = remove(&host, &spec.device);

@@ -63,6 +63,11 @@ pub(super) fn routed(table: &str) -> Vec<Subnet> {
     table.lines().skip(1).filter_map(subnet).collect()
 }
 
+/// Devices of all routes.
+pub(super) fn devices(table: &str) -> Vec<&str> {
+    table.lines().skip(1).filter_map(|it| it.split_whitespace().next()).collect()
+}
+
 /// Devices of the default routes.
 pub(super) fn default_devices(table: &str) -> Vec<&str> {
     let device = |line| {

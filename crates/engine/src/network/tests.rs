@@ -68,6 +68,21 @@ impl Case {
         Holder { child, attachment }
     }
 
+    /// Another machine, `198.18.NUMBER.2`, which uses the host (`198.18.NUMBER.1` at the device `tstNUMBER`) as its router.
+    async fn machine(&self, number: u8) -> Holder {
+        let machine = self.holder(&format!("machine{number}"), NetworkMode::None).await;
+        let (pid, device, net) = (machine.attachment.pid, format!("tst{number}"), format!("198.18.{number}"));
+        ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
+        ran("ip", &format!("addr add {net}.1/30 dev {device}")).await;
+        ran("ip", &format!("link set {device} up")).await;
+        for words in
+            [format!("addr add {net}.2/30 dev out"), "link set out up".into(), format!("route add default via {net}.1")]
+        {
+            ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip {words}")).await;
+        }
+        machine
+    }
+
     async fn network(&self, name: &str, reach: bool, internal: bool) -> NetworkMode {
         let name = NetworkName::parse(name).unwrap();
         let create = NetworkCreate { name, labels: Vec::new(), reach, internal };
@@ -179,13 +194,10 @@ async fn members_of_an_internal_network_do_not_ask_the_hosts_name_server() {
 async fn a_device_of_the_host_with_a_similar_name_is_none_of_a_container() {
     let Some(case) = Case::new().await else { return };
     case.holder("it", NetworkMode::Outgoing).await.attach().await;
-    let outside = case.holder("outside", NetworkMode::None).await;
-    let pid = outside.attachment.pid;
-    ran("ip", &format!("link add corp0 type veth peer name eth0 netns {pid}")).await;
-    ran("ip", "addr add 198.18.7.1/30 dev corp0").await;
+    let outside = case.machine(7).await;
+    ran("ip", "link set tst7 down").await;
+    ran("ip", "link set tst7 name corp0").await;
     ran("ip", "link set corp0 up").await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.2/30 dev eth0")).await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip link set dev eth0 up")).await;
     let (_listener, port) = listener();
     assert!(outside.reaches("198.18.7.1".parse().unwrap(), port));
 }
@@ -253,13 +265,7 @@ async fn rules_that_another_program_removed_are_there_again_with_the_next_openin
 #[tokio::test]
 async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
     let Some(case) = Case::new().await else { return };
-    let outside = case.holder("outside", NetworkMode::None).await;
-    let (pid, device) = (outside.attachment.pid, format!("tst{}", outside.attachment.pid));
-    ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
-    ran("ip", &format!("addr add 198.18.7.1/30 dev {device}")).await;
-    ran("ip", &format!("link set {device} up")).await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.2/30 dev out")).await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip link set dev out up")).await;
+    let outside = case.machine(7).await;
     let (listener, port) = outside.listens();
     let internal = case.network("internal", true, true).await;
     for (mode, expected) in [(NetworkMode::Outgoing, true), (internal, false)] {
@@ -270,6 +276,37 @@ async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal
             assert_eq!(listener.accept().unwrap().1.ip(), IpAddr::from([198, 18, 7, 1]));
         }
     }
+}
+
+#[tokio::test]
+async fn a_host_that_is_no_router_forwards_for_containers_alone() {
+    let Some(case) = Case::new().await else { return };
+    let ip_forward = "/proc/sys/net/ipv4/ip_forward";
+    std::fs::write(ip_forward, "0").unwrap();
+    let (one, other) = (case.machine(7).await, case.machine(8).await);
+    let ((_at_one, port_of_one), (_at_other, port_of_other)) = (one.listens(), other.listens());
+    let (to_one, to_other) = ("198.18.7.2".parse().unwrap(), "198.18.8.2".parse().unwrap());
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    container.attach().await;
+    assert!(container.reaches(to_one, port_of_one) && container.reaches(to_other, port_of_other));
+    assert!(!one.reaches(to_other, port_of_other) && !other.reaches(to_one, port_of_one));
+    assert_eq!(std::fs::read_to_string(ip_forward).unwrap(), "0\n");
+    // A device that is there later is one of them at the next start, and all stay so when the container is gone.
+    let late = case.machine(9).await;
+    let second = case.holder("second", NetworkMode::Outgoing).await;
+    second.attach().await;
+    drop((container, second));
+    case.holder("third", NetworkMode::Outgoing).await.attach().await;
+    assert!(!late.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
+    // Docker publishes a port before this engine looks again.
+    if find_program("iptables-nft").is_ok() {
+        let redirect = "-t nat -A PREROUTING -d 198.18.7.1 -p tcp --dport 7 -j DNAT --to-destination";
+        ran("iptables-nft", &format!("{redirect} 198.18.8.2:{port_of_other}")).await;
+        assert!(one.reaches("198.18.7.1".parse().unwrap(), 7));
+    }
+    std::fs::write(ip_forward, "1").unwrap();
+    NetworkRecords::new(&case.directories).ensure_rules().unwrap();
+    assert!(one.reaches(to_other, port_of_other), "the host is a router by the will of another program");
 }
 
 #[tokio::test]

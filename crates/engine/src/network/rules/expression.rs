@@ -30,6 +30,8 @@ pub(super) enum Expression<'a> {
     From { prefix: &'a str, is: bool },
     /// The outgoing device's name begins so, or not.
     To { prefix: &'a str, is: bool },
+    /// The incoming device has this name.
+    FromDevice(&'a str),
     /// The outgoing device is a bridge.
     ToBridge,
     /// The outgoing device has another name.
@@ -38,6 +40,12 @@ pub(super) enum Expression<'a> {
     BetweenMembers,
     /// The packet belongs to a known connection, or answers one.
     Known,
+    /// The packet neither belongs to a known connection nor answers one.
+    Unknown,
+    /// No program has changed where the connection goes.
+    NotRedirected,
+    /// The packet is one of IPv4.
+    Ipv4,
     /// ICMP, UDP, TCP, by number.
     Protocol(u8),
     /// The port at the destination.
@@ -56,12 +64,16 @@ pub(super) enum Expression<'a> {
 
 const META_IIFNAME: u32 = 6;
 const META_OIFNAME: u32 = 7;
+const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const META_IIFGROUP: u32 = 21;
 const META_OIFGROUP: u32 = 22;
 const META_OIFKIND: u32 = 27;
 const CT_STATE: u32 = 0;
 const CT_KNOWN: u32 = 0b110;
+const CT_STATUS: u32 = 2;
+const IPS_DST_NAT: u32 = 1 << 5;
+const NFPROTO_IPV4: u8 = 2;
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
@@ -81,7 +93,11 @@ fn one(message: Message, expression: Expression<'_>) -> Message {
         Expression::ToBridge => named(message, META_OIFKIND, &padded("bridge"), EQUAL),
         Expression::NotTo(name) => named(message, META_OIFNAME, &padded(name), NOT_EQUAL),
         Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
-        Expression::Known => known(message),
+        Expression::FromDevice(name) => named(message, META_IIFNAME, &padded(name), EQUAL),
+        Expression::Known => connection(message, CT_STATE, CT_KNOWN, NOT_EQUAL),
+        Expression::Unknown => connection(message, CT_STATE, CT_KNOWN, EQUAL),
+        Expression::NotRedirected => connection(message, CT_STATUS, IPS_DST_NAT, EQUAL),
+        Expression::Ipv4 => cmp(meta(message, META_NFPROTO, FIRST), FIRST, EQUAL, &[NFPROTO_IPV4]),
         Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
         Expression::Port(number) => port(message, number),
         Expression::Counter => element(message, "counter", |it| it),
@@ -126,14 +142,15 @@ fn lookup(message: Message) -> Message {
     element(message, "lookup", |it| it.text(1, MEMBERS).number_be(2, FIRST).number_be(4, 1))
 }
 
-fn known(message: Message) -> Message {
-    let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, CT_STATE));
+/// Whether a number of the connection has none of these bits (`EQUAL` to 0), or one of them.
+fn connection(message: Message, key: u32, bits: u32, operation: u32) -> Message {
+    let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, key));
     let message = element(message, "bitwise", |it| {
         let it = it.number_be(1, FIRST).number_be(2, FIRST).number_be(3, 4);
-        let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &CT_KNOWN.to_ne_bytes()));
+        let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &bits.to_ne_bytes()));
         it.nest(5 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &[0; 4]))
     });
-    cmp(message, FIRST, NOT_EQUAL, &[0; 4])
+    cmp(message, FIRST, operation, &[0; 4])
 }
 
 fn port(message: Message, number: u16) -> Message {

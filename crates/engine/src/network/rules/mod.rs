@@ -8,16 +8,17 @@
 //! opening of the engine while containers have links, verifies that all rules are there.
 
 mod expression;
+mod forwarding;
 mod messages;
 mod table;
 
 use std::io;
-use std::path::Path;
 
 use super::link::PREFIX;
 use super::netlink::Netlink;
 use super::subnet;
 use expression::Expression::{Accept, Counter, From, To};
+use forwarding::Forwarding;
 use messages::{ChainRef, Generation, IPV4};
 use table::{HostDevices, Prefixes, Table};
 
@@ -33,10 +34,11 @@ const MARK: &str = "coracle";
 /// What the kernel refuses, as one without a packet filter does.
 pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
-    forward_packets()?;
     let routes = subnet::read_routes()?;
     let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
-    install(&socket, &HostDevices { uplinks })?;
+    let forwarding = Forwarding::plan(&routes)?;
+    install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone() })?;
+    forwarding.apply()?;
     let admitted = table::groups(&socket)?;
     let missing: Vec<_> = groups.iter().filter(|it| !admitted.contains(it)).map(|it| table::admit(*it)).collect();
     if !missing.is_empty() {
@@ -91,16 +93,6 @@ fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let rules = [From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true }];
     let rules = rules.map(|it| messages::new_rule(chain, MARK, &[it, Counter, Accept]));
     socket.request(messages::batch(rules.into()))
-}
-
-/// The kernel forwards between devices only when told so; Docker sets the same.
-fn forward_packets() -> io::Result<()> {
-    let path = Path::new("/proc/sys/net/ipv4/ip_forward");
-    if std::fs::read(path)?.starts_with(b"1") {
-        return Ok(());
-    }
-    tracing::info!("ip_forward is set: containers reach other machines through this one");
-    std::fs::write(path, "1")
 }
 
 /// What other programs do to the rules.

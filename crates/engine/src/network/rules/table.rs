@@ -10,7 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::link::{PREFIX, Reach};
 use super::super::netlink::{Message, NESTED, Netlink, attribute, attributes};
-use super::expression::Expression::{self, Accept, BetweenMembers, Drop, From, Known, Masquerade, Port, Reject, To};
+use super::expression::Expression::{
+    self, Accept, BetweenMembers, Drop, From, FromDevice, Ipv4, Known, Masquerade, NotRedirected, Port, Reject, To,
+    Unknown,
+};
 use super::expression::MEMBERS;
 use super::messages::{self, ChainRef, HEADER_BYTES, INET};
 
@@ -30,6 +33,8 @@ const DNS: u16 = 53;
 pub(super) struct HostDevices {
     /// Those that lead to other machines by default.
     pub(super) uplinks: Vec<String>,
+    /// Those that forward for containers alone.
+    pub(super) guarded: Vec<String>,
 }
 
 /// The table as it is to be.
@@ -94,12 +99,13 @@ impl Prefixes {
 /// machines.
 fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<Rule<'a>> {
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
+    let others = To { prefix: PREFIX, is: false };
     let from = |prefix: &'a String| From { prefix, is: true };
     let mut to_bridges = vec![ours, Expression::ToBridge];
     to_bridges.extend(devices.uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
     let rule = |chain, expressions: &[Expression<'a>]| Rule { chain, expressions: expressions.to_vec() };
-    vec![
+    let mut rules = vec![
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),
         rule(FORWARD, &[from(&prefixes.nothing), Reject]),
@@ -117,8 +123,12 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<Rule<'a>> 
         rule(INPUT, &[from(&prefixes.outward_and_host), Accept]),
         rule(INPUT, &[from(&prefixes.host), Accept]),
         rule(INPUT, &[ours, Reject]),
-        rule(POSTROUTING, &[ours, To { prefix: PREFIX, is: false }, Masquerade]),
-    ]
+        rule(POSTROUTING, &[ours, others, Masquerade]),
+    ];
+    // What another engine redirects to its containers may pass: it may have started after this one, and forwards by itself.
+    let guard = |device| [FromDevice(device), Ipv4, others, Unknown, NotRedirected, Drop];
+    rules.extend(devices.guarded.iter().map(|it| rule(FORWARD, &guard(it))));
+    rules
 }
 
 /// The groups whose members may reach each other.

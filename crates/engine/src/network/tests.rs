@@ -7,7 +7,7 @@ use std::time::Duration;
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 use coracle_runtime::{ContainerId, ContainerName, Error, NetworkCreate, NetworkName, ProcessId};
-use coracle_skips::{NEEDS_ROOT, skip};
+use coracle_skips::{NEEDS_IPTABLES, NEEDS_ROOT, skip};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
@@ -307,6 +307,38 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     std::fs::write(ip_forward, "1").unwrap();
     NetworkRecords::new(&case.directories).ensure_rules().unwrap();
     assert!(one.reaches(to_other, port_of_other), "the host is a router by the will of another program");
+}
+
+#[tokio::test]
+async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_rule_of_it_refuses() {
+    let Some(case) = Case::new().await else { return };
+    if find_program("iptables-nft").is_err() {
+        return skip(NEEDS_IPTABLES);
+    }
+    let (allowed, refused) = (case.machine(7).await, case.machine(8).await);
+    let ((_allowed, port), (_refused, refused_port)) = (allowed.listens(), refused.listens());
+    for words in ["-P FORWARD DROP", "-N DOCKER-USER", "-A FORWARD -j DOCKER-USER"] {
+        ran("iptables-nft", words).await;
+    }
+    ran("iptables-nft", "-A DOCKER-USER -d 198.18.8.2 -j DROP").await;
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    let at = container.attach().await;
+    let (_inside, inside_port) = container.listens();
+    assert!(container.reaches("198.18.7.2".parse().unwrap(), port));
+    assert!(!container.reaches("198.18.8.2".parse().unwrap(), refused_port));
+    assert!(!allowed.reaches(at.address.unwrap(), inside_port));
+    // A second start adds nothing, and the table is still one that `iptables` works with.
+    case.holder("second", NetworkMode::Outgoing).await.attach().await;
+    let listed = invoke("iptables-nft", "-S FORWARD").await.stdout.text();
+    let ours: Vec<_> = listed.lines().skip(2).collect();
+    let mark = "-m comment --comment \"coracle links\"";
+    assert_eq!(
+        ours,
+        [
+            format!("-A FORWARD -i crcl-+ {mark} -j ACCEPT"),
+            format!("-A FORWARD -o crcl-+ -m conntrack --ctstate RELATED,ESTABLISHED {mark} -j ACCEPT"),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -40,6 +40,8 @@ pub(super) enum Expression<'a> {
     BetweenMembers,
     /// The packet belongs to a known connection, or answers one.
     Known,
+    /// `Known` as `iptables` has it in its tables: it refuses to work with a table that has the other one.
+    KnownMatch,
     /// The packet neither belongs to a known connection nor answers one.
     Unknown,
     /// No program has changed where the connection goes.
@@ -95,6 +97,9 @@ fn one(message: Message, expression: Expression<'_>) -> Message {
         Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
         Expression::FromDevice(name) => named(message, META_IIFNAME, &padded(name), EQUAL),
         Expression::Known => connection(message, CT_STATE, CT_KNOWN, NOT_EQUAL),
+        Expression::KnownMatch => {
+            element(message, "match", |it| it.text(1, "conntrack").number_be(2, 3).bytes(3, &known_match()))
+        }
         Expression::Unknown => connection(message, CT_STATE, CT_KNOWN, EQUAL),
         Expression::NotRedirected => connection(message, CT_STATUS, IPS_DST_NAT, EQUAL),
         Expression::Ipv4 => cmp(meta(message, META_NFPROTO, FIRST), FIRST, EQUAL, &[NFPROTO_IPV4]),
@@ -151,6 +156,18 @@ fn connection(message: Message, key: u32, bits: u32, operation: u32) -> Message 
         it.nest(5 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &[0; 4]))
     });
     cmp(message, FIRST, operation, &[0; 4])
+}
+
+/// `struct xt_conntrack_mtinfo3`, with the kernel's padding: of all that it compares, the state.
+fn known_match() -> [u8; 168] {
+    const MATCH_FLAGS: usize = 146;
+    const STATE_MASK: usize = 150;
+    const COMPARE_STATE: u16 = 1;
+    let mut info = [0; 168];
+    info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&COMPARE_STATE.to_ne_bytes());
+    let [low, high, ..] = CT_KNOWN.to_le_bytes();
+    info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&u16::from_le_bytes([low, high]).to_ne_bytes());
+    info
 }
 
 fn port(message: Message, number: u16) -> Message {

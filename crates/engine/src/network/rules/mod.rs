@@ -1,5 +1,5 @@
-//! The packet filter of all containers of this host: one table of ours, made once, and an admission in the chain of others
-//! that drop what they do not know.
+//! The packet filter of all containers of this host: one table of ours, made once, and an admission at the end of the chain
+//! of others that drop what they do not know.
 //!
 //! The rules name devices by what they reach (`link::Reach`), so a container needs none of its own. Members of a
 //! network have a number in common, and the table's set holds the numbers whose members may reach each other.
@@ -17,7 +17,7 @@ use std::io;
 use super::link::PREFIX;
 use super::netlink::Netlink;
 use super::subnet;
-use expression::Expression::{Accept, Counter, From, To};
+use expression::Expression::{Accept, Counter, From, KnownMatch, To};
 use forwarding::Forwarding;
 use messages::{ChainRef, Generation, IPV4};
 use table::{HostDevices, Prefixes, Table};
@@ -25,8 +25,8 @@ use table::{HostDevices, Prefixes, Table};
 /// How often the packet filter may change under an attempt to replace the table.
 const ATTEMPTS: usize = 20;
 
-/// The comment of our rules in a table of others.
-const MARK: &str = "coracle";
+/// The comment of our rules in a table of others; another one with other rules.
+const MARK: &str = "coracle links";
 
 /// Makes the rules if one of them is not there, and admits the members of each of these groups to each other.
 ///
@@ -83,15 +83,17 @@ pub(super) fn withdraw(group: u32) -> io::Result<()> {
     }
 }
 
-/// Docker and others drop what they do not know in this chain, and a packet has to pass all chains. Only chains of our own
-/// table decide about our packets, so this one lets them pass.
+/// Docker and others drop what they do not know in this chain, and a packet has to pass all chains. So this one lets pass
+/// what our own table let pass. At the end of the chain, these rules change its policy for our packets: what the
+/// administrator drops in it or in `DOCKER-USER` stays dropped.
 fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let chain = ChainRef { family: IPV4, table: "filter", chain: "FORWARD" };
     if !messages::exists(socket, messages::get_chain(chain))? || messages::count_rules(socket, chain, MARK)? > 0 {
         return Ok(());
     }
-    let rules = [From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true }];
-    let rules = rules.map(|it| messages::new_rule(chain, MARK, &[it, Counter, Accept]));
+    let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
+    let rules = [&[ours, Counter, Accept][..], &[theirs, KnownMatch, Counter, Accept]];
+    let rules = rules.map(|it| messages::new_rule(chain, MARK, it));
     socket.request(messages::batch(rules.into()))
 }
 

@@ -84,13 +84,18 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
         }
         done => done?,
     }
-    let connected =
-        settings::write(&spec.device, "forwarding", "1").and_then(|()| give_addresses(&host, spec, addresses));
+    let connected = set(&spec.device).and_then(|()| give_addresses(&host, spec, addresses));
     if connected.is_err() {
         // The first error is the one to report.
         let _ = remove(&host, &spec.device);
     }
     connected
+}
+
+/// The device forwards, and takes packets from the container's own address alone: code with `NET_RAW` can send others.
+fn set(device: &str) -> io::Result<()> {
+    settings::write(device, "forwarding", "1")?;
+    settings::write(device, "rp_filter", "1")
 }
 
 fn remove(host: &Netlink, device: &str) -> io::Result<()> {

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Stands for all devices, in the place of one.
+pub(super) const ALL: &str = "all";
+
 const SETTINGS: &str = "/proc/sys/net/ipv4";
 
 fn directory() -> PathBuf {
@@ -17,7 +20,7 @@ pub(super) fn devices() -> io::Result<Vec<String>> {
         entries => entries?.map(|it| it.map(|it| it.file_name())).collect::<io::Result<Vec<_>>>()?,
     };
     let names = names.into_iter().filter_map(|it| it.into_string().ok());
-    Ok(names.filter(|it| it != "all" && it != "default").collect())
+    Ok(names.filter(|it| it != ALL && it != "default").collect())
 }
 
 /// Whether other devices are joined to this one.

@@ -73,10 +73,10 @@ impl Case {
         let machine = self.holder(&format!("machine{number}"), NetworkMode::None).await;
         let (pid, device, net) = (machine.attachment.pid, format!("tst{number}"), format!("198.18.{number}"));
         ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
-        ran("ip", &format!("addr add {net}.1/30 dev {device}")).await;
+        ran("ip", &format!("addr add {net}.1/24 dev {device}")).await;
         ran("ip", &format!("link set {device} up")).await;
         for words in
-            [format!("addr add {net}.2/30 dev out"), "link set out up".into(), format!("route add default via {net}.1")]
+            [format!("addr add {net}.2/24 dev out"), "link set out up".into(), format!("route add default via {net}.1")]
         {
             ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip {words}")).await;
         }
@@ -339,6 +339,29 @@ async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_r
             format!("-A FORWARD -o crcl-+ -m conntrack --ctstate RELATED,ESTABLISHED {mark} -j ACCEPT"),
         ]
     );
+}
+
+#[tokio::test]
+async fn packets_with_an_address_that_is_not_the_containers_go_nowhere() {
+    let Some(case) = Case::new().await else { return };
+    let machine = case.machine(7).await;
+    let received = machine.inside(|| UdpSocket::bind("0.0.0.0:7").unwrap());
+    received.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    for of_all_devices in ["0", "1", "2"] {
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", of_all_devices).unwrap();
+        let container = case.holder("it", NetworkMode::Outgoing).await;
+        let own = container.attach().await.address.unwrap();
+        let pid = container.attachment.pid;
+        ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.9/32 dev lo")).await;
+        for source in ["198.18.7.9".parse().unwrap(), own] {
+            let send =
+                move || UdpSocket::bind((source, 0)).unwrap().send_to(source.to_string().as_bytes(), "198.18.7.2:7");
+            container.inside(send).unwrap();
+        }
+        let mut buffer = [0; 64];
+        let count = received.recv(&mut buffer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&buffer[..count]), own.to_string(), "rp_filter {of_all_devices}");
+    }
 }
 
 #[tokio::test]

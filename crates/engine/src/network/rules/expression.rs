@@ -48,6 +48,8 @@ pub(super) enum Expression<'a> {
     NotRedirected,
     /// The packet is one of IPv4.
     Ipv4,
+    /// An answer to the packet's source would leave by another device than the one that it came by.
+    FromElsewhere,
     /// ICMP, UDP, TCP, by number.
     Protocol(u8),
     /// The port at the destination.
@@ -105,6 +107,7 @@ fn one(message: Message, expression: Expression<'_>) -> Message {
         Expression::Ipv4 => cmp(meta(message, META_NFPROTO, FIRST), FIRST, EQUAL, &[NFPROTO_IPV4]),
         Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
         Expression::Port(number) => port(message, number),
+        Expression::FromElsewhere => from_elsewhere(message),
         Expression::Counter => element(message, "counter", |it| it),
         Expression::Accept => verdict(message, 1),
         Expression::Drop => verdict(message, 0),
@@ -168,6 +171,16 @@ fn known_match() -> [u8; 168] {
     let [low, high, ..] = CT_KNOWN.to_le_bytes();
     info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&u16::from_le_bytes([low, high]).to_ne_bytes());
     info
+}
+
+/// `fib saddr . iif oif missing`.
+fn from_elsewhere(message: Message) -> Message {
+    const RESULT_DEVICE: u32 = 1;
+    const SOURCE_ADDRESS: u32 = 1 << 0;
+    const INCOMING_DEVICE: u32 = 1 << 3;
+    let flags = SOURCE_ADDRESS | INCOMING_DEVICE;
+    let lookup = |it: Message| it.number_be(1, FIRST).number_be(2, RESULT_DEVICE).number_be(3, flags);
+    cmp(element(message, "fib", lookup), FIRST, EQUAL, &[0; 4])
 }
 
 fn port(message: Message, number: u16) -> Message {

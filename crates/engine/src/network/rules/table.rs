@@ -11,14 +11,15 @@ use sha2::{Digest as _, Sha256};
 use super::super::link::{PREFIX, Reach};
 use super::super::netlink::{Message, NESTED, Netlink, attribute, attributes};
 use super::expression::Expression::{
-    self, Accept, BetweenMembers, Drop, From, FromDevice, Ipv4, Known, Masquerade, NotRedirected, Port, Reject, To,
-    Unknown,
+    self, Accept, BetweenMembers, Drop, From, FromDevice, FromElsewhere, Ipv4, Known, Masquerade, NotRedirected, Port,
+    Reject, To, Unknown,
 };
 use super::expression::MEMBERS;
 use super::messages::{self, ChainRef, HEADER_BYTES, INET};
 
 pub(super) const TABLE: &str = "coracle";
 
+const PREROUTING: &str = "prerouting";
 const FORWARD: &str = "forward";
 const INPUT: &str = "input";
 const POSTROUTING: &str = "postrouting";
@@ -35,6 +36,17 @@ pub(super) struct HostDevices {
     pub(super) uplinks: Vec<String>,
     /// Those that forward for containers alone.
     pub(super) guarded: Vec<String>,
+    /// How the host checks where packets come from.
+    pub(super) source_check: SourceCheck,
+}
+
+/// Who compares the source of a container's packets with its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SourceCheck {
+    /// The kernel, as told for each link.
+    OfLinks,
+    /// The rules: a setting of the host for all devices overrides that of links.
+    OfRules,
 }
 
 /// The table as it is to be.
@@ -70,6 +82,7 @@ impl<'a> Table<'a> {
             on_table(NFT_MSG_DELTABLE, 0),
             on_table(NFT_MSG_NEWTABLE, NLM_F_CREATE),
             new_set(),
+            new_chain(PREROUTING, &Hook { chain_type: "filter", number: 0, priority: -150 }),
             new_chain(FORWARD, &Hook { chain_type: "filter", number: 2, priority: -1 }),
             new_chain(INPUT, &Hook { chain_type: "filter", number: 1, priority: -1 }),
             new_chain(POSTROUTING, &Hook { chain_type: "nat", number: 4, priority: 100 }),
@@ -127,6 +140,9 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<Rule<'a>> 
     ];
     // What another engine redirects to its containers may pass: it may have started after this one, and forwards by itself.
     let guard = |device| [FromDevice(device), Ipv4, others, Unknown, NotRedirected, Drop];
+    if devices.source_check == SourceCheck::OfRules {
+        rules.push(rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]));
+    }
     rules.extend(devices.guarded.iter().map(|it| rule(FORWARD, &guard(it))));
     rules
 }

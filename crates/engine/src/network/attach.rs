@@ -53,7 +53,7 @@ impl Attachment {
 /// Connects a container. Packets flow when this returns.
 ///
 /// # Errors
-/// `PortTaken`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
+/// Those of `publish::bind`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
 /// ends with the container.
 pub(crate) async fn attach(attachment: &Attachment) -> Result<AttachmentRecord> {
     if attachment.config.mode == NetworkMode::Host {

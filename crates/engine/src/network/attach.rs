@@ -132,7 +132,9 @@ async fn link(records: NetworkRecords, spec: RoutedSpec) -> Result<RoutedLink> {
 }
 
 fn join(records: &NetworkRecords, record: &NetworkRecord, member: &Member) -> io::Result<()> {
-    records.members(&record.id).join(member, record.reach)
+    let members = records.members(&record.id);
+    members.join(member)?;
+    if record.members_connected { members.announce() } else { Ok(()) }
 }
 
 fn member(attachment: &Attachment, routed: &RoutedLink) -> Result<Member> {

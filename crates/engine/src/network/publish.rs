@@ -129,8 +129,7 @@ mod tests {
     #[test]
     fn more_ports_than_a_container_publishes_are_refused_by_their_number() {
         let config = config(None, Protocol::Tcp);
-        let failed =
-            bind(&NetworkConfig { ports: vec![config.ports[0].clone(); MAX_PORTS + 1], ..config }).unwrap_err();
+        let failed = bind(&NetworkConfig { ports: vec![config.ports[0]; MAX_PORTS + 1], ..config }).unwrap_err();
         assert!(failed.to_string().contains("a container publishes at most 240 ports"), "{failed}");
     }
 

@@ -30,7 +30,8 @@ pub(super) struct NetworkRecord {
     /// No way out.
     pub(super) internal: bool,
     /// Members may reach each other.
-    pub(super) reach: bool,
+    #[serde(rename = "reach")]
+    pub(super) members_connected: bool,
     pub(super) subnet: Subnet,
 }
 
@@ -119,7 +120,7 @@ impl NetworkRecords {
             name: network.name.clone(),
             labels: network.labels.iter().cloned().collect(),
             internal: network.internal,
-            reach: network.reach,
+            members_connected: network.reach,
             subnet,
         };
         self.write(&record).map_err(|source| Error::Host { what: "cannot write a network's record".into(), source })?;
@@ -146,7 +147,7 @@ impl NetworkRecords {
 
     /// The groups of all networks whose members may reach each other.
     pub(super) fn connected_groups(&self) -> io::Result<Vec<u32>> {
-        let connected = self.records()?.into_iter().filter(|it| it.reach);
+        let connected = self.records()?.into_iter().filter(|it| it.members_connected);
         Ok(connected.map(|it| it.group()).collect())
     }
 

@@ -47,7 +47,7 @@ impl NetworkRecords {
         let records = self.records()?;
         for network in &records {
             let members = self.members(&network.id);
-            if members.has_dead()? {
+            if members.has_dead()? && network.members_connected {
                 members.announce()?;
             }
         }

@@ -229,6 +229,10 @@ async fn members_reach_each_other_by_name_where_their_network_lets_them() {
     assert!(!stranger.reaches(at[3].address.unwrap(), parted_port));
     assert!(client.hosts().contains(&format!("{address}\tweb\n")), "{}", client.hosts());
     assert!(web.hosts().contains("\tclient\n") && !stranger.hosts().contains("parted"));
+    let gone = case.holder("gone", parted.attachment.config.mode.clone()).await;
+    let at_gone = gone.attach().await;
+    gone.end(&at_gone).await;
+    assert!(!stranger.hosts().contains("parted"), "an end told members that are apart their names");
     web.end(&at[0]).await;
     assert!(!client.hosts().contains("web"), "{}", client.hosts());
 }

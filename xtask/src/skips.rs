@@ -71,7 +71,7 @@ fn remedy(reason: &str) -> &'static str {
         "podman-rootless" => "; CORACLE_ENGINES=podman-rootless alone runs those below the tool",
         "container" | "embedded" => " does not do what they are about",
         "needs a container engine" => "; CORACLE_ENGINES names one",
-        "needs strace" => "; `cargo xtask engines up embedded` installs it",
+        "needs strace" | "needs iptables" => "; `cargo xtask engines up embedded` installs it",
         _ => "",
     }
 }

@@ -26,8 +26,13 @@ pub(crate) async fn repair(engine: &Arc<Engine>) {
     .unwrap_or_else(|err| tracing::warn!(%err, "cannot look for what killed processes left"));
 }
 
-/// The same for callers that are not asynchronous, within a runtime or without one.
+/// The same for callers that are not asynchronous, within a runtime or without one; also what other programs removed.
 pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
+    if engine.privileges.is_root()
+        && let Err(err) = NetworkRecords::new(&engine.directories).restore_rules()
+    {
+        tracing::warn!(%err, "containers may reach what they should not");
+    }
     if engine.pending.interrupted().map_err(failed)?.is_empty() {
         return Ok(());
     }

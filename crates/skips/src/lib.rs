@@ -18,6 +18,9 @@ pub const NEEDS_USER: &str = "needs a user who is not root";
 /// The test is about a container engine, and `CORACLE_ENGINES` names none.
 pub const NEEDS_ENGINE: &str = "needs a container engine";
 
+/// The test is about rules that other programs make with `iptables`.
+pub const NEEDS_IPTABLES: &str = "needs iptables";
+
 /// The test kills processes at chosen system calls.
 pub const NEEDS_STRACE: &str = "needs strace";
 

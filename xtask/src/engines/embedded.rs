@@ -12,7 +12,7 @@ pub(crate) const NAME: &str = "embedded";
 pub(crate) const ROOTLESS: &str = "embedded-rootless";
 
 /// Networks without root, the mapping of subordinate ids, and kills at chosen system calls for the tests.
-const PACKAGES: &[&str] = &["passt", "uidmap", "strace"];
+const PACKAGES: &[&str] = &["passt", "uidmap", "strace", "iptables"];
 
 /// OCI runtimes. Other systems have no package of gVisor; a test of a runtime that is missing is skipped.
 const RUNTIMES_OF_DEBIAN: &[&str] = &["runc", "crun", "runsc"];

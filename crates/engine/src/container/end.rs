@@ -9,11 +9,12 @@ use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use super::containers::{StoredContainer, find, lock_names, release_name};
-use super::directory::read_json;
+use super::directory::{ContainerDir, read_json};
 use super::start::lock;
 use super::state::{RunRecord, State};
 use super::{by_runtime, host_error};
 use crate::blocking::blocking;
+use crate::directories::Directories;
 use crate::engine::Engine;
 use crate::network::{AttachmentRecord, detach};
 use crate::pending::Operation;
@@ -89,14 +90,26 @@ pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer,
     if let Err(err) = by_runtime::clear(engine, container).await {
         tracing::warn!(container = %container.config.name, %err, "mounts of the container are left");
     }
-    if let Ok(Some(attached)) = read_json::<AttachmentRecord>(&container.dir.network_file()) {
-        if let Err(err) = detach(&attached, &container.config.id, &engine.directories).await {
-            tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
-        }
-        let _ = std::fs::remove_file(container.dir.network_file());
+    if let Err(err) = clear_network(&engine.directories, &container.config.id, &container.dir).await {
+        tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
     }
     if let Err(err) = run.group.remove() {
         tracing::warn!(container = %container.config.name, %err, "the control group of the container is left");
+    }
+}
+
+/// Ends what serves a container's network. Its record is the only one of these processes, so it stays until they have ended.
+pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, dir: &ContainerDir) -> Result<()> {
+    let file = dir.network_file();
+    let read = read_json::<AttachmentRecord>(&file).map_err(host_error("cannot read the record of its network"))?;
+    if let Some(attached) = read {
+        detach(&attached, id, directories).await?;
+    }
+    match std::fs::remove_file(file) {
+        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+            Err(host_error("cannot remove the record of its network")(err))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -155,7 +168,35 @@ pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_exiting;
+    use coracle_runtime::ContainerId;
+
+    use super::super::directory::{ContainerDir, write_json};
+    use super::{clear_network, is_exiting};
+    use crate::directories::Directories;
+    use crate::network::AttachmentRecord;
+
+    #[tokio::test]
+    async fn the_record_of_a_network_stays_until_the_network_is_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let directories = Directories::open(dir.path()).unwrap();
+        let container = ContainerDir::at(dir.path().join("it"));
+        let id = ContainerId::parse("0123456789abcdef".repeat(4)).unwrap();
+        std::fs::create_dir(container.path()).unwrap();
+        clear_network(&directories, &id, &container).await.unwrap();
+        let attached = AttachmentRecord { network: Some("some".into()), ..AttachmentRecord::default() };
+        write_json(&container.network_file(), &attached).unwrap();
+        // A directory in the place of the member's record cannot be removed as a file.
+        let member = directories.networks().join("some.members").join(format!("{id}.json"));
+        std::fs::create_dir_all(&member).unwrap();
+        assert!(clear_network(&directories, &id, &container).await.is_err());
+        assert!(container.network_file().exists());
+        std::fs::remove_dir(&member).unwrap();
+        clear_network(&directories, &id, &container).await.unwrap();
+        assert!(!container.network_file().exists());
+        // What cannot be read may be a record.
+        std::fs::create_dir(container.network_file()).unwrap();
+        assert!(clear_network(&directories, &id, &container).await.is_err());
+    }
 
     #[test]
     fn a_process_that_exits_is_known_by_its_flags() {

@@ -44,15 +44,23 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
     // An earlier run was to be stopped, and has ended. To finish that later would end this one.
     engine.pending.forget_interrupted(&Operation::StopContainer(id.clone()))?;
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
-    if let State::Exited { run, .. } = &state {
-        end::clear_run(engine, &container, run).await;
-    }
-    let started = match container.config.runtime {
-        Some(runtime) => by_runtime::start(engine, &container, runtime).await,
-        None => start_ended(engine, &container).await,
+    let started = match clear_last_run(engine, &container, &state).await {
+        Err(err) => Err(err),
+        Ok(()) => match container.config.runtime {
+            Some(runtime) => by_runtime::start(engine, &container, runtime).await,
+            None => start_ended(engine, &container).await,
+        },
     };
     pending.finish();
     started
+}
+
+/// The record of a network that is left would be lost, and taken for that of the new run.
+async fn clear_last_run(engine: &Arc<Engine>, container: &StoredContainer, state: &State) -> Result<()> {
+    if let State::Exited { run, .. } = state {
+        end::clear_run(engine, container, run).await;
+    }
+    end::clear_network(&engine.directories, &container.config.id, &container.dir).await
 }
 
 /// Starts one that does not run, and whose last run left nothing.

@@ -53,7 +53,7 @@ impl Attachment {
 /// Connects a container. Packets flow when this returns.
 ///
 /// # Errors
-/// `PortTaken`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
+/// Those of `publish::bind`; `Unsupported` where a program is missing; `Engine` for an unknown network. Nothing is left then but what
 /// ends with the container.
 pub(crate) async fn attach(attachment: &Attachment) -> Result<AttachmentRecord> {
     if attachment.config.mode == NetworkMode::Host {
@@ -97,8 +97,8 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
 async fn attach_routed(attachment: &Attachment) -> Result<AttachmentRecord> {
     let subnet = routed::outgoing_subnet(&attachment.directories).await?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
-    let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0, members: false };
-    let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
+    let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0 };
+    let routed = link(NetworkRecords::new(&attachment.directories), spec).await?;
     let attached = linked(routed);
     write_hosts(attachment, &attached).map_err(failed)?;
     Ok(attached)
@@ -118,9 +118,8 @@ async fn attach_named(attachment: &Attachment, id: &str) -> Result<AttachmentRec
         subnet: record.subnet,
         reach: Reach { outward: !record.internal, host: attachment.reaches_host() },
         group: record.group(),
-        members: record.reach,
     };
-    let routed = blocking("connect a container", move || routed::connect(&spec).map_err(failed)).await?;
+    let routed = link(records.clone(), spec).await?;
     let member = member(attachment, &routed)?;
     let attached = AttachmentRecord { network: Some(record.id.clone()), ..linked(routed) };
     write_hosts(attachment, &attached).map_err(failed)?;
@@ -128,8 +127,14 @@ async fn attach_named(attachment: &Attachment, id: &str) -> Result<AttachmentRec
     Ok(attached)
 }
 
+async fn link(records: NetworkRecords, spec: RoutedSpec) -> Result<RoutedLink> {
+    blocking("connect a container", move || routed::connect(&records, &spec).map_err(failed)).await
+}
+
 fn join(records: &NetworkRecords, record: &NetworkRecord, member: &Member) -> io::Result<()> {
-    records.members(&record.id).join(member, record.reach)
+    let members = records.members(&record.id);
+    members.join(member)?;
+    if record.members_connected { members.announce() } else { Ok(()) }
 }
 
 fn member(attachment: &Attachment, routed: &RoutedLink) -> Result<Member> {

@@ -40,7 +40,11 @@ pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, direct
     if let Some(network) = &attached.network {
         let records = NetworkRecords::new(directories);
         let _lock = records.lock().await?;
-        records.members(network).release(id).map_err(failed)?;
+        let members = records.members(network);
+        members.release(id).map_err(failed)?;
+        if records.record(network)?.is_some_and(|it| it.members_connected) {
+            members.announce().map_err(failed)?;
+        }
     }
     Ok(())
 }

@@ -15,14 +15,15 @@ use libc::{
 };
 
 use super::netlink::{Message, NESTED, Netlink};
+use super::settings;
 
 const VETH_INFO_PEER: u16 = 1;
 
 /// The name of the device inside.
 pub(super) const INSIDE: &str = "eth0";
 
-/// The begin of the names of devices on the host; the rules know them by it.
-pub(super) const PREFIX: &str = "cor";
+/// The begin of the names of devices on the host; the rules know them by it. No device of others is likely to be named so.
+pub(super) const PREFIX: &str = "crcl-";
 
 /// What a container may reach beside the members of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +35,26 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// The letter of the device's name that the rules know it by.
-    pub(super) fn letter(self) -> char {
-        match (self.outward, self.host) {
+    /// The begin of the names of devices with this reach: the rules know them by a letter.
+    pub(super) fn prefix(self) -> String {
+        let letter = match (self.outward, self.host) {
             (true, false) => 'o',
             (true, true) => 'h',
             (false, false) => 'i',
             (false, true) => 'j',
-        }
+        };
+        format!("{PREFIX}{letter}")
     }
 }
 
-/// The name of the host's device for a container.
+/// The name of the host's device for a container: as many digits of its id as the kernel's limit of 15 bytes lets it have.
 pub(super) fn device(id: &str, reach: Reach) -> String {
-    format!("{PREFIX}{}{}", reach.letter(), &id[..id.len().min(11)])
+    format!("{}{}", reach.prefix(), &id[..id.len().min(9)])
+}
+
+/// Whether a container has a link.
+pub(super) fn exists() -> io::Result<bool> {
+    Ok(settings::devices()?.iter().any(|it| it.starts_with(PREFIX)))
 }
 
 /// A link to be made.
@@ -77,12 +84,18 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
         }
         done => done?,
     }
-    let connected = give_addresses(&host, spec, addresses);
+    let connected = set(&spec.device).and_then(|()| give_addresses(&host, spec, addresses));
     if connected.is_err() {
         // The first error is the one to report.
         let _ = remove(&host, &spec.device);
     }
     connected
+}
+
+/// The device forwards, and takes packets from the container's own address alone: code with `NET_RAW` can send others.
+fn set(device: &str) -> io::Result<()> {
+    settings::write(device, "forwarding", "1")?;
+    settings::write(device, "rp_filter", "1")
 }
 
 fn remove(host: &Netlink, device: &str) -> io::Result<()> {
@@ -189,7 +202,7 @@ mod tests {
     fn a_device_is_named_within_the_kernels_limit_and_by_what_it_may_reach() {
         let id = "0123456789abcdef".repeat(4);
         let reach = |outward, host| device(&id, Reach { outward, host });
-        assert_eq!(reach(true, false), "coro0123456789a");
+        assert_eq!(reach(true, false), "crcl-o012345678");
         assert_eq!([reach(true, true), reach(false, false), reach(false, true)].map(|it| it.len()), [15; 3]);
     }
 }

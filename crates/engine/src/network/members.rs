@@ -59,21 +59,20 @@ impl Members {
         Ok(self.live()?.len() < count)
     }
 
-    /// Adds a member, whose names all others learn and who learns theirs.
-    pub(super) fn join(&self, member: &Member, reach: bool) -> io::Result<()> {
+    /// Adds a member.
+    pub(super) fn join(&self, member: &Member) -> io::Result<()> {
         std::fs::create_dir_all(&self.dir)?;
         let (file, aside) = (self.file(&member.id), self.dir.join(format!("{}.new", member.id)));
         // It holds for this boot only, so it is not forced to the disk.
         std::fs::write(&aside, serde_json::to_vec(member)?)?;
-        std::fs::rename(&aside, &file)?;
-        if reach { self.announce() } else { Ok(()) }
+        std::fs::rename(&aside, &file)
     }
 
     /// Removes a member; a missing one is no error.
     pub(super) fn release(&self, id: &ContainerId) -> io::Result<()> {
         match std::fs::remove_file(self.file(id)) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done.and_then(|()| self.announce()),
+            done => done,
         }
     }
 
@@ -85,7 +84,7 @@ impl Members {
         }
     }
 
-    /// Writes the names of the members into the hosts file of each.
+    /// Writes the names of the members into the hosts file of each: of a network whose members may reach each other.
     pub(super) fn announce(&self) -> io::Result<()> {
         let members = self.live()?;
         for member in &members {

@@ -15,6 +15,7 @@ mod attach;
 mod attached;
 mod files;
 mod helper_process;
+mod host_addresses;
 mod hosts;
 mod link;
 mod members;
@@ -25,6 +26,7 @@ mod repair;
 mod resolver;
 mod routed;
 mod rules;
+mod settings;
 mod subnet;
 #[cfg(test)]
 mod tests;

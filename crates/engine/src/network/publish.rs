@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use coracle_runtime::host::process::{Invocation, spawn_detached};
-use coracle_runtime::{Capability, Error, Port, ProcessId, Protocol, PublishedPort, Result};
+use coracle_runtime::{Capability, Error, Excerpt, Port, ProcessId, Protocol, PublishedPort, Result};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
@@ -34,10 +34,12 @@ pub(super) struct BoundPort {
 /// Binds all ports of a container on the host.
 ///
 /// # Errors
-/// `PortTaken` for one that cannot be bound.
+/// `PortTaken` for one that another program has; `Host` for one that this user or this host cannot bind; `Engine` for too
+/// many.
 pub(super) fn bind(config: &NetworkConfig) -> Result<Vec<BoundPort>> {
     if config.ports.len() > MAX_PORTS {
-        return Err(Error::TooLarge { max_bytes: MAX_PORTS as u64 });
+        let excerpt = Excerpt::from_bytes(format!("a container publishes at most {MAX_PORTS} ports").as_bytes());
+        return Err(Error::Engine { verb: "publish", exit: 1, excerpt });
     }
     config.ports.iter().map(|it| bind_one(it, config.ports_bind)).collect()
 }
@@ -49,9 +51,9 @@ fn bind_one(port: &Port, address: IpAddr) -> Result<BoundPort> {
         Protocol::Tcp => TcpListener::bind(at).and_then(|it| Ok((it.local_addr()?, OwnedFd::from(it)))),
         Protocol::Udp => UdpSocket::bind(at).and_then(|it| Ok((it.local_addr()?, OwnedFd::from(it)))),
     };
-    let (bound, socket) = bound.map_err(|err| {
-        tracing::debug!(%at, %err, "cannot bind");
-        Error::PortTaken(wanted)
+    let (bound, socket) = bound.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortTaken(wanted),
+        _ => Error::Host { what: format!("cannot publish port {wanted} at {address}"), source },
     })?;
     let port = PublishedPort { container: port.container, host: bound.port(), address, protocol: port.protocol };
     Ok(BoundPort { port, socket })
@@ -112,6 +114,23 @@ mod tests {
         let ports = vec![Port { container: 80, host, protocol }];
         let mode = crate::config::NetworkMode::Outgoing;
         NetworkConfig { mode, ports, ports_bind: IpAddr::from([127, 0, 0, 1]) }
+    }
+
+    #[test]
+    fn an_address_that_the_host_lacks_is_no_taken_port() {
+        let ports_bind = IpAddr::from([203, 0, 113, 9]);
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let failed = bind(&NetworkConfig { ports_bind, ..config(Some(8080), protocol) }).unwrap_err();
+            assert!(matches!(&failed, Error::Host { source, .. } if source.kind() == io::ErrorKind::AddrNotAvailable));
+            assert_eq!(failed.to_string(), "cannot publish port 8080 at 203.0.113.9");
+        }
+    }
+
+    #[test]
+    fn more_ports_than_a_container_publishes_are_refused_by_their_number() {
+        let config = config(None, Protocol::Tcp);
+        let failed = bind(&NetworkConfig { ports: vec![config.ports[0]; MAX_PORTS + 1], ..config }).unwrap_err();
+        assert!(failed.to_string().contains("a container publishes at most 240 ports"), "{failed}");
     }
 
     #[test]

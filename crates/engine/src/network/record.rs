@@ -30,7 +30,8 @@ pub(super) struct NetworkRecord {
     /// No way out.
     pub(super) internal: bool,
     /// Members may reach each other.
-    pub(super) reach: bool,
+    #[serde(rename = "reach")]
+    pub(super) members_connected: bool,
     pub(super) subnet: Subnet,
 }
 
@@ -111,7 +112,7 @@ impl NetworkRecords {
         if records.iter().any(|it| it.name == network.name) {
             return Err(Error::NetworkTaken(network.name.clone()));
         }
-        let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+        let routes = subnet::read_routes().unwrap_or_default();
         let used: Vec<_> = records.iter().map(|it| it.subnet).chain(subnet::routed(&routes)).collect();
         let subnet = subnet::choose(subnet::of_networks(), &used).ok_or_else(none_free)?;
         let record = NetworkRecord {
@@ -119,7 +120,7 @@ impl NetworkRecords {
             name: network.name.clone(),
             labels: network.labels.iter().cloned().collect(),
             internal: network.internal,
-            reach: network.reach,
+            members_connected: network.reach,
             subnet,
         };
         self.write(&record).map_err(|source| Error::Host { what: "cannot write a network's record".into(), source })?;
@@ -142,6 +143,12 @@ impl NetworkRecords {
         self.members(&record.id).remove().map_err(failed)?;
         pending.finish();
         Ok(())
+    }
+
+    /// The groups of all networks whose members may reach each other.
+    pub(super) fn connected_groups(&self) -> io::Result<Vec<u32>> {
+        let connected = self.records()?.into_iter().filter(|it| it.members_connected);
+        Ok(connected.map(|it| it.group()).collect())
     }
 
     /// The directory of the records.

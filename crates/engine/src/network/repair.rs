@@ -6,7 +6,7 @@ use std::path::Path;
 use coracle_runtime::{Error, ProcessId, Result};
 
 use super::record::NetworkRecords;
-use super::{helper_process, link};
+use super::{helper_process, link, rules};
 use crate::directories::remove_unfinished_files;
 
 impl NetworkRecords {
@@ -20,12 +20,34 @@ impl NetworkRecords {
         self.repair_locked().map_err(|source| Error::Host { what: "cannot repair networks".into(), source })
     }
 
+    /// Installs the rules of the packet filter again that another program removed while containers have links.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub(crate) fn restore_rules(&self) -> Result<()> {
+        let failed = |source| Error::Host { what: "cannot restore the rules of networks".into(), source };
+        if !link::exists().map_err(failed)? {
+            return Ok(());
+        }
+        self.ensure_rules().map_err(failed)
+    }
+
+    /// Installs the rules that are missing, with those of all networks.
+    pub(super) fn ensure_rules(&self) -> io::Result<()> {
+        let groups = self.connected_groups().unwrap_or_else(|err| {
+            // Without its number, members of a network are apart.
+            tracing::warn!(%err, "cannot read the networks' records");
+            Vec::new()
+        });
+        rules::ensure(&groups)
+    }
+
     fn repair_locked(&self) -> io::Result<()> {
         remove_unfinished_files(self.dir())?;
         let records = self.records()?;
         for network in &records {
             let members = self.members(&network.id);
-            if members.has_dead()? {
+            if members.has_dead()? && network.members_connected {
                 members.announce()?;
             }
         }

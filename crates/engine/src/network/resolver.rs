@@ -30,6 +30,11 @@ pub(super) fn is_local_only() -> bool {
     reachable(&of_host()).is_empty()
 }
 
+/// The addresses of the name servers of a configuration.
+pub(super) fn servers(text: &str) -> Vec<IpAddr> {
+    text.lines().filter_map(server).filter_map(address).collect()
+}
+
 fn adapt(host: &str, behind_local: impl FnOnce() -> String) -> String {
     let mut servers = reachable(host);
     if servers.is_empty() {
@@ -44,13 +49,19 @@ fn adapt(host: &str, behind_local: impl FnOnce() -> String) -> String {
 
 /// Name servers that are not on loopback.
 fn reachable(text: &str) -> Vec<String> {
-    let server = |line: &str| {
-        let mut words = line.split_whitespace();
-        let word = (words.next()? == "nameserver").then(|| words.next())??;
-        let address: IpAddr = word.split('%').next()?.parse().ok()?;
-        (!address.is_loopback() && address.is_ipv4()).then(|| word.to_owned())
-    };
-    text.lines().filter_map(server).collect()
+    let is_reachable = |it: &&str| address(it).is_some_and(|it| !it.is_loopback() && it.is_ipv4());
+    text.lines().filter_map(server).filter(is_reachable).map(str::to_owned).collect()
+}
+
+/// The server of a line, as it is written.
+fn server(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    (words.next()? == "nameserver").then(|| words.next())?
+}
+
+/// An address may be followed by the device that leads to it.
+fn address(server: &str) -> Option<IpAddr> {
+    server.split('%').next()?.parse().ok()
 }
 
 fn options(text: &str) -> String {

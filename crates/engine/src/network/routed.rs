@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::link::{self, LinkSpec, Reach};
 use super::record::NetworkRecords;
-use super::rules;
 use super::subnet::{self, Subnet};
 use crate::directories::Directories;
 
@@ -22,8 +21,6 @@ pub(super) struct RoutedSpec {
     pub(super) reach: Reach,
     /// The number of its network; 0 without one.
     pub(super) group: u32,
-    /// The members of its network reach each other.
-    pub(super) members: bool,
 }
 
 /// A link that was made.
@@ -35,9 +32,8 @@ pub(super) struct RoutedLink {
 }
 
 /// Makes the rules, if they are missing, and a link.
-pub(super) fn connect(spec: &RoutedSpec) -> io::Result<RoutedLink> {
-    let members: &[u32] = if spec.members { &[spec.group] } else { &[] };
-    rules::ensure(members)?;
+pub(super) fn connect(records: &NetworkRecords, spec: &RoutedSpec) -> io::Result<RoutedLink> {
+    records.ensure_rules()?;
     let gateway = subnet::gateway(spec.subnet);
     let device = link::device(spec.id.as_str(), spec.reach);
     let link = LinkSpec { device: device.clone(), group: spec.group, pid: spec.pid, gateway };
@@ -69,7 +65,7 @@ fn known_subnet(file: &Path) -> Option<Subnet> {
 }
 
 fn choose_subnet(file: &Path) -> io::Result<Subnet> {
-    let routes = std::fs::read_to_string("/proc/net/route")?;
+    let routes = subnet::read_routes()?;
     let chosen = subnet::choose(subnet::of_outgoing(), &subnet::routed(&routes));
     let subnet = chosen.ok_or_else(|| io::Error::other("the host uses all ranges of addresses for containers"))?;
     let record = OutgoingRecord { boot: boot_id().to_owned(), subnet };

@@ -1,5 +1,6 @@
 //! Address ranges of networks: ones that the host does not use.
 
+use std::io;
 use std::net::Ipv4Addr;
 
 use coracle_runtime::IpNet;
@@ -45,6 +46,11 @@ fn overlaps(one: Subnet, other: Subnet) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
 }
 
+/// The routes of this network namespace: `/proc/net` is that of the process's first thread, which may be in another one.
+pub(super) fn read_routes() -> io::Result<String> {
+    std::fs::read_to_string("/proc/thread-self/net/route")
+}
+
 /// Ranges that the host has routes to, in the words of `/proc/net/route`, beside the default one and those of our links.
 pub(super) fn routed(table: &str) -> Vec<Subnet> {
     let subnet = |line: &str| {
@@ -55,6 +61,11 @@ pub(super) fn routed(table: &str) -> Vec<Subnet> {
         is_other.then(|| Subnet::with_netmask(to, mask).ok()).flatten()
     };
     table.lines().skip(1).filter_map(subnet).collect()
+}
+
+/// Devices of all routes.
+pub(super) fn devices(table: &str) -> Vec<&str> {
+    table.lines().skip(1).filter_map(|it| it.split_whitespace().next()).collect()
 }
 
 /// Devices of the default routes.
@@ -94,7 +105,7 @@ mod tests {
     const TABLE: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
         eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
         tun0\t0000D30A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
-        coro0123\t0200D40A\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
+        crcl-o0123\t0200D40A\t00000000\t0001\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
 
     #[test]
     fn a_range_that_the_host_uses_is_avoided_and_our_own_links_do_not_count() {

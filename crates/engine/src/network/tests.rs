@@ -1,24 +1,28 @@
 //! Networks of the kernel with real namespaces, without the container around them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 use coracle_runtime::{ContainerId, ContainerName, Error, NetworkCreate, NetworkName, ProcessId};
-use coracle_skips::{NEEDS_ROOT, skip};
+use coracle_skips::{NEEDS_IPTABLES, NEEDS_ROOT, skip};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach};
+use super::host_addresses::{self, ClosedHost};
+use super::netlink::Netlink;
+use super::{Attachment, AttachmentRecord, BoundFile, NetworkRecords, attach, detach, rules};
 use crate::config::{HostLine, NetworkConfig, NetworkMode};
 use crate::directories::Directories;
 use crate::ids::Privileges;
 
-/// Directories of an engine.
+/// Directories of an engine, whose host is a network namespace of the test's own: its thread, and those that it starts,
+/// are in it.
 struct Case {
+    _host: Child,
     dir: tempfile::TempDir,
     directories: Directories,
 }
@@ -31,28 +35,20 @@ struct Holder {
 
 impl Case {
     /// `None` where this user cannot make links.
-    fn new() -> Option<Self> {
+    async fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip(NEEDS_ROOT);
             return None;
         }
+        let host = namespace().await;
+        enter(host.id().unwrap());
         let dir = tempfile::tempdir().unwrap();
         let directories = Directories::open(dir.path()).unwrap();
-        Some(Self { dir, directories })
+        Some(Self { _host: host, dir, directories })
     }
 
     async fn holder(&self, name: &str, mode: NetworkMode) -> Holder {
-        let unshare = find_program("unshare").unwrap();
-        let script = "ip link set lo up; echo ready; exec cat";
-        let words = ["--net", "--", "/bin/sh", "-c", script];
-        let invocation = Invocation {
-            env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
-            ..Invocation::new(unshare, words)
-        };
-        let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
-        assert_eq!(line, "ready\n");
+        let child = namespace().await;
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let attachment = Attachment {
             config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
@@ -72,6 +68,21 @@ impl Case {
         Holder { child, attachment }
     }
 
+    /// Another machine, `198.18.NUMBER.2`, which uses the host (`198.18.NUMBER.1` at the device `tstNUMBER`) as its router.
+    async fn machine(&self, number: u8) -> Holder {
+        let machine = self.holder(&format!("machine{number}"), NetworkMode::None).await;
+        let (pid, device, net) = (machine.attachment.pid, format!("tst{number}"), format!("198.18.{number}"));
+        ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
+        ran("ip", &format!("addr add {net}.1/24 dev {device}")).await;
+        ran("ip", &format!("link set {device} up")).await;
+        for words in
+            [format!("addr add {net}.2/24 dev out"), "link set out up".into(), format!("route add default via {net}.1")]
+        {
+            ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip {words}")).await;
+        }
+        machine
+    }
+
     async fn network(&self, name: &str, reach: bool, internal: bool) -> NetworkMode {
         let name = NetworkName::parse(name).unwrap();
         let create = NetworkCreate { name, labels: Vec::new(), reach, internal };
@@ -86,9 +97,9 @@ impl Holder {
 
     /// Does something in the namespace. What it opens stays there.
     fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.attachment.pid)).unwrap();
+        let pid = self.attachment.pid;
         let entered = std::thread::spawn(move || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            enter(pid);
             work()
         });
         entered.join().unwrap()
@@ -112,6 +123,27 @@ impl Holder {
     }
 }
 
+/// A process in a new network namespace.
+async fn namespace() -> Child {
+    let script = "ip link set lo up; echo ready; exec cat";
+    let words = ["--net", "--", "/bin/sh", "-c", script];
+    let invocation = Invocation {
+        env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
+        ..Invocation::new(find_program("unshare").unwrap(), words)
+    };
+    let mut child = process::spawn(&invocation, Stdin::Open).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    assert_eq!(line, "ready\n");
+    child
+}
+
+/// Takes this thread into the network namespace of a process.
+fn enter(pid: u32) {
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
 /// A listener on all addresses.
 fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind(("0.0.0.0", 0)).unwrap();
@@ -120,15 +152,20 @@ fn listener() -> (TcpListener, u16) {
 }
 
 /// Runs a program of the host.
-async fn ran(program: &str, words: &str) {
+async fn invoke(program: &str, words: &str) -> process::ProgramOutput {
     let invocation = Invocation::new(find_program(program).unwrap(), words.split(' '));
-    let ran = process::run("it", &invocation, Stdin::Empty, (Duration::from_secs(20), 4096)).await.unwrap();
+    process::run("it", &invocation, Stdin::Empty, (Duration::from_secs(20), 1 << 20)).await.unwrap()
+}
+
+/// The same for one that must not fail.
+async fn ran(program: &str, words: &str) {
+    let ran = invoke(program, words).await;
     assert!(ran.ok(), "{program} {words}: {}", ran.stderr.text());
 }
 
 #[tokio::test]
 async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (_listener, port) = listener();
     let closed = case.holder("closed", NetworkMode::Outgoing).await;
     let mut open = case.holder("open", NetworkMode::Outgoing).await;
@@ -142,8 +179,32 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
 }
 
 #[tokio::test]
+async fn members_of_an_internal_network_do_not_ask_the_hosts_name_server() {
+    let Some(case) = Case::new().await else { return };
+    let _server = TcpListener::bind("0.0.0.0:53").unwrap();
+    let internal = case.network("internal", true, true).await;
+    for (mode, expected) in [(NetworkMode::Outgoing, true), (internal, false)] {
+        let holder = case.holder("it", mode).await;
+        let gateway = holder.attach().await.gateway.unwrap();
+        assert_eq!(holder.reaches(gateway, 53), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_device_of_the_host_with_a_similar_name_is_none_of_a_container() {
+    let Some(case) = Case::new().await else { return };
+    case.holder("it", NetworkMode::Outgoing).await.attach().await;
+    let outside = case.machine(7).await;
+    ran("ip", "link set tst7 down").await;
+    ran("ip", "link set tst7 name corp0").await;
+    ran("ip", "link set corp0 up").await;
+    let (_listener, port) = listener();
+    assert!(outside.reaches("198.18.7.1".parse().unwrap(), port));
+}
+
+#[tokio::test]
 async fn containers_without_a_network_do_not_reach_each_other() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (one, other) =
         (case.holder("one", NetworkMode::Outgoing).await, case.holder("other", NetworkMode::Outgoing).await);
     let (at, _) = (one.attach().await, other.attach().await);
@@ -155,7 +216,7 @@ async fn containers_without_a_network_do_not_reach_each_other() {
 
 #[tokio::test]
 async fn members_reach_each_other_by_name_where_their_network_lets_them() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let (open, apart) = (case.network("open", true, false).await, case.network("apart", false, false).await);
     let web = case.holder("web", open.clone()).await;
     let (client, stranger) = (case.holder("client", open).await, case.holder("stranger", apart.clone()).await);
@@ -168,20 +229,47 @@ async fn members_reach_each_other_by_name_where_their_network_lets_them() {
     assert!(!stranger.reaches(at[3].address.unwrap(), parted_port));
     assert!(client.hosts().contains(&format!("{address}\tweb\n")), "{}", client.hosts());
     assert!(web.hosts().contains("\tclient\n") && !stranger.hosts().contains("parted"));
+    let gone = case.holder("gone", parted.attachment.config.mode.clone()).await;
+    let at_gone = gone.attach().await;
+    gone.end(&at_gone).await;
+    assert!(!stranger.hosts().contains("parted"), "an end told members that are apart their names");
     web.end(&at[0]).await;
     assert!(!client.hosts().contains("web"), "{}", client.hosts());
 }
 
 #[tokio::test]
+async fn rules_that_another_program_removed_are_there_again_with_the_next_opening_or_start() {
+    let Some(case) = Case::new().await else { return };
+    let (open, apart) = (case.network("open", true, false).await, case.network("apart", true, false).await);
+    let (web, client) = (case.holder("web", open.clone()).await, case.holder("client", open).await);
+    let stranger = case.holder("stranger", apart).await;
+    let (address, (_listener, port)) = (web.attach().await.address.unwrap(), web.listens());
+    client.attach().await;
+    stranger.attach().await;
+    let check = |what: &str| {
+        assert!(client.reaches(address, port), "{what}");
+        assert!(!stranger.reaches(address, port), "{what}");
+    };
+    let removals: [fn(); 2] = [rules::removal::of_rules, rules::removal::of_table];
+    for remove in removals {
+        remove();
+        assert!(stranger.reaches(address, port), "the rules are gone");
+        NetworkRecords::new(&case.directories).restore_rules().unwrap();
+        check("after an opening");
+        remove();
+        case.holder("another", NetworkMode::Outgoing).await.attach().await;
+        check("after a start");
+    }
+    // Those of the set may be another data directory's.
+    rules::removal::of_rules();
+    rules::ensure(&[]).unwrap();
+    check("with the groups that were there");
+}
+
+#[tokio::test]
 async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
-    let Some(case) = Case::new() else { return };
-    let outside = case.holder("outside", NetworkMode::None).await;
-    let (pid, device) = (outside.attachment.pid, format!("tst{}", outside.attachment.pid));
-    ran("ip", &format!("link add {device} type veth peer name out netns {pid}")).await;
-    ran("ip", &format!("addr add 198.18.7.1/30 dev {device}")).await;
-    ran("ip", &format!("link set {device} up")).await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.2/30 dev out")).await;
-    ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip link set dev out up")).await;
+    let Some(case) = Case::new().await else { return };
+    let outside = case.machine(7).await;
     let (listener, port) = outside.listens();
     let internal = case.network("internal", true, true).await;
     for (mode, expected) in [(NetworkMode::Outgoing, true), (internal, false)] {
@@ -195,8 +283,94 @@ async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal
 }
 
 #[tokio::test]
+async fn a_host_that_is_no_router_forwards_for_containers_alone() {
+    let Some(case) = Case::new().await else { return };
+    let ip_forward = "/proc/sys/net/ipv4/ip_forward";
+    std::fs::write(ip_forward, "0").unwrap();
+    let (one, other) = (case.machine(7).await, case.machine(8).await);
+    let ((_at_one, port_of_one), (_at_other, port_of_other)) = (one.listens(), other.listens());
+    let (to_one, to_other) = ("198.18.7.2".parse().unwrap(), "198.18.8.2".parse().unwrap());
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    container.attach().await;
+    assert!(container.reaches(to_one, port_of_one) && container.reaches(to_other, port_of_other));
+    assert!(!one.reaches(to_other, port_of_other) && !other.reaches(to_one, port_of_one));
+    assert_eq!(std::fs::read_to_string(ip_forward).unwrap(), "0\n");
+    // A device that is there later is one of them at the next start, and all stay so when the container is gone.
+    let late = case.machine(9).await;
+    let second = case.holder("second", NetworkMode::Outgoing).await;
+    second.attach().await;
+    drop((container, second));
+    case.holder("third", NetworkMode::Outgoing).await.attach().await;
+    assert!(!late.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
+    // Docker publishes a port before this engine looks again.
+    if find_program("iptables-nft").is_ok() {
+        let redirect = "-t nat -A PREROUTING -d 198.18.7.1 -p tcp --dport 7 -j DNAT --to-destination";
+        ran("iptables-nft", &format!("{redirect} 198.18.8.2:{port_of_other}")).await;
+        assert!(one.reaches("198.18.7.1".parse().unwrap(), 7));
+    }
+    std::fs::write(ip_forward, "1").unwrap();
+    NetworkRecords::new(&case.directories).ensure_rules().unwrap();
+    assert!(one.reaches(to_other, port_of_other), "the host is a router by the will of another program");
+}
+
+#[tokio::test]
+async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_rule_of_it_refuses() {
+    let Some(case) = Case::new().await else { return };
+    if find_program("iptables-nft").is_err() {
+        return skip(NEEDS_IPTABLES);
+    }
+    let (allowed, refused) = (case.machine(7).await, case.machine(8).await);
+    let ((_allowed, port), (_refused, refused_port)) = (allowed.listens(), refused.listens());
+    for words in ["-P FORWARD DROP", "-N DOCKER-USER", "-A FORWARD -j DOCKER-USER"] {
+        ran("iptables-nft", words).await;
+    }
+    ran("iptables-nft", "-A DOCKER-USER -d 198.18.8.2 -j DROP").await;
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    let at = container.attach().await;
+    let (_inside, inside_port) = container.listens();
+    assert!(container.reaches("198.18.7.2".parse().unwrap(), port));
+    assert!(!container.reaches("198.18.8.2".parse().unwrap(), refused_port));
+    assert!(!allowed.reaches(at.address.unwrap(), inside_port));
+    // A second start adds nothing, and the table is still one that `iptables` works with.
+    case.holder("second", NetworkMode::Outgoing).await.attach().await;
+    let listed = invoke("iptables-nft", "-S FORWARD").await.stdout.text();
+    let ours: Vec<_> = listed.lines().skip(2).collect();
+    let mark = "-m comment --comment \"coracle links\"";
+    assert_eq!(
+        ours,
+        [
+            format!("-A FORWARD -i crcl-+ {mark} -j ACCEPT"),
+            format!("-A FORWARD -o crcl-+ -m conntrack --ctstate RELATED,ESTABLISHED {mark} -j ACCEPT"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn packets_with_an_address_that_is_not_the_containers_go_nowhere() {
+    let Some(case) = Case::new().await else { return };
+    let machine = case.machine(7).await;
+    let received = machine.inside(|| UdpSocket::bind("0.0.0.0:7").unwrap());
+    received.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    for of_all_devices in ["0", "1", "2"] {
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", of_all_devices).unwrap();
+        let container = case.holder("it", NetworkMode::Outgoing).await;
+        let own = container.attach().await.address.unwrap();
+        let pid = container.attachment.pid;
+        ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.9/32 dev lo")).await;
+        for source in ["198.18.7.9".parse().unwrap(), own] {
+            let send =
+                move || UdpSocket::bind((source, 0)).unwrap().send_to(source.to_string().as_bytes(), "198.18.7.2:7");
+            container.inside(send).unwrap();
+        }
+        let mut buffer = [0; 64];
+        let count = received.recv(&mut buffer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&buffer[..count]), own.to_string(), "rp_filter {of_all_devices}");
+    }
+}
+
+#[tokio::test]
 async fn a_container_starts_again_with_its_address_and_members_that_were_killed_are_forgotten() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let network = case.network("it", true, false).await;
     let (web, other) = (case.holder("web", network.clone()).await, case.holder("other", network.clone()).await);
     let (at, _) = (web.attach().await, other.attach().await);
@@ -219,7 +393,7 @@ async fn a_container_starts_again_with_its_address_and_members_that_were_killed_
 
 #[tokio::test]
 async fn an_unknown_network_is_an_error_and_a_network_without_members_is_removed() {
-    let Some(case) = Case::new() else { return };
+    let Some(case) = Case::new().await else { return };
     let records = NetworkRecords::new(&case.directories);
     let lost = case.holder("lost", NetworkMode::Named("no-such".into())).await;
     assert!(matches!(attach(&lost.attachment).await, Err(Error::Engine { .. })));
@@ -227,4 +401,44 @@ async fn an_unknown_network_is_an_error_and_a_network_without_members_is_removed
     records.remove("it").await.unwrap();
     records.remove("it").await.unwrap();
     assert_eq!(records.list().unwrap(), []);
+}
+
+#[tokio::test]
+async fn addresses_of_the_host_are_unreachable_from_a_container_but_for_its_own_and_those_of_its_name_servers() {
+    let Some(case) = Case::new().await else { return };
+    let holder = case.holder("it", NetworkMode::None).await;
+    let pid = holder.attachment.pid;
+    ran("ip", &format!("link add out type veth peer name eth0 netns {pid}")).await;
+    ran("ip", "link set out up").await;
+    for address in ["198.18.7.1/24", "198.18.8.1/32", "198.18.9.1/32", "fd00:7::1/64", "fd00:8::1/128", "fe80::7/64"] {
+        ran("ip", &format!("addr add {address} dev out")).await;
+    }
+    let inside = async |words: &str| ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip {words}")).await;
+    inside("link set eth0 up").await;
+    for words in ["addr add 198.18.7.2/24 dev eth0", "addr add 198.18.9.1/32 dev eth0"] {
+        inside(words).await;
+    }
+    inside("addr add fd00:7::2/64 dev eth0 nodad").await;
+    inside("route add default via 198.18.7.1").await;
+    inside("-6 route add default via fd00:7::1").await;
+    let closed = ClosedHost { pid, user_namespace: false, servers: vec!["198.18.8.1".parse().unwrap()] };
+    host_addresses::close(&closed).unwrap();
+    // A second start of the same container finds the first one's routes.
+    host_addresses::close(&closed).unwrap();
+    let device = holder.inside(|| Netlink::route().unwrap().index("eth0").unwrap());
+    let is_routed = |to: &str| {
+        let to: IpAddr = to.parse().unwrap();
+        let to = match to {
+            IpAddr::V4(_) => SocketAddr::new(to, 9),
+            IpAddr::V6(it) => SocketAddrV6::new(it, 9, 0, device).into(),
+        };
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        holder.inside(move || UdpSocket::bind(any).unwrap().connect(to).is_ok())
+    };
+    for open in ["198.18.8.1", "198.18.9.1", "198.18.7.9", "203.0.113.1", "fd00:7::9", "fd00:9::1", "fe80::9"] {
+        assert!(is_routed(open), "{open}");
+    }
+    for closed in ["198.18.7.1", "fd00:7::1", "fd00:8::1", "fe80::7"] {
+        assert!(!is_routed(closed), "{closed}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Outgoing traffic by a program that is a network stack of its own: `pasta`, else `slirp4netns`.
 //!
-//! It needs no privilege on the host. The container reaches what this user reaches; the host's loopback only where it was
-//! asked for.
+//! It needs no privilege on the host. The container reaches what this user reaches; the host only where it was asked for
+//! (`host_addresses`).
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -14,7 +14,8 @@ use coracle_runtime::host::process::{self, Invocation, Stdin, spawn_detached};
 use coracle_runtime::{Capability, Error, Excerpt, ProcessId, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{helper_process, link, resolver};
+use super::host_addresses::{self, ClosedHost};
+use super::{helper_process, link, resolver, subnet};
 use crate::blocking::blocking;
 
 /// Limit of the time that a stack takes until packets flow.
@@ -42,7 +43,7 @@ pub(super) struct UserModeSpec {
     pub(super) pid: u32,
     /// Its user namespace is another one than this process's.
     pub(super) user_namespace: bool,
-    /// The host's loopback is reachable.
+    /// The host is reachable.
     pub(super) host: bool,
     /// Where the program writes its number.
     pub(super) pid_file: PathBuf,
@@ -69,13 +70,29 @@ impl UserModeStack {
         found.map_err(|_| crate::error::unsupported(Capability::OutgoingNetwork))
     }
 
-    /// Starts it, and waits until packets flow.
+    /// Starts it, waits until packets flow, and closes the host to the container unless it may reach it.
     pub(super) async fn start(&self, spec: &UserModeSpec) -> Result<UserMode> {
-        match self {
-            Self::Pasta(program) => start_pasta(program, spec).await,
-            Self::Slirp(program) => start_slirp(program, spec).await,
+        let started = match self {
+            Self::Pasta(program) => start_pasta(program, spec).await?,
+            Self::Slirp(program) => start_slirp(program, spec).await?,
+        };
+        if !spec.host
+            && let Err(err) = close_host(spec, &started).await
+        {
+            // The first error is the one to report.
+            let _ = helper_process::end(&started.process);
+            return Err(err);
         }
+        Ok(started)
     }
+}
+
+async fn close_host(spec: &UserModeSpec, started: &UserMode) -> Result<()> {
+    let resolv_conf = started.resolv_conf.clone().unwrap_or_else(resolver::for_container);
+    let servers = resolver::servers(&resolv_conf);
+    let closed = ClosedHost { pid: spec.pid, user_namespace: spec.user_namespace, servers };
+    let failed = |source| Error::Host { what: "cannot close the host to a container".into(), source };
+    blocking("close the host to a container", move || host_addresses::close(&closed).map_err(failed)).await
 }
 
 fn namespace(pid: u32, kind: &str) -> String {
@@ -171,8 +188,8 @@ fn outer_address() -> Option<IpAddr> {
 
 /// The host's gateway, which `pasta` lets stand for the host.
 fn default_gateway() -> Option<IpAddr> {
-    let routes = std::fs::read_to_string("/proc/net/route").ok()?;
-    super::subnet::default_gateway(&routes).map(IpAddr::V4)
+    let routes = subnet::read_routes().ok()?;
+    subnet::default_gateway(&routes).map(IpAddr::V4)
 }
 
 #[cfg(test)]
@@ -182,7 +199,28 @@ mod tests {
 
     use super::*;
 
-    /// Each installed stack connects a namespace of this user's: a route to other machines is there when it says so.
+    /// The host's addresses, as text.
+    async fn addresses_of_host() -> Vec<String> {
+        let ip = Invocation::new(find_program("ip").unwrap(), ["-o", "-4", "addr"]);
+        let ran = process::run("ip", &ip, Stdin::Empty, (READY_TIMEOUT, 1 << 20)).await.unwrap();
+        let text = ran.stdout.text();
+        let addresses = text.lines().filter(|it| it.contains("scope global"));
+        addresses.filter_map(|it| it.split_whitespace().nth(3)?.split('/').next().map(str::to_owned)).collect()
+    }
+
+    /// Whether a process in the namespaces of another one has a way to an address.
+    async fn has_way(pid: u32, address: &str) -> bool {
+        let target = pid.to_string();
+        let words = ["--target", &target, "--user", "--net", "--preserve-credentials", "ip", "route", "get", address];
+        let nsenter = Invocation {
+            env: [("PATH".into(), "/usr/sbin:/usr/bin:/sbin:/bin".into())].into(),
+            ..Invocation::new(find_program("nsenter").unwrap(), words)
+        };
+        process::run("nsenter", &nsenter, Stdin::Empty, (READY_TIMEOUT, 4096)).await.unwrap().ok()
+    }
+
+    /// Each installed stack connects a namespace of this user's: a route to other machines is there when it says so, and
+    /// none to addresses of the host, unless it is one that the container has itself, or asked for.
     #[tokio::test]
     async fn a_namespace_has_a_route_when_its_stack_is_ready_and_none_without_it() {
         if rustix::process::geteuid().is_root() {
@@ -190,7 +228,7 @@ mod tests {
         }
         let stacks =
             [find_program("pasta").map(UserModeStack::Pasta), find_program("slirp4netns").map(UserModeStack::Slirp)];
-        for stack in stacks.into_iter().flatten() {
+        for (stack, open) in stacks.into_iter().flatten().flat_map(|it| [(it.clone(), false), (it, true)]) {
             let words = ["--user", "--map-root-user", "--net", "--", "/bin/sh", "-c", "echo ready; exec cat"];
             let unshare = Invocation::new(find_program("unshare").unwrap(), words);
             let mut child = process::spawn(&unshare, Stdin::Open).unwrap();
@@ -199,8 +237,12 @@ mod tests {
             let (pid, dir) = (child.id().unwrap(), tempfile::tempdir().unwrap());
             let routes = || std::fs::read_to_string(format!("/proc/{pid}/net/route")).unwrap();
             assert!(crate::network::subnet::default_devices(&routes()).is_empty());
-            let spec = UserModeSpec { pid, user_namespace: true, host: false, pid_file: dir.path().join("pid") };
+            let spec = UserModeSpec { pid, user_namespace: true, host: open, pid_file: dir.path().join("pid") };
             let started = stack.start(&spec).await.unwrap();
+            let own = started.address.unwrap().to_string();
+            for address in addresses_of_host().await.iter().filter(|it| **it != own) {
+                assert_eq!(has_way(pid, address).await, open, "{stack:?}: {address}");
+            }
             assert_eq!(crate::network::subnet::default_devices(&routes()), [link::INSIDE], "{stack:?}");
             assert!(started.process.alive());
             helper_process::end(&started.process).unwrap();

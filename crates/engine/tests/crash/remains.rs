@@ -81,8 +81,9 @@ fn devices(data: &Path, listed: &[Container]) -> Result<(), String> {
     let running: Vec<_> = listed.iter().filter(|it| it.running()).map(|it| it.id.to_string()).collect();
     let known = std::fs::read_to_string(data.with_file_name("ids")).unwrap_or_default();
     let is_left = |it: &String| {
-        let digits = it.get(4..).unwrap_or_default();
-        it.starts_with("cor")
+        // Behind the prefix and the letter of what it reaches.
+        let digits = it.get(6..).unwrap_or_default();
+        it.starts_with("crcl-")
             && known.lines().any(|id| id.starts_with(digits))
             && !running.iter().any(|id| id.starts_with(digits))
     };

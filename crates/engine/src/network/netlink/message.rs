@@ -133,6 +133,29 @@ fn header(packet: &[u8]) -> Option<(usize, u16)> {
     Some((count, kind))
 }
 
+/// An attribute of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::network) struct Attribute<'a> {
+    kind: u16,
+    pub(in crate::network) value: &'a [u8],
+}
+
+/// The attributes that follow an object's fixed part, or are nested in another one; a cut one ends them.
+pub(in crate::network) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
+    std::iter::from_fn(move || {
+        let count = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & !NESTED;
+        let value = bytes.get(4..count)?;
+        bytes = bytes.get(count.next_multiple_of(4)..).unwrap_or_default();
+        Some(Attribute { kind, value })
+    })
+}
+
+/// The value of the first attribute of this kind.
+pub(in crate::network) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|it| it.kind == kind).map(|it| it.value)
+}
+
 fn status(body: &[u8]) -> i32 {
     let number = body.get(..4).and_then(|it| it.try_into().ok()).map_or(-libc::EPROTO, i32::from_ne_bytes);
     -number
@@ -150,6 +173,16 @@ mod tests {
         assert_eq!(u32::from_ne_bytes(packet[..4].try_into().unwrap()) as usize, packet.len());
         assert_eq!(&packet[20..29], [&9_u16.to_ne_bytes()[..], &3_u16.to_ne_bytes(), b"eth0\0"].concat());
         assert_eq!(packet[32..34], 24_u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn an_attribute_is_found_behind_others_and_a_cut_one_is_not() {
+        let bytes = Message::new(16, 0, &[]).text(3, "eth0").number(2, 5).bytes;
+        let attributes = &bytes[HEADER_BYTES..];
+        assert_eq!(attribute(attributes, 2), Some(&5_u32.to_ne_bytes()[..]));
+        assert_eq!(attribute(attributes, 7), None);
+        assert_eq!(attribute(&attributes[..attributes.len() - 1], 2), None);
+        assert_eq!(attribute(&[0; 8], 2), None);
     }
 
     #[test]

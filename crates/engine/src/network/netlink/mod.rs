@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use message::NetlinkReply;
-pub(super) use message::{Message, NESTED};
+pub(super) use message::{Message, NESTED, attribute, attributes};
 
 /// The kernel answers at once; this only keeps a fault from waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,6 +74,10 @@ impl Netlink {
             for answer in message::answers(self.receive(&mut buffer)?) {
                 let NetlinkReply::Status(errno) = answer else { continue };
                 expected = expected.saturating_sub(1);
+                // A batch that is refused as a whole has this answer alone.
+                if errno == libc::ERESTART {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
                 if errno != 0 && outcome.is_ok() {
                     outcome = Err(io::Error::from_raw_os_error(errno));
                 }

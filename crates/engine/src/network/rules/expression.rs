@@ -12,6 +12,9 @@ mod attribute {
     pub(super) const VERDICT_CODE: u16 = 1;
 }
 
+/// The set of pairs of groups whose devices may reach each other.
+pub(super) const MEMBERS: &str = "members";
+
 /// The registers: the verdict, and the first two of 4 bytes.
 const VERDICT: u32 = 0;
 const FIRST: u32 = 8;
@@ -27,6 +30,8 @@ pub(super) enum Expression<'a> {
     From { prefix: &'a str, is: bool },
     /// The outgoing device's name begins so, or not.
     To { prefix: &'a str, is: bool },
+    /// The incoming device has this name.
+    FromDevice(&'a str),
     /// The outgoing device is a bridge.
     ToBridge,
     /// The outgoing device has another name.
@@ -35,6 +40,16 @@ pub(super) enum Expression<'a> {
     BetweenMembers,
     /// The packet belongs to a known connection, or answers one.
     Known,
+    /// `Known` as `iptables` has it in its tables: it refuses to work with a table that has the other one.
+    KnownMatch,
+    /// The packet neither belongs to a known connection nor answers one.
+    Unknown,
+    /// No program has changed where the connection goes.
+    NotRedirected,
+    /// The packet is one of IPv4.
+    Ipv4,
+    /// An answer to the packet's source would leave by another device than the one that it came by.
+    FromElsewhere,
     /// ICMP, UDP, TCP, by number.
     Protocol(u8),
     /// The port at the destination.
@@ -53,12 +68,16 @@ pub(super) enum Expression<'a> {
 
 const META_IIFNAME: u32 = 6;
 const META_OIFNAME: u32 = 7;
+const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const META_IIFGROUP: u32 = 21;
 const META_OIFGROUP: u32 = 22;
 const META_OIFKIND: u32 = 27;
 const CT_STATE: u32 = 0;
 const CT_KNOWN: u32 = 0b110;
+const CT_STATUS: u32 = 2;
+const IPS_DST_NAT: u32 = 1 << 5;
+const NFPROTO_IPV4: u8 = 2;
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
@@ -78,9 +97,17 @@ fn one(message: Message, expression: Expression<'_>) -> Message {
         Expression::ToBridge => named(message, META_OIFKIND, &padded("bridge"), EQUAL),
         Expression::NotTo(name) => named(message, META_OIFNAME, &padded(name), NOT_EQUAL),
         Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
-        Expression::Known => known(message),
+        Expression::FromDevice(name) => named(message, META_IIFNAME, &padded(name), EQUAL),
+        Expression::Known => connection(message, CT_STATE, CT_KNOWN, NOT_EQUAL),
+        Expression::KnownMatch => {
+            element(message, "match", |it| it.text(1, "conntrack").number_be(2, 3).bytes(3, &known_match()))
+        }
+        Expression::Unknown => connection(message, CT_STATE, CT_KNOWN, EQUAL),
+        Expression::NotRedirected => connection(message, CT_STATUS, IPS_DST_NAT, EQUAL),
+        Expression::Ipv4 => cmp(meta(message, META_NFPROTO, FIRST), FIRST, EQUAL, &[NFPROTO_IPV4]),
         Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
         Expression::Port(number) => port(message, number),
+        Expression::FromElsewhere => from_elsewhere(message),
         Expression::Counter => element(message, "counter", |it| it),
         Expression::Accept => verdict(message, 1),
         Expression::Drop => verdict(message, 0),
@@ -120,17 +147,40 @@ fn padded(text: &str) -> [u8; 16] {
 }
 
 fn lookup(message: Message) -> Message {
-    element(message, "lookup", |it| it.text(1, super::MEMBERS).number_be(2, FIRST).number_be(4, 1))
+    element(message, "lookup", |it| it.text(1, MEMBERS).number_be(2, FIRST).number_be(4, 1))
 }
 
-fn known(message: Message) -> Message {
-    let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, CT_STATE));
+/// Whether a number of the connection has none of these bits (`EQUAL` to 0), or one of them.
+fn connection(message: Message, key: u32, bits: u32, operation: u32) -> Message {
+    let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, key));
     let message = element(message, "bitwise", |it| {
         let it = it.number_be(1, FIRST).number_be(2, FIRST).number_be(3, 4);
-        let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &CT_KNOWN.to_ne_bytes()));
+        let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &bits.to_ne_bytes()));
         it.nest(5 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &[0; 4]))
     });
-    cmp(message, FIRST, NOT_EQUAL, &[0; 4])
+    cmp(message, FIRST, operation, &[0; 4])
+}
+
+/// `struct xt_conntrack_mtinfo3`, with the kernel's padding: of all that it compares, the state.
+fn known_match() -> [u8; 168] {
+    const MATCH_FLAGS: usize = 146;
+    const STATE_MASK: usize = 150;
+    const COMPARE_STATE: u16 = 1;
+    let mut info = [0; 168];
+    info[MATCH_FLAGS..MATCH_FLAGS + 2].copy_from_slice(&COMPARE_STATE.to_ne_bytes());
+    let [low, high, ..] = CT_KNOWN.to_le_bytes();
+    info[STATE_MASK..STATE_MASK + 2].copy_from_slice(&u16::from_le_bytes([low, high]).to_ne_bytes());
+    info
+}
+
+/// `fib saddr . iif oif missing`.
+fn from_elsewhere(message: Message) -> Message {
+    const RESULT_DEVICE: u32 = 1;
+    const SOURCE_ADDRESS: u32 = 1 << 0;
+    const INCOMING_DEVICE: u32 = 1 << 3;
+    let flags = SOURCE_ADDRESS | INCOMING_DEVICE;
+    let lookup = |it: Message| it.number_be(1, FIRST).number_be(2, RESULT_DEVICE).number_be(3, flags);
+    cmp(element(message, "fib", lookup), FIRST, EQUAL, &[0; 4])
 }
 
 fn port(message: Message, number: u16) -> Message {

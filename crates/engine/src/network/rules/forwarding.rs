@@ -1,0 +1,60 @@
+//! Which devices forward packets.
+//!
+//! With `net.ipv4.ip_forward` the host is a router between all its devices, for every machine of its networks and also
+//! after the last container. So where it is off it stays off: links of containers forward, and the devices that lead to
+//! other machines, from which the rules let nothing new go to any other device.
+//!
+//! The number 2 in place of 1 says that this engine switched a device. A program that needs a router sets `ip_forward`, as
+//! Docker does: that sets all devices to 1, and they are its.
+
+use std::io;
+
+use super::super::link::PREFIX;
+use super::super::{settings, subnet};
+
+const FORWARDING: &str = "forwarding";
+const OFF: &str = "0";
+const ON_BY_US: &str = "2";
+
+/// Devices that forward for containers alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Forwarding {
+    /// Those that forward already, and those that are to.
+    pub(super) guarded: Vec<String>,
+    pending: Vec<String>,
+}
+
+impl Forwarding {
+    /// What is, and what has to be done.
+    pub(super) fn plan(routes: &str) -> io::Result<Self> {
+        let mut plan = Self::default();
+        let is_router = settings::read_global("ip_forward")? != OFF;
+        for device in settings::devices()?.into_iter().filter(|it| !it.starts_with(PREFIX)) {
+            match settings::read(&device, FORWARDING)?.as_deref() {
+                Some(ON_BY_US) => plan.guarded.push(device),
+                Some(OFF) if !is_router && leads_to_others(&device, routes) => {
+                    plan.guarded.push(device.clone());
+                    plan.pending.push(device);
+                }
+                _ => {}
+            }
+        }
+        plan.guarded.sort();
+        Ok(plan)
+    }
+
+    /// Switches the devices, after the rules are there.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        for device in &self.pending {
+            tracing::info!(device, "it forwards packets of containers now");
+            settings::write(device, FORWARDING, ON_BY_US)?;
+        }
+        Ok(())
+    }
+}
+
+/// A bridge is another engine's network of containers, unless a default route goes there.
+fn leads_to_others(device: &str, routes: &str) -> bool {
+    subnet::default_devices(routes).contains(&device)
+        || (subnet::devices(routes).contains(&device) && !settings::is_bridge(device))
+}

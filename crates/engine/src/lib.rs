@@ -11,6 +11,7 @@
 //! | `config`, `health_check` | what a container is made of, decided at its creation |
 //! | `oci`, `oci_runtime` | containers whose process a runtime such as gVisor makes |
 //! | `container` | its directory, start and end, commands and files |
+//! | `exec_record` | which commands run where no control group tells it |
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
 //! | `network` | loopback, user-mode and bridged networks, published ports, names |
@@ -26,7 +27,7 @@
 //! | `pending`, `repair` | operations in progress; what is left of one whose process died |
 //! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
-//! | `tree_copy` | an upper directory copied while it may change |
+//! | `tree_copy`, `tree_size` | an upper directory copied or counted while it may change |
 //! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
@@ -52,6 +53,7 @@ mod digest;
 mod directories;
 mod engine;
 mod error;
+mod exec_record;
 mod health_check;
 mod ids;
 mod info;
@@ -72,6 +74,7 @@ mod store;
 mod sys;
 mod trash;
 mod tree_copy;
+mod tree_size;
 mod uninterrupted;
 mod volume;
 mod write_guard;

@@ -6,14 +6,14 @@ use coracle_runtime::ProcessId;
 
 use super::super::directory::ContainerDir;
 use super::super::state::RunRecord;
-use super::record::recorded;
 use super::tree::parent_of;
+use crate::exec_record::recorded;
 
 /// How many there are: processes of the container's group, beside PID 1, whose parent is none of them. What loses its
 /// parent inside gets PID 1. Without a control group, the commands that this engine started, in any process.
 pub(in super::super) fn entered(container: &ContainerDir, run: &RunRecord, first: &ProcessId) -> usize {
     if run.group.is_empty() {
-        return recorded(container);
+        return recorded(&container.execs());
     }
     let members: BTreeSet<u32> = run.group.processes().unwrap_or_default().into_iter().collect();
     let from_outside = |pid: u32| pid != first.pid && parent_of(pid).is_some_and(|it| !members.contains(&it));

@@ -3,7 +3,6 @@
 mod entered;
 mod plan;
 mod process;
-mod record;
 mod tree;
 
 use std::sync::Arc;

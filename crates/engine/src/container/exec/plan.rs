@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter};
+use std::path::PathBuf;
 
 use coracle_runtime::host::process_marker::MARK;
 use coracle_runtime::{Error, Exec, Input, ProcessId, Result};
 use rustix::io::Errno;
 
 use super::super::containers::StoredContainer;
-use super::super::directory::ContainerDir;
 use super::super::plan::{c_text, limits};
 use super::super::start::group_files;
 use super::super::state::RunRecord;
 use super::super::{end, host_error};
 use super::process::ExecProcess;
-use super::record::ExecRecord;
+use crate::exec_record::ExecRecord;
 use crate::isolation::seccomp;
 use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, SpawnedPidfd, Step, spawn_watched};
 
@@ -34,8 +34,8 @@ pub(super) struct ExecRequest<'a> {
 /// A command that is ready to be started.
 #[derive(Debug)]
 pub(super) struct ExecPlan {
-    /// The container that keeps a record of it.
-    recorded_in: Option<ContainerDir>,
+    /// The directory that has a record of it.
+    recorded_in: Option<PathBuf>,
     child: ChildPlan,
     stdin: PipeWriter,
     stdout: PipeReader,
@@ -92,7 +92,7 @@ impl ExecPlan {
             steps,
             program: program(config.env.as_slice(), request)?,
         };
-        let recorded_in = request.run.group.is_empty().then(|| container.dir.clone());
+        let recorded_in = request.run.group.is_empty().then(|| container.dir.execs());
         Ok(Some(Self { recorded_in, child, stdin, stdout, stderr }))
     }
 

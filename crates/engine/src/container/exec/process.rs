@@ -13,7 +13,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use super::super::host_error;
 use super::plan::StartedExec;
-use super::record::ExecRecord;
+use crate::exec_record::ExecRecord;
 use crate::sys::watch_process;
 
 /// A command that runs. Dropped, it is killed.

@@ -18,13 +18,13 @@ const ON_BY_US: &str = "2";
 
 /// Devices that forward for containers alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Forwarding {
+pub(super) struct ForwardingDevices {
     /// Those that forward already, and those that are to.
     pub(super) guarded: Vec<String>,
     pending: Vec<String>,
 }
 
-impl Forwarding {
+impl ForwardingDevices {
     /// What is, and what has to be done.
     pub(super) fn plan(routes: &str) -> io::Result<Self> {
         let mut plan = Self::default();

@@ -18,9 +18,9 @@ use super::link::PREFIX;
 use super::netlink::Netlink;
 use super::{settings, subnet};
 use expression::Expression::{Accept, Counter, From, KnownMatch, To};
-use forwarding::Forwarding;
+use forwarding::ForwardingDevices;
 use messages::{ChainRef, Generation, IPV4};
-use table::{HostDevices, Prefixes, SourceCheck, Table};
+use table::{FilterTable, HostDevices, Prefixes, SourceCheck};
 
 /// How often the packet filter may change under an attempt to replace the table.
 const ATTEMPTS: usize = 20;
@@ -36,7 +36,7 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
     let routes = subnet::read_routes()?;
     let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
-    let forwarding = Forwarding::plan(&routes)?;
+    let forwarding = ForwardingDevices::plan(&routes)?;
     let source_check = source_check()?;
     install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone(), source_check })?;
     forwarding.apply()?;
@@ -60,7 +60,7 @@ fn source_check() -> io::Result<SourceCheck> {
 /// change in between is noticed by the generation.
 fn install(socket: &Netlink, devices: &HostDevices) -> io::Result<()> {
     let prefixes = Prefixes::new();
-    let table = Table::new(devices, &prefixes);
+    let table = FilterTable::new(devices, &prefixes);
     for _ in 0..ATTEMPTS {
         let generation = Generation::read(socket)?;
         if table.is_installed(socket)? {

@@ -51,19 +51,19 @@ pub(super) enum SourceCheck {
 
 /// The table as it is to be.
 #[derive(Debug)]
-pub(super) struct Table<'a> {
-    rules: Vec<Rule<'a>>,
+pub(super) struct FilterTable<'a> {
+    rules: Vec<FilterRule<'a>>,
     /// The comment of each rule. It names the rules as a whole: those of another version, or for other devices, differ.
     mark: String,
 }
 
 #[derive(Debug)]
-struct Rule<'a> {
+struct FilterRule<'a> {
     chain: &'static str,
     expressions: Vec<Expression<'a>>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> FilterTable<'a> {
     pub(super) fn new(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Self {
         let rules = rules(devices, prefixes);
         let digest = Sha256::digest(format!("{rules:?}"));
@@ -110,14 +110,14 @@ impl Prefixes {
 
 /// All rules. A bridge is another engine's network of containers, unless it is one of the devices that lead to other
 /// machines.
-fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<Rule<'a>> {
+fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule<'a>> {
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
     let others = To { prefix: PREFIX, is: false };
     let from = |prefix: &'a String| From { prefix, is: true };
     let mut to_bridges = vec![ours, Expression::ToBridge];
     to_bridges.extend(devices.uplinks.iter().map(|it| Expression::NotTo(it)));
     to_bridges.push(Reject);
-    let rule = |chain, expressions: &[Expression<'a>]| Rule { chain, expressions: expressions.to_vec() };
+    let rule = |chain, expressions: &[Expression<'a>]| FilterRule { chain, expressions: expressions.to_vec() };
     let mut rules = vec![
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),

@@ -1,24 +1,21 @@
 //! A command that entered a container, as a file: without a control group the kernel does not tell who is inside.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::ProcessId;
 
-use super::super::directory::{ContainerDir, read_json, write_json};
-
 /// The file of one command, which goes when this is dropped.
 #[derive(Debug)]
-pub(super) struct ExecRecord(PathBuf);
+pub(crate) struct ExecRecord(PathBuf);
 
 impl ExecRecord {
     /// `None` when the process has ended.
-    pub(super) fn write(container: &ContainerDir, pid: u32) -> io::Result<Option<Self>> {
+    pub(crate) fn write(dir: &Path, pid: u32) -> io::Result<Option<Self>> {
         let Some(process) = ProcessId::from_pid(pid) else { return Ok(None) };
-        let dir = container.execs();
-        std::fs::create_dir_all(&dir)?;
+        std::fs::create_dir_all(dir)?;
         let record = Self(dir.join(pid.to_string()));
-        write_json(&record.0, &process)?;
+        std::fs::write(&record.0, serde_json::to_vec(&process)?)?;
         Ok(Some(record))
     }
 }
@@ -30,13 +27,14 @@ impl Drop for ExecRecord {
 }
 
 /// How many commands run. Those whose caller was killed go on; their files go when they have ended.
-pub(super) fn recorded(container: &ContainerDir) -> usize {
-    let entries = std::fs::read_dir(container.execs()).into_iter().flatten().flatten();
+pub(crate) fn recorded(dir: &Path) -> usize {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| runs(it.path())).count()
 }
 
 fn runs(record: PathBuf) -> bool {
-    let Ok(Some(process)) = read_json::<ProcessId>(&record) else { return false };
+    let bytes = std::fs::read(&record).unwrap_or_default();
+    let Ok(process) = serde_json::from_slice::<ProcessId>(&bytes) else { return false };
     let runs = process.alive();
     if !runs {
         drop(ExecRecord(record));
@@ -50,15 +48,15 @@ mod tests {
 
     #[test]
     fn a_command_counts_until_it_has_ended_or_its_record_is_dropped() {
-        let dir = tempfile::tempdir().unwrap();
-        let container = ContainerDir::at(dir.path().to_owned());
-        assert_eq!(recorded(&container), 0);
-        let own = ExecRecord::write(&container, std::process::id()).unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("execs");
+        assert_eq!(recorded(&dir), 0);
+        let own = ExecRecord::write(&dir, std::process::id()).unwrap();
         assert!(own.is_some());
         let ended = ProcessId { start: 1, ..ProcessId::current() };
-        write_json(&container.execs().join("1"), &ended).unwrap();
-        assert_eq!((recorded(&container), container.execs().join("1").exists()), (1, false));
+        std::fs::write(dir.join("1"), serde_json::to_vec(&ended).unwrap()).unwrap();
+        assert_eq!((recorded(&dir), dir.join("1").exists()), (1, false));
         drop(own);
-        assert_eq!(recorded(&container), 0);
+        assert_eq!(recorded(&dir), 0);
     }
 }

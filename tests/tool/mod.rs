@@ -74,7 +74,7 @@ use tokio::process::Command;
 
 use self::person::Person;
 use self::preflight_cache::Verdict;
-use crate::engines::{Case, IMAGE, LABEL, beside_tests, engine_program, variable};
+use crate::engines::{Case, IMAGE, LABEL, Lack, beside_tests, engine_program, variable};
 
 /// A person with a state directory on one engine.
 pub(crate) struct Tool<'a> {
@@ -114,6 +114,25 @@ pub(crate) async fn with_rootful_tool(config: &str, check: impl AsyncFn(&Tool<'_
 /// As [`with_engine`], on engines with root.
 pub(crate) async fn with_rootful_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
     Person::new(config).on_real_engines(check).await;
+}
+
+/// As [`with_rootful_tool`], where the engine enforces limits, as the policy `strict` demands.
+pub(crate) async fn with_limited_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    with_rootful_tool(config, async |tool| {
+        if !tool.case.lacks(Lack::EnforcedLimits) {
+            check(tool).await;
+        }
+    })
+    .await;
+}
+
+/// As [`with_limited_tool`], on real engines only.
+pub(crate) async fn with_limited_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    with_limited_tool(config, async |tool| match tool.case.is_real() {
+        true => check(tool).await,
+        false => tool.case.left_out(),
+    })
+    .await;
 }
 
 impl<'a> Tool<'a> {

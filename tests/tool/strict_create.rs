@@ -8,8 +8,8 @@ use coracle_runtime::{ContainerId, Handle, LabelFilter};
 use serde_json::{Value, json};
 
 use super::person::step;
-use super::{Tool, with_rootful_engine, with_rootful_tool};
-use crate::engines::{IMAGE, Lack, ran};
+use super::{Tool, with_limited_engine, with_limited_tool, with_rootful_tool};
+use crate::engines::{IMAGE, ran};
 use crate::guest::shell::{bracketed, on_a_terminal};
 
 /// The person grants what `strict` has no place for; none of it goes in.
@@ -111,10 +111,7 @@ async fn what_cannot_be_had_is_refused_by_field_and_rule_and_nothing_is_made() {
 
 #[tokio::test]
 async fn nobody_inside_has_a_privilege_a_network_or_a_file_of_the_image_to_write() {
-    with_rootful_engine(GRANTED, async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_engine(GRANTED, async |tool| {
         let made = tool.create(json!({})).await;
         assert_eq!((&made["success"], &made["provisioning_ok"]), (&true.into(), &true.into()), "{made:#}");
         let told = (&made["user"], &made["network"], &made["workdir"], &made["ports"]);
@@ -166,10 +163,7 @@ fn config(tool_dirs: &str) -> String {
 async fn what_needs_no_root_is_put_in_as_the_user_and_all_else_is_told() {
     let more =
         "root = \"~/src\"\n[auto_passthrough]\nmode = \"auto\"\n[dotfiles]\nrepo = \"https://example.com/a/dots\"\n";
-    with_rootful_tool(&config(more), async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_tool(&config(more), async |tool| {
         std::fs::create_dir_all(tool.home().join("src/p")).unwrap();
         std::fs::write(tool.home().join("src/p/a.txt"), "one\n").unwrap();
         let real = tool.case.is_real();
@@ -223,10 +217,7 @@ async fn what_needs_no_root_is_put_in_as_the_user_and_all_else_is_told() {
 
 #[tokio::test]
 async fn jobs_and_a_shell_run_as_the_user() {
-    with_rootful_engine("policy = \"strict\"\n", async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_engine("policy = \"strict\"\n", async |tool| {
         let name = tool.created(json!({ "env": { "FORWARDED": "one 'two'" } })).await;
         let job = json!({ "operation": "exec_background", "container": name, "command": "id -u; echo end >end" });
         let job = tool.call(job).await["job_id"].clone();
@@ -252,10 +243,7 @@ async fn copy(tool: &Tool<'_>, operation: &str, container: &str, host: &str, ins
 
 #[tokio::test]
 async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_target() {
-    with_rootful_tool(&config(""), async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_tool(&config(""), async |tool| {
         let src = tool.home().join("src");
         let tree = src.join("tree");
         std::fs::create_dir_all(tree.join("deep/er")).unwrap();
@@ -306,10 +294,7 @@ async fn trees_come_in_and_back_as_the_users_and_hostile_ones_stay_in_their_targ
 
 #[tokio::test]
 async fn its_end_saves_the_work_and_takes_the_volume_along() {
-    with_rootful_tool("policy = \"strict\"\n", async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_tool("policy = \"strict\"\n", async |tool| {
         for way in ["destroyed", "stopped", "removed behind us"] {
             let name = tool.created(json!({})).await;
             let volume = volume(tool);
@@ -339,10 +324,7 @@ async fn its_end_saves_the_work_and_takes_the_volume_along() {
 
 #[tokio::test]
 async fn a_record_that_is_lost_is_made_anew_and_the_volume_still_goes() {
-    with_rootful_tool("policy = \"strict\"\n", async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_tool("policy = \"strict\"\n", async |tool| {
         let name = tool.created(json!({})).await;
         let volume = volume(tool);
         tool.prints(&name, "echo mine >mine").await;
@@ -358,10 +340,7 @@ async fn a_record_that_is_lost_is_made_anew_and_the_volume_still_goes() {
 
 #[tokio::test]
 async fn one_that_stopped_has_its_files_and_its_identity_again_and_says_what_is_gone() {
-    with_rootful_engine("policy = \"strict\"\n", async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_engine("policy = \"strict\"\n", async |tool| {
         std::fs::write(tool.home().join(".gitconfig"), "[user]\n\tname = Ann\n").unwrap();
         let name = tool.created(json!({ "persistent": true, "env": { "MODE": "fast" } })).await;
         tool.prints(&name, "echo mine >mine; echo x >$HOME/x; echo x >/tmp/x").await;
@@ -384,10 +363,7 @@ async fn packages_and_setup_of_a_purpose_are_in_the_image_and_a_snapshot_is_refu
     let profile = format!(
         "policy = \"strict\"\n[profiles.tools]\nimage = \"{IMAGE}\"\nsetup = [\"id -u >/made\", \"mkdir /opt\"]\n"
     );
-    with_rootful_engine(&profile, async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_engine(&profile, async |tool| {
         let call = json!({ "operation": "create", "purpose": "tools", "labels": { crate::engines::LABEL: tool.case.label().1 } });
         let made = tool.call(call).await;
         assert_eq!((&made["success"], &made["purpose"]), (&true.into(), &"tools".into()), "{made:#}");
@@ -407,10 +383,7 @@ async fn packages_and_setup_of_a_purpose_are_in_the_image_and_a_snapshot_is_refu
 async fn a_recipe_that_fails_makes_no_container_at_all() {
     let profile =
         format!("policy = \"strict\"\n[profiles.tools]\nimage = \"{IMAGE}\"\nsetup = [\"echo why; exit 3\"]\n");
-    with_rootful_engine(&profile, async |tool| {
-        if tool.case.lacks(Lack::EnforcedLimits) {
-            return;
-        }
+    with_limited_engine(&profile, async |tool| {
         let refused = tool.call(json!({ "operation": "create", "purpose": "tools" })).await;
         assert_eq!(refused["code"], "base_image_build_failed", "{refused:#}");
         assert!(refused["details"]["log"].as_str().unwrap().contains("why"), "{refused:#}");

@@ -35,7 +35,7 @@ pub(crate) fn slot_failure(err: SlotError) -> Failure {
     }
 }
 
-/// What whoever plans or fills a container reports: their own failure, or that of a network or volume they asked for.
+/// The failure of the plan or of the volume of a container, which may be that of a network that the plan needs.
 fn of_caller(err: BoxError) -> Failure {
     let err = match err.downcast::<Failure>() {
         Ok(failure) => return *failure,

@@ -27,7 +27,6 @@ impl Readers {
             data_dir: dir.path().join("engine"),
             guest: None,
             home: dir.path().to_owned(),
-            temp_dir: dir.path().to_owned(),
             registries: RegistryOptions::default(),
         };
         let compose = CliRuntime::connect(Dialect::Docker, &settings).unwrap();

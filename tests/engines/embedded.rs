@@ -19,7 +19,6 @@ pub(super) fn open() -> Result<EmbeddedRuntime, String> {
         data_dir: data_dir(),
         guest: Some(guest_program()),
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
-        temp_dir: std::env::temp_dir(),
         registries: RegistryOptions::default(),
     };
     EmbeddedRuntime::open(options).map_err(|err| format!("CORACLE_ENGINES names embedded: {err}"))

@@ -1,5 +1,7 @@
 //! Failures of this engine's parts in the words of the trait.
 
+use std::fmt::Display;
+
 use coracle_runtime::{Capability, EngineKind, Error, Excerpt};
 
 use crate::store::StoreError;
@@ -14,8 +16,13 @@ impl From<StoreError> for Error {
 pub(crate) fn store_error(verb: &'static str, err: StoreError) -> Error {
     match err {
         StoreError::Io { what, source } => Error::Host { what: what.to_owned(), source },
-        refusal => Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(refusal.to_string().as_bytes()) },
+        refusal => refused(verb, refusal),
     }
+}
+
+/// What this engine does not do, as an engine's program would say it.
+pub(crate) fn refused(verb: &'static str, why: impl Display) -> Error {
+    Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(why.to_string().as_bytes()) }
 }
 
 pub(crate) fn unsupported(capability: Capability) -> Error {

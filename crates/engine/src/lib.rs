@@ -1,9 +1,10 @@
 //! The embedded engine: containers made by this process and the kernel, without a daemon or another program.
 //!
 //! A container is a directory: a record, an upper layer over an image's unpacked layers, and what the engine binds into
-//! it. Starting it is one `clone` with new namespaces, whose child builds its own file system, gives up privileges and
-//! executes PID 1. Nothing of the engine stays behind but that process: records, start times and control groups tell any
-//! later process what runs.
+//! it. To start it, a child enters the control groups and the user namespace and clones PID 1 there with the other
+//! namespaces; PID 1 builds its own file system, gives up privileges and executes its program. Beside PID 1 only the
+//! helpers of its network stay, such as `pasta` or the forwarder of published ports. Records, start times and control
+//! groups tell any later process what runs.
 //!
 //! | module | content |
 //! |---|---|
@@ -14,7 +15,7 @@
 //! | `exec_record` | which commands run where no control group tells it |
 //! | `isolation` | system call filter, capabilities, masked paths: tables, pure |
 //! | `cgroup` | limits and usage by control groups of both versions |
-//! | `network` | loopback, user-mode and bridged networks, published ports, names |
+//! | `network` | loopback, user-mode and routed networks, published ports, names |
 //! | `digest` | SHA-256 digests |
 //! | `archive` | the tar format, hostile and canonical |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
@@ -31,7 +32,8 @@
 //! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
-//! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process has to stay for a container.
+//! **Invariant:** everything is reconstructed from files, `/proc` and control groups; no process of the engine has to stay
+//! for a container without a network.
 //! **Invariant:** a directory becomes visible by one rename when it is complete, and is renamed into `trash` before it is
 //! deleted: whatever step a process dies at, the next one finds a whole thing or garbage.
 //! **Invariant:** what an operation changes outside of such directories (control groups, processes, networks, a container

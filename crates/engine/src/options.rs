@@ -13,8 +13,6 @@ pub struct EngineOptions {
     pub guest: Option<PathBuf>,
     /// The person's home, for the credentials of registries.
     pub home: PathBuf,
-    /// Temporary files.
-    pub temp_dir: PathBuf,
     /// How images are fetched.
     pub registries: RegistryOptions,
 }

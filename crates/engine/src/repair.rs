@@ -13,7 +13,7 @@ use crate::pending::Operation;
 use crate::volume::VolumeRecords;
 
 /// Another process that repairs is waited for, so that the caller finds everything repaired.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Repairs what dead processes left. Costs one look into a directory if there is nothing.
 pub(crate) async fn repair(engine: &Arc<Engine>) {
@@ -45,8 +45,8 @@ pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
 }
 
 async fn repair_all(engine: &Arc<Engine>) -> Result<()> {
-    let lock = Lock::take(&engine.directories.repair_lock(), PATIENCE).await.map_err(failed)?;
-    let _lock = lock.ok_or(Error::TimedOut { verb: "repair", after: PATIENCE })?;
+    let lock = Lock::take(&engine.directories.repair_lock(), TIMEOUT).await.map_err(failed)?;
+    let _lock = lock.ok_or(Error::TimedOut { verb: "repair", after: TIMEOUT })?;
     for interrupted in engine.pending.interrupted().map_err(failed)? {
         tracing::debug!(operation = ?interrupted.operation, "repair what a killed process left");
         match repair_one(engine, &interrupted.operation).await {

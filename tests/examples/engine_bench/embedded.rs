@@ -45,7 +45,6 @@ impl Embedded {
             data_dir: dir.path().join("engine"),
             guest: Some(guest.clone()),
             home: dir.path().to_owned(),
-            temp_dir: std::env::temp_dir(),
             registries: RegistryOptions::default(),
         })
         .unwrap();

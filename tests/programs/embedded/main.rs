@@ -29,8 +29,8 @@ async fn main() -> ExitCode {
 async fn run(words: &[String]) -> Result<ExitCode> {
     let [data_dir, words @ ..] = words else { bail!("usage: embedded-engine DIRECTORY VERB…") };
     let data_dir = PathBuf::from(data_dir);
-    let (home, temp_dir, registries) = (data_dir.clone(), std::env::temp_dir(), RegistryOptions::default());
-    let options = EngineOptions { data_dir: data_dir.clone(), guest: None, home, temp_dir, registries };
+    let (home, registries) = (data_dir.clone(), RegistryOptions::default());
+    let options = EngineOptions { data_dir: data_dir.clone(), guest: None, home, registries };
     let engine = EmbeddedRuntime::open(options)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {

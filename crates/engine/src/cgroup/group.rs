@@ -43,7 +43,7 @@ pub(crate) struct GroupEntry {
     /// Files of version 1 that the child writes `0` to. Moving one's own thread is cheap, another process is not: the
     /// kernel then waits until no process forks.
     pub(crate) tasks: Vec<PathBuf>,
-    /// The directory of version 2, to be opened for `CLONE_INTO_CGROUP`.
+    /// The directory of version 2; the child writes `0` to its `cgroup.procs`.
     pub(crate) unified: Option<PathBuf>,
 }
 

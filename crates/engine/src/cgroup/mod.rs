@@ -18,7 +18,6 @@ mod hierarchies;
 mod limits;
 mod parent;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,22 +117,21 @@ impl Cgroups {
         Self { parents }.create(id, limits)
     }
 
-    /// Kills and removes the groups beneath our parents whose names are not `live`. Returns how many are gone.
-    pub(crate) fn sweep(&self, is_live: impl Fn(&str) -> bool) -> Result<usize> {
-        let mut dead = BTreeMap::<String, ContainerGroup>::new();
-        for parent in &self.parents {
-            for name in group::children(&parent.dir).map_err(|it| failed("list", &parent.dir, it))? {
-                if !is_live(&name) {
-                    let dir = parent.dir.join(&name);
-                    dead.entry(name).or_default().add(parent, dir);
+    /// Kills and removes the groups of a container that no record names, those for a runtime too.
+    pub(crate) fn remove(&self, id: &str) -> Result<()> {
+        let for_runtimes: Vec<_> = self.parents.iter().map(Parent::for_runtimes).collect();
+        for parents in [&self.parents, &for_runtimes] {
+            let mut group = ContainerGroup::default();
+            for parent in parents {
+                let dir = parent.dir.join(id);
+                if dir.is_dir() {
+                    group.add(parent, dir);
                 }
             }
-        }
-        for group in dead.values() {
             group.kill()?;
             group.remove()?;
         }
-        Ok(dead.len())
+        Ok(())
     }
 }
 

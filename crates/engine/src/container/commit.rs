@@ -27,11 +27,10 @@ const BOUND: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 /// Makes an image of a container; its processes stand still meanwhile.
 pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Result<Image> {
     let container = find(engine, &(&request.container).into())?;
-    let resting = lock_at_rest(&container).await?;
+    let resting = lock_at_rest(&container, "commit").await?;
     let lock = FreezeLock::take(&container).await?;
-    let paused = by_runtime::pause(engine, &container).await?;
-    let image = {
-        let (engine, request) = (engine.clone(), request.clone());
+    let commit = {
+        let (engine, container, request) = (engine.clone(), container.clone(), request.clone());
         blocking("commit", move || {
             give_upper_to_root(&engine, &container)?;
             let source = CommitSource { limits: engine.layer_limits(), ..source_of(container.clone(), &request) };
@@ -39,11 +38,8 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
             drop(resting);
             image.map_err(|err| store_error("commit", err))
         })
-        .await
     };
-    if let Some(paused) = paused {
-        paused.resume().await?;
-    }
+    let image = by_runtime::while_paused(engine, &container, commit).await;
     if image.is_err() {
         // The layer may have been complete.
         let store = engine.store.clone();
@@ -55,7 +51,7 @@ pub(crate) async fn commit(engine: &Arc<Engine>, request: &ImageCommit) -> Resul
 
 /// A first start would have done it.
 fn give_upper_to_root(engine: &Engine, container: &StoredContainer) -> Result<()> {
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     if !matches!(state, State::Created) {
         return Ok(());
     }

@@ -5,23 +5,36 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, ContainerName, Error, Handle, ImageId, LabelFilter, Placed, Result};
+use coracle_runtime::{ContainerId, ContainerName, Error, Handle, ImageId, LabelFilter, Placed, ProcessId, Result};
 
 use super::directory::ContainerDir;
 use super::from_spec::config_of;
 use super::host_error;
+use super::state::State;
 use crate::config::ContainerConfig;
 use crate::engine::Engine;
+use crate::error::refused;
 use crate::pending::Operation;
 
 /// Names change hands within microseconds.
-const NAMES_PATIENCE: Duration = Duration::from_secs(10);
+const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A container as it is on the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredContainer {
     pub(crate) config: ContainerConfig,
     pub(crate) dir: ContainerDir,
+}
+
+impl StoredContainer {
+    pub(crate) fn state(&self) -> Result<State> {
+        State::read(&self.dir).map_err(host_error("cannot read the state of the container"))
+    }
+
+    /// PID 1, if it runs.
+    pub(crate) fn process(&self) -> Result<Option<ProcessId>> {
+        Ok(self.state()?.process().cloned())
+    }
 }
 
 /// Leads from a name to an id.
@@ -31,7 +44,7 @@ fn name_link(engine: &Engine, name: &ContainerName) -> PathBuf {
 
 /// Creates the directory of a container. It is there from one moment to the next, with its name.
 pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<ContainerId> {
-    let missing = || no_such_image(placed.image());
+    let missing = || no_such_image("create", placed.image());
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
     let config = config_of(engine, placed, &image)?;
@@ -81,7 +94,7 @@ pub(super) async fn publish(engine: &Engine, config: &ContainerConfig, aside: &C
 async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &std::path::Path) -> Result<()> {
     let what = || format!("cannot publish the container `{}`", config.name);
     let containers = engine.directories.containers();
-    let _names = lock_names(engine).await?;
+    let _names = lock_names(engine, "create").await?;
     let link = name_link(engine, &config.name);
     if owner_of_name(engine, &config.name).map_err(host_error(what()))?.is_some() {
         return Err(Error::NameTaken(config.name.clone()));
@@ -92,11 +105,11 @@ async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &st
     std::fs::rename(aside, containers.join(config.id.as_str())).map_err(host_error(what()))
 }
 
-/// Held while names change.
-pub(super) async fn lock_names(engine: &Engine) -> Result<Lock> {
+/// Held while names change, by the operation `verb`.
+pub(super) async fn lock_names(engine: &Engine, verb: &'static str) -> Result<Lock> {
     let path = engine.directories.containers().join("names.lock");
-    let taken = Lock::take(&path, NAMES_PATIENCE).await.map_err(host_error("cannot lock the names of containers"))?;
-    taken.ok_or(Error::TimedOut { verb: "create", after: NAMES_PATIENCE })
+    let taken = Lock::take(&path, NAMES_TIMEOUT).await.map_err(host_error("cannot lock the names of containers"))?;
+    taken.ok_or(Error::TimedOut { verb, after: NAMES_TIMEOUT })
 }
 
 pub(super) fn release_name(engine: &Engine, config: &ContainerConfig) {
@@ -163,7 +176,11 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     Ok(found)
 }
 
-pub(super) fn no_such_image(image: &ImageId) -> Error {
-    let excerpt = coracle_runtime::Excerpt::from_bytes(format!("no image `{image}` in this engine").as_bytes());
-    Error::Engine { verb: "create", exit: 1, excerpt }
+/// The directories of an image's layers, the topmost first, for the operation `verb`.
+pub(super) fn layer_dirs(engine: &Engine, image: &ImageId, verb: &'static str) -> Result<Vec<PathBuf>> {
+    engine.store.layer_dirs(image)?.ok_or_else(|| no_such_image(verb, image))
+}
+
+pub(super) fn no_such_image(verb: &'static str, image: &ImageId) -> Error {
+    refused(verb, format_args!("no image `{image}` in this engine"))
 }

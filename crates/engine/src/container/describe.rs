@@ -18,7 +18,7 @@ use crate::oci_runtime::OciRuntime;
 pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Container> {
     let StoredContainer { config, dir } = stored;
     let failed = || host_error("cannot read the state of the container");
-    let state = State::read(dir).map_err(failed())?;
+    let state = stored.state()?;
     let attached: Option<AttachmentRecord> = match &state {
         State::Running { .. } => read_json(&dir.network_file()).map_err(failed())?,
         State::Created | State::Exited { .. } => None,

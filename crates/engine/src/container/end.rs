@@ -20,13 +20,13 @@ use crate::network::{AttachmentRecord, detach};
 use crate::pending::Operation;
 
 /// How long a killed process may take to be gone.
-const KILL_PATIENCE: Duration = Duration::from_secs(30);
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Ends its processes: TERM, `grace`, KILL.
 pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration) -> Result<()> {
     let container = find(engine, &id.into())?;
-    let _lock = lock(&container).await?;
-    let state = read_state(&container)?;
+    let _lock = lock(&container, "stop").await?;
+    let state = container.state()?;
     let State::Running { run, process } = &state else { return Ok(()) };
     let pending = engine.pending.begin(&Operation::StopContainer(id.clone()))?;
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
@@ -42,13 +42,15 @@ pub(crate) async fn remove(engine: &Arc<Engine>, id: &ContainerId) -> Result<Rem
         Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
         found => found?,
     };
-    let lock = match lock(&container).await {
+    let lock = match lock(&container, "remove").await {
         Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
         taken => taken?,
     };
     let pending = engine.pending.begin(&Operation::RemoveContainer(id.clone()))?;
     let removed = remove_locked(engine, container, lock).await;
-    pending.finish();
+    if removed.is_ok() {
+        pending.finish();
+    }
     removed
 }
 
@@ -61,7 +63,7 @@ pub(super) async fn remove_locked(
     let failed = || host_error("cannot remove the container");
     kill(engine, &container).await?;
     let taken = {
-        let _names = lock_names(engine).await?;
+        let _names = lock_names(engine, "remove").await?;
         release_name(engine, &container.config);
         engine.trash.take(container.dir.path()).map_err(failed())?
     };
@@ -74,7 +76,7 @@ pub(super) async fn remove_locked(
 
 /// Ends a container's processes at once, with its control group and network.
 pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
-    let state = read_state(container)?;
+    let state = container.state()?;
     if let State::Running { process, .. } = &state {
         end_process(process, None).await?;
     }
@@ -113,10 +115,6 @@ pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, d
     }
 }
 
-fn read_state(container: &StoredContainer) -> Result<State> {
-    State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
-}
-
 /// Ends PID 1, and with it every process of its namespace: when it is gone, all are.
 async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
@@ -132,8 +130,8 @@ async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> 
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(err) => return Err(failed()(err.into())),
         }
-        if !ended(KILL_PATIENCE).await {
-            return Err(Error::TimedOut { verb: "stop", after: KILL_PATIENCE });
+        if !ended(KILL_TIMEOUT).await {
+            return Err(Error::TimedOut { verb: "stop", after: KILL_TIMEOUT });
         }
     }
     // Only its parent can do it, and need not be this process.
@@ -149,7 +147,7 @@ pub(super) async fn ends(process: &ProcessId) -> bool {
         return false;
     }
     let Ok(pidfd) = crate::sys::watch_process(pidfd) else { return false };
-    tokio::time::timeout(KILL_PATIENCE, pidfd.readable()).await.is_ok()
+    tokio::time::timeout(KILL_TIMEOUT, pidfd.readable()).await.is_ok()
 }
 
 /// By the kernel's flags of a process, field 9 of its line of `/proc`; no line is one of a process that is gone.

@@ -5,15 +5,16 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use coracle_runtime::{ContainerPath, Error, Excerpt, Result};
+use coracle_runtime::{ContainerPath, Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::containers::StoredContainer;
+use super::containers::{StoredContainer, layer_dirs};
 use super::plan::{HostMounts, RootRequest, TreeError, c_path, root_mount};
 use super::start::{open_upper, volume_dirs};
 use super::state::State;
 use super::{archive, by_runtime, end, host_error};
 use crate::engine::Engine;
+use crate::error::refused;
 use crate::sys::{ChildPlace, Step, run_in_child};
 
 /// What came of an archive that was asked for.
@@ -28,12 +29,7 @@ pub(super) enum DownloadOutcome {
 pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &ContainerPath, tar: File) -> Result<()> {
     let path = Path::new(at.as_str());
     let unpacked = inside(engine, container, || archive::unpack(tar, path))?;
-    unpacked.map_err(|err| refused("upload", &format!("cannot unpack files at `{at}` of the container: {err}")))
-}
-
-/// What comes of the container's files, as an engine's program would say it.
-fn refused(verb: &'static str, text: &str) -> Error {
-    Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(text.as_bytes()) }
+    unpacked.map_err(|err| refused("upload", format_args!("cannot unpack files at `{at}` of the container: {err}")))
 }
 
 /// Writes a tar of a path. Blocks.
@@ -47,7 +43,7 @@ pub(crate) fn download(
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
         DownloadOutcome::Complete => Ok(()),
         DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),
-        DownloadOutcome::Missing => Err(refused("download", &format!("no `{path}` in the container"))),
+        DownloadOutcome::Missing => Err(refused("download", format_args!("no `{path}` in the container"))),
     }
 }
 
@@ -57,7 +53,7 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     container: &StoredContainer,
     work: impl FnOnce() -> io::Result<T>,
 ) -> Result<io::Result<T>> {
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     if let State::Running { run, .. } = &state
         && container.config.runtime.is_some_and(crate::oci_runtime::OciRuntime::has_own_kernel)
     {
@@ -106,7 +102,7 @@ fn resting_root(
     users: Option<&OwnedFd>,
 ) -> std::result::Result<Vec<Step>, TreeError> {
     let StoredContainer { config, dir } = container;
-    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let layers = layer_dirs(engine, &config.image, "copy")?;
     let is_root = engine.privileges.is_root();
     let map = engine.privileges.map_for(&config.id);
     let ids = users.map(|it| it.as_fd()).filter(|_| is_root);

@@ -7,14 +7,13 @@ use coracle_runtime::{Error, Result};
 
 use super::containers::StoredContainer;
 use super::host_error;
-use super::state::State;
 use crate::cgroup::ContainerGroup;
 use crate::engine::Engine;
 use crate::oci_runtime::OciRuntime;
 use crate::pending::{Operation, PendingOperation};
 
 /// Another copy of the same container may take this long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The right to freeze a container, and to let it go on. One process has it at a time.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct FreezeLock(#[expect(dead_code, reason = "held for its drop")] 
 
 impl FreezeLock {
     pub(super) async fn take(container: &StoredContainer) -> Result<Self> {
-        Self::take_within(container, PATIENCE).await
+        Self::take_within(container, TIMEOUT).await
     }
 
     pub(super) async fn take_within(container: &StoredContainer, patience: Duration) -> Result<Self> {
@@ -60,7 +59,7 @@ pub(super) fn running_group(container: &StoredContainer) -> Result<Option<Contai
     if container.config.runtime.is_some_and(OciRuntime::has_own_kernel) {
         return Ok(None);
     }
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     Ok(state.process().and(state.run()).map(|it| it.group.clone()))
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn health_record(stored: &StoredContainer) -> Result<Option<(HealthRe
     if !has_check(stored) {
         return Ok(None);
     }
-    let State::Running { run, .. } = State::read(&stored.dir).map_err(failed())? else { return Ok(None) };
+    let State::Running { run, .. } = stored.state()? else { return Ok(None) };
     let record: Option<HealthRecord> = read_json(&stored.dir.health_file()).map_err(failed())?;
     let fresh = HealthRecord { run: run.started_at.clone(), ..HealthRecord::default() };
     let record = record.filter(|it| it.run == run.started_at).unwrap_or(fresh);
@@ -48,7 +48,7 @@ pub(crate) fn health(stored: &StoredContainer) -> Result<Option<Health>> {
         return Ok(None);
     }
     let failed = || host_error("cannot read the state of the container");
-    let state = State::read(&stored.dir).map_err(failed())?;
+    let state = stored.state()?;
     let record: Option<HealthRecord> = read_json(&stored.dir.health_file()).map_err(failed())?;
     let of_run = record.filter(|it| state.run().is_some_and(|run| run.started_at == it.run));
     Ok(Some(of_run.map_or(Health::Starting, |it| it.health)))

@@ -9,19 +9,18 @@ use coracle_runtime::{ContainerId, Error, Result};
 use super::containers::{StoredContainer, lock_names, release_name, stored};
 use super::directory::ContainerDir;
 use super::freeze::{self, FreezeLock};
-use super::state::State;
 use super::{by_runtime, end, host_error};
 use crate::engine::Engine;
 use crate::network::end_stack;
 
 /// Children of a process that died hold its locks until they have executed their program.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Removes a container that was not published, and the name that it had taken.
 pub(crate) async fn repair_creation(engine: &Engine, id: &ContainerId) -> Result<()> {
     let containers = engine.directories.containers();
     let aside = ContainerDir::at(containers.join(format!("{id}.new")));
-    let _names = lock_names(engine).await?;
+    let _names = lock_names(engine, "repair").await?;
     let config = aside.config().map_err(host_error("cannot read an unfinished container"))?;
     if let Some(config) = config.filter(|_| !containers.join(id.as_str()).exists()) {
         release_name(engine, &config);
@@ -32,7 +31,7 @@ pub(crate) async fn repair_creation(engine: &Engine, id: &ContainerId) -> Result
 /// Ends a container that was not started to the end: its network may be missing, and who started it does not know of it.
 pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let Some((container, _lock)) = locked(engine, id).await? else { return remove_groups(engine, id) };
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     let is_complete = state.process().is_some() && container.dir.network_file().exists();
     if is_complete {
         return Ok(());
@@ -65,7 +64,7 @@ pub(crate) async fn repair_removal(engine: &Arc<Engine>, id: &ContainerId) -> Re
 pub(crate) async fn repair_freeze(engine: &Engine, id: &ContainerId) -> Result<()> {
     let Some(container) = find(engine, id)? else { return Ok(()) };
     // Another commit thaws it itself.
-    let lock = FreezeLock::take_within(&container, PATIENCE).await?;
+    let lock = FreezeLock::take_within(&container, TIMEOUT).await?;
     by_runtime::repair_pause(engine, &container).await?;
     freeze::thaw(&container, &lock)
 }
@@ -77,15 +76,15 @@ fn find(engine: &Engine, id: &ContainerId) -> Result<Option<StoredContainer>> {
 /// The container, if it is still there, and its lock.
 async fn locked(engine: &Engine, id: &ContainerId) -> Result<Option<(StoredContainer, Lock)>> {
     let Some(container) = find(engine, id)? else { return Ok(None) };
-    match Lock::take(&container.dir.lock(), PATIENCE).await {
+    match Lock::take(&container.dir.lock(), TIMEOUT).await {
         Ok(Some(lock)) => Ok(Some((container, lock))),
-        Ok(None) => Err(Error::TimedOut { verb: "repair", after: PATIENCE }),
+        Ok(None) => Err(Error::TimedOut { verb: "repair", after: TIMEOUT }),
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(err) => Err(host_error("cannot lock the container")(err)),
     }
 }
 
-/// Groups that no record names: they are made before the start is recorded.
+/// They are made before the start is recorded.
 fn remove_groups(engine: &Engine, id: &ContainerId) -> Result<()> {
-    engine.cgroups.sweep(|name| name != id.as_str()).map(drop)
+    engine.cgroups.remove(id.as_str())
 }

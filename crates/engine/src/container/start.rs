@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, ProcessId, Result};
+use coracle_runtime::{ContainerId, Error, Result};
 
-use super::containers::{StoredContainer, find};
+use super::containers::{StoredContainer, find, layer_dirs};
 use super::directory::{ContainerDir, write_json};
 use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
@@ -27,13 +27,13 @@ use crate::sys::{FirstProcess, spawn};
 use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
-pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
-    let _lock = lock(&container).await?;
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let _lock = lock(&container, "start").await?;
+    let state = container.state()?;
     if let State::Running { run, .. } = &state {
         if run.group.is_frozen() {
             // Not while its files are copied: that copy lets it run again.
@@ -51,7 +51,9 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
             None => start_ended(engine, &container).await,
         },
     };
-    pending.finish();
+    if started.is_ok() {
+        pending.finish();
+    }
     started
 }
 
@@ -71,7 +73,9 @@ async fn start_ended(engine: &Arc<Engine>, container: &StoredContainer) -> Resul
     };
     let pid = started.spawned.pid.as_raw_nonzero().get().unsigned_abs();
     if let Err(err) = connect(engine, container, pid, &started.files).await {
-        end::kill(engine, container).await?;
+        if let Err(err) = end::kill(engine, container).await {
+            tracing::warn!(container = %container.config.name, %err, "the container that could not be connected runs");
+        }
         return Err(err);
     }
     if let Some(mut gate) = started.gate {
@@ -98,27 +102,26 @@ pub(super) struct BoundFiles {
     hostname: BoundFile,
 }
 
-pub(super) async fn lock(container: &StoredContainer) -> Result<Lock> {
+/// Waits for other operations on the container; `verb` is the one that is named should that take too long.
+pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Result<Lock> {
     let what = || format!("cannot lock the container `{}`", container.config.name);
-    let lock = match Lock::take(&container.dir.lock(), LOCK_PATIENCE).await {
+    let lock = match Lock::take(&container.dir.lock(), LOCK_TIMEOUT).await {
         // Its directory went away meanwhile.
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::NoSuchContainer(container.config.id.to_string()));
         }
         taken => taken.map_err(host_error(what()))?,
     };
-    lock.ok_or(Error::TimedOut { verb: "start", after: LOCK_PATIENCE })
+    lock.ok_or(Error::TimedOut { verb, after: LOCK_TIMEOUT })
 }
 
 /// The lock of a container that does not run: nothing starts it while its files are used from outside.
-pub(crate) async fn lock_at_rest(container: &StoredContainer) -> Result<Option<Lock>> {
-    let runs = || State::read(&container.dir).map(|it| it.process().is_some());
-    let failed = || host_error("cannot read the state of the container");
-    if runs().map_err(failed())? {
+pub(crate) async fn lock_at_rest(container: &StoredContainer, verb: &'static str) -> Result<Option<Lock>> {
+    if container.process()?.is_some() {
         return Ok(None);
     }
-    let lock = lock(container).await?;
-    Ok((!runs().map_err(failed())?).then_some(lock))
+    let lock = lock(container, verb).await?;
+    Ok(container.process()?.is_none().then_some(lock))
 }
 
 fn spawn_init(engine: &Engine, container: &StoredContainer) -> Result<Started> {
@@ -212,7 +215,7 @@ fn parts(
     let users = map.map(|it| engine.privileges.create_namespace(it)).transpose();
     let users = users.map_err(host_error("cannot create a user namespace"))?;
     let ids = users.as_ref().map(|it| it.as_fd()).filter(|_| is_root);
-    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let layers = layer_dirs(engine, &config.image, "start")?;
     let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.zip(map), is_root })?;
     let init = init_program(engine, &config.init);
     let volumes = volume_dirs(engine, container, &layers)?;
@@ -307,13 +310,8 @@ fn reap_in_background(pidfd: OwnedFd) {
 
 /// Whether a process is in the control groups of a container that runs.
 pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool> {
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     let State::Running { run, .. } = state else { return Ok(false) };
     run.group.holds(pid)
 }
 
-/// PID 1 of a container that runs.
-pub(crate) fn process_of(dir: &ContainerDir) -> Result<Option<ProcessId>> {
-    let state = State::read(dir).map_err(host_error("cannot read the state of the container"))?;
-    Ok(state.process().cloned())
-}

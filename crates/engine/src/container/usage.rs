@@ -5,7 +5,6 @@ use std::sync::Arc;
 use coracle_runtime::{ContainerId, ContainerUsage, Result};
 
 use super::containers::{StoredContainer, find};
-use super::host_error;
 use super::state::State;
 use crate::blocking::blocking;
 use crate::engine::Engine;
@@ -16,7 +15,7 @@ const LIMITS: SizeLimits = SizeLimits { depth: 128, entries: 500_000 };
 /// `None` when it does not run, or no control group counts.
 pub(crate) async fn usage(engine: &Arc<Engine>, id: &ContainerId) -> Result<Option<ContainerUsage>> {
     let container = find(engine, &id.into())?;
-    let state = State::read(&container.dir).map_err(host_error("cannot read the state of the container"))?;
+    let state = container.state()?;
     let State::Running { run, process } = state else { return Ok(None) };
     let Some(used) = run.group.usage(process.pid, &engine.cpu_samples).await else { return Ok(None) };
     let engine = engine.clone();

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use coracle_runtime::host::process::{Invocation, spawn_detached};
-use coracle_runtime::{Capability, Error, Excerpt, Port, ProcessId, Protocol, PublishedPort, Result};
+use coracle_runtime::{Capability, Error, Port, ProcessId, Protocol, PublishedPort, Result};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::attach::Attachment;
 use crate::config::NetworkConfig;
+use crate::error::refused;
 
 /// The kernel passes at most 253 descriptors at once.
 const MAX_PORTS: usize = 240;
@@ -38,8 +39,7 @@ pub(super) struct BoundPort {
 /// many.
 pub(super) fn bind(config: &NetworkConfig) -> Result<Vec<BoundPort>> {
     if config.ports.len() > MAX_PORTS {
-        let excerpt = Excerpt::from_bytes(format!("a container publishes at most {MAX_PORTS} ports").as_bytes());
-        return Err(Error::Engine { verb: "publish", exit: 1, excerpt });
+        return Err(refused("publish", format_args!("a container publishes at most {MAX_PORTS} ports")));
     }
     config.ports.iter().map(|it| bind_one(it, config.ports_bind)).collect()
 }

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{Error, Excerpt, Network, NetworkCreate, NetworkName, Result, random_hex};
+use coracle_runtime::{Error, Network, NetworkCreate, NetworkName, Result, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
 use super::subnet::{self, Subnet};
 use crate::directories::Directories;
+use crate::error::refused;
 use crate::pending::{Operation, PendingOperations};
 
 /// Limit of the time that another process may work on networks.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The end of the name of a directory of members.
 const MEMBERS: &str = ".members";
@@ -69,8 +70,8 @@ impl NetworkRecords {
     /// Keeps other processes from changing networks and their members.
     pub(super) async fn lock(&self) -> Result<Lock> {
         let failed = |source| Error::Host { what: "cannot lock the networks".into(), source };
-        let lock = Lock::take(&self.dir.join("lock"), PATIENCE).await.map_err(failed)?;
-        lock.ok_or(Error::TimedOut { verb: "network", after: PATIENCE })
+        let lock = Lock::take(&self.dir.join("lock"), TIMEOUT).await.map_err(failed)?;
+        lock.ok_or(Error::TimedOut { verb: "network", after: TIMEOUT })
     }
 
     /// All networks, by name.
@@ -92,8 +93,7 @@ impl NetworkRecords {
     /// # Errors
     /// [`Error::Engine`] for an unknown one.
     pub(super) fn required(&self, handle: &str) -> Result<NetworkRecord> {
-        let excerpt = || Excerpt::from_bytes(format!("no network `{handle}`").as_bytes());
-        self.record(handle)?.ok_or_else(|| Error::Engine { verb: "network", exit: 1, excerpt: excerpt() })
+        self.record(handle)?.ok_or_else(|| refused("network", format_args!("no network `{handle}`")))
     }
 
     /// The id of the network that a new container is put on.
@@ -134,8 +134,7 @@ impl NetworkRecords {
         let Some(record) = self.record(handle)? else { return Ok(()) };
         let failed = |source| Error::Host { what: "cannot remove a network".into(), source };
         if !self.members(&record.id).live().map_err(failed)?.is_empty() {
-            let excerpt = Excerpt::from_bytes(format!("network `{}` has running containers", record.name).as_bytes());
-            return Err(Error::Engine { verb: "network rm", exit: 1, excerpt });
+            return Err(refused("network rm", format_args!("network `{}` has running containers", record.name)));
         }
         let pending = self.pending.begin(&Operation::Networks)?;
         rules::withdraw(record.group()).map_err(failed)?;
@@ -207,6 +206,5 @@ fn unreadable(source: io::Error) -> Error {
 }
 
 fn none_free() -> Error {
-    let excerpt = Excerpt::from_bytes(b"no free range of addresses in 10.224.0.0/12");
-    Error::Engine { verb: "network create", exit: 1, excerpt }
+    refused("network create", "no free range of addresses in 10.224.0.0/12")
 }

@@ -17,6 +17,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::host_addresses::{self, ClosedHost};
 use super::{helper_process, link, resolver, subnet};
 use crate::blocking::blocking;
+use crate::error::refused;
 
 /// Limit of the time that a stack takes until packets flow.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -160,8 +161,7 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await?;
     if !is_ready {
         helper_process::end(&process).map_err(failed)?;
-        let excerpt = Excerpt::from_bytes(b"it did not become ready");
-        return Err(Error::Engine { verb: "slirp4netns", exit: 1, excerpt });
+        return Err(refused("slirp4netns", "it did not become ready"));
     }
     Ok(UserMode {
         process,

@@ -15,7 +15,7 @@ use tokio::process::Child;
 use super::arguments::{RuntimeContainer, RuntimePaths, Verb, arguments};
 
 /// A runtime answers within a second, on a busy machine within some.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of an answer.
 const ANSWER: usize = 1 << 20;
@@ -51,7 +51,7 @@ impl RuntimeCalls {
 
     /// Creates the container; its first process waits. The files become its streams.
     pub(crate) async fn create(&self, files: ProgramFiles) -> Result<()> {
-        let exit = process::run_with_files("create", &self.invocation(Verb::Create), files, PATIENCE).await?;
+        let exit = process::run_with_files("create", &self.invocation(Verb::Create), files, TIMEOUT).await?;
         if exit == 0 { Ok(()) } else { Err(self.failure("create", exit, b"")) }
     }
 
@@ -108,7 +108,7 @@ impl RuntimeCalls {
     }
 
     async fn call(&self, verb: &'static str, what: Verb<'_>) -> Result<Vec<u8>> {
-        let done = process::run(verb, &self.invocation(what), Stdin::Empty, (PATIENCE, ANSWER)).await?;
+        let done = process::run(verb, &self.invocation(what), Stdin::Empty, (TIMEOUT, ANSWER)).await?;
         if done.ok() {
             return Ok(done.stdout.bytes());
         }

@@ -83,14 +83,14 @@ impl ContainerRuntime for EmbeddedRuntime {
 
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
         let (engine, at, stored) = (self.engine.clone(), at.clone(), container::find(&self.engine, &id.into())?);
-        let lock = container::lock_at_rest(&stored).await?;
+        let lock = container::lock_at_rest(&stored, "copy").await?;
         let unpacked = blocking("upload", move || container::upload(&engine, &stored, &at, tar).map(|()| lock));
         unpacked.await.map(drop)
     }
 
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         let (engine, path, stored) = (self.engine.clone(), path.clone(), container::find(&self.engine, &id.into())?);
-        let lock = container::lock_at_rest(&stored).await?;
+        let lock = container::lock_at_rest(&stored, "copy").await?;
         let packed = blocking("download", move || {
             container::download(&engine, &stored, &path, (into, max_bytes)).map(|()| lock)
         });

@@ -66,7 +66,7 @@ impl Engine {
             deadline,
         };
         let source = deadline.limit(self.open_source(origin, &copy)).await?;
-        copy_into(&self.store, &*source, &copy, &|event| tracing::debug!(image = %name, ?event, "copy an image")).await
+        copy_into(&self.store, &*source, &copy).await
     }
 
     async fn open_source(

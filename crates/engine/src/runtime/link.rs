@@ -11,7 +11,7 @@ use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_
 use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
-use crate::container::{find, has_process, process_of};
+use crate::container::{find, has_process};
 use crate::engine::Engine;
 
 pub(super) fn link(
@@ -134,7 +134,7 @@ fn is_guest(engine: &Engine, id: &ContainerId, peer: &ProcessId) -> Result<bool>
     let container = find(engine, &id.into())?;
     match container.config.runtime.filter(|it| it.has_own_kernel()) {
         Some(_) => has_process(&container, peer.pid),
-        None => Ok(process_of(&container.dir)?.as_ref() == Some(peer)),
+        None => Ok(container.process()?.as_ref() == Some(peer)),
     }
 }
 

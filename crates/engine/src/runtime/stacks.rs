@@ -1,20 +1,18 @@
 //! Stacks of services.
 
 use async_trait::async_trait;
-use coracle_runtime::{ContainerId, Error, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
+use coracle_runtime::{ContainerId, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
 use serde_json::Value;
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;
+use crate::error::refused;
 use crate::{container, service};
 
 #[async_trait]
 impl Stacks for EmbeddedRuntime {
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
-        service::model_of(source).map_err(|why| {
-            let excerpt = Excerpt::from_bytes(why.as_bytes());
-            Error::Engine { verb: "compose config", exit: 1, excerpt }
-        })
+        service::model_of(source).map_err(|why| refused("compose config", why))
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{ProjectName, Result};
+use coracle_runtime::{Error, ProjectName, Result};
 
 use super::labels;
 use crate::container;
@@ -11,14 +11,16 @@ use crate::engine::Engine;
 use crate::network::NetworkRecords;
 use crate::volume::VolumeRecords;
 
-/// Between the signal and the end of a service.
+/// Between the signal and the end of a service. As with `docker compose down --timeout`, it holds in place of
+/// `stop_grace_period`.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Stops and removes the containers of a project, then its networks and volumes.
 ///
 /// # Errors
-/// The first one; the rest is removed all the same.
+/// The first one; the rest is removed all the same, and further errors are logged.
 pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<()> {
+    let mut removal = Removal::default();
     let filter = labels::of_project(project);
     let mut stops = tokio::task::JoinSet::new();
     for stored in container::list(engine, &filter)? {
@@ -30,17 +32,38 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
             container::remove(&engine, &id).await.map(drop)
         });
     }
-    let mut done = Ok(());
     while let Some(stopped) = stops.join_next().await {
-        done = done.and(stopped.unwrap_or(Ok(())));
+        let ended = |err| Error::Host { what: "cannot remove a container".into(), source: std::io::Error::other(err) };
+        removal.note(stopped.map_err(ended).flatten());
     }
     let networks = NetworkRecords::new(&engine.directories);
-    for network in networks.list()?.into_iter().filter(|it| filter.admits(&it.labels)) {
-        done = done.and(networks.remove(&network.id).await);
+    for network in removal.note(networks.list()).unwrap_or_default() {
+        if filter.admits(&network.labels) {
+            removal.note(networks.remove(&network.id).await);
+        }
     }
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
-    for volume in volumes.list()?.into_iter().filter(|it| filter.admits(&it.labels)) {
-        done = done.and(volumes.remove(&volume.name));
+    for volume in removal.note(volumes.list()).unwrap_or_default() {
+        if filter.admits(&volume.labels) {
+            removal.note(volumes.remove(&volume.name));
+        }
     }
-    done
+    removal.first_error.map_or(Ok(()), Err)
+}
+
+/// A removal of many parts, which goes on after an error.
+#[derive(Default)]
+struct Removal {
+    first_error: Option<Error>,
+}
+
+impl Removal {
+    fn note<T>(&mut self, step: Result<T>) -> Option<T> {
+        match step {
+            Ok(done) => return Some(done),
+            Err(err) if self.first_error.is_none() => self.first_error = Some(err),
+            Err(err) => tracing::warn!(%err, "a part of the stack is left"),
+        }
+        None
+    }
 }

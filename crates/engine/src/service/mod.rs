@@ -25,7 +25,7 @@ mod parts;
 mod up;
 mod user;
 
-use coracle_runtime::{Error, Excerpt};
+use coracle_runtime::Error;
 
 pub(crate) use self::down::down;
 pub(crate) use self::health::run as check_health;
@@ -34,5 +34,5 @@ pub(crate) use self::up::up;
 
 /// A stack that this engine cannot bring up as it is.
 fn refused(why: &str) -> Error {
-    Error::Engine { verb: "compose up", exit: 1, excerpt: Excerpt::from_bytes(why.as_bytes()) }
+    crate::error::refused("compose up", why)
 }

@@ -60,31 +60,17 @@ pub(crate) struct ImageCopy {
     pub(crate) deadline: Deadline,
 }
 
-/// A step of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CopyEvent<'a> {
-    /// The image is known, and so many of its layers are not in the store.
-    Resolved { missing: usize, bytes: u64 },
-    /// A layer is here, and is unpacked next.
-    Fetched { layer: &'a SourceLayer, bytes: u64 },
-}
-
 /// Copies an image into the store, and names it. Layers that the store has are not fetched. After a failure that the next
 /// attempt may not meet, layers that were complete stay until any copy ends otherwise; nothing else does.
 ///
 /// # Errors
 /// Any of [`SourceError`].
-pub(crate) async fn copy_into(
-    store: &Store,
-    source: &dyn ImageSource,
-    copy: &ImageCopy,
-    progress: &(dyn Fn(CopyEvent<'_>) + Send + Sync),
-) -> Result<Image> {
+pub(crate) async fn copy_into(store: &Store, source: &dyn ImageSource, copy: &ImageCopy) -> Result<Image> {
     let identity = ImageIdentity::from_name(&copy.name)?;
     let image = copy.deadline.limit(source.resolve(&copy.platform)).await?;
     let name_use = identity.check(&image)?;
     let new = NamedImage { record: new_image(&image, &copy.name, name_use), layers: image.layers };
-    let copied = add_layers(store, new, LayerFetch { source, copy, progress }).await;
+    let copied = add_layers(store, new, LayerFetch { source, copy }).await;
     if !copied.as_ref().is_err_and(SourceError::is_worth_another_attempt) {
         let store = store.clone();
         // Whatever happens to the collection, the copy has ended as it has.
@@ -137,12 +123,11 @@ async fn add_layers(store: &Store, image: NamedImage, fetch: LayerFetch<'_>) -> 
 struct LayerFetch<'a> {
     source: &'a dyn ImageSource,
     copy: &'a ImageCopy,
-    progress: &'a (dyn Fn(CopyEvent<'_>) + Send + Sync),
 }
 
 impl LayerFetch<'_> {
-    /// Fetches the layers that are missing, and passes them on in their order. It ends early when nobody takes them any
-    /// more: then the adder has failed, and says why.
+    /// Fetches the layers that are missing, and passes them on in their order. It ends early when the adder takes no
+    /// more: it has failed then, and says why.
     async fn run(&self, missing: oneshot::Receiver<Vec<SourceLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
         let Ok(missing) = missing.await else { return Ok(()) };
         let sizes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size);
@@ -150,7 +135,7 @@ impl LayerFetch<'_> {
         if bytes > self.copy.max_bytes {
             return Err(too_large(self.copy.max_bytes));
         }
-        (self.progress)(CopyEvent::Resolved { missing: missing.len(), bytes });
+        tracing::debug!(image = %self.copy.name, layers = missing.len(), bytes, "fetch an image");
         let fetches: Vec<_> = missing.iter().map(|layer| self.fetch(layer).boxed()).collect();
         let mut fetched = stream::iter(fetches).buffered(FETCHES);
         let mut left = self.copy.max_bytes;
@@ -169,7 +154,7 @@ impl LayerFetch<'_> {
 
     async fn fetch(&self, layer: &SourceLayer) -> Result<NewLayer> {
         let blob = self.source.fetch_layer(layer, &self.copy.scratch).await?;
-        (self.progress)(CopyEvent::Fetched { layer, bytes: blob.size });
+        tracing::debug!(image = %self.copy.name, layer = %layer.diff_id, bytes = blob.size, "a layer is fetched");
         let compression = blob.compression().map_err(SourceError::io("cannot read a layer"))?;
         Ok(NewLayer { diff_id: layer.diff_id.clone(), blob: blob.file, compression, limits: self.copy.limits })
     }

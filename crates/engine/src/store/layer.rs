@@ -18,8 +18,6 @@ pub(crate) struct LayerRecord {
     pub(crate) size_bytes: u64,
     /// Files, directories, links and whiteouts.
     pub(crate) entries: u64,
-    /// Device nodes, owners and attributes that a user without root cannot make, or the file system does not take.
-    pub(crate) left_out: u64,
     /// Digests of the unpacked files.
     pub(super) digests: TreeDigests,
     /// Directories that the archive only implied.
@@ -36,7 +34,10 @@ impl LayerRecord {
     pub(super) fn new(diff_id: DiffId, report: UnpackReport) -> Self {
         let UnpackReport { digests, left_out, implied, opaque } = report;
         let (size_bytes, entries) = (digests.size_bytes, digests.entries);
-        Self { diff_id, size_bytes, entries, left_out, digests, implied, opaque, boot: boot_id().to_owned() }
+        if left_out > 0 {
+            tracing::info!(layer = %diff_id, left_out, "device nodes, owners or attributes cannot be made here");
+        }
+        Self { diff_id, size_bytes, entries, digests, implied, opaque, boot: boot_id().to_owned() }
     }
 
     /// Whether it is on the disk if it is there at all: a loss of power did not come between.

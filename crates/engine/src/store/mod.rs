@@ -11,7 +11,6 @@
 //! | `addition` | layers and images that are being added |
 //! | `file_sizes` | the sum of a layer's files |
 //! | `query`, `removal` | images found, listed, tagged; removed |
-//! | `file_sizes` | the sum of a layer's files |
 //! | `import`, `commit`, `export` | images of files that are here, and back |
 //! | `hold`, `garbage`, `verify` | what keeps images alive, collects the rest, and finds damage |
 //!

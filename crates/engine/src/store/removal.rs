@@ -17,9 +17,6 @@ use super::{DiffId, Result, Store, StoreError};
 struct ContainerUse {
     image: ImageId,
     name: String,
-    /// Layers that are in no image.
-    #[serde(default)]
-    layers: Vec<DiffId>,
 }
 
 /// What containers and running processes use.
@@ -58,7 +55,6 @@ impl Store {
             match read_json::<ContainerUse>(&path.join("config.json")) {
                 Ok(Some(it)) => {
                     uses.images.push((it.image, it.name));
-                    uses.layers.extend(it.layers);
                 }
                 Ok(None) => {}
                 Err(err) if is_no_record(&err) => {}

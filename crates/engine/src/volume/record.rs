@@ -6,13 +6,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use coracle_runtime::{Error, Excerpt, Result, Volume, VolumeCreate, random_hex};
+use coracle_runtime::{Error, Result, Volume, VolumeCreate, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::image_content::{self, ImageDirectory};
 use crate::config::ContainerConfig;
 use crate::config::MountConfig;
 use crate::directories::Directories;
+use crate::error::refused;
 use crate::ids::Privileges;
 use crate::owner;
 use crate::pending::{Operation, PendingOperations};
@@ -114,9 +115,7 @@ impl<'a> VolumeRecords<'a> {
             return Ok(());
         }
         if let Some(container) = self.user_of(name).map_err(failed)? {
-            let excerpt =
-                Excerpt::from_bytes(format!("volume `{name}` is in use by container `{container}`").as_bytes());
-            return Err(Error::Engine { verb: "volume rm", exit: 1, excerpt });
+            return Err(refused("volume rm", format_args!("volume `{name}` is in use by container `{container}`")));
         }
         let pending = self.pending().begin(&Operation::Volumes)?;
         self.trash().discard(&self.directories.volumes().join(name)).map_err(failed)?;

@@ -51,7 +51,6 @@ pub(crate) fn open(data: &Path) -> EmbeddedRuntime {
         data_dir: data.to_owned(),
         guest: None,
         home: data.to_owned(),
-        temp_dir: data.to_owned(),
         registries: RegistryOptions::default(),
     };
     EmbeddedRuntime::open(options).unwrap()

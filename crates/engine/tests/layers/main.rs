@@ -23,7 +23,6 @@ async fn mount_ours(saved: &SavedImage, data: &Path) -> Mounted {
         data_dir: data.to_owned(),
         guest: None,
         home: data.to_owned(),
-        temp_dir: data.to_owned(),
         registries: RegistryOptions::default(),
     };
     let engine = EmbeddedRuntime::open(options).unwrap();

@@ -36,8 +36,7 @@ impl TestEngine {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (home, data) = (dir.path().join("home"), dir.path().join("data"));
         std::fs::create_dir_all(&home).unwrap();
-        let temp_dir = dir.path().to_owned();
-        let options = EngineOptions { data_dir: data.clone(), guest: None, home: home.clone(), temp_dir, registries };
+        let options = EngineOptions { data_dir: data.clone(), guest: None, home: home.clone(), registries };
         Self { runtime: EmbeddedRuntime::open(options).unwrap(), home, data, _dir: dir }
     }
 

@@ -122,7 +122,6 @@ impl Lab {
             data_dir: dir.path().join("data"),
             guest: Some(guest.clone()),
             home: dir.path().to_owned(),
-            temp_dir: dir.path().to_owned(),
             registries: RegistryOptions::default(),
         };
         let runtime = EmbeddedRuntime::open_with_runtime(options, runtime).unwrap();

@@ -55,7 +55,6 @@ fn options(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> coracle_engi
         data_dir: data_dir.to_owned(),
         guest,
         home: host.home.clone(),
-        temp_dir: host.temp_dir.clone(),
         registries: registries(host),
     }
 }

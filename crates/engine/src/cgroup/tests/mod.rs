@@ -27,14 +27,20 @@ impl Own {
         let inside = |it: &Parent| {
             group::children(&it.dir).unwrap().into_iter().map(|name| it.dir.join(name)).collect::<Vec<_>>()
         };
-        self.cgroups.parents.iter().flat_map(inside).collect()
+        self.parents().iter().flat_map(inside).collect()
+    }
+
+    fn parents(&self) -> Vec<Parent> {
+        self.cgroups.parents.iter().flat_map(|it| [it.clone(), it.for_runtimes()]).collect()
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let _ = self.cgroups.sweep(|_| false);
-        for parent in &self.cgroups.parents {
+        for left in self.left() {
+            let _ = self.cgroups.remove(&left.file_name().unwrap().to_string_lossy());
+        }
+        for parent in self.parents() {
             let _ = fs::remove_dir(&parent.dir);
         }
     }
@@ -132,15 +138,17 @@ fn a_group_is_removed_with_groups_inside_once_its_processes_have_ended() {
 }
 
 #[test]
-fn a_sweep_ends_what_no_record_names() {
+fn groups_that_no_record_names_are_removed_by_the_id_of_their_container() {
     let Some(own) = Own::new() else { return };
     let live = own.cgroups.create("live", &Limits::default()).unwrap();
-    let dead = own.cgroups.create("dead", &LIMITS).unwrap();
-    let mut orphan = run(&dead, "exec sleep 100");
-    wait_until("inside", || !dead.processes().unwrap().is_empty());
-    let reaper = std::thread::spawn(move || orphan.wait().unwrap());
-    assert_eq!(own.cgroups.sweep(|it| it == "live").unwrap(), 1);
-    assert!(!reaper.join().unwrap().success());
+    for dead in [own.cgroups.create("dead", &LIMITS), own.cgroups.create_for_runtime("dead", &LIMITS)] {
+        let dead = dead.unwrap();
+        let mut orphan = run(&dead, "exec sleep 100");
+        wait_until("inside", || !dead.processes().unwrap().is_empty());
+        let reaper = std::thread::spawn(move || orphan.wait().unwrap());
+        own.cgroups.remove("dead").unwrap();
+        assert!(!reaper.join().unwrap().success());
+    }
     assert!(own.left().iter().all(|it| it.ends_with("live")) && !live.dirs().is_empty());
 }
 

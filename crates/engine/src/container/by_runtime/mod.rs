@@ -59,25 +59,46 @@ pub(super) async fn clear(engine: &Arc<Engine>, container: &StoredContainer) -> 
 
 /// A container with a kernel of its own whose processes stand still.
 #[derive(Debug)]
-pub(super) struct PausedContainer {
+struct PausedContainer {
     calls: RuntimeCalls,
     pending: PendingOperation,
 }
 
 impl PausedContainer {
     /// Lets its processes run again. Should that fail, the next repair tries it.
-    pub(super) async fn resume(self) -> Result<()> {
+    async fn resume(self) -> Result<()> {
         self.calls.resume().await?;
         self.pending.finish();
         Ok(())
     }
 }
 
-/// Stops the processes of a container with a kernel of its own, which no control group can freeze at a moment when its files
-/// are written. `None` where the engine does it itself.
-pub(super) async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Option<PausedContainer>> {
+/// Awaits `work` while the processes of a container with a kernel of its own stand still: no control group can freeze them
+/// at a moment when its files are written. Others are frozen by the engine itself.
+///
+/// # Errors
+/// That of `work`; else the processes may not run again.
+pub(super) async fn while_paused<T>(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Some(paused) = pause(engine, container).await? else { return work.await };
+    let done = work.await;
+    match (done, paused.resume().await) {
+        (Ok(done), resumed) => resumed.map(|()| done),
+        (Err(err), resumed) => {
+            if let Err(err) = resumed {
+                tracing::warn!(container = %container.config.name, %err, "the container stands still");
+            }
+            Err(err)
+        }
+    }
+}
+
+async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> Result<Option<PausedContainer>> {
     let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(None) };
-    if super::start::process_of(&container.dir)?.is_none() {
+    if container.process()?.is_none() {
         return Ok(None);
     }
     let calls = calls(engine, container, runtime)?;
@@ -89,7 +110,7 @@ pub(super) async fn pause(engine: &Arc<Engine>, container: &StoredContainer) -> 
 /// Lets the processes of such a container run again whose pause was interrupted. One that runs, or has ended, is no error.
 pub(super) async fn repair_pause(engine: &Engine, container: &StoredContainer) -> Result<()> {
     let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) else { return Ok(()) };
-    if super::start::process_of(&container.dir)?.is_some()
+    if container.process()?.is_some()
         && let Err(err) = calls(engine, container, runtime)?.resume().await
     {
         tracing::debug!(container = %container.config.name, %err, "the runtime has nothing to resume");

@@ -10,7 +10,7 @@ use coracle_runtime::host::process::ProgramFiles;
 use coracle_runtime::{Capability, Error, Result};
 use rustix::process::{Pid, PidfdFlags, getrlimit, pidfd_open};
 
-use super::super::containers::StoredContainer;
+use super::super::containers::{StoredContainer, layer_dirs};
 use super::super::directory::{read_json, write_json};
 use super::super::plan::{HostMounts, RootRequest, TreeError, bundle_steps, init_words, root_mount};
 use super::super::start::{BoundFiles, connect, init_program, volume_dirs, write_files};
@@ -156,7 +156,7 @@ fn mount(
     let users = map.map(|it| engine.privileges.create_namespace(it)).transpose();
     let users = users.map_err(host_error("cannot create a user namespace"))?;
     let ids = users.as_ref().map(|it| it.as_fd());
-    let layers = engine.store.layer_dirs(&config.image).map_err(Error::from)?.unwrap_or_default();
+    let layers = layer_dirs(engine, &config.image, "start")?;
     let root = root_mount(&RootRequest { layers: &layers, dir, ids: ids.zip(map), is_root: true })?;
     let init = init_program(engine, &config.init);
     let volumes = volume_dirs(engine, container, &layers)?;

@@ -18,16 +18,16 @@ use self::plan::{ExecPlan, Outcome};
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
 use super::state::State;
-use super::{by_runtime, end, host_error};
+use super::{by_runtime, end};
 use crate::blocking::blocking;
 use crate::engine::Engine;
 use crate::sys::SpawnWatch;
 
 /// A process that is on its way into a container can be stopped by one of the container's.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time for a tree to be gone after it was killed.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
     if exec.bare || exec.secret.is_some() {
@@ -38,7 +38,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     }
     let container = find(engine, &id.into())?;
     if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
-        return match state_of(&container)?.process() {
+        return match container.state()?.process() {
             Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
             None => Err(not_running(engine, &container, None)?),
         };
@@ -52,8 +52,8 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let watch = SpawnWatch::new();
     let (watched, input) = (watch.pidfd(), exec.stdin.take());
     let starting = blocking("exec", move || plan.start(&watched, input));
-    let started = tokio::time::timeout(START_PATIENCE, starting).await;
-    let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: START_PATIENCE })??;
+    let started = tokio::time::timeout(START_TIMEOUT, starting).await;
+    let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: START_TIMEOUT })??;
     let mut process = match started {
         Outcome::Started(process) => process,
         Outcome::NoDirectory => return Err(Error::NoSuchPath(exec.workdir)),
@@ -65,7 +65,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let tree_ended = match end {
         DrainOutcome::Exited(_) => None,
         _ => {
-            let tree = tree::Tree { first: process.pid(), mark, grace: exec.limits.grace, patience: KILL_PATIENCE };
+            let tree = tree::Tree { first: process.pid(), mark, grace: exec.limits.grace, patience: KILL_TIMEOUT };
             Some(drain.while_reading(end_tree(engine, &container, tree)).await)
         }
     };
@@ -79,13 +79,9 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     Ok(output)
 }
 
-fn state_of(container: &StoredContainer) -> Result<State> {
-    State::read(&container.dir).map_err(host_error("cannot read the state of the container"))
-}
-
 /// Whether the container ended. A command is killed a moment before the container's first process is gone.
 async fn has_ended(container: &StoredContainer) -> Result<bool> {
-    match state_of(container)?.process() {
+    match container.state()?.process() {
         Some(process) => Ok(end::ends(process).await),
         None => Ok(true),
     }
@@ -93,7 +89,7 @@ async fn has_ended(container: &StoredContainer) -> Result<bool> {
 
 /// `None` when it does not run.
 fn plan_of(container: &StoredContainer, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
-    let State::Running { run, process } = state_of(container)? else { return Ok(None) };
+    let State::Running { run, process } = container.state()? else { return Ok(None) };
     ExecPlan::new(container, &plan::ExecRequest { exec, mark, run: &run, process: &process })
 }
 

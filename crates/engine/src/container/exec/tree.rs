@@ -11,7 +11,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::super::containers::StoredContainer;
 use super::super::host_error;
-use super::super::state::State;
 use crate::engine::Engine;
 use crate::sys::{ChildPlace, Step, run_in_child};
 
@@ -42,7 +41,7 @@ impl Tree {
             return Ok(self.end_here());
         }
         // Its processes are subordinate users', whom only root of their namespace may signal.
-        let state = State::read(&container.dir).map_err(failed())?;
+        let state = container.state()?;
         let Some(pid) = state.process().and_then(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) else {
             return Ok(true);
         };

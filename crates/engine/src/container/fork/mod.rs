@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, Excerpt, Placed, Result};
+use coracle_runtime::{ContainerId, Error, Placed, Result};
 
 use self::mappings::share_files;
 use super::commit::KERNEL;
@@ -30,6 +30,7 @@ use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
+use crate::error::refused;
 use crate::pending::Operation;
 use crate::tree_copy::{CopyPass, CopyRequest, CopyState, copy_tree};
 
@@ -39,12 +40,12 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
     if *placed.image() != parent.config.image {
         return Err(other_image(&parent.config));
     }
-    let missing = || no_such_image(placed.image());
+    let missing = || no_such_image("fork", placed.image());
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
     let inherited_stubs = inherited_stubs(&parent.config);
     let config = ContainerConfig { inherited_stubs, ..config_of(engine, placed, &image)? };
-    let locked = LockedParent { _lock: lock(&parent).await?, freeze: FreezeLock::take(&parent).await?, parent };
+    let locked = LockedParent { _lock: lock(&parent, "fork").await?, freeze: FreezeLock::take(&parent).await?, parent };
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
     let published = match draft_of(engine, &config, locked).await {
         Ok(draft) => draft.publish(&config).await,
@@ -56,13 +57,9 @@ pub(crate) async fn fork(engine: &Arc<Engine>, parent: &ContainerId, placed: &Pl
 }
 
 async fn draft_of(engine: &Arc<Engine>, config: &ContainerConfig, locked: LockedParent) -> Result<Draft> {
-    let paused = by_runtime::pause(engine, &locked.parent).await?;
-    let (engine, config) = (engine.clone(), config.clone());
-    let draft = blocking("fork a container", move || Draft::create(engine, &config, &locked)).await;
-    if let Some(paused) = paused {
-        paused.resume().await?;
-    }
-    draft
+    let (parent, engine_of_draft, config) = (locked.parent.clone(), engine.clone(), config.clone());
+    let draft = blocking("fork a container", move || Draft::create(engine_of_draft, &config, &locked));
+    by_runtime::while_paused(engine, &parent, draft).await
 }
 
 /// A container that no other call removes, starts or freezes meanwhile.
@@ -141,6 +138,5 @@ fn inherited_stubs(parent: &ContainerConfig) -> Vec<String> {
 }
 
 fn other_image(parent: &ContainerConfig) -> Error {
-    let text = format!("a fork of `{}` has to be made of its image, `{}`", parent.name, parent.image);
-    Error::Engine { verb: "fork", exit: 1, excerpt: Excerpt::from_bytes(text.as_bytes()) }
+    refused("fork", format_args!("a fork of `{}` has to be made of its image, `{}`", parent.name, parent.image))
 }

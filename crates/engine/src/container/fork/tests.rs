@@ -34,7 +34,6 @@ impl Fixture {
             data_dir: dir.path().join("data"),
             guest: None,
             home: dir.path().to_owned(),
-            temp_dir: dir.path().to_owned(),
             registries: RegistryOptions::default(),
         };
         let runtime = EmbeddedRuntime::open(options).unwrap();
@@ -91,7 +90,7 @@ impl Drop for Fixture {
         // After a failed test, too: a directory whose containers run cannot be removed.
         let engine = self.runtime.engine();
         for container in crate::container::list(engine, &coracle_runtime::LabelFilter::default()).unwrap_or_default() {
-            if let Ok(Some(process)) = crate::container::process_of(&container.dir) {
+            if let Ok(Some(process)) = container.process() {
                 let pid = rustix::process::Pid::from_raw(process.pid.cast_signed());
                 let _ = pid.map(|it| rustix::process::kill_process(it, rustix::process::Signal::KILL));
             }

@@ -19,7 +19,7 @@ use message::NetlinkReply;
 pub(super) use message::{Message, NESTED, attribute, attributes};
 
 /// The kernel answers at once; this only keeps a fault from waiting for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kernel fills at most 32 KiB of a dump at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -53,7 +53,7 @@ impl Netlink {
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self(fd))
     }
 

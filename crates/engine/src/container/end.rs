@@ -30,7 +30,8 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let State::Running { run, process } = &state else { return Ok(()) };
     let pending = engine.pending.begin(&Operation::StopContainer(id.clone()))?;
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
-    end_process(process, Some((signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM), grace))).await?;
+    let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM);
+    end_process(process, EndBy::Signal { signal, grace }).await?;
     clear_run(engine, &container, run).await;
     pending.finish();
     Ok(())
@@ -78,7 +79,7 @@ pub(super) async fn remove_locked(
 pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let state = container.state()?;
     if let State::Running { process, .. } = &state {
-        end_process(process, None).await?;
+        end_process(process, EndBy::Kill).await?;
     }
     if let Some(run) = state.run() {
         clear_run(engine, container, run).await;
@@ -115,17 +116,28 @@ pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, d
     }
 }
 
+/// How PID 1 is ended.
+#[derive(Clone, Copy, Debug)]
+enum EndBy {
+    /// It is killed if it still runs after `grace`.
+    Signal {
+        signal: Signal,
+        grace: Duration,
+    },
+    Kill,
+}
+
 /// Ends PID 1, and with it every process of its namespace: when it is gone, all are.
-async fn end_process(process: &ProcessId, grace: Option<(Signal, Duration)>) -> Result<()> {
+async fn end_process(process: &ProcessId, by: EndBy) -> Result<()> {
     let Some(pidfd) = open(process) else { return Ok(()) };
     let failed = || host_error("cannot end the container's processes");
     let pidfd = crate::sys::watch_process(pidfd).map_err(failed())?;
-    let ended = async |patience| tokio::time::timeout(patience, pidfd.readable()).await.is_ok();
-    let asked = match grace {
-        Some((signal, grace)) => pidfd_send_signal(pidfd.get_ref(), signal).is_ok() && ended(grace).await,
-        None => false,
+    let ended = async |timeout| tokio::time::timeout(timeout, pidfd.readable()).await.is_ok();
+    let has_ended = match by {
+        EndBy::Signal { signal, grace } => pidfd_send_signal(pidfd.get_ref(), signal).is_ok() && ended(grace).await,
+        EndBy::Kill => false,
     };
-    if !asked {
+    if !has_ended {
         match pidfd_send_signal(pidfd.get_ref(), Signal::KILL) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(err) => return Err(failed()(err.into())),

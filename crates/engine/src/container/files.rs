@@ -32,14 +32,22 @@ pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &Containe
     unpacked.map_err(|err| refused("upload", format_args!("cannot unpack files at `{at}` of the container: {err}")))
 }
 
+/// The file that a download is written to.
+#[derive(Debug)]
+pub(crate) struct DownloadFile {
+    pub(crate) file: File,
+    pub(crate) max_bytes: u64,
+}
+
 /// Writes a tar of a path. Blocks.
 pub(crate) fn download(
     engine: &Engine,
     container: &StoredContainer,
     path: &ContainerPath,
-    (into, max_bytes): (File, u64),
+    into: DownloadFile,
 ) -> Result<()> {
-    let packed = inside(engine, container, || archive::pack(Path::new(path.as_str()), into, max_bytes))?;
+    let DownloadFile { file, max_bytes } = into;
+    let packed = inside(engine, container, || archive::pack(Path::new(path.as_str()), file, max_bytes))?;
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
         DownloadOutcome::Complete => Ok(()),
         DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),

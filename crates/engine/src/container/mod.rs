@@ -46,7 +46,7 @@ pub(crate) use self::containers::{StoredContainer, add, create, find, list};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;
-pub(crate) use self::files::{download, upload};
+pub(crate) use self::files::{DownloadFile, download, upload};
 pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;

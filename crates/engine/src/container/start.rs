@@ -314,4 +314,3 @@ pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool>
     let State::Running { run, .. } = state else { return Ok(false) };
     run.group.holds(pid)
 }
-

@@ -91,9 +91,8 @@ impl ContainerRuntime for EmbeddedRuntime {
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         let (engine, path, stored) = (self.engine.clone(), path.clone(), container::find(&self.engine, &id.into())?);
         let lock = container::lock_at_rest(&stored, "copy").await?;
-        let packed = blocking("download", move || {
-            container::download(&engine, &stored, &path, (into, max_bytes)).map(|()| lock)
-        });
+        let into = container::DownloadFile { file: into, max_bytes };
+        let packed = blocking("download", move || container::download(&engine, &stored, &path, into).map(|()| lock));
         packed.await.map(drop)
     }
 }

@@ -44,8 +44,10 @@ pub(crate) async fn up(engine: &Arc<Engine>, stack: &StackUp) -> Result<Option<E
             }
         }
         let progress = coming.inspect().await?;
-        if let Some(said) = verdict(&progress, &never) {
-            return Ok(said.map(|it| Excerpt::from_bytes(it.as_bytes())));
+        match verdict(&progress, &never) {
+            StackVerdict::Good => return Ok(None),
+            StackVerdict::Bad(why) => return Ok(Some(Excerpt::from_bytes(why.as_bytes()))),
+            StackVerdict::Unknown => {}
         }
         if Instant::now() >= deadline {
             let waiting = progress.iter().filter(|(_, it)| !is_good(**it)).map(|(name, _)| format!("`{name}`"));
@@ -64,8 +66,17 @@ fn is_good(progress: ServiceProgress) -> bool {
     )
 }
 
-/// `Some(None)` when all is good, `Some(Some(_))` when it will not be, `None` when that is not known yet.
-fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> Option<Option<String>> {
+/// What is known of a stack.
+#[derive(Debug, PartialEq, Eq)]
+enum StackVerdict {
+    Good,
+    /// It will not be good, and why.
+    Bad(String),
+    /// Not yet.
+    Unknown,
+}
+
+fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> StackVerdict {
     let mut bad = Vec::new();
     for (name, it) in progress {
         match it {
@@ -84,9 +95,9 @@ fn verdict(progress: &BTreeMap<String, ServiceProgress>, never: &[String]) -> Op
         ServiceProgress::Ended { .. } => false,
     };
     if progress.iter().any(|(name, it)| undecided(name, *it)) {
-        return None;
+        return StackVerdict::Unknown;
     }
-    Some((!bad.is_empty()).then(|| bad.join("; ")))
+    if bad.is_empty() { StackVerdict::Good } else { StackVerdict::Bad(bad.join("; ")) }
 }
 
 /// A stack on its way.

@@ -57,7 +57,8 @@ enum StartFailure {
 pub(in super::super) async fn exec(
     engine: &Arc<Engine>,
     container: &StoredContainer,
-    (runtime, mut exec): (OciRuntime, Exec),
+    runtime: OciRuntime,
+    mut exec: Exec,
 ) -> Result<ExecOutput> {
     let begun = Instant::now();
     let files = CommandFiles::new(&RunDirectory::new(engine, &container.config.id));

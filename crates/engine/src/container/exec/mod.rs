@@ -39,7 +39,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let container = find(engine, &id.into())?;
     if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
         return match container.state()?.process() {
-            Some(_) => by_runtime::exec(engine, &container, (runtime, exec)).await,
+            Some(_) => by_runtime::exec(engine, &container, runtime, exec).await,
             None => Err(not_running(engine, &container, None)?),
         };
     }

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use coracle_runtime::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::group::{ContainerGroup, field, is_gone};
 use super::{failed, pause};
@@ -85,13 +86,26 @@ impl ContainerGroup {
             if alive.is_empty() || Instant::now() > deadline {
                 return Ok(());
             }
-            for pid in alive.into_iter().filter_map(|it| Pid::from_raw(it.cast_signed())) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+            self.kill_members(&alive)?;
             self.thaw()?;
             pause(PAUSE);
         }
     }
+
+    /// A number may pass to another process between two looks, so each process is held and looked for once more.
+    fn kill_members(&self, pids: &[u32]) -> Result<()> {
+        let held: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, hold(*pid)?))).collect();
+        let members = self.processes()?;
+        for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+        Ok(())
+    }
+}
+
+/// `None` for one that has ended.
+fn hold(pid: u32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()
 }
 
 fn is_alive(pid: u32) -> bool {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use self::map::{IdMap, IdRange};
-pub(crate) use self::subordinate::LEAST as LEAST_SUBORDINATE;
+pub(crate) use self::subordinate::{LEAST as LEAST_SUBORDINATE, names_of, ranges};
 use crate::sys::{ChildPlace, Step, create_user_namespace, run_in_child, while_dumpable};
 
 /// What the engine's user may do.

@@ -53,7 +53,7 @@ pub(super) fn ranges_of_user(uid: u32) -> Result<Subordinate, SubordinateError> 
 }
 
 /// What a user is called in these files: its name, or its number.
-fn names_of(uid: u32, passwd: &str) -> Vec<String> {
+pub(crate) fn names_of(uid: u32, passwd: &str) -> Vec<String> {
     let number = uid.to_string();
     let name = passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -63,14 +63,19 @@ fn names_of(uid: u32, passwd: &str) -> Vec<String> {
     name.into_iter().chain([number]).collect()
 }
 
-/// The first range that is large enough.
-fn range_in(text: &str, names: &[String]) -> Option<IdRange> {
-    text.lines().find_map(|line| {
+/// The ranges of the user with these names.
+pub(crate) fn ranges<'a>(text: &'a str, names: &'a [String]) -> impl Iterator<Item = IdRange> + use<'a> {
+    text.lines().filter_map(|line| {
         let mut fields = line.trim().split(':');
         let name = fields.next()?;
         let (host, count) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        (names.iter().any(|it| it == name) && count >= LEAST).then_some(IdRange { inside: 0, host, count })
+        names.iter().any(|it| it == name).then_some(IdRange { inside: 0, host, count })
     })
+}
+
+/// The first range that is large enough.
+fn range_in(text: &str, names: &[String]) -> Option<IdRange> {
+    ranges(text, names).find(|it| it.count >= LEAST)
 }
 
 impl MapPrograms {

@@ -6,10 +6,7 @@ use coracle_runtime::host::find_program::find_program;
 use rustix::process::Uid;
 
 use super::read;
-use crate::ids::LEAST_SUBORDINATE;
-
-/// With fewer the engine uses none.
-const LEAST: u64 = LEAST_SUBORDINATE as u64;
+use crate::ids::{LEAST_SUBORDINATE, names_of, ranges};
 
 /// Programs that map them, setuid root.
 const HELPERS: [&str; 2] = ["newuidmap", "newgidmap"];
@@ -20,9 +17,9 @@ pub enum IdRanges {
     /// The engine runs as root and needs none.
     Root,
     /// So many ids are set aside for the person in one range: the fewer of users and groups.
-    Subordinate(u64),
+    Subordinate(u32),
     /// No range has as many ids as images use: one user inside is the person, and there is no other.
-    TooFew(u64),
+    TooFew(u32),
     /// The files name none for the person: one user inside is the person, and there is no other.
     NoRange,
     /// Ranges are there, and the program that maps them is not.
@@ -34,37 +31,22 @@ impl IdRanges {
         if uid.is_root() {
             return Self::Root;
         }
-        let name = name_of(&read(machine, "etc/passwd"), uid);
-        let ids = |file: &str| subordinate(&read(machine, file), name.as_deref(), uid);
+        let names = names_of(uid.as_raw(), &read(machine, "etc/passwd"));
+        let ids = |file: &str| most_ids(&read(machine, file), &names);
         let ids = ids("etc/subuid").min(ids("etc/subgid"));
         let missing = HELPERS.into_iter().find(|it| find_program(it).is_err());
         match (ids, missing) {
             (0, _) => Self::NoRange,
-            (..LEAST, _) => Self::TooFew(ids),
+            (..LEAST_SUBORDINATE, _) => Self::TooFew(ids),
             (_, Some(helper)) => Self::NoHelper(helper),
             (ids, None) => Self::Subordinate(ids),
         }
     }
 }
 
-fn name_of(passwd: &str, uid: Uid) -> Option<String> {
-    let uid = uid.as_raw().to_string();
-    let mut lines = passwd.lines().map(|it| it.split(':').collect::<Vec<_>>());
-    lines.find_map(|it| (it.get(2) == Some(&uid.as_str())).then(|| it[0].to_owned()))
-}
-
-/// The most ids of a line for that person, which begins with the name or the number.
-fn subordinate(text: &str, name: Option<&str>, uid: Uid) -> u64 {
-    let uid = uid.as_raw().to_string();
-    let count = |line: &str| {
-        let mut fields = line.split(':');
-        let owner = fields.next()?;
-        if owner != uid && Some(owner) != name {
-            return None;
-        }
-        fields.nth(1)?.trim().parse::<u64>().ok()
-    };
-    text.lines().filter_map(count).max().unwrap_or(0)
+/// The most ids of a line for the person with these names.
+fn most_ids(text: &str, names: &[String]) -> u32 {
+    ranges(text, names).map(|it| it.count).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -72,12 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_found_by_name_and_by_number() {
-        let (uid, text) = (Uid::from_raw(1001), "ada:100000:65536\n1001:300000:10\nbob:1:x\nadah:5:5\n");
-        assert_eq!(subordinate(text, Some("ada"), uid), 65536);
-        assert_eq!(subordinate(text, None, uid), 10);
-        assert_eq!(subordinate(text, Some("eve"), Uid::from_raw(7)), 0);
-        let passwd = "root:x:0:0::/root:/bin/sh\nada:x:1001:1001::/home/ada:/bin/sh\n";
-        assert_eq!(name_of(passwd, uid).as_deref(), Some("ada"));
+    fn the_largest_range_of_a_person_counts() {
+        let (text, names) = ("ada:100000:65536\n1001:300000:10\nbob:1:x\nadah:5:5\n", ["ada".into(), "1001".into()]);
+        assert_eq!(most_ids(text, &names), 65536);
+        assert_eq!(most_ids(text, &names[1..]), 10);
+        assert_eq!(most_ids(text, &["eve".into(), "7".into()]), 0);
     }
 }

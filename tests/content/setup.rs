@@ -32,7 +32,7 @@ async fn commands_run_as_root_or_as_the_user_with_their_own_variables() {
             user: AGENT,
             user_env: &user_env,
             root_env: &root_env,
-            timeout: Duration::from_secs(3),
+            timeout: Duration::from_secs(6),
             deadline: Instant::now() + Duration::from_secs(60),
             grace: Duration::from_millis(500),
             cancel: CancellationToken::new(),
@@ -44,7 +44,7 @@ async fn commands_run_as_root_or_as_the_user_with_their_own_variables() {
         let printed: Vec<_> = step.items.iter().map(|it| it.about["output"].as_str().unwrap()).collect();
         assert_eq!(printed, ["root 0\n", &users("agent 1000\n"), &users("agent 1000\n"), ""]);
         assert_eq!(step.items[2].about["instead_of"]["error"], "exit 7: no");
-        assert_eq!(step.items[3].error.as_deref(), Some("ended after 3 s"));
+        assert_eq!(step.items[3].error.as_deref(), Some("ended after 6 s"));
     })
     .await;
 }

@@ -59,6 +59,9 @@ impl Tools {
                 "`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the files of a container \
                  of this session, and the shell runs programs there; it is made when it is first needed.",
             );
+            if self.has_containers {
+                parts.push("With `container` they work in one that `create` made: `exec` sees the same files.");
+            }
         }
         if self.others.iter().any(|it| it.sets.contains(&Toolset::Code)) {
             parts.push(match self.on_host {

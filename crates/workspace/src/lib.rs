@@ -63,7 +63,7 @@ pub use run_code::{RunCode, RunCodeResult};
 pub use search::{Glob, GlobMatch, Grep, GrepMatch};
 pub use session::SessionHandle;
 pub use session_source::SessionSource;
-pub use settings::{EnvKeys, Mode, PathCharset, Preload, RunSettings, ToolSettings};
+pub use settings::{EnvKeys, Mode, PathCharset, PathRoot, PathRules, Preload, RunSettings, ToolSettings};
 pub use shell::{ChangedFiles, Shell, ShellResult};
 pub use snapshot::{Snapshot, TouchedFile};
 pub use tool::{Alias, Effect, Tool, with_notes};

@@ -8,13 +8,13 @@ use coracle_runtime::ByteSize;
 use serde::Deserialize;
 
 use crate::language::Language;
-pub use crate::paths::PathCharset;
+pub use crate::paths::{PathCharset, PathRoot, PathRules};
 
 /// The person's settings for the tools.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
-    /// The characters that paths and patterns may have.
-    pub path_charset: PathCharset,
+    /// How paths are read.
+    pub paths: PathRules,
     /// How the keys of a command's environment are converted.
     pub env_keys: EnvKeys,
     /// A file that is there must have been read before it is changed.

@@ -5,6 +5,7 @@ mod files;
 mod limits;
 mod messages;
 mod mounts;
+mod named;
 mod network;
 mod sessions;
 mod shell;

@@ -31,6 +31,9 @@ const KINDS: &[(&[&str], &[&str])] = &[
 /// What data directories of the embedded engine begin with (`tests/engines/embedded.rs`); a run's name follows.
 const ENGINE_DATA: &str = "coracle-test-engine-";
 
+/// What their control groups begin with.
+const ENGINE_GROUP: &str = "coracle-";
+
 /// `run` names ours, whose tests have a directory in common (`tests/engines/pool.rs`).
 pub(super) fn run(engines: &[String], run: &str) {
     let _ = fs::remove_dir_all(temp_dir().join(format!("coracle-test-pool-{run}")));
@@ -55,8 +58,22 @@ pub(super) fn run_embedded(engines: &[String]) {
     if engines.iter().any(|it| it == embedded::NAME) {
         sweep_data(&temp_dir(), None);
     }
+    sweep_groups(Path::new("/sys/fs/cgroup"));
     if let Some(person) = Person::find().filter(|_| engines.iter().any(|it| it == embedded::ROOTLESS)) {
         sweep_data(&person.temp_dir(), Some(&person));
+    }
+}
+
+/// Removes the control groups that engines share their containers' groups under: one for each data directory, and a test's is
+/// gone. One with containers in it is busy, and an engine makes its own again.
+fn sweep_groups(mounts: &Path) {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|it| it.path());
+    // Version 2 alone has its groups at the top.
+    for hierarchy in entries(mounts).chain([mounts.to_owned()]) {
+        let is_ours = |it: &PathBuf| it.file_name().is_some_and(|it| it.to_string_lossy().starts_with(ENGINE_GROUP));
+        for group in entries(&hierarchy).filter(is_ours) {
+            let _ = fs::remove_dir(group);
+        }
     }
 }
 
@@ -131,6 +148,17 @@ mod tests {
         let found = ended_data(&temp);
         fs::remove_dir_all(&temp).expect("it can be removed");
         assert_eq!(found, [temp.join("coracle-test-engine-0-17")]);
+    }
+
+    #[test]
+    fn empty_groups_of_engines_are_removed_in_each_hierarchy() {
+        let mounts = std::env::temp_dir().join(format!("xtask-groups-{}", std::process::id()));
+        let all = ["memory/coracle-a", "memory/coracle-b/c", "memory/other", "coracle-d"];
+        all.iter().for_each(|it| fs::create_dir_all(mounts.join(it)).expect("a directory"));
+        sweep_groups(&mounts);
+        let left = all.map(|it| mounts.join(it).exists());
+        fs::remove_dir_all(&mounts).expect("it can be removed");
+        assert_eq!(left, [false, true, true, false]);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use sha2::{Digest, Sha256};
 /// Longer texts are cut.
 const MAX_CHARS: usize = 256;
 
+/// Arguments that are content of files.
+const CONTENT: &[&str] = &["content", "old_string", "new_string", "code", "globals"];
+
 /// SHA-256 of all arguments, without values that may be secret.
 pub fn digest(args: &Map<String, Value>) -> String {
     hex::encode(Sha256::digest(Value::Object(without_values(args)).to_string()))
@@ -25,6 +28,9 @@ fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
             named.values_mut().for_each(|it| *it = Value::Null);
         }
     }
+    for field in CONTENT {
+        args.entry(*field).and_modify(|it| *it = Value::Null);
+    }
     args
 }
 
@@ -32,6 +38,7 @@ fn shown(name: &str, it: &Value) -> Value {
     match (name, it) {
         ("command", it) => json!({ "first": first_word(it), "sha256": short(it) }),
         ("stdin" | "stdin_base64", it) => json!({ "sha256": short(it) }),
+        (name, Value::String(text)) if CONTENT.contains(&name) => json!({ "bytes": text.len() }),
         (_, it) => value(it),
     }
 }

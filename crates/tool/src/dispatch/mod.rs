@@ -210,7 +210,9 @@ impl OperationEntry {
         process: &Process,
         args: &Map<String, Value>,
     ) -> Result<CallResponse, Failure> {
-        if !self.is_audited {
+        // A session's own container has the session's event log; others are acted on by several.
+        let is_audited = self.is_audited || (self.effect == Effect::Mutating && args.contains_key("container"));
+        if !is_audited {
             return prepared(process).await;
         }
         let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), args).await?;

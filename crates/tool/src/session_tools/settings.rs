@@ -1,11 +1,14 @@
 //! From configuration and host to what the tools go by. Pure, but for the handles.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_lifecycle::Record;
 use coracle_runtime::host::find_program::find_program_in;
 use coracle_workspace::{
-    ManagedSessions, Mode, Preload, RunSettings, SessionSource, SlotRole, ToolSettings, Workspace,
+    ManagedSessions, Mode, PathRoot, PathRules, Preload, RunSettings, SessionHandle, SessionSource, SlotRole,
+    ToolSettings, Workspace,
 };
 
 use super::provider::Provider;
@@ -20,14 +23,21 @@ pub struct SessionTools {
     workspace: Workspace,
     sessions: ManagedSessions,
     provider: Provider,
+    settings: ToolSettings,
+    /// Those of containers that calls have named.
+    named: Arc<Mutex<BTreeMap<String, Workspace>>>,
 }
+
+/// With more, one is forgotten: files in it then have to be read once more before they are changed.
+const MAX_NAMED: usize = 256;
 
 impl SessionTools {
     pub(crate) fn new(cx: &Context, has_jobs: bool) -> Result<Self, Failure> {
         let provider = Provider::new(cx)?;
         let sessions = provider.sessions()?;
-        let workspace = Workspace::new(SessionSource::Managed(sessions.clone()), settings(cx, has_jobs));
-        Ok(Self { workspace, sessions, provider })
+        let settings = settings(cx, has_jobs);
+        let workspace = Workspace::new(SessionSource::Managed(sessions.clone()), settings.clone());
+        Ok(Self { workspace, sessions, provider, settings, named: Arc::default() })
     }
 
     /// The place to work in, for one call.
@@ -35,12 +45,29 @@ impl SessionTools {
         let sessions = self.sessions.for_call(Arc::new(self.provider.for_call(cx)));
         self.workspace.for_call(cx.call.cancel.clone(), cx.call.progress.live()).on(SessionSource::Managed(sessions))
     }
+
+    /// The workspace of a container that is not the session's own. Its calls share limits and tracked files.
+    pub(crate) fn in_container(&self, record: &Record, container: SessionHandle) -> Workspace {
+        let source = SessionSource::Own(Box::new(container));
+        let Some(id) = &record.container_id else { return Workspace::new(source, self.settings_in(record)) };
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() >= MAX_NAMED && !named.contains_key(id) {
+            named.pop_first();
+        }
+        let new = || Workspace::new(source.clone(), self.settings_in(record));
+        named.entry(id.clone()).or_insert_with(new).clone().on(source)
+    }
+
+    fn settings_in(&self, record: &Record) -> ToolSettings {
+        let paths = PathRules { root: PathRoot::Directory(record.workdir.clone()), ..self.settings.paths.clone() };
+        ToolSettings { paths, max_bytes: None, ..self.settings.clone() }
+    }
 }
 
 fn settings(cx: &Context, has_jobs: bool) -> ToolSettings {
     let (workspace, run) = (&cx.config.workspace, &cx.config.run_code);
     ToolSettings {
-        path_charset: workspace.path_charset,
+        paths: PathRules { charset: workspace.path_charset, root: PathRoot::Workspace },
         env_keys: workspace.env_key_case,
         read_before_write: workspace.read_before_write,
         scan_exclude: workspace.scan_exclude.clone(),

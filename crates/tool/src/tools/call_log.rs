@@ -6,6 +6,7 @@ use coracle_runtime::Redactor;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::chosen_container;
 use crate::context::Context;
 use crate::dispatch::{CallResponse, OperationEntry};
 use crate::event_log::EventLog;
@@ -46,6 +47,7 @@ fn tool(
     let mut event = json!({
         "event": "tool",
         "method": entry.name,
+        "container": args.get(chosen_container::FIELD).and_then(Value::as_str).map(|it| shown(redactor, it)),
         "role": if entry.name == coracle_workspace::RunCode::NAME { "run" } else { "workspace" },
         "generation": place.and_then(|it| it.get("generation")).or_else(|| answer.get("generation")),
         "path": path,

@@ -1,8 +1,11 @@
 //! A tool as a row: how its arguments are read, and how its answer is told.
 
+use coracle_runtime::Handle;
 use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Tool, Workspace, with_notes};
+use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+use super::chosen_container::{self, ChosenContainer};
 use super::shell_output::ShellOutput;
 use crate::config::Toolset;
 use crate::dispatch::{
@@ -26,7 +29,7 @@ impl OperationEntry {
             shape: AnswerShape::Envelope,
             is_audited: false,
             diagnoses: false,
-            arguments: schema::arguments::<T>,
+            arguments: tool_arguments::<T>,
             value: schema::json_schema::<T::Value>,
             prepare: prepare_tool::<T>,
         }
@@ -55,7 +58,7 @@ impl OperationEntry {
             sets: &[Toolset::Workspace, Toolset::Code],
             effect: Effect::ReadOnly,
             aliases: &[],
-            arguments: schema::arguments::<ShellOutput>,
+            arguments: tool_arguments::<ShellOutput>,
             value: || json!({ "type": "object" }),
             prepare: prepare_shell_output,
             ..Self::tool::<Shell>()
@@ -88,25 +91,34 @@ impl OperationEntry {
     }
 }
 
-fn prepare_tool<T: Tool>(_: &'static str, args: Arguments) -> Result<PreparedCall, Problems> {
+fn tool_arguments<T: JsonSchema + 'static>() -> schema::Arguments {
+    chosen_container::with_field(schema::arguments::<T>())
+}
+
+fn prepare_tool<T: Tool>(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
+    let container = chosen_container::take(&mut args)?;
     let tool: T = read_any(args, SharedFields::NONE)?;
-    Ok(in_workspace(|workspace, _| async move { Ok(enveloped::<T>(&tool.run(&workspace).await)) }))
+    Ok(in_workspace(container, |workspace, _| async move { Ok(enveloped::<T>(&tool.run(&workspace).await)) }))
 }
 
 /// The shell has several names.
-fn prepare_shell(name: &'static str, args: Arguments) -> Result<PreparedCall, Problems> {
+fn prepare_shell(name: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
+    let container = chosen_container::take(&mut args)?;
     let tool: Shell = read_any(args, SharedFields::NONE)?;
-    Ok(in_workspace(move |workspace, _| async move { Ok(enveloped::<Shell>(&tool.run_as(name, &workspace).await)) }))
+    Ok(in_workspace(container, move |workspace, _| async move {
+        Ok(enveloped::<Shell>(&tool.run_as(name, &workspace).await))
+    }))
 }
 
 fn prepare_snippet(_: &'static str, args: Arguments) -> Result<PreparedCall, Problems> {
     let tool: RunCode = read_any(args, SharedFields::NONE)?;
-    Ok(in_workspace(|workspace, _| async move { Ok(snippet(&tool.run(&workspace).await)) }))
+    Ok(in_workspace(None, |workspace, _| async move { Ok(snippet(&tool.run(&workspace).await)) }))
 }
 
-fn prepare_shell_output(_: &'static str, args: Arguments) -> Result<PreparedCall, Problems> {
+fn prepare_shell_output(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
+    let container = chosen_container::take(&mut args)?;
     let tool: ShellOutput = read_any(args, ShellOutput::SHARED)?;
-    Ok(in_workspace(|workspace, process| async move {
+    Ok(in_workspace(container, |workspace, process| async move {
         let value = tool.run(&process.context, &workspace).await?;
         let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
         let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
@@ -115,15 +127,23 @@ fn prepare_shell_output(_: &'static str, args: Arguments) -> Result<PreparedCall
     }))
 }
 
-/// A call that is given the workspace of its session.
-fn in_workspace<F>(run: impl FnOnce(Workspace, Process) -> F + Send + 'static) -> PreparedCall
+/// A call that is given the workspace of its session, or that of the container that it names.
+fn in_workspace<F>(
+    container: Option<Handle>,
+    run: impl FnOnce(Workspace, Process) -> F + Send + 'static,
+) -> PreparedCall
 where
     F: Future<Output = Result<CallResponse, Failure>> + Send + 'static,
 {
     Box::new(move |process| {
         Box::pin(async move {
-            let workspace = process.session_tools()?.for_call(&process.context);
-            run(workspace, process.clone()).await
+            let Some(handle) = container else {
+                let workspace = process.session_tools()?.for_call(&process.context);
+                return run(workspace, process.clone()).await;
+            };
+            let chosen = ChosenContainer::find(process, &handle).await?;
+            let response = run(chosen.workspace.clone(), process.clone()).await?;
+            Ok(chosen.redacted(response))
         })
     })
 }

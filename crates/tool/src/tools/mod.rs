@@ -3,6 +3,7 @@
 //! What they do is in `coracle-workspace`; here they become rows of a table that every frontend reads.
 
 mod call_log;
+mod chosen_container;
 mod entry;
 mod shell_output;
 

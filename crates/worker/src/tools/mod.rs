@@ -10,8 +10,8 @@ use std::time::Duration;
 use coracle_runtime::{ByteSize, ContainerPath, Link};
 use coracle_sandbox::{Code, Failure};
 use coracle_workspace::{
-    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, ReadFile, Response, Rm, RunSettings, SessionHandle,
-    SessionSource, Shell, Tool, ToolSettings, Workspace, WriteFile, schema, with_notes,
+    EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, PathRoot, PathRules, ReadFile, Response, Rm, RunSettings,
+    SessionHandle, SessionSource, Shell, Tool, ToolSettings, Workspace, WriteFile, schema, with_notes,
 };
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -149,7 +149,7 @@ fn memory_limit() -> ByteSize {
 
 fn settings() -> ToolSettings {
     ToolSettings {
-        path_charset: PathCharset::Utf8,
+        paths: PathRules { charset: PathCharset::Utf8, root: PathRoot::Workspace },
         env_keys: EnvKeys::Preserve,
         read_before_write: false,
         scan_exclude: EXCLUDED.map(str::to_owned).to_vec(),

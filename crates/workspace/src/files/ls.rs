@@ -28,12 +28,12 @@ impl Tool for Ls {
     type Value = Vec<FileInfo>;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<FileInfo>>> {
-        let charset = workspace.settings.path_charset;
-        let path = Path::directory(self.path.as_deref(), charset)?;
+        let rules = &workspace.settings.paths;
+        let path = Path::directory(self.path.as_deref(), rules)?;
         let outcome = workspace.space(WorkspaceOp::List { path: path.as_str().to_owned(), most: MAX_ENTRIES }).await?;
         Ok(outcome.respond(&path, NotFoundContext::Directory, |reply| match reply {
             WorkspaceReply::Listed { entries, omitted, directories, files } => {
-                let value = entries.iter().map(|it| FileInfo::from_entry(it, charset)).collect();
+                let value = entries.iter().map(|it| FileInfo::from_entry(it, rules.charset)).collect();
                 let (directories, files) = (plural(directories, "subdir"), plural(files, "file"));
                 Response::done(format!("Listed directory {path} ({directories}, {files})."), value).cut(omitted, true)
             }

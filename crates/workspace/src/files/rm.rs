@@ -38,11 +38,11 @@ impl Tool for Rm {
     type Value = DeleteEntry;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
-        let charset = workspace.settings.path_charset;
+        let rules = &workspace.settings.paths;
         if self.path.trim().is_empty() {
             return fail(Code::PathEmpty, "path must not be empty.");
         }
-        let path = Path::directory(Some(&self.path), charset)?;
+        let path = Path::directory(Some(&self.path), rules)?;
         if path.is_root() {
             return fail(Code::RootRefused, "Cannot delete root directory.");
         }

@@ -48,11 +48,11 @@ impl Tool for Glob {
     type Value = Vec<GlobMatch>;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<GlobMatch>>> {
-        let charset = workspace.settings.path_charset;
-        let path = Path::directory(self.path.as_deref(), charset)?;
+        let rules = &workspace.settings.paths;
+        let path = Path::directory(self.path.as_deref(), rules)?;
         let act = WorkspaceOp::Glob {
             path: path.as_str().to_owned(),
-            pattern: pattern(&self.pattern, charset)?,
+            pattern: pattern(&self.pattern, rules.charset)?,
             gitignore: self.respect_gitignore.unwrap_or(false),
             bounds: bounds(MAX_FILES),
         };

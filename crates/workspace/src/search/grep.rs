@@ -64,13 +64,13 @@ impl Tool for Grep {
     type Value = Vec<GrepMatch>;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<Vec<GrepMatch>>> {
-        let charset = workspace.settings.path_charset;
-        let path = Path::directory(self.path.as_deref(), charset)?;
+        let rules = &workspace.settings.paths;
+        let path = Path::directory(self.path.as_deref(), rules)?;
         if self.pattern.is_empty() {
             return fail(Code::InvalidPattern, "Pattern must not be empty.");
         }
         let glob =
-            self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, charset)).transpose()?;
+            self.glob.as_deref().filter(|it| !it.trim().is_empty()).map(|it| pattern(it, rules.charset)).transpose()?;
         let context = self.context.unwrap_or(0).min(MAX_CONTEXT);
         let act = WorkspaceOp::Grep {
             path: path.as_str().to_owned(),

@@ -9,7 +9,7 @@ use super::request::Shell;
 use crate::paths::MAX_DEPTH;
 use crate::response::{Result, fail};
 use crate::time_limit::{TimeBounds, given_twice};
-use crate::{Code, EnvKeys};
+use crate::{Code, EnvKeys, PathRoot};
 
 /// A command that may run.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,10 +39,10 @@ pub(crate) const MAX_STDIN: usize = 48_000;
 /// Time limits of a command.
 const TIME: TimeBounds = TimeBounds { default: 30.0, least: 1.0, most: 120.0 };
 
-pub(super) fn check(shell: &Shell, keys: EnvKeys) -> Result<ShellRequest> {
+pub(super) fn check(shell: &Shell, keys: EnvKeys, root: &PathRoot) -> Result<ShellRequest> {
     Ok(ShellRequest {
         command: command(&shell.command)?,
-        cwd: cwd(shell.cwd.as_deref().unwrap_or_default())?,
+        cwd: cwd(shell.cwd.as_deref().unwrap_or_default(), root)?,
         env: env(&shell.env, keys)?,
         stdin: stdin(shell.stdin.as_deref())?,
         timeout: timeout(shell)?,
@@ -72,16 +72,13 @@ fn command(given: &Value) -> Result<Vec<String>> {
     Ok(words)
 }
 
-fn cwd(text: &str) -> Result<String> {
+fn cwd(text: &str, root: &PathRoot) -> Result<String> {
     let invalid = |message: String| fail(Code::InvalidCwd, message);
     let text = text.trim();
-    let relative = match text.strip_prefix('/') {
+    let relative = match root.strip(text) {
+        Some(rest) => rest,
+        None if text.starts_with('/') => return invalid(format!("cwd must be relative to {}.", root.as_str())),
         None => text,
-        Some("workspace") => "",
-        Some(rest) => match rest.strip_prefix("workspace/") {
-            Some(rest) => rest,
-            None => return invalid("cwd must be relative to /workspace.".to_owned()),
-        },
     };
     let segments: Vec<&str> = relative.split('/').filter(|it| !it.is_empty()).collect();
     if segments.iter().any(|it| *it == "." || *it == "..") {
@@ -152,11 +149,11 @@ mod tests {
     use serde_json::json;
 
     use super::check;
-    use crate::{EnvKeys, Shell};
+    use crate::{EnvKeys, PathRoot, Shell};
 
     fn told(args: serde_json::Value) -> String {
         let shell: Shell = serde_json::from_value(args).unwrap();
-        match check(&shell, EnvKeys::Upper) {
+        match check(&shell, EnvKeys::Upper, &PathRoot::Workspace) {
             Ok(checked) => {
                 format!("{:?} in `{}` with {:?} for {:?}", checked.command, checked.cwd, checked.env, checked.timeout)
             }

@@ -33,7 +33,7 @@ impl Tool for Shell {
     type Value = ShellResult;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<ShellResult>> {
-        let checked = check::check(&self, workspace.settings.env_keys)?;
+        let checked = check::check(&self, workspace.settings.env_keys, &workspace.settings.paths.root)?;
         execute(Self::NAME, checked, workspace).await
     }
 
@@ -45,7 +45,7 @@ impl Tool for Shell {
 impl Shell {
     /// The same under another name, which messages use.
     pub async fn run_as(self, name: &str, workspace: &Workspace) -> Response<ShellResult> {
-        match check::check(&self, workspace.settings.env_keys) {
+        match check::check(&self, workspace.settings.env_keys, &workspace.settings.paths.root) {
             Ok(checked) => execute(name, checked, workspace).await.unwrap_or_else(|it| Response::failed(*it)),
             Err(failure) => Response::failed(*failure),
         }
@@ -155,7 +155,7 @@ pub(crate) async fn detect_changes(
     output: &ExecOutput,
     tool: &str,
 ) -> Option<ChangedFiles> {
-    let hints = path_hints::parse(&output.stdout.tail(), output.stdout.head());
+    let hints = path_hints::parse(&output.stdout.tail(), output.stdout.head(), &workspace.settings.paths.root);
     let act = WorkspaceOp::Changed {
         hints,
         exclude: workspace.settings.scan_exclude.clone(),

@@ -1,0 +1,129 @@
+//! Tools of a session in a container that `create` made.
+
+use serde_json::{Value, json};
+
+use super::{Agent, with_agent, with_real_agent};
+use crate::engines::IMAGE;
+
+/// A tool's call in that container.
+fn within(container: &str, mut arguments: Value) -> Value {
+    arguments["container"] = container.into();
+    arguments
+}
+
+/// All lines of the audit trail.
+fn trail(agent: &Agent<'_>) -> String {
+    let files = std::fs::read_dir(agent.tool.state().join("audit")).unwrap().map(|it| it.unwrap().path());
+    let lines = files.filter(|it| it.extension().is_some_and(|it| it == "jsonl"));
+    lines.map(|it| std::fs::read_to_string(it).unwrap()).collect()
+}
+
+async fn of_exec(agent: &Agent<'_>, container: &str, command: &str) -> String {
+    agent.tool.prints(container, command).await
+}
+
+#[tokio::test]
+async fn a_file_that_a_tool_writes_is_the_file_that_exec_reads() {
+    with_real_agent("", async |agent| {
+        let name = agent.tool.created(json!({})).await;
+        let write = json!({ "path": "src/a.txt", "content": "one\ntwo\n" });
+        agent.value("write_file", within(&name, write)).await;
+        assert_eq!(of_exec(agent, &name, "cat src/a.txt; stat -c %u src/a.txt").await, {
+            format!("one\ntwo\n{}", of_exec(agent, &name, "id -u").await)
+        });
+        let workdir = of_exec(agent, &name, "pwd").await;
+        let read = agent.value("read_file", within(&name, json!({ "path": format!("{workdir}/src/a.txt") }))).await;
+        assert_eq!(read["content"], "   1 | one\n   2 | two");
+        let found = agent.value("grep", within(&name, json!({ "pattern": "t.o" }))).await;
+        assert_eq!((&found[0]["path"], &found[0]["line_number"]), (&"src/a.txt".into(), &2.into()), "{found:#}");
+        // The session's own container has none of it.
+        assert_eq!(agent.code("read_file", json!({ "path": "src/a.txt" })).await, "file_not_found");
+        agent.value("rm", within(&name, json!({ "path": "src/a.txt" }))).await;
+        assert_eq!(of_exec(agent, &name, "ls src | wc -l").await, "0");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_that_a_command_changed_has_to_be_read_before_it_is_edited() {
+    with_real_agent("", async |agent| {
+        let name = agent.tool.created(json!({})).await;
+        of_exec(agent, &name, "echo one > a.txt").await;
+        let edit = || within(&name, json!({ "path": "a.txt", "old_string": "one", "new_string": "two" }));
+        assert_eq!(agent.code("edit_file", edit()).await, "read_required");
+        agent.value("read_file", within(&name, json!({ "path": "a.txt" }))).await;
+        of_exec(agent, &name, "echo one more > a.txt").await;
+        assert_eq!(agent.code("edit_file", edit()).await, "stale_read");
+        agent.value("read_file", within(&name, json!({ "path": "a.txt" }))).await;
+        agent.value("edit_file", edit()).await;
+        assert_eq!(of_exec(agent, &name, "cat a.txt").await, "two more");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_of_the_shell_runs_where_exec_runs_it() {
+    with_real_agent("", async |agent| {
+        let name = agent.tool.created(json!({ "env": { "MODE": "plain" } })).await;
+        let script = "hostname; id -u; pwd; echo $MODE $HOME";
+        let shell = json!({ "command": ["sh", "-c", script] });
+        let ran = agent.value("shell_execute", within(&name, shell.clone())).await;
+        assert_eq!(ran["stdout"].as_str().unwrap().trim_end(), of_exec(agent, &name, script).await);
+        let own = agent.value("shell_execute", shell).await;
+        assert_ne!(own["stdout"], ran["stdout"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_named_is_ours_and_its_files_are_those_of_its_work_directory() {
+    with_agent("", async |agent| {
+        let missing = agent.call("ls", json!({ "container": "no-such" })).await;
+        assert_eq!((&missing["code"], &missing["success"]), (&"not_found".into(), &false.into()), "{missing:#}");
+        assert!(missing["hint"].as_str().unwrap().contains("list"), "{missing:#}");
+        let invalid = agent.call("ls", json!({ "container": "no such" })).await;
+        assert_eq!(invalid["code"], "invalid_name", "{invalid:#}");
+        let create = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false });
+        let Value::Object(create) = agent.tool.create_call(create) else { panic!("an object") };
+        let call = coracle::CallInput::Text(Value::from(create).to_string().into());
+        let made = coracle::answer(coracle::operations::ALL, &agent.process, call).await;
+        let name = made["container"].as_str().unwrap_or_else(|| panic!("{made:#?}"));
+        for outside in ["/etc/passwd", "/workspaces/a"] {
+            let refused = agent.call("read_file", within(name, json!({ "path": outside }))).await;
+            assert_eq!(refused["code"], "path_escape", "{refused:#}");
+            assert!(refused["message"].as_str().unwrap().contains("work directory"), "{refused:#}");
+        }
+        let listed = agent.call("ls", within(name, json!({}))).await;
+        assert_eq!(
+            (&listed["success"], &listed["workspace"]["session_id"]),
+            (&true.into(), &name.into()),
+            "{listed:#}"
+        );
+        let destroy = json!({ "operation": "destroy", "container": name }).to_string();
+        let call = coracle::CallInput::Text(destroy.into());
+        assert_eq!(coracle::answer(coracle::operations::ALL, &agent.process, call).await["success"], true);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_tools_answer_of_such_a_container_has_none_of_its_secrets_and_is_in_the_audit_trail() {
+    with_real_agent("[exec]\nredact = true\n", async |agent| {
+        let secret = "a-password-of-create";
+        let name = agent.tool.created(json!({ "env": { "DB_PASSWORD": secret } })).await;
+        let command = json!({ "command": ["sh", "-c", "echo $DB_PASSWORD | tee told"] });
+        let ran = agent.call("shell_execute", within(&name, command)).await;
+        let read = agent.call("read_file", within(&name, json!({ "path": "told" }))).await;
+        for answer in [&ran, &read] {
+            let text = answer.to_string();
+            assert!(text.contains("[redacted:DB_PASSWORD]") && !text.contains(secret), "{answer:#}");
+        }
+        agent.value("write_file", within(&name, json!({ "path": "new", "content": secret }))).await;
+        let trail = trail(agent);
+        let lines = trail.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+        let written: Vec<_> = lines.filter(|it| it["op"] == "write_file" && it["container"] == *name).collect();
+        assert_eq!(written.len(), 2, "{trail}");
+        assert!(!trail.contains(secret));
+    })
+    .await;
+}

@@ -55,11 +55,11 @@ pub(super) fn as_word(name: &str) -> String {
 }
 
 /// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot, source or path also where it
-/// may be left out.
+/// may be left out, unless it is marked as an option.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
     let named = |it: &str| ["container", "snapshot", "source", "path"].contains(&it);
-    let free = move |it: &&String| named(it) && !arguments.required.contains(it);
+    let free = move |it: &&String| named(it) && !arguments.required.contains(it) && !arguments.is_option(it);
     required.chain(arguments.properties.keys().filter(free))
 }
 

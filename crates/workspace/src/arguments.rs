@@ -13,6 +13,9 @@ use crate::schema::tidied;
 /// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.
 pub const IS_NAME: &str = "x-name";
 
+/// Marks a field that the command line takes as an option, whatever its name. Not published.
+pub const IS_OPTION: &str = "x-option";
+
 /// The fields of one operation.
 #[derive(Clone, Debug)]
 pub struct Arguments {
@@ -36,6 +39,12 @@ impl Arguments {
         };
         let same_number = || Some(declared?.as_f64()? == value.as_f64()?);
         empty || declared == Some(value) || same_number().unwrap_or(false)
+    }
+
+    /// Whether the field is an option at the command line, whatever its name.
+    #[must_use]
+    pub fn is_option(&self, field: &str) -> bool {
+        self.properties.get(field).is_some_and(|it| it.get(IS_OPTION).is_some())
     }
 
     /// Whether the field is a name.
@@ -89,7 +98,7 @@ fn derive<T: JsonSchema>() -> Arguments {
 pub fn publish(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            fields.retain(|name, _| name != IS_NAME);
+            fields.retain(|name, _| ![IS_NAME, IS_OPTION].contains(&name.as_str()));
             fields.values_mut().for_each(publish);
         }
         Value::Array(items) => items.iter_mut().for_each(publish),

@@ -93,7 +93,7 @@ impl Scene {
                 &["coracle worktree create https://github.com/OWNER/NAME.git --workflow issue-1"]
             }
             ("docs/sandboxes.md", 3) => &["coracle worktree exec issue-1 -- sh -c 'echo unsaved > left.txt'"],
-            ("docs/workspace.md", 2) => &["coracle --session agent-1 workspace write-file new.txt new"],
+            ("docs/workspace.md", 3) => &["coracle --session agent-1 workspace write-file new.txt new"],
             _ => &[],
         }
     }

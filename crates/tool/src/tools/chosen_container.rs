@@ -22,8 +22,8 @@ pub(super) const FIELD: &str = "container";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Choice {
-    /// Container to act on: its name, or an id of at least 12 digits. Without it the session's own.
-    #[schemars(with = "Option<Name>")]
+    /// Container to work in; without it the session's own.
+    #[schemars(with = "Option<Name>", extend("x-option" = true))]
     container: Option<Handle>,
 }
 

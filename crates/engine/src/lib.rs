@@ -29,6 +29,7 @@
 //! | `uninterrupted` | operations that go on when their caller stops waiting |
 //! | `owner`, `trash` | which process a file belongs to; directories that are about to be deleted |
 //! | `tree_copy`, `tree_size` | an upper directory copied or counted while it may change |
+//! | `process_table` | the processes of the machine |
 //! | `cancel`, `write_guard` | blocking work that is given up; disks that large writes do not fill |
 //! | `sys` | system calls; the only module with `unsafe` code |
 //!
@@ -67,6 +68,7 @@ mod options;
 mod owner;
 mod pending;
 pub mod preflight;
+mod process_table;
 mod registry;
 mod repair;
 mod runtime;

@@ -21,7 +21,7 @@ use crate::{redaction, warning};
 pub(super) const FIELD: &str = "container";
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Choice {
+struct ContainerField {
     /// Container to work in; without it the session's own.
     #[schemars(with = "Option<Name>", extend("x-option" = true))]
     container: Option<Handle>,
@@ -29,14 +29,14 @@ struct Choice {
 
 /// The fields of a tool, with this one last.
 pub(super) fn with_field(mut arguments: Arguments) -> Arguments {
-    arguments.properties.extend(schema::arguments::<Choice>().properties);
+    arguments.properties.extend(schema::arguments::<ContainerField>().properties);
     arguments
 }
 
 /// Takes the field out of the arguments of a call.
 pub(super) fn take(args: &mut Map<String, Value>) -> Result<Option<Handle>, Problems> {
     let given: Map<String, Value> = args.remove_entry(FIELD).into_iter().collect();
-    Ok(read_any::<Choice>(given, SharedFields::NONE)?.container)
+    Ok(read_any::<ContainerField>(given, SharedFields::NONE)?.container)
 }
 
 /// A container that a call works in, and what is taken out of its answer.

@@ -6,8 +6,8 @@ use coracle_runtime::ProcessId;
 
 use super::super::directory::ContainerDir;
 use super::super::state::RunRecord;
-use super::tree::parent_of;
 use crate::exec_record::recorded;
+use crate::process_table::parent_of;
 
 /// How many there are: processes of the container's group, beside PID 1, whose parent is none of them. What loses its
 /// parent inside gets PID 1. Without a control group, the commands that this engine started, in any process.

@@ -141,8 +141,8 @@ fn a_group_is_removed_with_groups_inside_once_its_processes_have_ended() {
 fn groups_that_no_record_names_are_removed_by_the_id_of_their_container() {
     let Some(own) = Own::new() else { return };
     let live = own.cgroups.create("live", &Limits::default()).unwrap();
-    for dead in [own.cgroups.create("dead", &LIMITS), own.cgroups.create_for_runtime("dead", &LIMITS)] {
-        let dead = dead.unwrap();
+    for create in [Cgroups::create, Cgroups::create_for_runtime] {
+        let dead = create(&own.cgroups, "dead", &LIMITS).unwrap();
         let mut orphan = run(&dead, "exec sleep 100");
         wait_until("inside", || !dead.processes().unwrap().is_empty());
         let reaper = std::thread::spawn(move || orphan.wait().unwrap());

@@ -53,6 +53,7 @@ mod stand_ins;
 mod start_adopt;
 mod strict;
 mod strict_create;
+mod tokens;
 mod try_repo;
 mod upgrade;
 mod users;

@@ -1,5 +1,5 @@
-//! Programs that are not ours, which tests talk through: clients of the Model Context Protocol, and the reference
-//! implementation of `devcontainer.json`. They lie in `target/tools`.
+//! Programs that are not ours, which tests talk through: clients of the Model Context Protocol, the reference
+//! implementation of `devcontainer.json`, and tokenizers. They lie in `target/tools`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,9 +12,14 @@ use crate::engines::apt;
 use crate::sh::{sh, target, which};
 
 /// The protocol's inspector and its conformance suite, and the devcontainers CLI. Later versions of these need a newer
-/// Node than Debian has.
-const NPM: &[&str] =
-    &["@modelcontextprotocol/inspector@1.0.3", "@modelcontextprotocol/conformance@0.1.13", "@devcontainers/cli@0.80.0"];
+/// Node than Debian has. Two tokenizers: OpenAI's encodings, and the one that Anthropic has published.
+const NPM: &[&str] = &[
+    "@modelcontextprotocol/inspector@1.0.3",
+    "@modelcontextprotocol/conformance@0.1.13",
+    "@devcontainers/cli@0.80.0",
+    "gpt-tokenizer@4.0.0",
+    "@anthropic-ai/tokenizer@0.0.4",
+];
 
 /// The protocol's Python library, and the version of it.
 const PYTHON: (&str, &str) = ("mcp", "1.30.0");
@@ -24,9 +29,10 @@ const PYTHON: (&str, &str) = ("mcp", "1.30.0");
 pub(crate) fn ensure() {
     let tools = target().join("tools");
     let (npm, python) = (npm(&tools), python(&tools));
-    for (what, done) in
-        [("MCP inspector, MCP conformance suite and devcontainers CLI", npm), ("MCP library for Python", python)]
-    {
+    for (what, done) in [
+        ("MCP inspector, MCP conformance suite, devcontainers CLI and tokenizers", npm),
+        ("MCP library for Python", python),
+    ] {
         if let Err(error) = done {
             println!("  no {what}: {error:#}");
         }

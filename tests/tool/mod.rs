@@ -14,6 +14,7 @@ mod debian;
 mod env;
 mod exec;
 mod first_hour;
+mod forward;
 mod golden;
 mod guest;
 mod health;

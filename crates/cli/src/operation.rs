@@ -1,5 +1,6 @@
 //! A call that the command line stands for, from its words to its exit code.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Command};
@@ -63,6 +64,7 @@ impl OperationCall {
         }
         let mut reply = self.answer(&process, (!json).then_some(&mut present)).await;
         let document = reply.response.as_ref().map(|it| it.render(Timestamp::now())).unwrap_or_default();
+        let stays = self.entry.name == "forward" && reply.is_success();
         let incomplete = document.is_incomplete;
         let strict = self.has(STRICT);
         let code = match json {
@@ -76,6 +78,11 @@ impl OperationCall {
                 present.end(&self.entry, reply)
             }
         };
+        if stays {
+            // The port ends with this process. A script waits for the line before.
+            let _ = std::io::stdout().flush();
+            process.context.call.cancel.cancelled().await;
+        }
         if incomplete && !strict && !json {
             render::note("some steps failed; with `--strict` the exit code would be 3");
         }

@@ -24,6 +24,7 @@ mod egress;
 mod engines;
 mod event_log;
 pub mod failure;
+mod forwards;
 pub mod frontend;
 pub mod guest;
 mod host;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Toolset;
 use crate::context::{Context, Frontend, Options};
 use crate::failure::Failure;
+use crate::forwards::Forwards;
 use crate::host::Host;
 use crate::host_identity::secrets_of;
 use crate::progress::Progress;
@@ -30,6 +31,7 @@ pub struct Process {
     registry: SandboxRegistry,
     session_tools: Arc<OnceLock<SessionTools>>,
     own_secrets: Arc<OnceLock<Redactor>>,
+    forwards: Forwards,
 }
 
 impl Process {
@@ -47,8 +49,8 @@ impl Process {
     #[must_use]
     pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
-        let (registry, session_tools, own_secrets) = Default::default();
-        Self { context, toolsets, registry, session_tools, own_secrets }
+        let (registry, session_tools, own_secrets, forwards) = Default::default();
+        Self { context, toolsets, registry, session_tools, own_secrets, forwards }
     }
 
     /// The same with an engine that a test has arranged.
@@ -74,7 +76,8 @@ impl Process {
     /// The same process for one more client: a session of its own, withdrawn with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
-        Self { context: self.context.for_session(), session_tools: Arc::default(), ..self.clone() }
+        let (session_tools, forwards) = Default::default();
+        Self { context: self.context.for_session(), session_tools, forwards, ..self.clone() }
     }
 
     /// The sandboxes that this process uses.
@@ -97,6 +100,11 @@ impl Process {
         }
         let tools = SessionTools::new(&self.context, self.toolsets.contains(&Toolset::Containers))?;
         Ok(self.session_tools.get_or_init(|| tools).clone())
+    }
+
+    /// The ports that the session forwards.
+    pub(crate) fn forwards(&self) -> &Forwards {
+        &self.forwards
     }
 
     /// Variables of this process with the names of secrets: what prints them is not written down.

@@ -8,6 +8,7 @@ mod destroy;
 mod destroy_all;
 mod destroy_network;
 mod fork;
+mod forward;
 mod images;
 mod list;
 mod networks;
@@ -43,6 +44,7 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<list::List>(),
     OperationEntry::for_operation::<status::StatusOf>(),
     OperationEntry::for_operation::<wait_healthy::WaitHealthy>(),
+    OperationEntry::for_process::<forward::Forward>(),
     OperationEntry::for_operation::<copy::CopyIn>(),
     OperationEntry::for_operation::<copy::CopyOut>(),
     OperationEntry::for_operation::<crate::snapshot::Snapshot>(),

@@ -1,0 +1,136 @@
+//! Ports of this host that lead into a container: each connection is a program of the guest that connects to the port inside.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coracle_types::{Command, ContainerPath, Exec, Ids, Input, Result, Stream};
+use tokio::io::{AsyncWriteExt as _, copy, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::Link;
+
+/// What connects inside.
+const GUEST: &str = "/.coracle/guest";
+
+/// Connections at once; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Between two tries to accept when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Pieces and bytes under way on a connection.
+const WAITING: usize = 16;
+const BUFFER: usize = 64 << 10;
+
+/// What a failed try prints.
+const KEPT: usize = 4 << 10;
+
+/// A port of 127.0.0.1 that connections are accepted at until this is dropped.
+#[derive(Debug)]
+pub struct PortForward {
+    /// The port.
+    pub port: u16,
+    _over: DropGuard,
+}
+
+/// Listens on a port of 127.0.0.1, a free one for 0, and gives each connection to `connect`. Connections end with the answer.
+///
+/// # Errors
+/// When the port cannot be had.
+pub async fn forward_port<F>(
+    port: u16,
+    connect: impl Fn(TcpStream) -> F + Send + Sync + 'static,
+) -> io::Result<PortForward>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    let port = listener.local_addr()?.port();
+    let over = CancellationToken::new();
+    tokio::spawn(accept(listener, over.clone(), connect));
+    Ok(PortForward { port, _over: over.drop_guard() })
+}
+
+async fn accept<F>(listener: TcpListener, over: CancellationToken, connect: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (mut connections, places) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
+    let accepting = async {
+        while let Ok(place) = places.clone().acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connecting = connect(stream);
+                    connections.spawn(async move {
+                        connecting.await;
+                        drop(place);
+                    });
+                    while connections.try_join_next().is_some() {}
+                }
+                Err(err) => {
+                    tracing::debug!(%err, "a connection was not accepted");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    // Connections end with the set, and their programs with them.
+    over.run_until_cancelled(accepting).await;
+}
+
+/// Passes on what comes and goes between a connection and a port of the container's loopback, until one side ends it.
+///
+/// # Errors
+/// When the guest's program cannot be run; that nothing accepts connections at the port is none.
+pub async fn join_port(link: &Link, stream: TcpStream, user: Ids, port: u16) -> Result<()> {
+    let (mut from, mut to) = stream.into_split();
+    let (mut input, theirs) = duplex(BUFFER);
+    let (live, mut output) = mpsc::channel(WAITING);
+    let cancel = CancellationToken::new();
+    let _ends = cancel.clone().drop_guard();
+    let words = [GUEST.to_owned(), "pipe".to_owned(), port.to_string()];
+    let exec = Exec {
+        bare: true,
+        stdin: Some(Input::Stream(Box::new(theirs))),
+        live: Some(live),
+        cancel,
+        keep_bytes: KEPT,
+        // All of it is passed on here, and none is asked for later.
+        passes_on: Some(usize::MAX),
+        ..Exec::new(Command::Argv(words.into()), user, ContainerPath::root())
+    };
+    let sending = async {
+        let _ = copy(&mut from, &mut input).await;
+        drop(input);
+        std::future::pending::<()>().await;
+    };
+    let receiving = async {
+        while let Some(chunk) = output.recv().await {
+            if chunk.stream == Stream::Stdout && to.write_all(&chunk.bytes).await.is_err() {
+                return;
+            }
+        }
+        let _ = to.shutdown().await;
+    };
+    let running = async {
+        tokio::select! {
+            () = sending => {}
+            () = receiving => {}
+        }
+    };
+    tokio::pin!(running);
+    let mut ended = std::pin::pin!(link.exec(exec));
+    tokio::select! {
+        () = &mut running => Ok(()),
+        ended = &mut ended => {
+            // What it printed last may still be on its way.
+            running.await;
+            ended.map(drop)
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `forward`: a port of this host that leads to a server in a container.
+
+use coracle_runtime::link::{PortForward, forward_port, join_port};
+use coracle_runtime::{ExecTarget, Handle, Ids, Link, PolicyRefusal, Problem};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::arg_types::Name;
+use crate::context::{Context, Frontend};
+use crate::dispatch::Operation;
+use crate::document::{Document, Render};
+use crate::failure::{Code, Failure};
+use crate::forwards::MAX_FORWARDS;
+use crate::process::Process;
+use crate::target::{CommandTarget, reach_inside};
+use crate::warning::Warning;
+
+/// Make a server inside a container reachable at a port of this machine's loopback, until the session ends. The container
+/// needs neither a published port nor a network.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Forward {
+    /// Container to act on: its name, or an id of at least 12 digits.
+    #[schemars(with = "Name")]
+    container: Handle,
+    /// Port that the server has inside, on the container's loopback.
+    #[schemars(range(min = 1))]
+    container_port: u16,
+    /// Port of 127.0.0.1 on this machine; without it a free one.
+    host_port: Option<u16>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ForwardResponse {
+    container: String,
+    container_port: u16,
+    address: String,
+    url: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
+}
+
+impl Operation<Process> for Forward {
+    const NAME: &'static str = "forward";
+    type Response = ForwardResponse;
+
+    async fn run(self, process: &Process) -> Result<ForwardResponse, Failure> {
+        let cx = &process.context;
+        outlives_the_call(cx)?;
+        self.check(cx)?;
+        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, &self.container, false).await?;
+        let ExecTarget::Guest(link) = inside else { return Err(no_guest(record.name.as_str())) };
+        let forwards = process.forwards();
+        let id = record.record_id.to_string();
+        let port = match forwards.port(&id, self.container_port).filter(|it| self.host_port.is_none_or(|at| at == *it))
+        {
+            Some(port) => port,
+            None if forwards.is_full() => return Err(too_many()),
+            None => forwards.add(&id, self.container_port, self.listen(link, session.user).await?),
+        };
+        Ok(ForwardResponse {
+            container: record.name.to_string(),
+            container_port: self.container_port,
+            address: format!("127.0.0.1:{port}"),
+            url: format!("http://127.0.0.1:{port}"),
+            warnings,
+        })
+    }
+}
+
+impl Forward {
+    async fn listen(&self, link: Link, user: Ids) -> Result<PortForward, Failure> {
+        let inside = self.container_port;
+        let connect = move |stream| {
+            let link = link.clone();
+            async move {
+                if let Err(err) = join_port(&link, stream, user, inside).await {
+                    tracing::warn!(port = inside, %err, "a connection to a port of a container failed");
+                }
+            }
+        };
+        let at = self.host_port.unwrap_or_default();
+        forward_port(at, connect).await.map_err(|err| {
+            Failure::new(Code::PortTaken, format!("127.0.0.1:{at} cannot be listened at: {err}"))
+                .detail("port", at)
+                .hint("leave `host_port` out to get a free one")
+        })
+    }
+
+    fn check(&self, cx: &Context) -> Result<(), Failure> {
+        if self.container_port == 0 {
+            return Err(Failure::invalid("container_port", "0 is no port"));
+        }
+        let lowest = cx.policy()?.port_min;
+        let (rule, setting, message) = match self.host_port {
+            _ if cx.config.is_strict() => ("port.open", "policy", "no port leads into a container".to_owned()),
+            Some(port) if port < lowest => {
+                ("port.low", "security.port_min", format!("host port {port} is below {lowest}"))
+            }
+            _ => return Ok(()),
+        };
+        let value = self.container_port.to_string();
+        Err(PolicyRefusal { problems: vec![Problem { rule, setting: Some(setting), value, message }] }.into())
+    }
+}
+
+/// A single call ends at once, and the port with it.
+fn outlives_the_call(cx: &Context) -> Result<(), Failure> {
+    if cx.call.frontend != Frontend::Call {
+        return Ok(());
+    }
+    let message = "a forwarded port ends with the process that made it, and a single call is one";
+    Err(Failure::new(Code::Unsupported, message)
+        .detail("capability", "forward")
+        .hint("`coracle forward NAME PORT` keeps it until it is interrupted; over MCP it stays until the session ends"))
+}
+
+fn no_guest(name: &str) -> Failure {
+    Failure::new(Code::Unsupported, format!("`{name}` has no guest, which connects to ports inside"))
+        .detail("capability", "guest")
+        .hint("publish the port with `ports` when the container is made")
+}
+
+fn too_many() -> Failure {
+    Failure::new(Code::LimitReached, format!("this session forwards {MAX_FORWARDS} ports already"))
+        .detail("limit", MAX_FORWARDS)
+        .hint("use one of them, or another session")
+}
+
+impl Render for ForwardResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        Document::line(self.address.clone())
+    }
+}

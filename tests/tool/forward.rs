@@ -1,0 +1,97 @@
+//! `forward`: a port of this host that leads to a server in a container, by its guest.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::mcp::Client;
+use super::{Tool, eventually, with_engine, with_tool};
+
+/// A container with a server on its loopback, and no network.
+async fn serving(tool: &Tool<'_>) -> String {
+    let name = tool.created(json!({ "network": "none" })).await;
+    let serve = "while :; do echo of the container | nc -l -p 8000; done";
+    let call = json!({ "operation": "exec_background", "container": name, "command": serve });
+    assert_eq!(tool.call(call).await["success"], true);
+    name
+}
+
+/// What a server says first.
+async fn read_from(address: &str) -> String {
+    let mut text = String::new();
+    if let Ok(mut stream) = TcpStream::connect(address).await {
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_string(&mut text).await;
+    }
+    text
+}
+
+async fn leads(address: &str) {
+    let answers = async || read_from(address).await == "of the container\n";
+    eventually("the server answers at the port", Duration::from_secs(20), answers).await;
+}
+
+#[tokio::test]
+async fn a_session_forwards_a_port_until_it_ends() {
+    with_engine("", async |tool| {
+        let name = serving(tool).await;
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        let forward = json!({ "operation": "forward", "container": name, "container_port": 8000 });
+        let answer = client.result("containers", &forward).await["structuredContent"].take();
+        let address = answer["address"].as_str().unwrap_or_else(|| panic!("{answer:#}")).to_owned();
+        assert_eq!(
+            (&answer["url"], &answer["container"]),
+            (&format!("http://{address}").into(), &name.as_str().into())
+        );
+        leads(&address).await;
+        // Once more is the same port.
+        assert_eq!(client.result("containers", &forward).await["structuredContent"]["address"], address.as_str());
+        let port = address.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+        let taken = json!({ "operation": "forward", "container": name, "container_port": 8001, "host_port": port });
+        assert_eq!(client.result("containers", &taken).await["structuredContent"]["code"], "port_taken");
+        client.end().await;
+        assert!(TcpStream::connect(&address).await.is_err(), "the port is open after the session");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_command_line_forwards_a_port_until_it_is_interrupted() {
+    with_engine("", async |tool| {
+        let name = serving(tool).await;
+        let mut forward = tool.command(["forward", &name, "8000"]);
+        let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+        let address = lines.next_line().await.unwrap().unwrap();
+        leads(&address).await;
+        let pid = rustix::process::Pid::from_raw(forward.id().unwrap().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        tokio::time::timeout(Duration::from_secs(20), forward.wait()).await.expect("it ends").unwrap();
+        assert!(TcpStream::connect(&address).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_port_is_not_forwarded_by_a_call_that_ends_nor_where_none_may_be() {
+    with_tool("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let forward = |port: u16, host: Value| {
+            json!({ "operation": "forward", "container": name, "container_port": port, "host_port": host })
+        };
+        let ends = tool.call(forward(8000, Value::Null)).await;
+        assert_eq!((&ends["code"], &ends["details"]["capability"]), (&"unsupported".into(), &"forward".into()), "{ends:#}");
+        assert!(ends["hint"].as_str().unwrap().contains("coracle forward"));
+        let mistyped = tool.call(forward(0, Value::Null)).await;
+        assert_eq!(mistyped["success"], false, "{mistyped:#}");
+        if tool.case.is_real() {
+            let low = tool.run(["forward", &name, "8000", "--host-port", "80", "--json"], b"").await;
+            let low: Value = serde_json::from_slice(&low.stdout).unwrap();
+            assert_eq!((&low["code"], &low["details"]["rule"]), (&"policy_denied".into(), &"port.low".into()), "{low:#}");
+        }
+    })
+    .await;
+}

@@ -40,9 +40,9 @@ impl Store {
             // The next process that opens the store sees the marker, and tries again.
             let has_sign = Holds::read(&self.holds()).is_ok_and(|it| !it.dead.is_empty());
             if has_sign {
-                drop(marker)
+                drop(marker);
             } else {
-                marker.leave()
+                marker.abandon();
             }
             drop(lock);
             self.delete(&collected.taken);

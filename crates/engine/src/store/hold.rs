@@ -17,7 +17,7 @@ pub(super) struct Hold {
     pub(super) id: String,
     path: PathBuf,
     file: File,
-    is_left: bool,
+    is_abandoned: bool,
 }
 
 impl Hold {
@@ -26,12 +26,12 @@ impl Hold {
         let path = dir.join(&id);
         let file = File::options().append(true).read(true).create_new(true).mode(0o600).open(&path)?;
         file.lock()?;
-        Ok(Self { id, path, file, is_left: false })
+        Ok(Self { id, path, file, is_abandoned: false })
     }
 
     /// Ends the hold and leaves its file, as that of a dead process: a sign that a collection is due.
-    pub(super) fn leave(mut self) {
-        self.is_left = true;
+    pub(super) fn abandon(mut self) {
+        self.is_abandoned = true;
     }
 
     /// Holds an image or a layer, too.
@@ -42,7 +42,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.is_left {
+        if !self.is_abandoned {
             // A file that stays is taken for a dead process's.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -127,7 +127,7 @@ mod tests {
         drop(hold);
         let holds = Holds::read(dir.path()).unwrap();
         assert!(holds.live.is_empty() && holds.dead.is_empty());
-        Hold::new(dir.path()).unwrap().leave();
+        Hold::new(dir.path()).unwrap().abandon();
         assert_eq!(Holds::read(dir.path()).unwrap().dead.len(), 1);
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::retry_on_intr;
 
 /// Read by the work at each of its steps. Work without a caller that could give it up has [`CancelFlag::NEVER`].
 #[derive(Clone, Debug)]
@@ -66,7 +67,8 @@ impl CancelFlag {
     pub(crate) fn check(&self) -> io::Result<()> {
         let Some(state) = &self.0 else { return Ok(()) };
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let readable = poll(&mut [PollFd::new(&state.event, PollFlags::IN)], Some(&at_once))?;
+        // A signal must not look like a failure: what was written before would be written again.
+        let readable = retry_on_intr(|| poll(&mut [PollFd::new(&state.event, PollFlags::IN)], Some(&at_once)))?;
         if readable > 0 { Err(io::Error::other(GivenUp)) } else { Ok(()) }
     }
 

@@ -51,7 +51,11 @@ impl Trash {
             return Ok(());
         }
         let dir = DirHandle::from(File::open(&self.dir)?);
-        self.privileges.run_as_owner(|| names.iter().try_for_each(|it| delete_one(&dir, it)))
+        self.privileges.run_as_owner(|| {
+            // One that cannot be deleted is no reason to leave the others.
+            let ends: Vec<_> = names.iter().map(|it| delete_one(&dir, it)).collect();
+            ends.into_iter().collect()
+        })
     }
 
     /// Deletes what processes left here that died before they had deleted it. The number.
@@ -103,7 +107,8 @@ mod tests {
         }
         assert_eq!(trash.empty().unwrap(), 1);
         assert!(trash.dir.join(&taken).exists() && trash.dir.join("of-no-process").exists());
-        trash.delete(&[taken]).unwrap();
+        // One that cannot be deleted does not stop the others.
+        assert!(trash.delete(&["n".repeat(300).into(), taken]).is_err());
         assert_eq!(std::fs::read_dir(&trash.dir).unwrap().count(), 1);
     }
 }

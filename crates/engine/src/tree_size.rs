@@ -30,7 +30,7 @@ struct FileCount {
 
 impl FileCount {
     fn add(&mut self, dir: &DirHandle, depth_left: usize) -> io::Result<()> {
-        for (name, node) in dir.entries()? {
+        dir.visit(|name, node| {
             self.entries_left = self.entries_left.checked_sub(1).ok_or(io::ErrorKind::FileTooLarge)?;
             // An entry that is gone meanwhile, or is something else now, does not count.
             match node {
@@ -40,11 +40,12 @@ impl FileCount {
                         self.add(&below, depth_left - 1)?;
                     }
                 }
-                Node::File => self.bytes += dir.size(&name).unwrap_or(0),
+                // A file may have holes of any size.
+                Node::File => self.bytes = self.bytes.saturating_add(dir.size(&name).unwrap_or(0)),
                 _ => {}
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

@@ -13,7 +13,14 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A lock that is held until it is dropped, or its process ends.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
+pub struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has a duplicate, which would keep the lock after this one is closed.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Lock {
     /// Takes a lock that is free, at once.

@@ -80,6 +80,20 @@ impl DirHandle {
     /// When it cannot be read.
     pub fn entries(&self) -> io::Result<Vec<(OsString, Node)>> {
         let mut found = Vec::new();
+        self.visit(|name, node| {
+            found.push((name, node));
+            Ok(())
+        })?;
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
+
+    /// Gives each entry to `each` as it is read, in no order, until `each` fails: for directories that others fill, and
+    /// which may be too large for memory.
+    ///
+    /// # Errors
+    /// When it cannot be read, and those of `each`.
+    pub fn visit(&self, mut each: impl FnMut(OsString, Node) -> io::Result<()>) -> io::Result<()> {
         for entry in Dir::new(openat(&*self.0, ".", DIR, Mode::empty())?)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
@@ -91,10 +105,11 @@ impl DirHandle {
                 FileType::Unknown => self.entry_kind(&name)?,
                 kind => Some(node(kind)),
             };
-            found.extend(node.map(|it| (name, it)));
+            if let Some(node) = node {
+                each(name, node)?;
+            }
         }
-        found.sort_by(|one, other| one.0.cmp(&other.0));
-        Ok(found)
+        Ok(())
     }
 
     /// The entry of a name; `None` for a free name.

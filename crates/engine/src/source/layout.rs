@@ -1,5 +1,6 @@
 //! OCI image layouts, as directory or archive; and archives on disk, whose kind is found by their content.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -50,22 +51,49 @@ impl LayoutSource {
         Ok(Self { files: LayoutFiles::Directory(Arc::new(dir)), name })
     }
 
-    /// The descriptor that the name stands for.
-    fn select(&self, manifests: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
-        let Some(name) = &self.name else { return Ok(manifests) };
-        let digest = name.split_once('@').map(|it| it.1);
-        let tag = name.rsplit_once(':').map(|it| it.1).filter(|it| !it.contains('/'));
-        let named = |it: &&Descriptor| match digest {
-            Some(digest) => it.digest.as_str() == digest,
-            None => it.is_named(name) || tag.is_some_and(|tag| it.is_named(tag)),
-        };
-        let named: Vec<_> = manifests.iter().filter(named).cloned().collect();
-        match (named.is_empty(), manifests.len()) {
-            (false, _) => Ok(named),
-            (true, 1) => Ok(manifests),
-            (true, _) => Err(SourceError::NotFound { place: "the image layout".into(), what: name.clone() }),
+    /// The descriptors that the name stands for, each once: several are of one image for several platforms.
+    fn select(&self, manifests: &[Descriptor]) -> Result<Vec<Descriptor>> {
+        let Some(name) = &self.name else { return Ok(distinct(manifests.iter())) };
+        let named = named(manifests, name);
+        if !named.is_empty() {
+            return Ok(named);
+        }
+        match distinct(manifests.iter()) {
+            single if single.len() == 1 => Ok(single),
+            _ => Err(SourceError::NotFound { place: "the image layout".into(), what: name.clone() }),
         }
     }
+}
+
+/// The descriptors of a digest or of a name. A bare tag is compared only where no entry has the whole name, and only with
+/// entries whose image has no other name: the same tag may stand for another repository's image.
+fn named(manifests: &[Descriptor], name: &str) -> Vec<Descriptor> {
+    if let Some((_, digest)) = name.split_once('@') {
+        return distinct(manifests.iter().filter(|it| it.digest.as_str() == digest));
+    }
+    let whole = distinct(manifests.iter().filter(|it| it.has_name(name)));
+    let tag = name.rsplit_once(':').map(|it| it.1).filter(|it| !it.contains('/'));
+    match tag {
+        Some(tag) if whole.is_empty() => distinct(manifests.iter().filter(|it| it.has_only_tag(tag))),
+        _ => whole,
+    }
+}
+
+/// The descriptors without those of a digest that came before: an image has an entry for each of its names.
+fn distinct<'a>(descriptors: impl Iterator<Item = &'a Descriptor>) -> Vec<Descriptor> {
+    let mut seen = HashSet::new();
+    descriptors.filter(|it| seen.insert(it.digest.as_str())).cloned().collect()
+}
+
+/// The index with these entries alone: the platform is chosen among them.
+fn index_of(index: &[u8], selected: &[Descriptor]) -> Result<Vec<u8>> {
+    let malformed = |err| SourceError::malformed("index", &err);
+    let mut index: serde_json::Value = serde_json::from_slice(index).map_err(malformed)?;
+    let mut wanted: HashSet<_> = selected.iter().map(|it| it.digest.as_str()).collect();
+    if let Some(entries) = index.get_mut("manifests").and_then(serde_json::Value::as_array_mut) {
+        entries.retain(|it| it["digest"].as_str().is_some_and(|digest| wanted.remove(digest)));
+    }
+    serde_json::to_vec(&index).map_err(malformed)
 }
 
 impl LayoutFiles {
@@ -127,9 +155,10 @@ impl DocumentSource for LayoutSource {
             let ManifestDocument::Index(manifests) = ManifestDocument::parse(&index, OCI_INDEX)? else {
                 return Err(SourceError::malformed("index", &"it is a manifest"));
             };
-            let selected = source.select(manifests)?;
+            let selected = source.select(&manifests)?;
             let [only] = selected.as_slice() else {
-                return Ok(RootDocument { bytes: index, media_type: OCI_INDEX.into(), digest: None });
+                let bytes = index_of(&index, &selected)?;
+                return Ok(RootDocument { bytes, media_type: OCI_INDEX.into(), digest: None });
             };
             only.check_size("manifest", MAX_MANIFEST)?;
             let bytes = source.files.read(&blob_path(&only.digest), MAX_MANIFEST)?;
@@ -210,4 +239,66 @@ fn uncompressed(mut file: File, scratch: &Scratch) -> Result<File> {
 /// Runs file operations on another thread.
 pub(crate) async fn unblock<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     blocking("read an image", move || Ok(work())).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry of an index: the image's digit, its name and its tag.
+    fn entry((digit, name, tag): (char, &str, &str)) -> Descriptor {
+        let mut annotations = serde_json::Map::new();
+        for (key, value) in [("io.containerd.image.name", name), ("org.opencontainers.image.ref.name", tag)] {
+            annotations.extend((!value.is_empty()).then(|| (key.to_owned(), value.into())));
+        }
+        let digest = format!("sha256:{}", digit.to_string().repeat(64));
+        let entry = serde_json::json!({ "digest": digest, "size": 1, "annotations": annotations });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    fn selected(name: &str, entries: &[(char, &str, &str)]) -> String {
+        let entries: Vec<_> = entries.iter().copied().map(entry).collect();
+        let source = LayoutSource {
+            files: LayoutFiles::Directory(Arc::new(tempfile::tempfile().unwrap().into())),
+            name: Some(name.into()),
+        };
+        let found = source.select(&entries).unwrap_or_default();
+        found.iter().filter_map(|it| it.digest.hex().chars().next()).collect()
+    }
+
+    #[test]
+    fn a_name_selects_its_image_alone() {
+        let two = [('1', "docker.io/library/a:1", "1"), ('2', "docker.io/library/b:1", "1")];
+        assert_eq!(
+            (selected("a:1", &two), selected("b:1", &two), selected("c:1", &two)),
+            ("1".into(), "2".into(), String::new())
+        );
+        // One image with two names of one tag.
+        let one = [('1', "docker.io/library/a:1", "1"), ('1', "docker.io/library/b:1", "1")];
+        assert_eq!(
+            (selected("a:1", &one), selected("b:1", &one), selected("c:2", &one)),
+            ("1".into(), "1".into(), "1".into())
+        );
+        // Layouts whose entries have tags alone, and one image for two platforms.
+        let tags = [('1', "", "1"), ('2', "", "2"), ('3', "", "2")];
+        assert_eq!(
+            (selected("x:1", &tags), selected("x:2", &tags), selected("x:3", &tags)),
+            ("1".into(), "23".into(), String::new())
+        );
+        let digest = format!("x@sha256:{}", "2".repeat(64));
+        assert_eq!(selected(&digest, &tags), "2");
+    }
+
+    #[test]
+    fn the_platform_is_chosen_among_the_selected_entries() {
+        let index = serde_json::json!({ "schemaVersion": 2, "manifests": [
+            { "digest": format!("sha256:{}", "1".repeat(64)), "size": 1 },
+            { "digest": format!("sha256:{}", "2".repeat(64)), "size": 1 },
+            { "digest": format!("sha256:{}", "2".repeat(64)), "size": 1 },
+        ]});
+        let reduced = index_of(index.to_string().as_bytes(), &[entry(('2', "", ""))]).unwrap();
+        let reduced: serde_json::Value = serde_json::from_slice(&reduced).unwrap();
+        assert_eq!(reduced["manifests"], serde_json::json!([index["manifests"][1]]));
+        assert_eq!(reduced["schemaVersion"], 2);
+    }
 }

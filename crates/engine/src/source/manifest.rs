@@ -1,5 +1,6 @@
 //! Manifests, indexes and descriptors of OCI and of Docker's schema 2. Pure.
 
+use coracle_runtime::ImageRef;
 use serde::Deserialize;
 
 use super::{BlobDigest, Platform, Result, SourceError};
@@ -71,10 +72,17 @@ impl Descriptor {
         Self { media_type: media_type.into(), digest, size, platform: None, annotations: None }
     }
 
-    /// Whether an image layout gives it this name.
-    pub(crate) fn is_named(&self, name: &str) -> bool {
-        let names = self.annotations.iter().flat_map(|it| [&it.ref_name, &it.image_name]);
-        names.flatten().any(|it| it == name)
+    /// Whether an image layout gives it this name, as it is or completed.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        let completed = |it: &str| ImageRef::parse(it).map(|it| it.completed());
+        let is_same = |it: &str| matches!((completed(it), completed(name)), (Ok(one), Ok(other)) if one == other);
+        let Some(annotations) = &self.annotations else { return false };
+        annotations.ref_name.as_deref() == Some(name) || annotations.image_name.as_deref().is_some_and(is_same)
+    }
+
+    /// Whether an image layout gives it this tag, and no name of an image.
+    pub(crate) fn has_only_tag(&self, tag: &str) -> bool {
+        self.annotations.as_ref().is_some_and(|it| it.image_name.is_none() && it.ref_name.as_deref() == Some(tag))
     }
 
     /// Refuses one that announces more than `limit` bytes.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::os::unix::net::UnixStream;
@@ -153,15 +154,20 @@ impl Addition<'_> {
 
     /// The record of a layer, which from now on stays until this addition ends.
     pub(super) fn find_layer(&mut self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
-        let failed = || StoreError::io("cannot read a layer's record");
         let _lock = self.store.share_lock()?;
-        self.hold.add(diff_id.as_str()).map_err(failed())?;
+        self.hold.add(diff_id.as_str()).map_err(StoreError::io("cannot hold a layer"))?;
+        self.whole_layer(diff_id)
+    }
+
+    /// The record of a layer that counts as whole, under the lock.
+    fn whole_layer(&self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
         let found = self.store.layer(diff_id).or_else(|err| match err.kind() {
             // A damaged one is unpacked again.
             io::ErrorKind::InvalidData => Ok(None),
             _ => Err(err),
         });
-        let Some(layer) = found.map_err(failed())? else { return Ok(None) };
+        let found = found.map_err(StoreError::io("cannot read a layer's record"))?;
+        let Some(layer) = found else { return Ok(None) };
         let is_whole = layer.is_of_this_boot() || self.store.layers_in_use(&[])?.contains(diff_id);
         Ok(is_whole.then_some(layer))
     }
@@ -219,9 +225,12 @@ impl Addition<'_> {
         let dir = File::open(draft)?;
         let guard = WriteGuard::begin(&dir, self.cancel.clone())?;
         let (sender, receiver) = UnixStream::pair()?;
+        let unpack_end = receiver.try_clone()?;
         let (end, report) = std::thread::scope(|scope| {
             let feeder = scope.spawn(move || blob.feed(&sender, guard));
             let report = self.store.privileges.run_as_owner(move || unpack_files(&dir, receiver, options));
+            // A child of another thread may have inherited this end: closing it would not let the feeder go.
+            let _ = unpack_end.shutdown(Shutdown::Both);
             (feeder.join(), report)
         });
         let end = end.map_err(|_| io::Error::other("the thread that read the layer panicked"))?;
@@ -241,20 +250,26 @@ impl Addition<'_> {
         let json = serde_json::to_vec(&record).map_err(|err| failed()(err.into()))?;
         std::fs::write(draft.path.join(layer::RECORD), json).map_err(failed())?;
         let target = self.store.layer_dir(&record.diff_id);
-        for _ in 0..2 {
-            let lock = self.store.lock()?;
-            match rename_new(&draft.path, &target) {
-                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                done => return done.map(|()| record).map_err(failed()),
-            }
-            drop(lock);
-            if let Some(found) = self.find_layer(&record.diff_id)? {
-                return Ok(found);
-            }
-            // A half of an earlier boot, which no image has.
-            self.store.trash.discard(&target).map_err(failed())?;
+        let lock = self.store.lock()?;
+        match rename_new(&draft.path, &target) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            done => return done.map(|()| record).map_err(failed()),
         }
-        Err(failed()(io::ErrorKind::AlreadyExists.into()))
+        // Until the lock ends, no other process publishes the layer or an image of it.
+        if let Some(found) = self.whole_layer(&record.diff_id)? {
+            return Ok(found);
+        }
+        if target.join(layer::FILES).is_dir() && self.store.layers_in_use(&[])?.contains(&record.diff_id) {
+            // Containers may have its files mounted: only the record was damaged.
+            replace_record(&draft.path, &target).map_err(failed())?;
+            return Ok(record);
+        }
+        // A half of an earlier boot, which no image has.
+        let taken = self.store.trash.take(&target).map_err(failed())?;
+        rename_new(&draft.path, &target).map_err(failed())?;
+        drop(lock);
+        self.store.delete(&Vec::from_iter(taken));
+        Ok(record)
     }
 
     /// Adds an image of layers that the store has. One with the same configuration gets the new names.
@@ -324,6 +339,14 @@ fn unpack_files(
         Err(UnpackError::Refused(refusal)) => Ok(Err(refusal)),
         Err(UnpackError::Io(err)) => Err(err),
     }
+}
+
+/// Gives a layer the record of its draft.
+fn replace_record(draft: &Path, target: &Path) -> io::Result<()> {
+    let made = draft.join(layer::RECORD);
+    File::open(&made)?.sync_all()?;
+    std::fs::rename(made, target.join(layer::RECORD))?;
+    sync_dir(target)
 }
 
 /// Renames to a name that nothing has.

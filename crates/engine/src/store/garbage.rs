@@ -35,16 +35,33 @@ impl Store {
         let failed = || StoreError::io("cannot collect garbage in the image store");
         let lock = self.lock()?;
         let marker = self.mark_removal()?;
-        let uses = self.uses()?;
         let mut collected = Collection::default();
-        self.collect_images(&uses, &mut collected)?;
-        self.collect_layers(&uses, &mut collected)?;
-        self.collect_drafts(&uses, &mut collected).map_err(failed())?;
+        if let Err(err) = self.collect(&mut collected) {
+            // The next process that opens the store sees the marker, and tries again.
+            let has_sign = Holds::read(&self.holds()).is_ok_and(|it| !it.dead.is_empty());
+            if has_sign {
+                drop(marker);
+            } else {
+                marker.abandon();
+            }
+            drop(lock);
+            self.delete(&collected.taken);
+            return Err(err);
+        }
         drop((lock, marker));
         let Collection { mut report, taken } = collected;
         self.trash.delete(&taken).map_err(failed())?;
         report.leftovers += self.trash.empty().map_err(failed())?;
         Ok(report)
+    }
+
+    fn collect(&self, collected: &mut Collection) -> Result<()> {
+        let failed = || StoreError::io("cannot collect garbage in the image store");
+        let uses = self.uses()?;
+        self.collect_images(&uses, collected)?;
+        self.collect_layers(&uses, collected)?;
+        self.collect_drafts(&uses, collected).map_err(failed())?;
+        uses.holds.remove_dead().map_err(failed())
     }
 
     /// Collects what an operation left: layers that were complete when it failed. A failure of the collection is only
@@ -66,7 +83,7 @@ impl Store {
         }
         let lock = self.lock()?;
         let holds = Holds::read(&self.holds()).map_err(failed())?;
-        let is_needed = holds.dead > 0 || self.has_dead_drafts(&holds).map_err(failed())?;
+        let is_needed = !holds.dead.is_empty() || self.has_dead_drafts(&holds).map_err(failed())?;
         drop(lock);
         if is_needed {
             return self.collect_garbage().map(Some);

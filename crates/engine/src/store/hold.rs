@@ -17,6 +17,7 @@ pub(super) struct Hold {
     pub(super) id: String,
     path: PathBuf,
     file: File,
+    is_abandoned: bool,
 }
 
 impl Hold {
@@ -25,7 +26,12 @@ impl Hold {
         let path = dir.join(&id);
         let file = File::options().append(true).read(true).create_new(true).mode(0o600).open(&path)?;
         file.lock()?;
-        Ok(Self { id, path, file })
+        Ok(Self { id, path, file, is_abandoned: false })
+    }
+
+    /// Ends the hold and leaves its file, as that of a dead process: a sign that a collection is due.
+    pub(super) fn abandon(mut self) {
+        self.is_abandoned = true;
     }
 
     /// Holds an image or a layer, too.
@@ -36,8 +42,12 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // A file that stays is taken for a dead process's.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.is_abandoned {
+            // A file that stays is taken for a dead process's.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // A child that was forked meanwhile has a duplicate of the file.
+        let _ = self.file.unlock();
     }
 }
 
@@ -48,12 +58,12 @@ pub(super) struct Holds {
     pub(super) ids: BTreeSet<String>,
     /// The holds themselves, which name temporary directories.
     pub(super) live: BTreeSet<String>,
-    /// Those of processes that died, removed now.
-    pub(super) dead: u64,
+    /// Files of processes that died: the only sign that a collection is due. One that is complete removes them.
+    pub(super) dead: Vec<PathBuf>,
 }
 
 impl Holds {
-    /// Reads the holds, and removes those of dead processes.
+    /// Reads the holds.
     pub(super) fn read(dir: &Path) -> io::Result<Self> {
         let mut it = Self::default();
         for entry in std::fs::read_dir(dir)? {
@@ -67,12 +77,20 @@ impl Holds {
         Ok(it)
     }
 
+    /// Removes those of dead processes. Another process may do the same.
+    pub(super) fn remove_dead(&self) -> io::Result<()> {
+        self.dead.iter().try_for_each(|it| match std::fs::remove_file(it) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+            _ => Ok(()),
+        })
+    }
+
     fn read_one(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         match file.try_lock_shared() {
             Ok(()) => {
-                self.dead += 1;
-                return std::fs::remove_file(path);
+                self.dead.push(path.to_owned());
+                return Ok(());
             }
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(err)) => return Err(err),
@@ -99,8 +117,17 @@ mod tests {
         let holds = Holds::read(dir.path()).unwrap();
         assert_eq!(holds.ids.iter().collect::<Vec<_>>(), ["sha256:a", "sha256:b"]);
         assert_eq!(holds.live.iter().collect::<Vec<_>>(), [&hold.id]);
-        assert!(holds.dead == 1 && !dir.path().join("dead").exists());
+        // Reading leaves it: it is the sign that a collection is due.
+        assert_eq!(
+            (&holds.dead, &Holds::read(dir.path()).unwrap().dead),
+            (&vec![dir.path().join("dead")], &holds.dead)
+        );
+        holds.remove_dead().unwrap();
+        holds.remove_dead().unwrap();
         drop(hold);
-        assert!(Holds::read(dir.path()).unwrap().live.is_empty());
+        let holds = Holds::read(dir.path()).unwrap();
+        assert!(holds.live.is_empty() && holds.dead.is_empty());
+        Hold::new(dir.path()).unwrap().abandon();
+        assert_eq!(Holds::read(dir.path()).unwrap().dead.len(), 1);
     }
 }

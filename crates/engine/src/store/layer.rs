@@ -20,9 +20,6 @@ pub(crate) struct LayerRecord {
     pub(crate) entries: u64,
     /// Digests of the unpacked files.
     pub(super) digests: TreeDigests,
-    /// Directories that the archive only implied.
-    #[serde(default)]
-    pub(super) implied: Vec<String>,
     /// Nothing of lower layers is visible.
     #[serde(default)]
     pub(super) opaque: bool,
@@ -32,12 +29,12 @@ pub(crate) struct LayerRecord {
 
 impl LayerRecord {
     pub(super) fn new(diff_id: DiffId, report: UnpackReport) -> Self {
-        let UnpackReport { digests, left_out, implied, opaque } = report;
+        let UnpackReport { digests, left_out, opaque, .. } = report;
         let (size_bytes, entries) = (digests.size_bytes, digests.entries);
         if left_out > 0 {
             tracing::info!(layer = %diff_id, left_out, "device nodes, owners or attributes cannot be made here");
         }
-        Self { diff_id, size_bytes, entries, digests, implied, opaque, boot: boot_id().to_owned() }
+        Self { diff_id, size_bytes, entries, digests, opaque, boot: boot_id().to_owned() }
     }
 
     /// Whether it is on the disk if it is there at all: a loss of power did not come between.

@@ -73,7 +73,14 @@ pub(crate) struct Store {
 
 /// The store's lock, until it is dropped.
 #[derive(Debug)]
-struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+struct StoreLock(File);
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has a duplicate, which would keep the lock after this one is closed.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Store {
     /// Opens the store, creates what is missing of it, and removes what dead processes left.

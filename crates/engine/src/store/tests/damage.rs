@@ -67,3 +67,46 @@ fn what_dead_processes_left_is_repaired_and_nothing_of_running_ones() {
     assert_eq!((report.layers.len(), report.leftovers, place.layers()), (1, 1, 0));
     assert!(place.is_tidy());
 }
+
+#[test]
+fn a_layer_that_an_image_has_keeps_its_files_when_its_record_is_replaced() {
+    let place = Place::new();
+    let bytes = small("x").bytes();
+    let image = place.import("x:1", &small("x"));
+    let dir = place.store.layer_dir(&layer(&bytes).diff_id);
+    let files = || dir.join(FILES).metadata().unwrap().ino();
+    let before = files();
+    std::fs::write(dir.join(layer::RECORD), "half").unwrap();
+    place.store.begin_addition().unwrap().add_layer(layer(&bytes)).unwrap();
+    assert_eq!((files(), place.damage(true)), (before, Vec::<String>::new()));
+    assert_eq!((place.ids(&["x:1"]), place.is_tidy()), (vec![image.id], true));
+}
+
+#[test]
+fn a_collection_that_failed_is_made_up_for_later() {
+    let place = Place::new();
+    place.store.begin_addition().unwrap().add_layer(layer(&small("x").bytes())).unwrap();
+    let image = place.import("x:1", &small("y"));
+    let configuration = place.store.image_dir(&image.id).join(image::CONFIGURATION);
+    let whole = std::fs::read(&configuration).unwrap();
+    std::fs::write(&configuration, "half").unwrap();
+    for _ in 0..2 {
+        assert!(place.store.collect_garbage().is_err());
+        assert!(place.store.repair().is_err());
+        assert_eq!(std::fs::read_dir(place.store.holds()).unwrap().count(), 1);
+    }
+    std::fs::write(&configuration, whole).unwrap();
+    assert_eq!(place.store.repair().unwrap().unwrap().layers.len(), 1);
+    assert!(place.is_tidy());
+}
+
+#[test]
+fn a_duplicate_of_the_lock_does_not_keep_it() {
+    let place = Place::new();
+    let lock = place.store.lock().unwrap();
+    // As in a child that was forked meanwhile.
+    let duplicate = lock.0.try_clone().unwrap();
+    drop(lock);
+    place.store.lock_file().unwrap().try_lock().unwrap();
+    drop(duplicate);
+}

@@ -123,6 +123,13 @@ impl Holder {
     }
 }
 
+/// The kernel does the same some time after the last process of each container.
+async fn remove_links() {
+    for device in super::settings::devices().unwrap().iter().filter(|it| it.starts_with(super::link::PREFIX)) {
+        invoke("ip", &format!("link del {device}")).await;
+    }
+}
+
 /// A process in a new network namespace.
 async fn namespace() -> Child {
     let script = "ip link set lo up; echo ready; exec cat";
@@ -302,6 +309,12 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     drop((container, second));
     case.holder("third", NetworkMode::Outgoing).await.attach().await;
     assert!(!late.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
+    // No link is left, but devices still forward.
+    remove_links().await;
+    rules::removal::of_table();
+    assert!(one.reaches(to_other, port_of_other), "the rules are gone");
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(!one.reaches(to_other, port_of_other));
     // Docker publishes a port before this engine looks again.
     if find_program("iptables-nft").is_ok() {
         let redirect = "-t nat -A PREROUTING -d 198.18.7.1 -p tcp --dport 7 -j DNAT --to-destination";

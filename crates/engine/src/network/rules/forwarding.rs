@@ -53,6 +53,16 @@ impl ForwardingDevices {
     }
 }
 
+/// Whether this engine has switched a device: the rules guard it until it is switched back or gone.
+pub(in crate::network) fn host_forwards() -> io::Result<bool> {
+    for device in settings::devices()? {
+        if settings::read(&device, FORWARDING)?.as_deref() == Some(ON_BY_US) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// A bridge is another engine's network of containers, unless a default route goes there.
 fn leads_to_others(device: &str, routes: &str) -> bool {
     subnet::default_devices(routes).contains(&device)

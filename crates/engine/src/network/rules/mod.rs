@@ -19,6 +19,7 @@ use super::netlink::Netlink;
 use super::{settings, subnet};
 use expression::Expression::{Accept, Counter, From, KnownMatch, To};
 use forwarding::ForwardingDevices;
+pub(super) use forwarding::host_forwards;
 use messages::{ChainRef, Generation, IPV4};
 use table::{FilterTable, HostDevices, Prefixes, SourceCheck};
 

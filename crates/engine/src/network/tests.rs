@@ -327,6 +327,29 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
 }
 
 #[tokio::test]
+async fn packets_that_the_host_does_not_track_are_not_forwarded_between_machines() {
+    let Some(case) = Case::new().await else { return };
+    if find_program("iptables-nft").is_err() {
+        return skip(NEEDS_IPTABLES);
+    }
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
+    let (one, other) = (case.machine(7).await, case.machine(8).await);
+    let received = other.inside(|| UdpSocket::bind("0.0.0.0:7").unwrap());
+    received.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    container.attach().await;
+    ran("iptables-nft", "-t raw -A PREROUTING -i tst7 -j NOTRACK").await;
+    let send = |text: &'static str| {
+        move || UdpSocket::bind("0.0.0.0:0").unwrap().send_to(text.as_bytes(), "198.18.8.2:7").unwrap()
+    };
+    one.inside(send("of a machine"));
+    container.inside(send("of the container"));
+    let mut buffer = [0; 64];
+    let count = received.recv(&mut buffer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&buffer[..count]), "of the container");
+}
+
+#[tokio::test]
 async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_rule_of_it_refuses() {
     let Some(case) = Case::new().await else { return };
     if find_program("iptables-nft").is_err() {

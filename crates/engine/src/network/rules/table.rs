@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use super::super::link::{PREFIX, Reach};
 use super::super::netlink::{Message, NESTED, Netlink, attribute, attributes};
 use super::expression::Expression::{
-    self, Accept, BetweenMembers, Drop, From, FromDevice, FromElsewhere, Ipv4, Known, Masquerade, NotRedirected, Port,
-    Reject, To, Unknown,
+    self, Accept, BetweenMembers, Drop, From, FromDevice, FromElsewhere, Ipv4, Known, Masquerade, Port, Redirected,
+    Reject, To,
 };
 use super::expression::MEMBERS;
 use super::messages::{self, ChainRef, HEADER_BYTES, INET};
@@ -138,12 +138,17 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
         rule(INPUT, &[ours, Reject]),
         rule(POSTROUTING, &[ours, others, Masquerade]),
     ];
-    // What another engine redirects to its containers may pass: it may have started after this one, and forwards by itself.
-    let guard = |device| [FromDevice(device), Ipv4, others, Unknown, NotRedirected, Drop];
     if devices.source_check == SourceCheck::OfRules {
         rules.push(rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]));
     }
-    rules.extend(devices.guarded.iter().map(|it| rule(FORWARD, &guard(it))));
+    for device in &devices.guarded {
+        let guarded = [FromDevice(device), Ipv4, others];
+        rules.push(rule(FORWARD, &[&guarded[..], &[Known, Accept]].concat()));
+        // What another engine redirects to its containers: it may have started after this one, and forwards by itself.
+        rules.push(rule(FORWARD, &[&guarded[..], &[Redirected, Accept]].concat()));
+        // A rule that compares the connection does not apply to a packet without one: this one has to compare nothing.
+        rules.push(rule(FORWARD, &[&guarded[..], &[Drop]].concat()));
+    }
     rules
 }
 

@@ -71,6 +71,10 @@ fn install(socket: &Netlink, devices: &HostDevices) -> io::Result<()> {
         messages.extend(table::groups(socket)?.into_iter().map(table::admit));
         match socket.request(messages::batch_since(generation, messages)) {
             Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
+            // The batch makes what its rules name: what is not there is an expression of the kernel's.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
             done => return done,
         }
     }

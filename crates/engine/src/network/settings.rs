@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Stands for all devices, in the place of one.
-pub(super) const ALL: &str = "all";
+const ALL: &str = "all";
 
 const SETTINGS: &str = "/proc/sys/net/ipv4";
 

@@ -390,8 +390,11 @@ async fn packets_with_an_address_that_is_not_the_containers_go_nowhere() {
     for of_all_devices in ["0", "1", "2"] {
         std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", of_all_devices).unwrap();
         let container = case.holder("it", NetworkMode::Outgoing).await;
-        let own = container.attach().await.address.unwrap();
-        let pid = container.attachment.pid;
+        let attached = container.attach().await;
+        let (own, pid) = (attached.address.unwrap(), container.attachment.pid);
+        // As `systemd-sysctl` does for each new device.
+        let of_link = format!("/proc/sys/net/ipv4/conf/{}/rp_filter", attached.link.unwrap());
+        std::fs::write(of_link, "2").unwrap();
         ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.9/32 dev lo")).await;
         for source in ["198.18.7.9".parse().unwrap(), own] {
             let send =

@@ -16,12 +16,12 @@ use std::io;
 
 use super::link::PREFIX;
 use super::netlink::Netlink;
-use super::{settings, subnet};
+use super::subnet;
 use expression::Expression::{Accept, Counter, From, KnownMatch, To};
 use forwarding::ForwardingDevices;
 pub(super) use forwarding::host_forwards;
 use messages::{ChainRef, Generation, IPV4};
-use table::{FilterTable, HostDevices, Prefixes, SourceCheck};
+use table::{FilterTable, HostDevices, Prefixes};
 
 /// How often the packet filter may change under an attempt to replace the table.
 const ATTEMPTS: usize = 20;
@@ -38,8 +38,7 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let routes = subnet::read_routes()?;
     let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
     let forwarding = ForwardingDevices::plan(&routes)?;
-    let source_check = source_check()?;
-    install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone(), source_check })?;
+    install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone() })?;
     forwarding.apply()?;
     let admitted = table::groups(&socket)?;
     let missing: Vec<_> = groups.iter().filter(|it| !admitted.contains(it)).map(|it| table::admit(*it)).collect();
@@ -47,14 +46,6 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
         socket.request(messages::batch(missing))?;
     }
     admit_to_filter(&socket)
-}
-
-/// Of the numbers for a device and for all, the kernel takes the greater one, and 2 (Ubuntu's for all) is its loose check:
-/// it takes an address that any device leads to.
-fn source_check() -> io::Result<SourceCheck> {
-    let of_all = settings::read(settings::ALL, "rp_filter")?;
-    let is_loose = of_all.as_deref() == Some("2");
-    Ok(if is_loose { SourceCheck::OfRules } else { SourceCheck::OfLinks })
 }
 
 /// A table that is replaced keeps its groups, which may be those of other data directories. They are read before, so a

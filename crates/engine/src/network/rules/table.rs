@@ -36,17 +36,6 @@ pub(super) struct HostDevices {
     pub(super) uplinks: Vec<String>,
     /// Those that forward for containers alone.
     pub(super) guarded: Vec<String>,
-    /// How the host checks where packets come from.
-    pub(super) source_check: SourceCheck,
-}
-
-/// Who compares the source of a container's packets with its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SourceCheck {
-    /// The kernel, as told for each link.
-    OfLinks,
-    /// The rules: a setting of the host for all devices overrides that of links.
-    OfRules,
 }
 
 /// The table as it is to be.
@@ -119,6 +108,9 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
     to_bridges.push(Reject);
     let rule = |chain, expressions: &[Expression<'a>]| FilterRule { chain, expressions: expressions.to_vec() };
     let mut rules = vec![
+        // A link's `rp_filter` says the same, but another program may set it to the loose check: `systemd-sysctl` does for
+        // each new device where the host's configuration says so.
+        rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]),
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),
         rule(FORWARD, &[from(&prefixes.nothing), Reject]),
@@ -138,9 +130,6 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
         rule(INPUT, &[ours, Reject]),
         rule(POSTROUTING, &[ours, others, Masquerade]),
     ];
-    if devices.source_check == SourceCheck::OfRules {
-        rules.push(rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]));
-    }
     for device in &devices.guarded {
         let guarded = [FromDevice(device), Ipv4, others];
         rules.push(rule(FORWARD, &[&guarded[..], &[Known, Accept]].concat()));

@@ -35,11 +35,7 @@ const MARK: &str = "coracle links";
 /// What the kernel refuses, as one without a packet filter does.
 pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
-    let routes = subnet::read_routes()?;
-    let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
-    let forwarding = ForwardingDevices::plan(&routes)?;
-    install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone() })?;
-    forwarding.apply()?;
+    install(&socket)?.apply()?;
     let admitted = table::groups(&socket)?;
     let missing: Vec<_> = groups.iter().filter(|it| !admitted.contains(it)).map(|it| table::admit(*it)).collect();
     if !missing.is_empty() {
@@ -48,15 +44,21 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     admit_to_filter(&socket)
 }
 
-/// A table that is replaced keeps its groups, which may be those of other data directories. They are read before, so a
-/// change in between is noticed by the generation.
-fn install(socket: &Netlink, devices: &HostDevices) -> io::Result<()> {
+/// Returns the devices that the table is for.
+///
+/// A table that is replaced keeps its groups, which may be those of other data directories. Groups and devices are read
+/// before, so a change in between is noticed by the generation: a plan that is older than the table does not replace it.
+fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
     let prefixes = Prefixes::new();
-    let table = FilterTable::new(devices, &prefixes);
     for _ in 0..ATTEMPTS {
         let generation = Generation::read(socket)?;
+        let routes = subnet::read_routes()?;
+        let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
+        let forwarding = ForwardingDevices::plan(&routes)?;
+        let devices = HostDevices { uplinks, guarded: forwarding.guarded.clone() };
+        let table = FilterTable::new(&devices, &prefixes);
         if table.is_installed(socket)? {
-            return Ok(());
+            return Ok(forwarding);
         }
         let mut messages = table.install();
         messages.extend(table::groups(socket)?.into_iter().map(table::admit));
@@ -66,7 +68,7 @@ fn install(socket: &Netlink, devices: &HostDevices) -> io::Result<()> {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
-            done => return done,
+            done => return done.map(|()| forwarding),
         }
     }
     Err(io::Error::other("other programs keep changing the packet filter"))

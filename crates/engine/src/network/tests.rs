@@ -324,6 +324,12 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     std::fs::write(ip_forward, "1").unwrap();
     NetworkRecords::new(&case.directories).ensure_rules().unwrap();
     assert!(one.reaches(to_other, port_of_other), "the host is a router by the will of another program");
+    let last = case.holder("last", NetworkMode::Outgoing).await;
+    last.attach().await;
+    std::fs::write(ip_forward, "0").unwrap();
+    assert!(!last.reaches(to_one, port_of_one), "the other program stopped all devices");
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(last.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
 }
 
 #[tokio::test]

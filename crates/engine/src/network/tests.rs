@@ -385,6 +385,9 @@ async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_r
             format!("-A FORWARD -o crcl-+ -m conntrack --ctstate RELATED,ESTABLISHED {mark} -j ACCEPT"),
         ]
     );
+    ran("iptables-nft", "-D FORWARD 3").await;
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(container.reaches("198.18.7.2".parse().unwrap(), port), "one of both rules was removed");
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
             done => return done.map(|()| forwarding),
         }
     }
-    Err(io::Error::other("other programs keep changing the packet filter"))
+    Err(changes_too_often())
 }
 
 /// Takes the admission of members back, with their network.
@@ -95,13 +95,26 @@ pub(super) fn withdraw(group: u32) -> io::Result<()> {
 /// administrator drops in it or in `DOCKER-USER` stays dropped.
 fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let chain = ChainRef { family: IPV4, table: "filter", chain: "FORWARD" };
-    if !messages::exists(socket, messages::get_chain(chain))? || messages::count_rules(socket, chain, MARK)? > 0 {
-        return Ok(());
-    }
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
     let rules = [&[ours, Counter, Accept][..], &[theirs, KnownMatch, Counter, Accept]];
-    let rules = rules.map(|it| messages::new_rule(chain, MARK, it));
-    socket.request(messages::batch(rules.into()))
+    for _ in 0..ATTEMPTS {
+        let generation = Generation::read(socket)?;
+        if !messages::exists(socket, messages::get_chain(chain))?
+            || messages::count_rules(socket, chain, MARK)? >= rules.len()
+        {
+            return Ok(());
+        }
+        let messages = rules.map(|it| messages::new_rule(chain, MARK, it));
+        match socket.request(messages::batch_since(generation, messages.into())) {
+            Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
+            done => return done,
+        }
+    }
+    Err(changes_too_often())
+}
+
+fn changes_too_often() -> io::Error {
+    io::Error::other("other programs keep changing the packet filter")
 }
 
 /// What other programs do to the rules.

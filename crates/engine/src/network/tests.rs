@@ -274,6 +274,19 @@ async fn rules_that_another_program_removed_are_there_again_with_the_next_openin
 }
 
 #[tokio::test]
+async fn a_host_may_have_thousands_of_networks() {
+    let Some(_case) = Case::new().await else { return };
+    let groups: Vec<u32> = (1..2500).collect();
+    rules::ensure(&groups).unwrap();
+    // The table is replaced with all of them.
+    rules::removal::of_rules();
+    rules::ensure(&[]).unwrap();
+    let mut admitted = rules::admitted();
+    admitted.sort_unstable();
+    assert_eq!(admitted, groups);
+}
+
+#[tokio::test]
 async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
     let Some(case) = Case::new().await else { return };
     let outside = case.machine(7).await;

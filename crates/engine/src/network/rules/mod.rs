@@ -37,9 +37,9 @@ pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
     install(&socket)?.apply()?;
     let admitted = table::groups(&socket)?;
-    let missing: Vec<_> = groups.iter().filter(|it| !admitted.contains(it)).map(|it| table::admit(*it)).collect();
+    let missing: Vec<_> = groups.iter().copied().filter(|it| !admitted.contains(it)).collect();
     if !missing.is_empty() {
-        socket.request(messages::batch(missing))?;
+        socket.request(messages::batch(table::admit(&missing).collect()))?;
     }
     admit_to_filter(&socket)
 }
@@ -61,7 +61,7 @@ fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
             return Ok(forwarding);
         }
         let mut messages = table.install();
-        messages.extend(table::groups(socket)?.into_iter().map(table::admit));
+        messages.extend(table::admit(&table::groups(socket)?));
         match socket.request(messages::batch_since(generation, messages)) {
             Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
             // The batch makes what its rules name: what is not there is an expression of the kernel's.
@@ -140,4 +140,9 @@ pub(super) mod removal {
         let removal = message(kind, 0, INET).text(1, TABLE);
         Netlink::netfilter().unwrap().request(batch(vec![removal])).unwrap();
     }
+}
+
+#[cfg(test)]
+pub(super) fn admitted() -> Vec<u32> {
+    table::groups(&Netlink::netfilter().unwrap()).unwrap()
 }

@@ -24,6 +24,9 @@ const FORWARD: &str = "forward";
 const INPUT: &str = "input";
 const POSTROUTING: &str = "postrouting";
 
+/// 20 bytes each; an attribute holds 64 KiB.
+const GROUPS_OF_MESSAGE: usize = 1000;
+
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -158,22 +161,26 @@ fn group(element: &[u8]) -> Option<u32> {
     key.get(..4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Lets the members of a group reach each other; no error if they do.
-pub(super) fn admit(group: u32) -> Message {
-    element(NFT_MSG_NEWSETELEM, NLM_F_CREATE, group)
+/// Lets the members of each of these groups reach each other; no error if they do. One message has many groups: an answer
+/// to each would not fit into the socket's buffer.
+pub(super) fn admit(groups: &[u32]) -> impl Iterator<Item = Message> {
+    groups.chunks(GROUPS_OF_MESSAGE).map(|it| elements(NFT_MSG_NEWSETELEM, NLM_F_CREATE, it))
 }
 
-/// Takes that back.
+/// Takes that back for one group.
 pub(super) fn withdraw(group: u32) -> Message {
-    element(NFT_MSG_DELSETELEM, 0, group)
+    elements(NFT_MSG_DELSETELEM, 0, &[group])
 }
 
-fn element(message: i32, flags: i32, group: u32) -> Message {
-    let key = [group.to_ne_bytes(), group.to_ne_bytes()].concat();
+fn elements(message: i32, flags: i32, groups: &[u32]) -> Message {
+    let element = |it: Message, group: &u32| {
+        let key = [group.to_ne_bytes(), group.to_ne_bytes()].concat();
+        it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key)))
+    };
     messages::message(message, flags, INET)
         .text(1, TABLE)
         .text(2, MEMBERS)
-        .nest(3 | NESTED, |it| it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key))))
+        .nest(3 | NESTED, |it| groups.iter().fold(it, element))
 }
 
 fn chain(chain: &str) -> ChainRef<'_> {

@@ -41,6 +41,15 @@ pub(super) fn read(device: &str, name: &str) -> io::Result<Option<String>> {
     }
 }
 
+/// Switches IPv6 off for a device. A kernel without IPv6 has nothing to switch.
+pub(super) fn disable_ipv6(device: &str) -> io::Result<()> {
+    let file = Path::new("/proc/sys/net/ipv6/conf").join(device).join("disable_ipv6");
+    match std::fs::write(file, "1") {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 /// Changes a setting of a device, unless it has that value: where `/proc` is read-only, the right values may be there. A
 /// device that is gone needs none.
 pub(super) fn write(device: &str, name: &str, value: &str) -> io::Result<()> {

@@ -178,7 +178,10 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
     let mut open = case.holder("open", NetworkMode::Outgoing).await;
     open.attachment.hosts = vec![HostLine { name: "up".into(), address: None }];
     for (holder, expected) in [(&closed, false), (&open, true)] {
-        let gateway = holder.attach().await.gateway.unwrap();
+        let attached = holder.attach().await;
+        let gateway = attached.gateway.unwrap();
+        let link = attached.link.unwrap();
+        assert!(!std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default().contains(&link), "{link} has IPv6");
         assert_eq!(holder.reaches(gateway, port), expected);
         assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);

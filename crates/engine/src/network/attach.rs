@@ -184,9 +184,11 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<AttachmentRecord> {
         helpers: vec![stack.process],
         ..AttachmentRecord::default()
     };
-    write_hosts(attachment, &attached).map_err(failed)?;
-    if let Some(text) = stack.resolv_conf {
-        attachment.resolv_conf_file.replace(&text).map_err(failed)?;
+    let resolv_conf = stack.resolv_conf.map_or(Ok(()), |it| attachment.resolv_conf_file.replace(&it));
+    if let Err(err) = resolv_conf.and_then(|()| write_hosts(attachment, &attached)) {
+        // The first error is the one to report.
+        let _ = detach(&attached, &attachment.id, &attachment.directories).await;
+        return Err(failed(err));
     }
     Ok(attached)
 }

@@ -109,14 +109,7 @@ async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
 /// user-mode stack of root's opens sockets of the host, which reach it.
 fn is_unavailable(err: &Error) -> bool {
     let Error::Host { source, .. } = err else { return false };
-    let lacks = [
-        libc::EPERM,
-        libc::EACCES,
-        libc::EROFS,
-        libc::EPROTONOSUPPORT,
-        libc::EOPNOTSUPP,
-        libc::EAFNOSUPPORT,
-    ];
+    let lacks = [libc::EPERM, libc::EACCES, libc::EROFS, libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
     source.raw_os_error().is_some_and(|it| lacks.contains(&it))
 }
 

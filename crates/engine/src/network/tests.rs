@@ -181,7 +181,10 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
         let attached = holder.attach().await;
         let gateway = attached.gateway.unwrap();
         let link = attached.link.unwrap();
-        assert!(!std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default().contains(&link), "{link} has IPv6");
+        assert!(
+            !std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default().contains(&link),
+            "{link} has IPv6"
+        );
         assert_eq!(holder.reaches(gateway, port), expected);
         assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);

@@ -117,6 +117,12 @@ fn changes_too_often() -> io::Error {
     io::Error::other("other programs keep changing the packet filter")
 }
 
+/// The groups whose members may reach each other.
+#[cfg(test)]
+pub(super) fn admitted() -> Vec<u32> {
+    table::groups(&Netlink::netfilter().unwrap()).unwrap()
+}
+
 /// What other programs do to the rules.
 #[cfg(test)]
 pub(super) mod removal {
@@ -140,9 +146,4 @@ pub(super) mod removal {
         let removal = message(kind, 0, INET).text(1, TABLE);
         Netlink::netfilter().unwrap().request(batch(vec![removal])).unwrap();
     }
-}
-
-#[cfg(test)]
-pub(super) fn admitted() -> Vec<u32> {
-    table::groups(&Netlink::netfilter().unwrap()).unwrap()
 }

@@ -2,6 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use coracle_runtime::host::cgroup::CpuSamples;
 use coracle_runtime::{Error, Result};
@@ -17,6 +19,22 @@ use crate::pending::PendingOperations;
 use crate::store::{LayerLimits, Store};
 use crate::trash::Trash;
 
+/// The time of the last check of something that other programs may change.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatedCheck(Mutex<Option<Instant>>);
+
+impl RepeatedCheck {
+    /// Whether the last check is at least this long ago. The caller then checks: until the next time it is not due.
+    pub(crate) fn is_due(&self, interval: Duration) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|it| it.elapsed() >= interval);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
 /// What all operations need.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -28,6 +46,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpu_samples: CpuSamples,
+    /// When the rules of networks were looked for.
+    pub(crate) rules_check: RepeatedCheck,
     /// What makes the processes of new containers; the engine itself if unset.
     pub(crate) runtime: Option<OciRuntime>,
 }
@@ -50,7 +70,19 @@ impl Engine {
         let trash = Trash::new(&directories, &privileges);
         let pending = PendingOperations::new(directories.pending());
         let cpu_samples = CpuSamples::default();
-        Ok(Self { options, directories, privileges, pending, trash, store, cgroups, cpu_samples, runtime: None })
+        let rules_check = RepeatedCheck::default();
+        Ok(Self {
+            options,
+            directories,
+            privileges,
+            pending,
+            trash,
+            store,
+            cgroups,
+            cpu_samples,
+            rules_check,
+            runtime: None,
+        })
     }
 
     /// Bundles and mounts of containers that run by a runtime: away with a reboot, as they are. Other engines have others.
@@ -63,4 +95,17 @@ impl Engine {
 fn group_name(data_dir: &Path) -> String {
     let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
     format!("coracle-{}", hex::encode(&digest[..4]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_due_at_first_and_again_after_its_interval() {
+        let check = RepeatedCheck::default();
+        let hour = Duration::from_secs(3600);
+        assert!(check.is_due(hour) && !check.is_due(hour));
+        assert!(check.is_due(Duration::ZERO));
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{Error, Result};
 
+use crate::blocking::blocking;
 use crate::container;
 use crate::engine::Engine;
 use crate::network::NetworkRecords;
@@ -15,8 +16,22 @@ use crate::volume::VolumeRecords;
 /// Another process that repairs is waited for, so that the caller finds everything repaired.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Repairs what dead processes left. Costs one look into a directory if there is nothing.
+/// How often a process that lives on looks for rules of networks that another program removed.
+const RULES_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Repairs what dead processes left, and every few seconds what other programs removed. Costs one look into a directory if
+/// there is nothing.
 pub(crate) async fn repair(engine: &Arc<Engine>) {
+    if engine.rules_check.is_due(RULES_INTERVAL) {
+        let at = Arc::clone(engine);
+        let checked = blocking("look for the rules of networks", move || {
+            restore_rules(&at);
+            Ok(())
+        });
+        if let Err(err) = checked.await {
+            tracing::warn!(%err, "cannot look for the rules of networks");
+        }
+    }
     let is_needed = engine.pending.interrupted().map(|it| !it.is_empty());
     match is_needed {
         Ok(true) => repair_all(engine).await,
@@ -28,10 +43,8 @@ pub(crate) async fn repair(engine: &Arc<Engine>) {
 
 /// The same for callers that are not asynchronous, within a runtime or without one; also what other programs removed.
 pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
-    if engine.privileges.is_root()
-        && let Err(err) = NetworkRecords::new(&engine.directories).restore_rules()
-    {
-        tracing::warn!(%err, "containers may reach what they should not");
+    if engine.rules_check.is_due(RULES_INTERVAL) {
+        restore_rules(engine);
     }
     if engine.pending.interrupted().map_err(failed)?.is_empty() {
         return Ok(());
@@ -42,6 +55,14 @@ pub(crate) fn repair_at_opening(engine: &Arc<Engine>) -> Result<()> {
         scope.spawn(move || runtime.block_on(repair(engine)));
     });
     Ok(())
+}
+
+fn restore_rules(engine: &Engine) {
+    if engine.privileges.is_root()
+        && let Err(err) = NetworkRecords::new(&engine.directories).restore_rules()
+    {
+        tracing::warn!(%err, "containers may reach what they should not");
+    }
 }
 
 async fn repair_all(engine: &Arc<Engine>) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
 use crate::engine::Engine;
-use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, network_files};
+use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, detach, network_files};
 use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
 use crate::volume::{ImageDirectory, VolumeRecords};
@@ -295,7 +295,12 @@ pub(super) async fn connect(
         privileges: engine.privileges.clone(),
     })
     .await?;
-    write_json(&dir.network_file(), &attached).map_err(host_error("cannot record the network of the container"))
+    let recorded = write_json(&dir.network_file(), &attached);
+    if recorded.is_err() {
+        // What serves the container is ended by its record alone. The first error is the one to report.
+        let _ = detach(&attached, &config.id, &engine.directories).await;
+    }
+    recorded.map_err(host_error("cannot record the network of the container"))
 }
 
 /// A container may end while this process lives on: its parent, which has to take its status.

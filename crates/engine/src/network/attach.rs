@@ -7,7 +7,7 @@ use coracle_runtime::{Capability, ContainerId, ContainerName, Error, ProcessId, 
 
 use super::files::BoundFile;
 use super::hosts::HostsText;
-use super::link::Reach;
+use super::link::{self, Reach};
 use super::members::Member;
 use super::publish::{self, BoundPort};
 use super::record::{NetworkRecord, NetworkRecords};
@@ -84,24 +84,33 @@ fn publish_ports(attachment: &Attachment, attached: &mut AttachmentRecord, ports
 }
 
 async fn attach_outgoing(attachment: &Attachment) -> Result<AttachmentRecord> {
-    if attachment.privileges.is_root() {
-        match attach_routed(attachment).await {
-            Ok(attached) => return Ok(attached),
-            // As root of a container without privileges, or with a kernel that lacks packet filters.
-            Err(err) => tracing::warn!(%err, "no network by the kernel; trying a user-mode stack"),
-        }
+    if !attachment.privileges.is_root() {
+        return attach_user_mode(attachment).await;
     }
-    attach_user_mode(attachment).await
-}
-
-async fn attach_routed(attachment: &Attachment) -> Result<AttachmentRecord> {
     let subnet = routed::outgoing_subnet(&attachment.directories).await?;
     let reach = Reach { outward: true, host: attachment.reaches_host() };
     let spec = RoutedSpec { id: attachment.id.clone(), pid: attachment.pid, subnet, reach, group: 0 };
-    let routed = link(NetworkRecords::new(&attachment.directories), spec).await?;
-    let attached = linked(routed);
-    write_hosts(attachment, &attached).map_err(failed)?;
-    Ok(attached)
+    match link(NetworkRecords::new(&attachment.directories), spec).await {
+        Ok(routed) => {
+            let attached = linked(routed);
+            write_hosts(attachment, &attached).map_err(failed)?;
+            Ok(attached)
+        }
+        Err(err) if is_unavailable(&err) && !link::exists().map_err(failed)? => {
+            tracing::warn!(%err, "no network by the kernel; trying a user-mode stack");
+            attach_user_mode(attachment).await
+        }
+        Err(err) => Err(err),
+    }
+}
+
+/// Whether the kernel or this process's privileges lack networks of the kernel altogether: as root of a container without
+/// privileges, or with a kernel without packet filters. After another error the next container may have one, and a
+/// user-mode stack of root's opens sockets of the host, which reach it.
+fn is_unavailable(err: &Error) -> bool {
+    let Error::Host { source, .. } = err else { return false };
+    let lacks = [libc::EPERM, libc::EACCES, libc::EROFS, libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::EAFNOSUPPORT];
+    source.raw_os_error().is_some_and(|it| lacks.contains(&it))
 }
 
 async fn attach_named(attachment: &Attachment, id: &str) -> Result<AttachmentRecord> {
@@ -168,9 +177,11 @@ async fn attach_user_mode(attachment: &Attachment) -> Result<AttachmentRecord> {
         helpers: vec![stack.process],
         ..AttachmentRecord::default()
     };
-    write_hosts(attachment, &attached).map_err(failed)?;
-    if let Some(text) = stack.resolv_conf {
-        attachment.resolv_conf_file.replace(&text).map_err(failed)?;
+    let resolv_conf = stack.resolv_conf.map_or(Ok(()), |it| attachment.resolv_conf_file.replace(&it));
+    if let Err(err) = resolv_conf.and_then(|()| write_hosts(attachment, &attached)) {
+        // The first error is the one to report.
+        let _ = detach(&attached, &attachment.id, &attachment.directories).await;
+        return Err(failed(err));
     }
     Ok(attached)
 }
@@ -196,4 +207,17 @@ fn write_hosts(attachment: &Attachment, attached: &AttachmentRecord) -> io::Resu
 
 fn failed(source: io::Error) -> Error {
     Error::Host { what: "cannot connect a container to its network".into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_host_without_networks_of_the_kernel_is_a_reason_for_a_user_mode_stack() {
+        let is = |number| is_unavailable(&failed(io::Error::from_raw_os_error(number)));
+        assert!([libc::EPERM, libc::EROFS, libc::EPROTONOSUPPORT, libc::EOPNOTSUPP].into_iter().all(is));
+        assert!(![libc::EBUSY, libc::ENOBUFS, libc::EEXIST, libc::ERESTART, libc::ESRCH].into_iter().any(is));
+        assert!(!is_unavailable(&failed(io::ErrorKind::AddrInUse.into())));
+    }
 }

@@ -87,10 +87,8 @@ pub(super) fn write_in_place(file: &File, text: &str) -> io::Result<()> {
     let mut padded = text.as_bytes().to_vec();
     padded.resize(text.len().max(old), b'\n');
     file.write_all_at(&padded, 0)?;
-    if old > text.len() {
-        file.set_len(text.len() as u64)?;
-    }
-    Ok(())
+    // The container may have made it longer meanwhile.
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]

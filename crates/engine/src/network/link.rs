@@ -92,10 +92,16 @@ pub(super) fn connect(spec: &LinkSpec, addresses: impl Iterator<Item = Ipv4Addr>
     connected
 }
 
-/// The device forwards, and takes packets from the container's own address alone: code with `NET_RAW` can send others.
+/// The device forwards, and takes packets from the container's own address alone: code with `NET_RAW` can send others. By
+/// IPv6 the host is not there: nothing on a link uses it.
 fn set(device: &str) -> io::Result<()> {
     settings::write(device, "forwarding", "1")?;
-    settings::write(device, "rp_filter", "1")
+    settings::write(device, "rp_filter", "1")?;
+    match settings::disable_ipv6(device) {
+        // The rules are for IPv6, too.
+        Err(err) if err.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        done => done,
+    }
 }
 
 fn remove(host: &Netlink, device: &str) -> io::Result<()> {

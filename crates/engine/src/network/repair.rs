@@ -20,13 +20,14 @@ impl NetworkRecords {
         self.repair_locked().map_err(|source| Error::Host { what: "cannot repair networks".into(), source })
     }
 
-    /// Installs the rules of the packet filter again that another program removed while containers have links.
+    /// Installs the rules of the packet filter again that another program removed, while containers have links or devices
+    /// forward for them: those still do after the last container.
     ///
     /// # Errors
     /// What the kernel refuses.
     pub(crate) fn restore_rules(&self) -> Result<()> {
         let failed = |source| Error::Host { what: "cannot restore the rules of networks".into(), source };
-        if !link::exists().map_err(failed)? {
+        if !link::exists().map_err(failed)? && !rules::host_forwards().map_err(failed)? {
             return Ok(());
         }
         self.ensure_rules().map_err(failed)

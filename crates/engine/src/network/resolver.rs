@@ -25,7 +25,7 @@ pub(super) fn with_server(server: IpAddr) -> String {
     format!("{}nameserver {server}\n", options(&of_host()))
 }
 
-/// Whether the host asks itself only.
+/// Whether the host asks no server by IPv4 but itself.
 pub(super) fn is_local_only() -> bool {
     reachable(&of_host()).is_empty()
 }

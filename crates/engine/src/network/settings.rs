@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Stands for all devices, in the place of one.
-pub(super) const ALL: &str = "all";
+const ALL: &str = "all";
 
 const SETTINGS: &str = "/proc/sys/net/ipv4";
 
@@ -38,6 +38,15 @@ pub(super) fn read(device: &str, name: &str) -> io::Result<Option<String>> {
     match std::fs::read_to_string(directory().join(device).join(name)) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         text => Ok(Some(text?.trim_end().to_owned())),
+    }
+}
+
+/// Switches IPv6 off for a device. A kernel without IPv6 has nothing to switch.
+pub(super) fn disable_ipv6(device: &str) -> io::Result<()> {
+    let file = Path::new("/proc/sys/net/ipv6/conf").join(device).join("disable_ipv6");
+    match std::fs::write(file, "1") {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

@@ -123,6 +123,13 @@ impl Holder {
     }
 }
 
+/// The kernel does the same some time after the last process of each container.
+async fn remove_links() {
+    for device in super::settings::devices().unwrap().iter().filter(|it| it.starts_with(super::link::PREFIX)) {
+        invoke("ip", &format!("link del {device}")).await;
+    }
+}
+
 /// A process in a new network namespace.
 async fn namespace() -> Child {
     let script = "ip link set lo up; echo ready; exec cat";
@@ -171,7 +178,13 @@ async fn the_host_answers_only_where_a_line_of_the_hosts_file_leads_to_it() {
     let mut open = case.holder("open", NetworkMode::Outgoing).await;
     open.attachment.hosts = vec![HostLine { name: "up".into(), address: None }];
     for (holder, expected) in [(&closed, false), (&open, true)] {
-        let gateway = holder.attach().await.gateway.unwrap();
+        let attached = holder.attach().await;
+        let gateway = attached.gateway.unwrap();
+        let link = attached.link.unwrap();
+        assert!(
+            !std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default().contains(&link),
+            "{link} has IPv6"
+        );
         assert_eq!(holder.reaches(gateway, port), expected);
         assert!(!holder.reaches("127.0.0.1".parse().unwrap(), port));
         assert!(holder.hosts().contains(&format!("{gateway}\tup\n")) == expected);
@@ -267,6 +280,19 @@ async fn rules_that_another_program_removed_are_there_again_with_the_next_openin
 }
 
 #[tokio::test]
+async fn a_host_may_have_thousands_of_networks() {
+    let Some(_case) = Case::new().await else { return };
+    let groups: Vec<u32> = (1..2500).collect();
+    rules::ensure(&groups).unwrap();
+    // The table is replaced with all of them.
+    rules::removal::of_rules();
+    rules::ensure(&[]).unwrap();
+    let mut admitted = rules::admitted();
+    admitted.sort_unstable();
+    assert_eq!(admitted, groups);
+}
+
+#[tokio::test]
 async fn traffic_goes_out_under_the_hosts_address_unless_the_network_is_internal() {
     let Some(case) = Case::new().await else { return };
     let outside = case.machine(7).await;
@@ -302,6 +328,12 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     drop((container, second));
     case.holder("third", NetworkMode::Outgoing).await.attach().await;
     assert!(!late.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
+    // No link is left, but devices still forward.
+    remove_links().await;
+    rules::removal::of_table();
+    assert!(one.reaches(to_other, port_of_other), "the rules are gone");
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(!one.reaches(to_other, port_of_other));
     // Docker publishes a port before this engine looks again.
     if find_program("iptables-nft").is_ok() {
         let redirect = "-t nat -A PREROUTING -d 198.18.7.1 -p tcp --dport 7 -j DNAT --to-destination";
@@ -311,6 +343,35 @@ async fn a_host_that_is_no_router_forwards_for_containers_alone() {
     std::fs::write(ip_forward, "1").unwrap();
     NetworkRecords::new(&case.directories).ensure_rules().unwrap();
     assert!(one.reaches(to_other, port_of_other), "the host is a router by the will of another program");
+    let last = case.holder("last", NetworkMode::Outgoing).await;
+    last.attach().await;
+    std::fs::write(ip_forward, "0").unwrap();
+    assert!(!last.reaches(to_one, port_of_one), "the other program stopped all devices");
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(last.reaches(to_one, port_of_one) && !one.reaches(to_other, port_of_other));
+}
+
+#[tokio::test]
+async fn packets_that_the_host_does_not_track_are_not_forwarded_between_machines() {
+    let Some(case) = Case::new().await else { return };
+    if find_program("iptables-nft").is_err() {
+        return skip(NEEDS_IPTABLES);
+    }
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
+    let (one, other) = (case.machine(7).await, case.machine(8).await);
+    let received = other.inside(|| UdpSocket::bind("0.0.0.0:7").unwrap());
+    received.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let container = case.holder("it", NetworkMode::Outgoing).await;
+    container.attach().await;
+    ran("iptables-nft", "-t raw -A PREROUTING -i tst7 -j NOTRACK").await;
+    let send = |text: &'static str| {
+        move || UdpSocket::bind("0.0.0.0:0").unwrap().send_to(text.as_bytes(), "198.18.8.2:7").unwrap()
+    };
+    one.inside(send("of a machine"));
+    container.inside(send("of the container"));
+    let mut buffer = [0; 64];
+    let count = received.recv(&mut buffer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&buffer[..count]), "of the container");
 }
 
 #[tokio::test]
@@ -343,6 +404,9 @@ async fn a_chain_that_drops_what_it_does_not_know_lets_containers_out_unless_a_r
             format!("-A FORWARD -o crcl-+ -m conntrack --ctstate RELATED,ESTABLISHED {mark} -j ACCEPT"),
         ]
     );
+    ran("iptables-nft", "-D FORWARD 3").await;
+    NetworkRecords::new(&case.directories).restore_rules().unwrap();
+    assert!(container.reaches("198.18.7.2".parse().unwrap(), port), "one of both rules was removed");
 }
 
 #[tokio::test]
@@ -354,8 +418,11 @@ async fn packets_with_an_address_that_is_not_the_containers_go_nowhere() {
     for of_all_devices in ["0", "1", "2"] {
         std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", of_all_devices).unwrap();
         let container = case.holder("it", NetworkMode::Outgoing).await;
-        let own = container.attach().await.address.unwrap();
-        let pid = container.attachment.pid;
+        let attached = container.attach().await;
+        let (own, pid) = (attached.address.unwrap(), container.attachment.pid);
+        // As `systemd-sysctl` does for each new device.
+        let of_link = format!("/proc/sys/net/ipv4/conf/{}/rp_filter", attached.link.unwrap());
+        std::fs::write(of_link, "2").unwrap();
         ran("nsenter", &format!("--net=/proc/{pid}/ns/net -- ip addr add 198.18.7.9/32 dev lo")).await;
         for source in ["198.18.7.9".parse().unwrap(), own] {
             let send =

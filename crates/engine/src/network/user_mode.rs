@@ -158,9 +158,12 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     let (ready, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
     let pid = spawn_detached(&Invocation::new(program, slirp_words(spec)), File::from(theirs))?;
     let process = ProcessId::from_pid(pid).ok_or_else(|| failed(std::io::Error::other("it ended")))?;
-    let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await?;
-    if !is_ready {
-        helper_process::end(&process).map_err(failed)?;
+    let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await;
+    if !matches!(is_ready, Ok(true)) {
+        let ended = helper_process::end(&process).map_err(failed);
+        // The first error is the one to report.
+        is_ready?;
+        ended?;
         return Err(refused("slirp4netns", "it did not become ready"));
     }
     Ok(UserMode {

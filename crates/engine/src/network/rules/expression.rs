@@ -42,10 +42,8 @@ pub(super) enum Expression<'a> {
     Known,
     /// `Known` as `iptables` has it in its tables: it refuses to work with a table that has the other one.
     KnownMatch,
-    /// The packet neither belongs to a known connection nor answers one.
-    Unknown,
-    /// No program has changed where the connection goes.
-    NotRedirected,
+    /// A program has changed where the connection goes.
+    Redirected,
     /// The packet is one of IPv4.
     Ipv4,
     /// An answer to the packet's source would leave by another device than the one that it came by.
@@ -98,12 +96,11 @@ fn one(message: Message, expression: Expression<'_>) -> Message {
         Expression::NotTo(name) => named(message, META_OIFNAME, &padded(name), NOT_EQUAL),
         Expression::BetweenMembers => lookup(meta(meta(message, META_IIFGROUP, FIRST), META_OIFGROUP, SECOND)),
         Expression::FromDevice(name) => named(message, META_IIFNAME, &padded(name), EQUAL),
-        Expression::Known => connection(message, CT_STATE, CT_KNOWN, NOT_EQUAL),
+        Expression::Known => connection(message, CT_STATE, CT_KNOWN),
         Expression::KnownMatch => {
             element(message, "match", |it| it.text(1, "conntrack").number_be(2, 3).bytes(3, &known_match()))
         }
-        Expression::Unknown => connection(message, CT_STATE, CT_KNOWN, EQUAL),
-        Expression::NotRedirected => connection(message, CT_STATUS, IPS_DST_NAT, EQUAL),
+        Expression::Redirected => connection(message, CT_STATUS, IPS_DST_NAT),
         Expression::Ipv4 => cmp(meta(message, META_NFPROTO, FIRST), FIRST, EQUAL, &[NFPROTO_IPV4]),
         Expression::Protocol(number) => cmp(meta(message, META_L4PROTO, FIRST), FIRST, EQUAL, &[number]),
         Expression::Port(number) => port(message, number),
@@ -150,15 +147,15 @@ fn lookup(message: Message) -> Message {
     element(message, "lookup", |it| it.text(1, MEMBERS).number_be(2, FIRST).number_be(4, 1))
 }
 
-/// Whether a number of the connection has none of these bits (`EQUAL` to 0), or one of them.
-fn connection(message: Message, key: u32, bits: u32, operation: u32) -> Message {
+/// Whether a number of the connection has one of these bits.
+fn connection(message: Message, key: u32, bits: u32) -> Message {
     let message = element(message, "ct", |it| it.number_be(1, FIRST).number_be(2, key));
     let message = element(message, "bitwise", |it| {
         let it = it.number_be(1, FIRST).number_be(2, FIRST).number_be(3, 4);
         let it = it.nest(4 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &bits.to_ne_bytes()));
         it.nest(5 | NESTED, |it| it.bytes(attribute::DATA_VALUE, &[0; 4]))
     });
-    cmp(message, FIRST, operation, &[0; 4])
+    cmp(message, FIRST, NOT_EQUAL, &[0; 4])
 }
 
 /// `struct xt_conntrack_mtinfo3`, with the kernel's padding: of all that it compares, the state.

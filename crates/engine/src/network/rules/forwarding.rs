@@ -14,6 +14,7 @@ use super::super::{settings, subnet};
 
 const FORWARDING: &str = "forwarding";
 const OFF: &str = "0";
+const ON: &str = "1";
 const ON_BY_US: &str = "2";
 
 /// Devices that forward for containers alone.
@@ -22,6 +23,8 @@ pub(super) struct ForwardingDevices {
     /// Those that forward already, and those that are to.
     pub(super) guarded: Vec<String>,
     pending: Vec<String>,
+    /// Links that do not forward: a program that sets `ip_forward` sets them, too.
+    stopped_links: Vec<String>,
 }
 
 impl ForwardingDevices {
@@ -29,8 +32,10 @@ impl ForwardingDevices {
     pub(super) fn plan(routes: &str) -> io::Result<Self> {
         let mut plan = Self::default();
         let is_router = settings::read_global("ip_forward")? != OFF;
-        for device in settings::devices()?.into_iter().filter(|it| !it.starts_with(PREFIX)) {
+        for device in settings::devices()? {
             match settings::read(&device, FORWARDING)?.as_deref() {
+                Some(OFF) if device.starts_with(PREFIX) => plan.stopped_links.push(device),
+                _ if device.starts_with(PREFIX) => {}
                 Some(ON_BY_US) => plan.guarded.push(device),
                 Some(OFF) if !is_router && leads_to_others(&device, routes) => {
                     plan.guarded.push(device.clone());
@@ -49,8 +54,21 @@ impl ForwardingDevices {
             tracing::info!(device, "it forwards packets of containers now");
             settings::write(device, FORWARDING, ON_BY_US)?;
         }
+        for link in &self.stopped_links {
+            settings::write(link, FORWARDING, ON)?;
+        }
         Ok(())
     }
+}
+
+/// Whether this engine has switched a device: the rules guard it until it is switched back or gone.
+pub(in crate::network) fn host_forwards() -> io::Result<bool> {
+    for device in settings::devices()? {
+        if settings::read(&device, FORWARDING)?.as_deref() == Some(ON_BY_US) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A bridge is another engine's network of containers, unless a default route goes there.

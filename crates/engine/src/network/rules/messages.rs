@@ -35,7 +35,13 @@ pub(super) struct Generation(u32);
 impl Generation {
     /// The present one.
     pub(super) fn read(socket: &Netlink) -> io::Result<Self> {
-        let answers = socket.dump(message(NFT_MSG_GETGEN, 0, INET))?;
+        let answers = match socket.dump(message(NFT_MSG_GETGEN, 0, INET)) {
+            // The kernel has sockets of this protocol, but no packet filter that answers.
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
+            answers => answers?,
+        };
         let number = answers.iter().find_map(|it| attribute(it.get(HEADER_BYTES..)?, 1)?.try_into().ok());
         number.map(|it| Self(u32::from_be_bytes(it))).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

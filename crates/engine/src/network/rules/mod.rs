@@ -16,11 +16,12 @@ use std::io;
 
 use super::link::PREFIX;
 use super::netlink::Netlink;
-use super::{settings, subnet};
+use super::subnet;
 use expression::Expression::{Accept, Counter, From, KnownMatch, To};
 use forwarding::ForwardingDevices;
+pub(super) use forwarding::host_forwards;
 use messages::{ChainRef, Generation, IPV4};
-use table::{FilterTable, HostDevices, Prefixes, SourceCheck};
+use table::{FilterTable, HostDevices, Prefixes};
 
 /// How often the packet filter may change under an attempt to replace the table.
 const ATTEMPTS: usize = 20;
@@ -34,46 +35,43 @@ const MARK: &str = "coracle links";
 /// What the kernel refuses, as one without a packet filter does.
 pub(super) fn ensure(groups: &[u32]) -> io::Result<()> {
     let socket = Netlink::netfilter()?;
-    let routes = subnet::read_routes()?;
-    let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
-    let forwarding = ForwardingDevices::plan(&routes)?;
-    let source_check = source_check()?;
-    install(&socket, &HostDevices { uplinks, guarded: forwarding.guarded.clone(), source_check })?;
-    forwarding.apply()?;
+    install(&socket)?.apply()?;
     let admitted = table::groups(&socket)?;
-    let missing: Vec<_> = groups.iter().filter(|it| !admitted.contains(it)).map(|it| table::admit(*it)).collect();
+    let missing: Vec<_> = groups.iter().copied().filter(|it| !admitted.contains(it)).collect();
     if !missing.is_empty() {
-        socket.request(messages::batch(missing))?;
+        socket.request(messages::batch(table::admit(&missing).collect()))?;
     }
     admit_to_filter(&socket)
 }
 
-/// Of the numbers for a device and for all, the kernel takes the greater one, and 2 (Ubuntu's for all) is its loose check:
-/// it takes an address that any device leads to.
-fn source_check() -> io::Result<SourceCheck> {
-    let of_all = settings::read(settings::ALL, "rp_filter")?;
-    let is_loose = of_all.as_deref() == Some("2");
-    Ok(if is_loose { SourceCheck::OfRules } else { SourceCheck::OfLinks })
-}
-
-/// A table that is replaced keeps its groups, which may be those of other data directories. They are read before, so a
-/// change in between is noticed by the generation.
-fn install(socket: &Netlink, devices: &HostDevices) -> io::Result<()> {
+/// Returns the devices that the table is for.
+///
+/// A table that is replaced keeps its groups, which may be those of other data directories. Groups and devices are read
+/// before, so a change in between is noticed by the generation: a plan that is older than the table does not replace it.
+fn install(socket: &Netlink) -> io::Result<ForwardingDevices> {
     let prefixes = Prefixes::new();
-    let table = FilterTable::new(devices, &prefixes);
     for _ in 0..ATTEMPTS {
         let generation = Generation::read(socket)?;
+        let routes = subnet::read_routes()?;
+        let uplinks = subnet::default_devices(&routes).into_iter().map(str::to_owned).collect();
+        let forwarding = ForwardingDevices::plan(&routes)?;
+        let devices = HostDevices { uplinks, guarded: forwarding.guarded.clone() };
+        let table = FilterTable::new(&devices, &prefixes);
         if table.is_installed(socket)? {
-            return Ok(());
+            return Ok(forwarding);
         }
         let mut messages = table.install();
-        messages.extend(table::groups(socket)?.into_iter().map(table::admit));
+        messages.extend(table::admit(&table::groups(socket)?));
         match socket.request(messages::batch_since(generation, messages)) {
             Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
-            done => return done,
+            // The batch makes what its rules name: what is not there is an expression of the kernel's.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
+            done => return done.map(|()| forwarding),
         }
     }
-    Err(io::Error::other("other programs keep changing the packet filter"))
+    Err(changes_too_often())
 }
 
 /// Takes the admission of members back, with their network.
@@ -97,13 +95,32 @@ pub(super) fn withdraw(group: u32) -> io::Result<()> {
 /// administrator drops in it or in `DOCKER-USER` stays dropped.
 fn admit_to_filter(socket: &Netlink) -> io::Result<()> {
     let chain = ChainRef { family: IPV4, table: "filter", chain: "FORWARD" };
-    if !messages::exists(socket, messages::get_chain(chain))? || messages::count_rules(socket, chain, MARK)? > 0 {
-        return Ok(());
-    }
     let (ours, theirs) = (From { prefix: PREFIX, is: true }, To { prefix: PREFIX, is: true });
     let rules = [&[ours, Counter, Accept][..], &[theirs, KnownMatch, Counter, Accept]];
-    let rules = rules.map(|it| messages::new_rule(chain, MARK, it));
-    socket.request(messages::batch(rules.into()))
+    for _ in 0..ATTEMPTS {
+        let generation = Generation::read(socket)?;
+        if !messages::exists(socket, messages::get_chain(chain))?
+            || messages::count_rules(socket, chain, MARK)? >= rules.len()
+        {
+            return Ok(());
+        }
+        let messages = rules.map(|it| messages::new_rule(chain, MARK, it));
+        match socket.request(messages::batch_since(generation, messages.into())) {
+            Err(err) if err.raw_os_error() == Some(libc::ERESTART) => {}
+            done => return done,
+        }
+    }
+    Err(changes_too_often())
+}
+
+fn changes_too_often() -> io::Error {
+    io::Error::other("other programs keep changing the packet filter")
+}
+
+/// The groups whose members may reach each other.
+#[cfg(test)]
+pub(super) fn admitted() -> Vec<u32> {
+    table::groups(&Netlink::netfilter().unwrap()).unwrap()
 }
 
 /// What other programs do to the rules.

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use super::super::link::{PREFIX, Reach};
 use super::super::netlink::{Message, NESTED, Netlink, attribute, attributes};
 use super::expression::Expression::{
-    self, Accept, BetweenMembers, Drop, From, FromDevice, FromElsewhere, Ipv4, Known, Masquerade, NotRedirected, Port,
-    Reject, To, Unknown,
+    self, Accept, BetweenMembers, Drop, From, FromDevice, FromElsewhere, Ipv4, Known, Masquerade, Port, Redirected,
+    Reject, To,
 };
 use super::expression::MEMBERS;
 use super::messages::{self, ChainRef, HEADER_BYTES, INET};
@@ -23,6 +23,9 @@ const PREROUTING: &str = "prerouting";
 const FORWARD: &str = "forward";
 const INPUT: &str = "input";
 const POSTROUTING: &str = "postrouting";
+
+/// 20 bytes each; an attribute holds 64 KiB.
+const GROUPS_OF_MESSAGE: usize = 1000;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -36,17 +39,6 @@ pub(super) struct HostDevices {
     pub(super) uplinks: Vec<String>,
     /// Those that forward for containers alone.
     pub(super) guarded: Vec<String>,
-    /// How the host checks where packets come from.
-    pub(super) source_check: SourceCheck,
-}
-
-/// Who compares the source of a container's packets with its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SourceCheck {
-    /// The kernel, as told for each link.
-    OfLinks,
-    /// The rules: a setting of the host for all devices overrides that of links.
-    OfRules,
 }
 
 /// The table as it is to be.
@@ -119,6 +111,9 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
     to_bridges.push(Reject);
     let rule = |chain, expressions: &[Expression<'a>]| FilterRule { chain, expressions: expressions.to_vec() };
     let mut rules = vec![
+        // A link's `rp_filter` says the same, but another program may set it to the loose check: `systemd-sysctl` does for
+        // each new device where the host's configuration says so.
+        rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]),
         rule(FORWARD, &[ours, theirs, BetweenMembers, Accept]),
         rule(FORWARD, &[ours, theirs, Reject]),
         rule(FORWARD, &[from(&prefixes.nothing), Reject]),
@@ -138,12 +133,14 @@ fn rules<'a>(devices: &'a HostDevices, prefixes: &'a Prefixes) -> Vec<FilterRule
         rule(INPUT, &[ours, Reject]),
         rule(POSTROUTING, &[ours, others, Masquerade]),
     ];
-    // What another engine redirects to its containers may pass: it may have started after this one, and forwards by itself.
-    let guard = |device| [FromDevice(device), Ipv4, others, Unknown, NotRedirected, Drop];
-    if devices.source_check == SourceCheck::OfRules {
-        rules.push(rule(PREROUTING, &[Ipv4, ours, FromElsewhere, Drop]));
+    for device in &devices.guarded {
+        let guarded = [FromDevice(device), Ipv4, others];
+        rules.push(rule(FORWARD, &[&guarded[..], &[Known, Accept]].concat()));
+        // What another engine redirects to its containers: it may have started after this one, and forwards by itself.
+        rules.push(rule(FORWARD, &[&guarded[..], &[Redirected, Accept]].concat()));
+        // A rule that compares the connection does not apply to a packet without one: this one has to compare nothing.
+        rules.push(rule(FORWARD, &[&guarded[..], &[Drop]].concat()));
     }
-    rules.extend(devices.guarded.iter().map(|it| rule(FORWARD, &guard(it))));
     rules
 }
 
@@ -164,22 +161,26 @@ fn group(element: &[u8]) -> Option<u32> {
     key.get(..4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Lets the members of a group reach each other; no error if they do.
-pub(super) fn admit(group: u32) -> Message {
-    element(NFT_MSG_NEWSETELEM, NLM_F_CREATE, group)
+/// Lets the members of each of these groups reach each other; no error if they do. One message has many groups: an answer
+/// to each would not fit into the socket's buffer.
+pub(super) fn admit(groups: &[u32]) -> impl Iterator<Item = Message> {
+    groups.chunks(GROUPS_OF_MESSAGE).map(|it| elements(NFT_MSG_NEWSETELEM, NLM_F_CREATE, it))
 }
 
-/// Takes that back.
+/// Takes that back for one group.
 pub(super) fn withdraw(group: u32) -> Message {
-    element(NFT_MSG_DELSETELEM, 0, group)
+    elements(NFT_MSG_DELSETELEM, 0, &[group])
 }
 
-fn element(message: i32, flags: i32, group: u32) -> Message {
-    let key = [group.to_ne_bytes(), group.to_ne_bytes()].concat();
+fn elements(message: i32, flags: i32, groups: &[u32]) -> Message {
+    let element = |it: Message, group: &u32| {
+        let key = [group.to_ne_bytes(), group.to_ne_bytes()].concat();
+        it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key)))
+    };
     messages::message(message, flags, INET)
         .text(1, TABLE)
         .text(2, MEMBERS)
-        .nest(3 | NESTED, |it| it.nest(1 | NESTED, |it| it.nest(1 | NESTED, |it| it.bytes(1, &key))))
+        .nest(3 | NESTED, |it| groups.iter().fold(it, element))
 }
 
 fn chain(chain: &str) -> ChainRef<'_> {

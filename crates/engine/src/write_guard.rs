@@ -33,6 +33,22 @@ impl NoSpace {
     }
 }
 
+/// The disk has no room for the number of an image's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no inodes left for the image: {free} free, and {floor} have to stay free; remove images that are not needed")]
+struct NoInodes {
+    free: u64,
+    floor: u64,
+}
+
+impl NoInodes {
+    /// Compares what a file system has; one that does not count has none.
+    fn check(total: u64, free: u64) -> Result<(), Self> {
+        let floor = total / 100 * FLOOR_PERCENT;
+        if free < floor { Err(Self { free, floor }) } else { Ok(()) }
+    }
+}
+
 /// Told of what is written to a file system.
 #[derive(Debug)]
 pub(crate) struct WriteGuard {
@@ -71,9 +87,13 @@ impl WriteGuard {
         self.cancel.check()?;
         let stat = fstatvfs(&self.within)?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        NoSpace::check(bytes(stat.f_blocks), bytes(stat.f_bavail))
-            .map_err(|err| io::Error::new(io::ErrorKind::StorageFull, err))
+        NoSpace::check(bytes(stat.f_blocks), bytes(stat.f_bavail)).map_err(full)?;
+        NoInodes::check(stat.f_files, stat.f_favail).map_err(full)
     }
+}
+
+fn full(err: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, err)
 }
 
 /// A file system in memory of 16 MiB, all but full. `None` where this user may not make one.
@@ -109,6 +129,18 @@ mod tests {
         assert!(NoSpace::check(gib(10), gib(10) / 60).is_err());
         // A file system that does not count has no blocks.
         assert_eq!(NoSpace::check(0, 0), Ok(()));
+    }
+
+    #[test]
+    fn a_part_of_the_inodes_stays_free() {
+        assert_eq!(NoInodes::check(1000, 20), Ok(()));
+        let err = NoInodes::check(1000, 19).unwrap_err();
+        assert!(
+            err.to_string().starts_with("no inodes left for the image: 19 free, and 20 have to stay free"),
+            "{err}"
+        );
+        // Btrfs and others make them as they are needed.
+        assert_eq!(NoInodes::check(0, 0), Ok(()));
     }
 
     #[test]

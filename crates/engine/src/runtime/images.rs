@@ -44,7 +44,8 @@ impl ImageStore for EmbeddedRuntime {
     }
 
     async fn import_image(&self, import: ImageImport) -> Result<Image> {
-        self.with_store("import", move |store| store.import(import)).await
+        let limits = self.engine.layer_limits();
+        self.with_store("import", move |store| store.import(import, limits)).await
     }
 
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {

@@ -193,8 +193,13 @@ impl Addition<'_> {
     }
 
     /// Unpacks a layer whose digest is not known before.
-    pub(super) fn add_unknown_layer(&mut self, blob: File, compression: Compression) -> Result<LayerRecord> {
-        let (draft, limits) = (self.draft()?, LayerLimits::default());
+    pub(super) fn add_unknown_layer(
+        &mut self,
+        blob: File,
+        compression: Compression,
+        limits: LayerLimits,
+    ) -> Result<LayerRecord> {
+        let draft = self.draft()?;
         let blob = Blob { file: blob, compression, max_bytes: limits.bytes };
         let (diff_id, report) =
             self.unpack_blob(&draft.path, blob, limits).map_err(|err| err.of_layer("of the import"))?;

@@ -4,15 +4,24 @@ use coracle_runtime::{Image, ImageConfig, ImageImport};
 
 use super::addition::Compression;
 use super::configuration::NewConfiguration;
-use super::{NewImage, Result, Store, StoreError};
+use super::{LayerLimits, NewImage, Result, Store, StoreError};
 
 impl Store {
     /// Makes an image of one layer of a root file system's archive, which may be compressed by gzip or zstd.
-    pub(crate) fn import(&self, import: ImageImport) -> Result<Image> {
+    pub(crate) fn import(&self, import: ImageImport, limits: LayerLimits) -> Result<Image> {
+        let imported = self.add_import(import, limits);
+        if imported.is_err() {
+            // The layer may have been complete.
+            self.collect_leftovers();
+        }
+        imported
+    }
+
+    fn add_import(&self, import: ImageImport, limits: LayerLimits) -> Result<Image> {
         let ImageImport { tar, tag, env, labels } = import;
         let mut addition = self.begin_addition()?;
         let compression = Compression::detect(&tar).map_err(StoreError::io("cannot read the archive"))?;
-        let layer = addition.add_unknown_layer(tar, compression)?;
+        let layer = addition.add_unknown_layer(tar, compression, limits)?;
         let configuration = NewConfiguration {
             base: None,
             config: ImageConfig::default(),

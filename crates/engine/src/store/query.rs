@@ -72,12 +72,15 @@ impl Store {
         Ok(None)
     }
 
-    /// The images that carry these labels.
+    /// The images that carry these labels. A damaged one hides no other: `verify` reports it.
     pub(crate) fn list(&self, filter: &LabelFilter) -> Result<Vec<Image>> {
         let names = self.names_by_image()?;
         let mut found = Vec::new();
         for id in self.image_ids().map_err(StoreError::io("cannot list the images"))? {
-            found.extend(self.describe(&id, names.get(&id).map_or(&[], Vec::as_slice))?);
+            match self.describe(&id, names.get(&id).map_or(&[], Vec::as_slice)) {
+                Ok(image) => found.extend(image),
+                Err(err) => tracing::warn!(image = %id, %err, "an image is damaged"),
+            }
         }
         found.retain(|it| filter.admits(&it.labels));
         Ok(found)

@@ -19,7 +19,7 @@ fn a_compressed_archive_is_imported_too() {
     let mut layers = Vec::new();
     for (tag, bytes) in [("plain", tar.clone()), ("gzip", gzip), ("zstd", zstd_of(&tar))] {
         let import = ImageImport { tar: file(&bytes), tag: name(tag), env: vec![], labels: vec![] };
-        let image = place.store.import(import).unwrap();
+        let image = place.store.import(import, LayerLimits::default()).unwrap();
         layers.push(place.store.layer_dirs(&image.id).unwrap());
     }
     assert!(layers.iter().all(|it| *it == layers[0]), "{layers:?}");
@@ -112,7 +112,7 @@ fn one_layer_added_by_many_at_once_is_there_once() {
                 let mut addition = store.begin_addition().unwrap();
                 addition.add_layer(layer(&bytes)).unwrap();
                 let import = ImageImport { tar: file(&bytes), tag: name("same:1"), env: vec![], labels: vec![] };
-                store.import(import).unwrap();
+                store.import(import, LayerLimits::default()).unwrap();
                 store.collect_garbage().unwrap();
             });
         }

@@ -40,7 +40,7 @@ impl Place {
         let labels = vec![("l".into(), tag.to_owned())];
         let import =
             ImageImport { tar: file(&tar.bytes()), tag: name(tag), env: vec![("A".into(), "b".into())], labels };
-        self.store.import(import).unwrap()
+        self.store.import(import, LayerLimits::default()).unwrap()
     }
 
     fn container(&self, id: &str, image: &ImageId) -> PathBuf {

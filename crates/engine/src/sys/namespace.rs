@@ -34,7 +34,9 @@ struct Holder {
 impl Holder {
     fn start() -> io::Result<Self> {
         let (mut stack, mut pidfd) = (ChildStack::new(), -1);
-        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
+        // With descriptors of its own it would keep locks that this process releases meanwhile, and copying them takes the
+        // longer the more there are.
+        let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::SIGCHLD;
         let signals = BlockedSignals::new();
         // SAFETY: the child uses nothing but its own stack, which lives until it is reaped.
         let pid = unsafe { libc::clone(wait_for_signal, stack.top(), flags, parent(), &raw mut pidfd) };

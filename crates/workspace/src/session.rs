@@ -25,8 +25,8 @@ pub struct SessionHandle {
     pub workdir: ContainerPath,
     /// The environment of every command.
     pub env: BTreeMap<String, String>,
-    /// The memory limit of the container.
-    pub memory: ByteSize,
+    /// The memory limit of the container, if it is known.
+    pub memory: Option<ByteSize>,
     /// The host directory that is bound read-only at `/code`; without one, PID 1 writes there.
     pub code: Option<PathBuf>,
     /// Set if it replaced another container and no response has reported that yet.
@@ -41,7 +41,7 @@ pub struct SessionHandle {
 impl SessionHandle {
     /// A container of the caller's own.
     #[must_use]
-    pub fn own(link: Link, user: Ids, workdir: ContainerPath, memory: ByteSize) -> Self {
+    pub fn own(link: Link, user: Ids, workdir: ContainerPath, memory: Option<ByteSize>) -> Self {
         Self {
             link,
             session_id: "sandbox".into(),

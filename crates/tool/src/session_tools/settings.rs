@@ -24,7 +24,7 @@ pub struct SessionTools {
     sessions: ManagedSessions,
     provider: Provider,
     settings: ToolSettings,
-    /// Those of containers that calls have named.
+    /// Those of containers that calls have named, by the ids of their records.
     named: Arc<Mutex<BTreeMap<String, Workspace>>>,
 }
 
@@ -49,13 +49,13 @@ impl SessionTools {
     /// The workspace of a container that is not the session's own. Its calls share limits and tracked files.
     pub(crate) fn in_container(&self, record: &Record, container: SessionHandle) -> Workspace {
         let source = SessionSource::Own(Box::new(container));
-        let Some(id) = &record.container_id else { return Workspace::new(source, self.settings_in(record)) };
+        let id = record.record_id.to_string();
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        if named.len() >= MAX_NAMED && !named.contains_key(id) {
+        if named.len() >= MAX_NAMED && !named.contains_key(&id) {
             named.pop_first();
         }
         let new = || Workspace::new(source.clone(), self.settings_in(record));
-        named.entry(id.clone()).or_insert_with(new).clone().on(source)
+        named.entry(id).or_insert_with(new).clone().on(source)
     }
 
     fn settings_in(&self, record: &Record) -> ToolSettings {

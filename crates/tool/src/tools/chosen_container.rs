@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::Record;
-use coracle_runtime::{ByteSize, ExecTarget, Handle, Redactor};
+use coracle_runtime::{ExecTarget, Handle, Redactor};
 use coracle_workspace::{SessionHandle, Warning, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -52,7 +52,7 @@ impl ChosenContainer {
         let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, false).await?;
         let redactor = redaction::redactor(cx, &record, &inside, &BTreeMap::new()).await?;
         let ExecTarget::Guest(link) = inside else { return Err(no_guest(&record)) };
-        let mut on = SessionHandle::own(link, session.user, session.workdir, ByteSize(0));
+        let mut on = SessionHandle::own(link, session.user, session.workdir, None);
         on.session_id = record.name.to_string();
         on.env = session.env;
         on.warnings = warnings.into_iter().map(of_tool).collect();

@@ -95,7 +95,7 @@ impl Tools {
         let given =
             all.into_iter().filter(|it| named.is_none_or(|named| named.iter().any(|name| name == it))).collect();
         let link = &worker.link;
-        let session = SessionHandle::own(link.clone(), worker.settings.agent, cwd.clone(), memory_limit());
+        let session = SessionHandle::own(link.clone(), worker.settings.agent, cwd.clone(), Some(memory_limit()));
         let workspace = Workspace::new(SessionSource::Own(Box::new(session)), settings());
         Ok(Self { given, workspace, link: link.clone(), cwd: cwd.clone(), kept: OutputCache::default() })
     }

@@ -147,7 +147,7 @@ impl ManagedSessions {
             user: ready.slot.user,
             workdir: ready.slot.workdir.clone(),
             env: ready.slot.env.clone(),
-            memory: settings.memory,
+            memory: Some(settings.memory),
             code: settings.code.clone().filter(|_| ready.slot.rootless),
             replaced,
             warnings: std::mem::take(&mut shared.pending(role).warnings),

@@ -46,7 +46,7 @@ impl Preload {
             tempfile::Builder::new().prefix(PREFIX).tempdir_in(&self.temp_dir).map_err(|err| not_written(&err))?;
         let output = self.execute(workspace, &snippet, dir.path()).await?;
         let settings = &workspace.settings.run;
-        let ended = ended(&output, output.left_running, snippet.timeout, settings.memory);
+        let ended = ended(&output, output.left_running, snippet.timeout, Some(settings.memory));
         Ok(RunCodeResult::new(ended, None, snippet.timeout, settings))
     }
 

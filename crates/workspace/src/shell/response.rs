@@ -111,7 +111,7 @@ pub(crate) struct CommandResult {
 }
 
 /// Reads how a command ended, and adds a line to its errors if a limit ended it.
-pub(crate) fn ended(output: &ExecOutput, survivors: u32, timeout: Duration, memory: ByteSize) -> CommandResult {
+pub(crate) fn ended(output: &ExecOutput, survivors: u32, timeout: Duration, memory: Option<ByteSize>) -> CommandResult {
     let termination = match output.exit {
         _ if output.oom => Termination::Oom,
         Exit::TimedOut(_) | Exit::Running(_) => Termination::TimedOut,
@@ -129,7 +129,10 @@ pub(crate) fn ended(output: &ExecOutput, survivors: u32, timeout: Duration, memo
         Termination::TimedOut => {
             stderr.add_line(&format!("coracle: time limit of {} s reached", timeout.as_secs_f64()));
         }
-        Termination::Oom => stderr.add_line(&format!("coracle: memory limit of {} MiB reached", memory.0 >> 20)),
+        Termination::Oom => {
+            let limit = memory.map_or_else(String::new, |it| format!(" of {} MiB", it.0 >> 20));
+            stderr.add_line(&format!("coracle: memory limit{limit} reached"));
+        }
         _ => {}
     }
     let cut = stdout.truncated || stderr.truncated;

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     /// An entry of an index: the image's digit, its name and its tag.
-    fn entry((digit, name, tag): (char, &str, &str)) -> Descriptor {
+    fn entry(digit: char, name: &str, tag: &str) -> Descriptor {
         let mut annotations = serde_json::Map::new();
         for (key, value) in [("io.containerd.image.name", name), ("org.opencontainers.image.ref.name", tag)] {
             annotations.extend((!value.is_empty()).then(|| (key.to_owned(), value.into())));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn selected(name: &str, entries: &[(char, &str, &str)]) -> String {
-        let entries: Vec<_> = entries.iter().copied().map(entry).collect();
+        let entries: Vec<_> = entries.iter().map(|(digit, name, tag)| entry(*digit, name, tag)).collect();
         let source = LayoutSource {
             files: LayoutFiles::Directory(Arc::new(tempfile::tempfile().unwrap().into())),
             name: Some(name.into()),
@@ -296,7 +296,7 @@ mod tests {
             { "digest": format!("sha256:{}", "2".repeat(64)), "size": 1 },
             { "digest": format!("sha256:{}", "2".repeat(64)), "size": 1 },
         ]});
-        let reduced = index_of(index.to_string().as_bytes(), &[entry(('2', "", ""))]).unwrap();
+        let reduced = index_of(index.to_string().as_bytes(), &[entry('2', "", "")]).unwrap();
         let reduced: serde_json::Value = serde_json::from_slice(&reduced).unwrap();
         assert_eq!(reduced["manifests"], serde_json::json!([index["manifests"][1]]));
         assert_eq!(reduced["schemaVersion"], 2);

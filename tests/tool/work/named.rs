@@ -1,5 +1,7 @@
 //! Tools of a session in a container that `create` made.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use super::{Agent, with_agent, with_real_agent};
@@ -126,4 +128,34 @@ async fn what_tools_answer_of_such_a_container_has_none_of_its_secrets_and_is_in
         assert!(!trail.contains(secret));
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_a_command_prints_in_such_a_container_is_in_no_log() {
+    with_real_agent("", async |agent| {
+        let secret = "a-password-of-create";
+        let name = agent.tool.created(json!({ "env": { "DB_PASSWORD": secret } })).await;
+        let command = json!({ "command": ["sh", "-c", "echo $DB_PASSWORD"] });
+        let ran = agent.value("shell_execute", within(&name, command)).await;
+        assert_eq!(ran["stdout"], format!("{secret}\n"), "{ran:#}");
+        let holds = holding(&agent.tool.state(), secret);
+        assert!(holds.is_empty(), "{holds:?}");
+        // The search finds what is there.
+        assert!(!holding(&agent.tool.state(), &name).is_empty());
+    })
+    .await;
+}
+
+/// Files beneath a directory that hold a text.
+fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()) {
+        let kind = path.symlink_metadata().unwrap().file_type();
+        if kind.is_dir() {
+            found.extend(holding(&path, text));
+        } else if kind.is_file() && String::from_utf8_lossy(&std::fs::read(&path).unwrap()).contains(text) {
+            found.push(path);
+        }
+    }
+    found
 }

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::chosen_container;
-use crate::context::Context;
 use crate::dispatch::{CallResponse, OperationEntry};
 use crate::event_log::EventLog;
 use crate::humanize::{is_bidirectional, millis};
@@ -66,8 +65,11 @@ fn tool(
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
         let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
-        event["stdout_preview"] = preview(&process.context, redactor, stdout);
-        event["stderr_preview"] = preview(&process.context, redactor, stderr);
+        // Another container may have secrets, which only `exec.redact` takes out of its output.
+        let is_own = !args.contains_key(chosen_container::FIELD);
+        let previews = process.context.config.workspace.event_previews && is_own;
+        event["stdout_preview"] = preview(previews, redactor, stdout);
+        event["stderr_preview"] = preview(previews, redactor, stderr);
     }
     if args.contains_key("stdin") || args.contains_key("command") {
         let stdin = args.get("stdin").and_then(Value::as_str);
@@ -76,8 +78,8 @@ fn tool(
     event.as_object().cloned().unwrap_or_default()
 }
 
-fn preview(cx: &Context, redactor: &Redactor, text: &str) -> Value {
-    if !cx.config.workspace.event_previews {
+fn preview(is_shown: bool, redactor: &Redactor, text: &str) -> Value {
+    if !is_shown {
         return json!({ "bytes": text.len(), "sha256": hex::encode(Sha256::digest(text)) });
     }
     shown(redactor, text).into()
@@ -117,13 +119,10 @@ mod tests {
         host.env.insert("API_TOKEN".into(), "hunter2hunter2".to_owned().into());
         cx.host = host.into();
         let redactor = &secrets_of(&cx.host);
-        let shown = preview(&cx, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
+        let shown = preview(true, redactor, "a\u{1b}]52;c;x\u{7}\u{202e} hunter2hunter2");
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
-        assert!(preview(&cx, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
-        assert!(preview(&cx, redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
-        let mut config = (*cx.config).clone();
-        config.workspace.event_previews = false;
-        cx.config = config.into();
-        assert_eq!(preview(&cx, redactor, "abc")["bytes"], 3);
+        assert!(preview(true, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
+        assert!(preview(true, redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
+        assert_eq!(preview(false, redactor, "abc")["bytes"], 3);
     }
 }

@@ -10,6 +10,7 @@ mod clients;
 mod demo;
 mod engines;
 mod fuzz;
+mod generate;
 mod guest;
 mod modules;
 mod ratchet;
@@ -28,6 +29,8 @@ usage: cargo xtask VERB
                                 everything, each end-to-end test on one real engine a day, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
+  generate                      what of the clients in clients/ follows from the types of operations; after
+                                `cargo build`
   guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
                                 optimised, as tests and the demo use them
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "ci" => ci::run(rest),
+        "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),

@@ -61,6 +61,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         setup(),
         call(),
         mcp(),
+        serve(),
     ];
     let admin = ["start", "stop", "adopt"].map(admin::command).into_iter().chain([saved(), audit()]);
     for command in table.iter().map(row).chain(others).chain(admin) {
@@ -148,6 +149,13 @@ fn mcp() -> Command {
     let token = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
     let token = option("token-file", "FILE", token).value_parser(value_parser!(PathBuf)).requires("http");
     Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token])
+}
+
+fn serve() -> Command {
+    let about = "Serve operations and tools to a program, one JSON object per line on standard input and output";
+    let openapi = Arg::new("openapi").long("openapi").action(ArgAction::SetTrue);
+    let openapi = openapi.help("Print the OpenAPI document of requests and answers, and serve nothing");
+    Command::new("serve").about(about).arg(openapi)
 }
 
 /// The tools of a workspace, and what a person does with it.

@@ -3,6 +3,7 @@
 mod bind;
 mod cache;
 mod canary;
+mod client_libraries;
 mod command_line;
 mod container;
 mod content;
@@ -46,6 +47,8 @@ mod review;
 mod rootless;
 mod sandbox;
 mod saved;
+mod serve;
+mod serve_http;
 mod shell;
 mod snapshots;
 mod stack_rules;

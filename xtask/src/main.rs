@@ -13,6 +13,7 @@ mod fuzz;
 mod generate;
 mod guest;
 mod modules;
+mod package;
 mod ratchet;
 mod scenarios;
 mod sh;
@@ -36,6 +37,7 @@ usage: cargo xtask VERB
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
+  package [PROGRAM]             the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--modules]              lines of code and of tests by crate
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
+        "package" => package::run(rest),
         "size" => modules::size(rest),
         "ratchet" => ratchet::run(rest),
         "engines" => engines::run(rest),

@@ -60,6 +60,8 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
+        # Not the lock above: a write may wait for the program, which may wait for this side to read.
+        self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
@@ -70,8 +72,7 @@ class Connection:
             process = self._started()
             number = next(self._ids)
             self._pending[number] = _Pending(future, listener)
-            fields = {"id": number, **body, **({"events": True} if listener else {})}
-            self._write(process, fields)
+        self._write(process, {"id": number, **body, **({"events": True} if listener else {})})
         future.add_done_callback(lambda it: self._withdraw(number) if it.cancelled() else None)
         return future
 
@@ -83,8 +84,9 @@ class Connection:
             return
         atexit.unregister(self.close)
         try:
-            if process.stdin:
-                process.stdin.close()
+            with self._writing:
+                if process.stdin:
+                    process.stdin.close()
         except OSError:
             pass
         try:
@@ -121,16 +123,19 @@ class Connection:
         rest = memoryview(line + b"\n")
         assert process.stdin is not None
         try:
-            while rest:
-                rest = rest[process.stdin.write(rest) or 0 :]
-        except OSError:
-            # The reading thread sees the end, and fails what waits.
+            with self._writing:
+                while rest:
+                    rest = rest[process.stdin.write(rest) or 0 :]
+        except (OSError, ValueError):
+            # The program has ended, or the client is closed: the reading thread fails what waits.
             pass
 
     def _withdraw(self, number: int) -> None:
         with self._lock:
-            if self._process is not None and not self._closed and number in self._pending:
-                self._write(self._process, {"id": next(self._ids), "cancel": number})
+            process = self._process
+            if process is None or self._closed or number not in self._pending:
+                return
+        self._write(process, {"id": next(self._ids), "cancel": number})
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None

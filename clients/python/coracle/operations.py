@@ -133,7 +133,7 @@ class Operations:
         Args:
             refresh: Look again, even if all was well a moment ago.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "refresh": refresh,
         }
         return _results.PreflightResult(await self._call("preflight", fields))
@@ -248,7 +248,7 @@ class Operations:
                 directory is mounted, else root.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "add_hosts": add_hosts,
             "amplifier_bundle": amplifier_bundle,
             "amplifier_version": amplifier_version,
@@ -328,7 +328,7 @@ class Operations:
                 (`exec_background`: 0 is never), or before `job_wait` stops waiting.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "command": command,
             "as_root": as_root,
@@ -356,7 +356,7 @@ class Operations:
             container: Container to act on: its name, or an id of at least 12 digits.
             as_root: Run as root inside.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "as_root": as_root,
         }
@@ -390,7 +390,7 @@ class Operations:
                 (`exec_background`: 0 is never), or before `job_wait` stops waiting.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "command": command,
             "as_root": as_root,
@@ -417,7 +417,7 @@ class Operations:
             job_id: The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
             lines: How many of the last lines of output are answered, at most 1000.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "job_id": job_id,
             "lines": lines,
@@ -452,7 +452,7 @@ class Operations:
             until: What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes
                 connections), `idle` (no output for `idle` seconds). The end of the job ends every wait.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "job_id": job_id,
             "idle": idle,
@@ -496,7 +496,7 @@ class Operations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             stream: `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "job_id": job_id,
             "context": context,
@@ -526,7 +526,7 @@ class Operations:
             job_id: The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
             grace: Seconds between the request to end (TERM) and the end by force (KILL), at most 60.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "job_id": job_id,
             "grace": grace,
@@ -543,7 +543,7 @@ class Operations:
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
         }
         return _results.JobsResult(await self._call("jobs", fields))
@@ -552,7 +552,7 @@ class Operations:
         self,
     ) -> _results.ListResult:
         """List the containers of this session, and those of others that it may see."""
-        fields = {
+        fields: dict[str, Any] = {
         }
         return _results.ListResult(await self._call("list", fields))
 
@@ -569,7 +569,7 @@ class Operations:
             health_check: Ask for health as well; of `wait_healthy`, wait for the health check that the image
                 brings.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "health_check": health_check,
         }
@@ -604,7 +604,7 @@ class Operations:
             port: Port inside that has to take connections: a number on the loopback, or `address:port`.
             retries: Attempts, at most 1000; all together never take more than an hour.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "as_root": as_root,
             "attempt_timeout": attempt_timeout,
@@ -631,7 +631,7 @@ class Operations:
             container_port: Port that the server has inside, on the container's loopback.
             host_port: Port of 127.0.0.1 on this machine; without it a free one.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "container_port": container_port,
             "host_port": host_port,
@@ -655,7 +655,7 @@ class Operations:
             container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
             overwrite: Replace files that exist.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "host_path": host_path,
             "container_path": container_path,
@@ -680,7 +680,7 @@ class Operations:
                 a directory that the person allows.
             overwrite: Replace files that exist.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "container_path": container_path,
             "host_path": host_path,
@@ -705,7 +705,7 @@ class Operations:
             replace: Replace a snapshot of that name.
             snapshot: Name of the snapshot.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "name": name,
             "replace": replace,
@@ -717,7 +717,7 @@ class Operations:
         self,
     ) -> _results.SnapshotsResult:
         """List the snapshots there are, with size, age and use."""
-        fields = {
+        fields: dict[str, Any] = {
         }
         return _results.SnapshotsResult(await self._call("snapshots", fields))
 
@@ -733,7 +733,7 @@ class Operations:
             name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             snapshot: Name of the snapshot.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "name": name,
             "snapshot": snapshot,
         }
@@ -841,7 +841,7 @@ class Operations:
                 directory is mounted, else root.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "snapshot": snapshot,
             "add_hosts": add_hosts,
             "amplifier_bundle": amplifier_bundle,
@@ -984,7 +984,7 @@ class Operations:
                 directory is mounted, else root.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "add_hosts": add_hosts,
             "amplifier_bundle": amplifier_bundle,
@@ -1038,7 +1038,7 @@ class Operations:
             name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             internal: Give the network no way out.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "name": name,
             "internal": internal,
         }
@@ -1048,7 +1048,7 @@ class Operations:
         self,
     ) -> _results.NetworksResult:
         """List the networks of this session, and those of others that it may see, with the containers on them."""
-        fields = {
+        fields: dict[str, Any] = {
         }
         return _results.NetworksResult(await self._call("networks", fields))
 
@@ -1061,7 +1061,7 @@ class Operations:
         Args:
             name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "name": name,
         }
         return _results.DestroyNetworkResult(await self._call("destroy_network", fields))
@@ -1078,7 +1078,7 @@ class Operations:
                 `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
                 as an image for the next time.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "purpose": purpose,
         }
         return _results.ImagesResult(await self._call("images", fields))
@@ -1099,7 +1099,7 @@ class Operations:
                 `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
                 as an image for the next time.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "dry_run": dry_run,
             "purpose": purpose,
         }
@@ -1122,7 +1122,7 @@ class Operations:
                 `temporary`; all but `snapshots` unless given.
             older_than: Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "dry_run": dry_run,
             "kinds": kinds,
             "older_than": older_than,
@@ -1147,7 +1147,7 @@ class Operations:
             discard: Save no work: what only the container has is lost. The person has to grant it.
             force: End its commands at once, without a chance to clean up. Work is saved all the same.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "compose_project": compose_project,
             "discard": discard,
@@ -1171,7 +1171,7 @@ class Operations:
             include_persistent: Persistent ones too.
             scope: `session`, or `all` where the person grants that.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "confirm": confirm,
             "discard": discard,
             "include_persistent": include_persistent,
@@ -1198,7 +1198,7 @@ class Operations:
             container: Container to work in; without it the session's own.
             replace_all: Replace it wherever it is.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "old_string": old_string,
             "new_string": new_string,
@@ -1225,7 +1225,7 @@ class Operations:
             reads: Has to be empty: read files of the workspace directly.
             writes: Has to be empty: write with `write_file`.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "code": code,
             "container": container,
             "globals": globals,
@@ -1250,7 +1250,7 @@ class Operations:
             path: Directory to look in.
             respect_gitignore: Leave out what git would ignore.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "pattern": pattern,
             "container": container,
             "path": path,
@@ -1280,7 +1280,7 @@ class Operations:
             path: Directory or file to look in; without it the whole workspace.
             respect_gitignore: Leave out what git would ignore.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "pattern": pattern,
             "container": container,
             "case_insensitive": case_insensitive,
@@ -1303,7 +1303,7 @@ class Operations:
             container: Container to work in; without it the session's own.
             path: Directory; without it the root of the workspace.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": container,
             "path": path,
         }
@@ -1327,7 +1327,7 @@ class Operations:
             limit: Lines to read, at most 2000 (base64: bytes, at most 1048576).
             offset: Lines (base64: bytes) to leave out at the start.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "container": container,
             "encoding": encoding,
@@ -1348,7 +1348,7 @@ class Operations:
             path: What is removed.
             container: Container to work in; without it the session's own.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "container": container,
         }
@@ -1371,7 +1371,7 @@ class Operations:
             stdin: Text for its standard input.
             timeout: Seconds, or a text such as `90s`, before it is ended.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "code": code,
             "language": language,
             "stdin": stdin,
@@ -1403,7 +1403,7 @@ class Operations:
             timeout: Seconds, or a text such as `90s`, before it and everything it started is ended; at most
                 120.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "command": command,
             "container": container,
             "capture_output": capture_output,
@@ -1445,7 +1445,7 @@ class Operations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             stream: `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "output_id": output_id,
             "container": container,
             "context": context,
@@ -1469,7 +1469,7 @@ class Operations:
         Args:
             workflow: The workflow's id.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "workflow": workflow,
         }
         return _results.WorkflowCancelResult(await self._tool("workflow_cancel", fields))
@@ -1489,7 +1489,7 @@ class Operations:
             after: Only what comes after that number.
             timeout: Seconds, or a text such as `90s`, to wait for something new; more than 120 s is 120 s.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "workflow": workflow,
             "after": after,
             "timeout": timeout,
@@ -1520,7 +1520,7 @@ class Operations:
             source: The repository: a URL, or a directory beneath the working directory or another allowed one;
                 the working directory when missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "prompt": prompt,
             "base": base,
             "instructions": instructions,
@@ -1540,7 +1540,7 @@ class Operations:
         Args:
             workflow: The workflow's id.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "workflow": workflow,
         }
         return _results.WorkflowStatusResult(await self._tool("workflow_status", fields))
@@ -1567,7 +1567,7 @@ class Operations:
             executable: The file can be run as a program.
             mode: `create`, `overwrite` or `append`.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "content": content,
             "container": container,
@@ -1621,7 +1621,7 @@ class ContainerOperations:
                 (`exec_background`: 0 is never), or before `job_wait` stops waiting.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "command": command,
             "as_root": as_root,
@@ -1647,7 +1647,7 @@ class ContainerOperations:
         Args:
             as_root: Run as root inside.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "as_root": as_root,
         }
@@ -1679,7 +1679,7 @@ class ContainerOperations:
                 (`exec_background`: 0 is never), or before `job_wait` stops waiting.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "command": command,
             "as_root": as_root,
@@ -1704,7 +1704,7 @@ class ContainerOperations:
             job_id: The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
             lines: How many of the last lines of output are answered, at most 1000.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "job_id": job_id,
             "lines": lines,
@@ -1737,7 +1737,7 @@ class ContainerOperations:
             until: What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes
                 connections), `idle` (no output for `idle` seconds). The end of the job ends every wait.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "job_id": job_id,
             "idle": idle,
@@ -1779,7 +1779,7 @@ class ContainerOperations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             stream: `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "job_id": job_id,
             "context": context,
@@ -1807,7 +1807,7 @@ class ContainerOperations:
             job_id: The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
             grace: Seconds between the request to end (TERM) and the end by force (KILL), at most 60.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "job_id": job_id,
             "grace": grace,
@@ -1818,7 +1818,7 @@ class ContainerOperations:
         self,
     ) -> _results.JobsResult:
         """List jobs and running commands: of one container, or of all that this session may see."""
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
         }
         return _results.JobsResult(await self._call("jobs", fields))
@@ -1834,7 +1834,7 @@ class ContainerOperations:
             health_check: Ask for health as well; of `wait_healthy`, wait for the health check that the image
                 brings.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "health_check": health_check,
         }
@@ -1867,7 +1867,7 @@ class ContainerOperations:
             port: Port inside that has to take connections: a number on the loopback, or `address:port`.
             retries: Attempts, at most 1000; all together never take more than an hour.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "as_root": as_root,
             "attempt_timeout": attempt_timeout,
@@ -1892,7 +1892,7 @@ class ContainerOperations:
             container_port: Port that the server has inside, on the container's loopback.
             host_port: Port of 127.0.0.1 on this machine; without it a free one.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "container_port": container_port,
             "host_port": host_port,
@@ -1914,7 +1914,7 @@ class ContainerOperations:
             container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
             overwrite: Replace files that exist.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "host_path": host_path,
             "container_path": container_path,
@@ -1937,7 +1937,7 @@ class ContainerOperations:
                 a directory that the person allows.
             overwrite: Replace files that exist.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "container_path": container_path,
             "host_path": host_path,
@@ -1960,7 +1960,7 @@ class ContainerOperations:
             replace: Replace a snapshot of that name.
             snapshot: Name of the snapshot.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "name": name,
             "replace": replace,
@@ -2067,7 +2067,7 @@ class ContainerOperations:
                 directory is mounted, else root.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "add_hosts": add_hosts,
             "amplifier_bundle": amplifier_bundle,
@@ -2125,7 +2125,7 @@ class ContainerOperations:
             discard: Save no work: what only the container has is lost. The person has to grant it.
             force: End its commands at once, without a chance to clean up. Work is saved all the same.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "compose_project": compose_project,
             "discard": discard,
@@ -2150,7 +2150,7 @@ class ContainerOperations:
             new_string: What stands there afterwards.
             replace_all: Replace it wherever it is.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "old_string": old_string,
             "new_string": new_string,
@@ -2175,7 +2175,7 @@ class ContainerOperations:
             reads: Has to be empty: read files of the workspace directly.
             writes: Has to be empty: write with `write_file`.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "code": code,
             "container": self.name,
             "globals": globals,
@@ -2198,7 +2198,7 @@ class ContainerOperations:
             path: Directory to look in.
             respect_gitignore: Leave out what git would ignore.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "pattern": pattern,
             "container": self.name,
             "path": path,
@@ -2226,7 +2226,7 @@ class ContainerOperations:
             path: Directory or file to look in; without it the whole workspace.
             respect_gitignore: Leave out what git would ignore.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "pattern": pattern,
             "container": self.name,
             "case_insensitive": case_insensitive,
@@ -2247,7 +2247,7 @@ class ContainerOperations:
         Args:
             path: Directory; without it the root of the workspace.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "container": self.name,
             "path": path,
         }
@@ -2269,7 +2269,7 @@ class ContainerOperations:
             limit: Lines to read, at most 2000 (base64: bytes, at most 1048576).
             offset: Lines (base64: bytes) to leave out at the start.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "container": self.name,
             "encoding": encoding,
@@ -2287,7 +2287,7 @@ class ContainerOperations:
         Args:
             path: What is removed.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "container": self.name,
         }
@@ -2315,7 +2315,7 @@ class ContainerOperations:
             timeout: Seconds, or a text such as `90s`, before it and everything it started is ended; at most
                 120.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "command": command,
             "container": self.name,
             "capture_output": capture_output,
@@ -2355,7 +2355,7 @@ class ContainerOperations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             stream: `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "output_id": output_id,
             "container": self.name,
             "context": context,
@@ -2390,7 +2390,7 @@ class ContainerOperations:
             executable: The file can be run as a program.
             mode: `create`, `overwrite` or `append`.
         """
-        fields = {
+        fields: dict[str, Any] = {
             "path": path,
             "content": content,
             "container": self.name,

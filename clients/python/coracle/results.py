@@ -695,18 +695,6 @@ class CacheClearResult(Result):
     success: bool
 
 
-class PruneResultItems(Result):
-    """An object of an answer."""
-
-    kind: str
-    name: str
-    id: str | None
-    reason: str
-    bytes: int | None
-    removed: bool
-    error: str | None
-
-
 class PruneResultKept(Result):
     """An object of an answer."""
 
@@ -720,7 +708,7 @@ class PruneResult(Result):
     """What `prune` answers."""
 
     dry_run: bool
-    items: list[PruneResultItems]
+    # `items` is a method of a dict: the field is `r["items"]`.
     reclaimed_bytes: int
     kept: list[PruneResultKept]
     success: bool

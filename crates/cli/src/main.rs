@@ -125,10 +125,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             call::run(call, host, &options).await
         }
         "mcp" => {
-            let http = matches.get_one::<String>("http").map(|address| Http {
-                address: address.clone(),
-                token_file: matches.get_one::<PathBuf>("token-file").cloned(),
-            });
+            let http = startup::http(matches);
             if http.is_none() && host.stdin_is_terminal {
                 render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle::{CallInput, Code, Failure, Process};
-use coracle_transport::Session;
+use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,9 @@ pub(crate) async fn serve(session: &Session, process: &Process) -> Result<(), Fa
         client.handle(line, &output).await;
     }
     // Calls that run are withdrawn, and their answers are written before the output closes.
-    session.end().await;
+    if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
+        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+    }
     drop(output);
     let written = tokio::task::spawn_blocking(|| writer.join()).await;
     written.map(drop).map_err(Failure::internal)

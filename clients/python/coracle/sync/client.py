@@ -155,7 +155,7 @@ class Container(ContainerOperations):
     def start(self, command: str | Sequence[str], **options: Any) -> Job:
         """Starts a command as a job, with the fields of `exec_background`."""
         answer = self._call("exec_background", {**options, "container": self.name, "command": command})
-        return Job(self, answer.job_id)
+        return Job(self, answer.job_id, 0)
 
     def job(self, job_id: str) -> Job:
         """A job by its id."""
@@ -220,13 +220,19 @@ class Container(ContainerOperations):
 class Job:
     """A command that runs in the background of a container."""
 
-    def __init__(self, container: Container, job_id: str) -> None:
+    def __init__(self, container: Container, job_id: str, offset: int | None = None) -> None:
         self.container = container
         self.id = job_id
+        self._offset = offset
 
     def wait(self, **fields: Any) -> JobWaitResult:
-        """Waits until it ends, or for what the fields of `job_wait` say."""
-        return self.container.job_wait(self.id, **fields)
+        """Waits until it ends, or for what the fields of `job_wait` say.
+
+        Without `offset`, output is looked at from where the last wait ended: of a job that was started here from its begin.
+        """
+        result = self.container.job_wait(self.id, **{"offset": self._offset, **fields})
+        self._offset = result.next_offset
+        return result
 
     def poll(self) -> ExecPollResult:
         """Its state, and the last lines that it printed."""

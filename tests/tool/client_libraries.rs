@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{Tool, with_engine, without_engine};
-use crate::engines::{IMAGE, LABEL, skip};
+use crate::engines::{IMAGE, LABEL, beside_tests, skip};
 use crate::servers::model::{ModelServer, call, calls, says};
 
 /// The directory of the clients.
@@ -46,7 +46,7 @@ pub(super) async fn python() -> Option<PathBuf> {
 }
 
 pub(super) async fn node() -> Option<PathBuf> {
-    interpreter(&["node", "nodejs"], &["-e", "process.exit(parseInt(process.versions.node) < 18)"]).await
+    interpreter(&["node", "nodejs"], &["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"]).await
 }
 
 /// A program in the person's environment, which finds `coracle` and the Python package.
@@ -169,4 +169,42 @@ async fn the_examples_of_an_evaluation_use_a_hundred_containers_at_once() {
         evaluates(tool, in_environment(tool, &node), &example).await;
     })
     .await;
+}
+
+/// Runs a program to its end, in a directory.
+async fn done(mut command: Command, dir: &Path) -> String {
+    succeeds(&command.current_dir(dir).output().await.unwrap())
+}
+
+/// A program of this machine, with the words of its command line.
+fn typed(program: impl AsRef<Path>, words: &[&str]) -> Command {
+    let mut command = foreign(program.as_ref());
+    command.args(words);
+    command
+}
+
+#[tokio::test]
+async fn the_packages_have_the_program_and_install_without_a_network() {
+    let (Some(python), Some(npm)) = (python().await, interpreter(&["npm"], &["--version"]).await) else { return };
+    let (work, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut build = typed(beside_tests("xtask"), &["package"]);
+    build.arg(beside_tests("coracle")).arg(out.path());
+    done(build, work.path()).await;
+    let built: Vec<PathBuf> = std::fs::read_dir(out.path()).unwrap().map(|it| it.unwrap().path()).collect();
+    let package = |end: &str| built.iter().find(|it| it.to_str().unwrap().ends_with(end)).unwrap().to_str().unwrap();
+    let version = done(typed(beside_tests("coracle"), &["--version"]), work.path()).await;
+
+    done(typed(&python, &["-m", "venv", "venv"]), work.path()).await;
+    let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", package(".whl")];
+    done(typed(work.path().join("venv/bin/python"), &pip), work.path()).await;
+    assert_eq!(done(typed(work.path().join("venv/bin/coracle"), &["--version"]), work.path()).await, version);
+    let find = ["-c", "import coracle._program as it; print(it.find_program())"];
+    let mut find = typed(work.path().join("venv/bin/python"), &find);
+    find.env_remove("CORACLE_BIN");
+    assert!(done(find, work.path()).await.trim_end().ends_with("site-packages/coracle/bin/coracle"));
+
+    std::fs::write(work.path().join("package.json"), "{}").unwrap();
+    let install = ["install", "--silent", "--offline", "--no-audit", "--no-fund", package(".tgz")];
+    done(typed(&npm, &install), work.path()).await;
+    assert_eq!(done(typed(work.path().join("node_modules/.bin/coracle"), &["--version"]), work.path()).await, version);
 }

@@ -37,7 +37,7 @@ usage: cargo xtask VERB
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
-  package [PROGRAM]             the wheel and the npm package of this platform, into target/package
+  package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--modules]              lines of code and of tests by crate
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt

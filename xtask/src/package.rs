@@ -1,5 +1,5 @@
-//! `cargo xtask package [PROGRAM]`: the wheel and the npm package of this platform, with the program inside, in
-//! `target/package`. Neither the builds nor the installations need a network.
+//! `cargo xtask package [PROGRAM [DIR]]`: the wheel and the npm package of this platform, with the program inside, in
+//! `target/package` or another directory. Neither the builds nor the installations need a network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
             sh("cargo", ["build", "--release", "--package", "coracle-cli"]).run()?;
             target().join("release/coracle")
         }
-        [program] => PathBuf::from(program).canonicalize().with_context(|| program.clone())?,
-        _ => anyhow::bail!("give one program"),
+        [program, ..] => PathBuf::from(program).canonicalize().with_context(|| program.clone())?,
     };
-    let out = target().join("package");
+    let out = words.get(1).map_or_else(|| target().join("package"), PathBuf::from);
     fs::create_dir_all(&out)?;
+    let out = out.canonicalize()?;
     wheel(&program, &out)?;
     npm(&program, &out)
 }
@@ -73,4 +73,23 @@ fn told(package: &Path) -> Result<()> {
     let size = bytes as f64 / f64::from(1 << 20);
     println!("  {}: {size:.1} MiB", package.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+
+    use crate::sh::root;
+
+    #[test]
+    fn packages_have_the_version_of_the_program() {
+        let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+        let project = fs::read_to_string(root().join("clients/python/pyproject.toml")).unwrap();
+        assert!(project.lines().any(|it| it == version), "{project}");
+        let manifest = fs::read_to_string(root().join("clients/typescript/package.json")).unwrap();
+        let manifest: Value = serde_json::from_str(&manifest).unwrap();
+        assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
+    }
 }

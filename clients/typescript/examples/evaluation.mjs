@@ -11,9 +11,16 @@ const client = new Client({ engine: process.env.ENGINE });
 const prepared = await Container.create({ mount_cwd: false, image: process.env.IMAGE }, { client });
 await prepared.write("check.sh", 'test "$(cat answer)" = $(($1 * $1))\n');
 
+// A container is forked by one call at a time; another would be `busy`.
+let forked = Promise.resolve();
+function fork() {
+  forked = forked.then(() => prepared.forkContainer());
+  return forked;
+}
+
 /** One attempt: a candidate's answer, and whether it passes the check. */
 async function attempt(number) {
-  const container = await prepared.forkContainer();
+  const container = await fork();
   try {
     await container.write("answer", String(number * number));
     return (await container.exec(["sh", "check.sh", String(number)])).exit_code === 0;

@@ -60,6 +60,8 @@ struct Api {
 enum ApiRoute {
     Document,
     Call(Callee),
+    /// Nothing that is served.
+    Refused(HttpResponse),
 }
 
 impl HttpService for Api {
@@ -71,11 +73,11 @@ impl HttpService for Api {
         if !self.token.opens(&head.headers) {
             return unauthorized();
         }
-        let route = match self.route(&head.method, head.uri.path()) {
-            Ok(route) => route,
-            Err(refused) => return refused,
+        let callee = match self.route(&head.method, head.uri.path()) {
+            ApiRoute::Call(callee) => callee,
+            ApiRoute::Document => return json(StatusCode::OK, self.document.clone()),
+            ApiRoute::Refused(response) => return response,
         };
-        let ApiRoute::Call(callee) = route else { return json(StatusCode::OK, self.document.clone()) };
         let text = match tokio::time::timeout(PATIENCE, collected(body)).await {
             Ok(Ok(Some(text))) => text,
             Ok(Ok(None)) => return failed(StatusCode::PAYLOAD_TOO_LARGE, &too_large()),
@@ -99,25 +101,24 @@ impl HttpService for Api {
 const EVENT_STREAM: &str = "text/event-stream";
 
 impl Api {
-    fn route(&self, method: &Method, path: &str) -> Result<ApiRoute, HttpResponse> {
+    fn route(&self, method: &Method, path: &str) -> ApiRoute {
         let (route, allowed) = match path {
             "/openapi.json" => (ApiRoute::Document, Method::GET),
             "/call" => (ApiRoute::Call(Callee::Operation), Method::POST),
-            _ => match path.strip_prefix("/tools/") {
-                Some(name) => {
-                    let callee = self.catalog.tool(name).map_err(|it| failed(StatusCode::NOT_FOUND, &it))?;
-                    (ApiRoute::Call(callee), Method::POST)
-                }
+            _ => match path.strip_prefix("/tools/").map(|name| self.catalog.tool(name)) {
+                Some(Ok(callee)) => (ApiRoute::Call(callee), Method::POST),
+                Some(Err(failure)) => return ApiRoute::Refused(failed(StatusCode::NOT_FOUND, &failure)),
                 None => {
                     let there_are = "there are /call, /tools/{name} and /openapi.json";
-                    return Err(refusal(StatusCode::NOT_FOUND, there_are));
+                    return ApiRoute::Refused(refusal(StatusCode::NOT_FOUND, there_are));
                 }
             },
         };
-        if *method != allowed {
-            return Err(refusal(StatusCode::METHOD_NOT_ALLOWED, "calls are POST, and /openapi.json is GET"));
+        if *method == allowed {
+            return route;
         }
-        Ok(route)
+        let why = "calls are POST, and /openapi.json is GET";
+        ApiRoute::Refused(refusal(StatusCode::METHOD_NOT_ALLOWED, why))
     }
 
     /// Answers with the result alone. A client that goes away drops this, and with it the guard.

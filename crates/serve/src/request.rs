@@ -45,7 +45,7 @@ pub(crate) struct CallRequest {
 pub(crate) struct RequestError {
     /// Its id, if that could be read.
     pub(crate) id: Option<RequestId>,
-    pub(crate) failure: Failure,
+    pub(crate) failure: Box<Failure>,
 }
 
 impl RequestId {
@@ -70,7 +70,7 @@ const FIELDS: [&str; 6] = ["id", "call", "tool", "arguments", "events", "cancel"
 impl Request {
     /// Reads a line.
     pub(crate) fn parse(line: &[u8], catalog: &Catalog) -> Result<Self, RequestError> {
-        let nameless = |failure| RequestError { id: None, failure };
+        let nameless = |failure| RequestError { id: None, failure: Box::new(failure) };
         let value = serde_json::from_slice(line)
             .map_err(|err| nameless(not_a_request(&format!("the line is not valid JSON: {err}"))))?;
         let Value::Object(mut fields) = value else {
@@ -82,7 +82,7 @@ impl Request {
         };
         match body(&mut fields, catalog) {
             Ok(body) => Ok(Self { id, body }),
-            Err(failure) => Err(RequestError { id: Some(id), failure }),
+            Err(failure) => Err(RequestError { id: Some(id), failure: failure.into() }),
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn too_long() -> RequestError {
     let message = format!("the line is larger than {MAX_BYTES} bytes");
     let failure = Failure::new(Code::InvalidJson, message)
         .hint("send a file in parts: `write_file` with `mode` `create`, then `append`; or copy it with `copy_in`");
-    RequestError { id: None, failure }
+    RequestError { id: None, failure: failure.into() }
 }
 
 fn not_a_request(message: &str) -> Failure {

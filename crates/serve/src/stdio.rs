@@ -114,12 +114,12 @@ impl RunningCalls {
             // Under its id the client waits for the answer of the first.
             let failure = Failure::invalid("id", format!("request {} is still carried out", id.json()))
                 .hint("give each request an `id` of its own");
-            return Err(RequestError { id: None, failure });
+            return Err(RequestError { id: None, failure: failure.into() });
         }
         if running.len() >= MOST_CALLS {
             let failure = Failure::new(Code::Busy, format!("{MOST_CALLS} calls are carried out already"))
                 .hint("wait for some of them, or cancel them");
-            return Err(RequestError { id: Some(id.clone()), failure });
+            return Err(RequestError { id: Some(id.clone()), failure: failure.into() });
         }
         let cancel = process.context.call.cancel.child_token();
         running.insert(id.clone(), cancel.clone());

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-pub use crate::schema::json_schema;
 use crate::schema::tidied;
+pub use crate::schema::{json_schema, result_schema};
 
 /// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.
 pub const IS_NAME: &str = "x-name";

@@ -11,6 +11,7 @@ use coracle_runtime::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::TIMED_OUT;
 use super::command_request::CommandRequest;
@@ -25,6 +26,7 @@ use crate::humanize::{duration, millis};
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::no_secret;
+use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -58,25 +60,30 @@ enum OnTimeout {
 }
 
 /// The answer of `exec` (containers.md 9.2).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecResponse {
     returncode: Option<u8>,
     exit_code: Option<u8>,
     stdout: String,
     stderr: String,
     timed_out: bool,
+    #[schemars(with = "Option<String>")]
     timeout_kind: Option<LimitKind>,
     signal: Option<String>,
     truncated: bool,
     stdout_bytes: u64,
     stderr_bytes: u64,
+    #[schemars(with = "Option<String>")]
     job_id: Option<JobId>,
     running: bool,
     left_running: u32,
     tree_ended: Option<bool>,
     container: String,
+    #[schemars(with = "String")]
     user: Ids,
+    #[schemars(with = "String")]
     workdir: ContainerPath,
+    #[schemars(with = "String")]
     encoding: Encoding,
     duration_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -92,6 +99,7 @@ const MAX_COMMAND: usize = 1 << 20;
 impl Operation for Exec {
     const NAME: &'static str = "exec";
     const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
+    const RESULT: fn() -> Value = result_schema::<ExecResponse>;
     type Response = ExecResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {

@@ -66,6 +66,8 @@ pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static
     const SHARED: SharedFields = SharedFields::NONE;
     /// Further names of its fields, where it is a tool of its own.
     const ALIASES: &'static [Alias] = &[];
+    /// What the answer looks like, in the words of JSON Schema.
+    const RESULT: fn() -> Value = || json!({ "type": "object" });
     /// Fields of the answer but `success`. Serialises as an object.
     type Response: Serialize + Send;
 
@@ -192,7 +194,7 @@ impl OperationEntry {
             is_audited: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
-            value: || json!({ "type": "object" }),
+            value: T::RESULT,
             prepare: prepare_bare::<T, S>,
         }
     }
@@ -217,6 +219,12 @@ impl OperationEntry {
     #[must_use]
     pub fn arguments(&self) -> schema::Arguments {
         (self.arguments)()
+    }
+
+    /// What an operation answers, in the words of JSON Schema.
+    #[must_use]
+    pub fn result(&self) -> Value {
+        (self.value)()
     }
 
     /// Carries a call out, with its lines before and after in the audit trail if it changes something.

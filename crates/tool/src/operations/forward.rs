@@ -5,6 +5,7 @@ use coracle_runtime::{ExecTarget, Handle, Ids, Link, PolicyRefusal, Problem};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::{Context, Frontend};
@@ -13,6 +14,7 @@ use crate::document::{Document, Render};
 use crate::failure::{Code, Failure};
 use crate::forwards::MAX_FORWARDS;
 use crate::process::Process;
+use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
 use crate::warning::Warning;
 
@@ -31,7 +33,7 @@ pub(crate) struct Forward {
 }
 
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct ForwardResponse {
     container: String,
     container_port: u16,
@@ -43,6 +45,7 @@ pub(crate) struct ForwardResponse {
 
 impl Operation<Process> for Forward {
     const NAME: &'static str = "forward";
+    const RESULT: fn() -> Value = result_schema::<ForwardResponse>;
     type Response = ForwardResponse;
 
     async fn run(self, process: &Process) -> Result<ForwardResponse, Failure> {

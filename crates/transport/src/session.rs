@@ -11,11 +11,11 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// What a session still does when its connection ends has this long to end.
-pub(super) const LEAVING: Duration = Duration::from_secs(30);
+pub const LEAVING: Duration = Duration::from_secs(30);
 
 /// A client's session. Clones are the same one.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub struct Session {
     process: Process,
     /// Calls that run, so that the end of the session comes after theirs.
     calls: TaskTracker,
@@ -23,30 +23,30 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(process: Process) -> Self {
+    pub fn new(process: Process) -> Self {
         Self { process, calls: TaskTracker::new(), used: Arc::new(Mutex::new(Instant::now())) }
     }
 
     /// The session for a call that begins: it does not end before this is dropped.
-    pub(super) fn held(&self) -> SessionLease {
+    pub fn held(&self) -> SessionLease {
         self.touch();
         SessionLease { session: self.clone(), _token: self.calls.token() }
     }
 
     /// When it was last used: now, while calls run.
-    pub(super) fn used(&self) -> Instant {
+    pub fn used(&self) -> Instant {
         if !self.calls.is_empty() {
             self.touch();
         }
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn touch(&self) {
+    pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// Withdraws what runs, waits for it, and then lets go of the session's containers.
-    pub(super) async fn end(&self) {
+    pub async fn end(&self) {
         self.process.context.call.cancel.cancel();
         self.calls.close();
         self.calls.wait().await;
@@ -56,18 +56,18 @@ impl Session {
 
 /// A session that cannot end yet.
 #[derive(Clone, Debug)]
-pub(super) struct SessionLease {
+pub struct SessionLease {
     session: Session,
     _token: TaskTrackerToken,
 }
 
 impl SessionLease {
-    pub(super) fn process(&self) -> &Process {
+    pub fn process(&self) -> &Process {
         &self.session.process
     }
 
     /// A task of its own: an act that has begun is finished or undone, even when the connection breaks.
-    pub(super) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let session = self.session.clone();
         self.session.calls.spawn(async move {
             let done = work.await;

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
 /// A server's token. Only its digest is kept.
-pub(super) struct Token([u8; 32]);
+pub struct Token([u8; 32]);
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,7 +27,7 @@ impl fmt::Debug for Token {
 
 impl Token {
     /// The token in a file of the person's, which is made if it is missing.
-    pub(super) fn at(path: &Path, uid: u32) -> Result<Self, Failure> {
+    pub fn at(path: &Path, uid: u32) -> Result<Self, Failure> {
         let refuse = |why: &str, hint: String| {
             let message = format!("the token file `{}` cannot be used: {why}", path.display());
             Failure::config("token_file", None, message).hint(hint)
@@ -53,7 +53,7 @@ impl Token {
     }
 
     /// Whether a request bears it. How long the answer takes says nothing about how near a guess was.
-    pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
+    pub fn opens(&self, headers: &HeaderMap) -> bool {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (given.next(), given.next()) else { return false };
         let Some((scheme, token)) = value.as_bytes().split_first_chunk::<7>() else { return false };

@@ -17,9 +17,13 @@ use crate::host_identity::secrets_of;
 use crate::progress::Progress;
 use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, SessionTools};
+use crate::shells::Shells;
 
 /// How often a server renews its lease; every second time it looks for unused containers.
 const EVERY: Duration = Duration::from_secs(30);
+
+/// A shell may take so long to end with its session; its guest ends it afterwards.
+const CLOSING: Duration = Duration::from_secs(3);
 
 /// A process, as one of its clients uses it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -32,6 +36,7 @@ pub struct Process {
     session_tools: Arc<OnceLock<SessionTools>>,
     own_secrets: Arc<OnceLock<Redactor>>,
     forwards: Forwards,
+    shells: Shells,
 }
 
 impl Process {
@@ -49,8 +54,8 @@ impl Process {
     #[must_use]
     pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
-        let (registry, session_tools, own_secrets, forwards) = Default::default();
-        Self { context, toolsets, registry, session_tools, own_secrets, forwards }
+        let (registry, session_tools, own_secrets, forwards, shells) = Default::default();
+        Self { context, toolsets, registry, session_tools, own_secrets, forwards, shells }
     }
 
     /// The same with an engine that a test has arranged.
@@ -76,8 +81,8 @@ impl Process {
     /// The same process for one more client: a session of its own, withdrawn with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
-        let (session_tools, forwards) = Default::default();
-        Self { context: self.context.for_session(), session_tools, forwards, ..self.clone() }
+        let (session_tools, forwards, shells) = Default::default();
+        Self { context: self.context.for_session(), session_tools, forwards, shells, ..self.clone() }
     }
 
     /// The sandboxes that this process uses.
@@ -105,6 +110,16 @@ impl Process {
     /// The ports that the session forwards.
     pub(crate) fn forwards(&self) -> &Forwards {
         &self.forwards
+    }
+
+    /// The shells that the session has open.
+    pub(crate) fn shells(&self) -> &Shells {
+        &self.shells
+    }
+
+    /// Ends what runs for the session alone, such as its shells.
+    pub async fn end_interactive(&self) {
+        self.shells.close_all(CLOSING).await;
     }
 
     /// Variables of this process with the names of secrets: what prints them is not written down.

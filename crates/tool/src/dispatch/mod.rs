@@ -40,11 +40,17 @@ pub enum Audience {
     Agent,
     /// Only a person at the command line; a front end of agents has no such operation.
     Person,
+    /// Agents whose session outlives a call: a person's command line has no such operation.
+    Session,
 }
 
 impl Audience {
     fn includes(self, frontend: Frontend) -> bool {
-        self == Self::Agent || frontend == Frontend::Cli
+        match self {
+            Self::Agent => true,
+            Self::Person => frontend == Frontend::Cli,
+            Self::Session => frontend != Frontend::Cli,
+        }
     }
 }
 
@@ -195,6 +201,12 @@ impl OperationEntry {
     #[must_use]
     pub const fn for_person(self) -> Self {
         Self { audience: Audience::Person, ..self }
+    }
+
+    /// The same row, for agents whose session outlives a call.
+    #[must_use]
+    pub const fn for_session(self) -> Self {
+        Self { audience: Audience::Session, ..self }
     }
 
     /// Its fields, in the words of JSON Schema.
